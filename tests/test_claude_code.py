@@ -618,6 +618,9 @@ def test_places_are_told_by_what_is_inside(tmp_path: Path) -> None:
     assert read_facts(tmp_path, as_of=NOON)[0].entities.height == 2
 
 
+INTERNAL, CUT_OFF = "provider_internal", "truncated_length"
+
+
 @pytest.mark.parametrize(
     ("tag", "status", "words", "cause"),
     [
@@ -630,6 +633,27 @@ def test_places_are_told_by_what_is_inside(tmp_path: Path) -> None:
         (None, 404, None, "provider_invalid_request"),
         (None, None, "Request timed out.", "provider_transport"),
         (None, None, None, "provider_unknown"),
+        ("invalid_request", 400, "Output blocked by content filtering policy", "content_filtered"),
+        ("invalid_request", None, "… violate our Usage Policy …", "content_filtered"),
+        ("unknown", None, "API Error: 500 …", "provider_internal"),
+        # Records of older versions have only words.
+        *(
+            (None, None, words, cause)
+            for words, cause in (
+                ('API Error: 529 {"type":"error","error":{"type":"overloaded_error"}}', INTERNAL),
+                ('{"type":"error","error":{"type":"overloaded_error"}}', INTERNAL),
+                ('401 {"type":"error","error":{"type":"authentication_error"}}', "provider_auth"),
+                ('500 {"type":"error","error":{"type":"api_error"}}', INTERNAL),
+                ("Invalid API key · Please run /login", "provider_auth"),
+                ("You've hit your session limit · resets 9pm", "provider_quota"),
+                ("Claude AI usage limit reached|1760000400", "provider_quota"),
+                ("Credit balance is too low", "provider_quota"),
+                ("API Error: Self-signed certificate detected", "provider_transport"),
+                ("prompt is too long: 215000 tokens > 200000 maximum", "context_overflow"),
+                ("API Error: Claude's response exceeded the 32000 output token maximum", CUT_OFF),
+                ("It took too long to think of a reason", "provider_unknown"),
+            )
+        ),
     ],
 )
 def test_causes_of_errors(tag, status, words, cause) -> None:

@@ -216,8 +216,16 @@ def warn(told: object) -> None:
     told.event("error", message="x", codex_error_info="active_turn_not_steerable")
 
 
-def fail(info: object) -> Callable:
-    return lambda told: told.complete(None, error={"message": "no", "codex_error_info": info})
+INCOMPLETE = "Incomplete response returned, reason: "
+
+
+def http(status: int | None) -> dict:
+    return {"http_connection_failed": {"http_status_code": status}}
+
+
+def fail(info: object, message: str = "no") -> Callable:
+    error = {"message": message, "codex_error_info": info}
+    return lambda told: told.complete(None, error=error)
 
 
 def end(last: str | None) -> Callable:
@@ -233,7 +241,7 @@ def tail_phase(told: object) -> None:
     told.lines[-2]["payload"]["phase"] = "final_answer"
 
 
-UNNAMED = "run.failed.provider_unknown"
+CUT_OFF = "run.delivery.truncated_length"
 LAST_TURNS = [
     ([], "running", "run.health.awaiting_model"),
     ([say("a", phase="commentary")], "running", "run.health.awaiting_model"),
@@ -248,7 +256,14 @@ LAST_TURNS = [
         "run.failed.provider_quota",
     ),
     ([lambda t: t.say("a", phase=None), tail_phase], "running", "run.health.awaiting_turn_end"),
-    ([lambda t: t.complete(None, error={"message": "stream timed out"})], "failed", UNNAMED),
+    ([fail(None, "stream timed out")], "failed", "run.failed.provider_transport"),
+    ([fail("other", "Transport error: network error")], "failed", "run.failed.provider_transport"),
+    ([fail("other", INCOMPLETE + "content_filter")], "failed", "run.failed.content_filtered"),
+    ([say("a"), fail("other", INCOMPLETE + "max_output_tokens")], "completed", CUT_OFF),
+    ([fail(http(401))], "failed", "run.failed.provider_auth"),
+    ([fail(http(529))], "failed", "run.failed.provider_internal"),
+    ([fail(http(429))], "failed", "run.failed.provider_rate_limit"),
+    ([fail(http(None))], "failed", "run.failed.provider_transport"),
     ([abort("replaced")], "cancelled", "run.cancelled.superseded"),
     ([abort("review_ended")], "completed", "run.completed.review_ended"),
     ([abort("budget_limited")], "aborted", "run.aborted.budget_limited"),

@@ -1,4 +1,8 @@
-"""What an error of a model's provider means: the last segment of its reason code."""
+"""What an error of a model's provider means: the last segment of its reason code.
+
+One table for all systems, so that one fault has one cause whichever client met it. What is
+most exact decides: the tag that a provider or client gave, then its HTTP status, then its words.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +10,163 @@ import polars as pl
 
 from stateanalytics.systems.recorded import first_that_holds
 
-_QUOTA = r"(?i)limit\b.*\bresets|usage limit reached|credit balance|billing"
-_OVERFLOW = r"(?i)too long|context (?:window|length|limit)"
-_CONNECTION = r"(?i)timed? ?out|ECONN|ENOTFOUND|EAI_AGAIN|socket|connection error|fetch failed"
+_TAGS = {
+    "provider_quota": (
+        *("billing_error", "usage_limit_exceeded", "session_budget_exceeded"),
+        *("insufficient_quota", "payment_required"),
+    ),
+    "provider_rate_limit": ("rate_limit",),
+    "provider_auth": (
+        *("authentication", "permission_error", "unauthorized", "invalid_api_key"),
+        "oauth_org_not_allowed",
+    ),
+    "provider_internal": (
+        *("server_error", "overloaded", "flex_unavailable", "api_error", "service_unavailable"),
+    ),
+    "context_overflow": (
+        *("context_window_exceeded", "context_length_exceeded", "request_too_large"),
+    ),
+    "content_filtered": (
+        *("cyber_policy", "bio_policy", "misalignment_policy_violation", "content_filter"),
+        "refusal",
+    ),
+    "truncated_length": ("max_output_tokens", "max_tokens"),
+    "sandbox": ("sandbox_error",),
+    "permission_rejected": ("too_many_denials",),
+    "provider_invalid_request": (
+        *("invalid_request", "bad_request", "invalid_prompt", "not_found_error"),
+    ),
+}
+"""What a tag contains that decides by itself."""
+_TRANSPORT_TAGS = (
+    *("http_connection_failed", "response_stream_connection_failed", "timeout_error"),
+    *("response_stream_disconnected", "response_too_many_failed_attempts"),
+)
+"""Tags of the connection: they say where an error was seen, and a status or words why."""
+_QUOTA = (
+    r"(?i)limit\b.*\bresets|usage limit|(?:session|weekly|hour|spending) limit|limit reached\|\d"
+    r"|credit balance|billing|\bquota|insufficient.{0,9}(?:balance|credit|fund)"
+    r"|purchase.{0,9}credit"
+)
+_OVERFLOW = (
+    r"(?i)is too long|context[ _-]?(?:window|length|limit|size)|maximum context|too many tokens"
+)
+_FILTER = (
+    r"(?i)content.{0,3}(?:filter|polic)|usage polic|moderation.{0,20}(?:block|flag)"
+    r"|(?:response|answer|request) was (?:refused|blocked|flagged)"
+)
+_OUTPUT = r"(?i)output token (?:maximum|limit)|reason\W+(?:max_(?:output_)?tokens|length)\b"
+_AUTH = (
+    r"(?i)(?:invalid|incorrect|expired|missing|revoked).{0,12}(?:api.?key|credential|token)"
+    r"|unauthori[sz]ed|not logged in|please run /login|authentication"
+)
+_RATE = r"(?i)rate.?limit|too many requests"
+_INTERNAL = r"(?i)overloaded|internal server error|service unavailable|bad gateway|at capacity"
+_CONNECTION = (
+    r"(?i)timed? ?out|ECONN|ENOTFOUND|EAI_AGAIN|socket|fetch failed|certificate|\btls\b|\bssl\b"
+    r"|transport error|network|stream (?:disconnected|closed|ended|error)|terminated$"
+    r"|connection.{0,20}(?:error|refused|reset|closed|failed|lost)"
+    r"|(?:unable to|failed to|could not|cannot) connect"
+)
+_CUT = r"(?i)stream (?:disconnected|closed|ended)"
+_STATUS = (
+    r"(?i)(?:\bHTTP|status(?: code)?|API Error:?|\bcode:?)\W{0,3}([45]\d\d)\b|^\W?([45]\d\d)\b"
+)
+_TAG_IN_JSON = r'"(?:type|code)"\s*:\s*"([a-z_]+(?:_error|_exceeded|_quota|_api_key))"'
 
 
-def cause_of_error() -> pl.Expr:
+def cause_of_error(
+    tag: str = "error_type", status: str = "error_status", message: str = "error_message"
+) -> pl.Expr:
     """The last segment of the reason code of an error: by its tag, its status, then its words.
+
+    Parameters
+    ----------
+    tag, status, message : str
+        Columns of the error; each may be null.
+
+    Returns
+    -------
+    polars.Expr
+        ``provider_unknown`` where nothing is known of it.
 
     Examples
     --------
     >>> errors = pl.DataFrame({
-    ...     "error_type": ["rate_limit", None, "invalid_request"],
-    ...     "error_status": [429, 529, None],
-    ...     "error_message": ["You've hit your limit · resets 9pm", None, "prompt is too long"]})
+    ...     "error_type": ["rate_limit", None, "invalid_request", "http_connection_failed"],
+    ...     "error_status": [429, 529, None, 401],
+    ...     "error_message": ["Your limit resets at 9pm", None, "prompt is too long", ""]})
     >>> errors.select(cause_of_error()).to_series().to_list()
-    ['provider_quota', 'provider_internal', 'context_overflow']
+    ['provider_quota', 'provider_internal', 'context_overflow', 'provider_auth']
     """
-    tag = pl.col("error_type").fill_null("").str.to_lowercase()
-    status = pl.col("error_status").fill_null(0)
-    words = pl.col("error_message").fill_null("")
+    transport = pl.lit("provider_transport")
+    # A gateway gives a stream that it cut a status of its own: the connection failed all the same.
+    is_transport = _tagged(pl.col(tag), _TRANSPORT_TAGS) | pl.col(tag).str.contains(_CONNECTION)
+    is_cut = is_transport & (pl.col(status) >= 500) & pl.col(message).str.contains(_CUT)
+    return pl.coalesce(
+        pl.when(is_cut).then(transport),
+        cause_by_tag(tag, message),
+        cause_by_words(status, message),
+        pl.when(is_transport).then(transport),
+        pl.lit("provider_unknown"),
+    )
 
-    def tagged(*names: str) -> pl.Expr:
-        return pl.any_horizontal(tag.str.contains(name, literal=True) for name in names)
 
-    is_limit = tagged("rate_limit") | (status == 429)
+def cause_by_tag(tag: str = "error_type", message: str = "error_message") -> pl.Expr:
+    """The cause of an error by its tag, which words may make more exact; null: it is vague."""
+    return _refined(_by_tag(pl.col(tag)), pl.col(message))
+
+
+def cause_by_words(status: str = "error_status", message: str = "error_message") -> pl.Expr:
+    """The cause of an error without a tag that tells: by its status, then its words; may be null.
+
+    A tag or status that stands only in the words counts as one.
+    """
+    words = pl.col(message)
+    numbers = words.str.extract_groups(_STATUS)
+    in_words = pl.coalesce(numbers.struct.field("1"), numbers.struct.field("2"))
+    number = pl.coalesce(pl.col(status), in_words.cast(pl.Int64))
+    said = _by_tag(words.str.extract(_TAG_IN_JSON))
+    return _refined(pl.coalesce(said, _by_status(number), _by_text(words)), words)
+
+
+def _tagged(tag: pl.Expr, names: tuple[str, ...]) -> pl.Expr:
+    lower = tag.str.to_lowercase()
+    return pl.any_horizontal(lower.str.contains(name, literal=True) for name in names)
+
+
+def _by_tag(tag: pl.Expr) -> pl.Expr:
+    return first_that_holds({cause: _tagged(tag, names) for cause, names in _TAGS.items()})
+
+
+def _by_status(status: pl.Expr) -> pl.Expr:
     return first_that_holds(
         {
-            "provider_quota": (is_limit & words.str.contains(_QUOTA))
-            | tagged("billing_error")
-            | (status == 402),
-            "provider_rate_limit": is_limit,
-            "provider_auth": tagged("authentication", "permission_error")
-            | status.is_in([401, 403]),
-            "provider_internal": tagged("server_error", "overloaded") | (status >= 500),
-            "context_overflow": words.str.contains(_OVERFLOW),
-            "provider_invalid_request": tagged("invalid_request") | (status >= 400),
-            "provider_transport": words.str.contains(_CONNECTION) | tag.str.contains(_CONNECTION),
-            "provider_unknown": pl.lit(value=True),
+            "provider_auth": status.is_in([401, 403]),
+            "provider_quota": status == 402,
+            "provider_rate_limit": status == 429,
+            "provider_internal": status >= 500,
+            "provider_invalid_request": status >= 400,
         }
     )
+
+
+def _by_text(words: pl.Expr) -> pl.Expr:
+    patterns = {
+        **{"content_filtered": _FILTER, "truncated_length": _OUTPUT, "context_overflow": _OVERFLOW},
+        **{"provider_quota": _QUOTA, "provider_rate_limit": _RATE, "provider_auth": _AUTH},
+        **{"provider_internal": _INTERNAL, "provider_transport": _CONNECTION},
+    }
+    return first_that_holds({cause: words.str.contains(of) for cause, of in patterns.items()})
+
+
+def _refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
+    """The cause, or the more exact one that words name of a limit or of a refused request."""
+    is_refused = cause == "provider_invalid_request"
+    exact = {
+        "context_overflow": is_refused & words.str.contains(_OVERFLOW),
+        "content_filtered": is_refused & words.str.contains(_FILTER),
+        "provider_quota": (is_refused | (cause == "provider_rate_limit"))
+        & words.str.contains(_QUOTA),
+    }
+    return pl.coalesce(first_that_holds(exact), cause)

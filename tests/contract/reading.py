@@ -21,8 +21,8 @@ TRUTH = {
     "truth": pl.String,
 }
 """``part``: empty for the session itself, else ``fork`` or ``child``; every value is text."""
-NOT_ON_DISK = {("codex", "refusal")}
-"""Answers whose tokens the client throws away, so that nobody can read them."""
+NOT_ON_DISK = {("codex", "refusal"), ("opencode", "killed_in_tool")}
+"""Answers whose tokens the client throws away or had not yet written: nobody can read them."""
 
 
 def truth_of(
@@ -47,6 +47,7 @@ def truth_of(
         of, _, rest = fact.rpartition(".")
         if of in ("", client):
             facts[rest] = value
+    facts = {fact: value for fact, value in facts.items() if value is not None}
     common = {"scenario": name, "part": part, "session_id": session_id}
     for fact, value in facts.items():
         yield common | {"fact": fact, "truth": str(value)}
@@ -74,6 +75,8 @@ def compare(snap: sa.Snapshot, client: str, truth: pl.DataFrame) -> pl.DataFrame
         .to_dicts()
     }  # fmt: skip
     counts = _counts(snap, client)
+    # A session without calls has no row among opencode's.
+    no_count = 0 if client == "opencode" else None
 
     def ours(row: dict[str, Any]) -> str | None:
         of = row["session_id"]
@@ -88,7 +91,7 @@ def compare(snap: sa.Snapshot, client: str, truth: pl.DataFrame) -> pl.DataFrame
             codes = (session["reason_codes"] or "").split(", ")
             causes = [code.rpartition(".")[2] for code in codes]
             return row["truth"] if row["truth"] in causes else ", ".join(causes)
-        value = session[fact] if fact in session else counts.get(of, {}).get(fact)
+        value = session[fact] if fact in session else counts.get(of, {}).get(fact, no_count)
         return None if value is None else str(value)
 
     rows = [row | {"ours": ours(row)} for row in truth.to_dicts()]

@@ -42,7 +42,9 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     ).with_columns(
         has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0),
     )
-    named = known.with_columns(situation=first_that_holds(_rules()), cause=cause_of_error())
+    named = known.with_columns(cause=cause_of_error()).with_columns(
+        situation=first_that_holds(_rules())
+    )
     is_open = pl.col("situation").is_in(list(OPEN))
     ends = {
         "interrupted": "interrupt_at",
@@ -164,7 +166,6 @@ def _is_compaction() -> pl.Expr:
 def _rules() -> dict[str, pl.Expr]:
     answer, stop, input_ = pl.col("answer_seq"), pl.col("stop_reason"), pl.col("input_seq")
     is_error = pl.col("last_answer") == "api_error"
-    is_cut = pl.col("error_type").fill_null("").str.contains("max_output_tokens", literal=True)
     is_closed = pl.col("n_open_tools") == 0
     is_after = answer > pl.max_horizontal("input_seq", "retry_seq")
     is_end = is_after & is_closed
@@ -175,8 +176,11 @@ def _rules() -> dict[str, pl.Expr]:
     return {
         "interrupted": pl.col("interrupt_seq") > answer,
         # A refusal and an output limit are written as errors, too, with a tag that misleads.
-        "refused": is_content_filter("stop_reason") | (pl.col("refusal_seq") > input_),
-        "truncated": (is_end & (stop == "max_tokens")) | (is_error & is_cut),
+        "refused": is_content_filter("stop_reason")
+        | (pl.col("refusal_seq") > input_)
+        | (is_error & (pl.col("cause") == "content_filtered")),
+        "truncated": (is_end & (stop == "max_tokens"))
+        | (is_error & (pl.col("cause") == "truncated_length")),
         "overflowed": is_end & (stop == "model_context_window_exceeded"),
         "failed": is_error,
         "max_turns": pl.col("max_turns_seq") > answer,

@@ -22,22 +22,6 @@ ABORTS = ("interrupted", "replaced", "review_ended", "budget_limited")
 """Reasons of aborts that are known; situations are called so too."""
 _ASKS = ("untrusted", "on-failure")
 """Policies by which a person is asked though the call does not say so."""
-_CAUSES = {
-    "provider_quota": ("usage_limit_exceeded", "session_budget_exceeded"),
-    "provider_rate_limit": ("rate_limit_exceeded",),
-    "provider_internal": ("server_overloaded", "internal_server_error", "flex_unavailable"),
-    "provider_transport": (
-        *("http_connection_failed", "response_stream_connection_failed"),
-        *("response_stream_disconnected", "response_too_many_failed_attempts"),
-    ),
-    "provider_auth": ("unauthorized",),
-    "provider_invalid_request": ("bad_request", "invalid_prompt"),
-    "context_overflow": ("context_window_exceeded",),
-    "content_filtered": ("cyber_policy", "bio_policy", "misalignment_policy_violation"),
-    "sandbox": ("sandbox_error",),
-    "permission_rejected": ("too_many_denials",),
-    "provider_unknown": ("other",),
-}
 
 
 def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
@@ -65,14 +49,19 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         | (pl.col("n_tools_good") > 0)
         | pl.col("has_review"),
     )
-    named = known.with_columns(situation=first_that_holds(_rules()), cause=_cause())
+    named = known.with_columns(cause=cause_of_error()).with_columns(
+        situation=first_that_holds(_rules())
+    )
     situation = pl.col("situation")
     is_open, is_failed = situation.is_in(list(OPEN)), situation == "failed"
     policy = pl.col("approval_policy").fill_null("")
     may_ask = policy.is_in(list(_ASKS)) | ((policy != "never") & pl.col("asks"))
     waits = pl.col("open_tool").is_in(list(WAITS_FOR_CHILD))
     kept = {
-        **dict.fromkeys(("error_type", "error_status", "error_message", "cause"), is_failed),
+        **dict.fromkeys(
+            ("error_type", "error_status", "error_message", "cause"),
+            is_failed | (situation == "truncated"),
+        ),
         **dict.fromkeys(
             ("open_tool", "open_since", "open_timeout_s", "patience_s", "may_ask"),
             situation == "open_tool",
@@ -169,13 +158,6 @@ def _of_children(rows: pl.DataFrame) -> pl.DataFrame:
     return by_parent.agg(child_at=pl.col("at").max()).collect()
 
 
-def _cause() -> pl.Expr:
-    tags = {tag: cause for cause, of_cause in _CAUSES.items() for tag in of_cause}
-    known = pl.col("error_type").replace_strict(tags, default=None, return_dtype=pl.String)
-    unnamed = pl.when(pl.col("error_type").is_null()).then(pl.lit("provider_unknown"))
-    return pl.coalesce(known, unnamed, cause_of_error())
-
-
 def _rules() -> dict[str, pl.Expr]:
     end, reason = pl.col("end"), pl.col("stop_reason")
     is_complete, is_aborted = end == "turn_complete", end == "turn_aborted"
@@ -185,8 +167,11 @@ def _rules() -> dict[str, pl.Expr]:
     is_old_answer = end.is_null() & ~is_written & is_closed & is_answered
     had_later = pl.col("has_later")
     has_words = (pl.col("n_text_chars") > 0) | pl.col("has_review")
+    is_error = pl.col("has_error") & ~is_aborted.fill_null(value=False)
     return {
-        "failed": pl.col("has_error") & ~is_aborted.fill_null(value=False),
+        # It is written as an error, and what there is of the answer is kept all the same.
+        "truncated": is_error & (pl.col("cause") == "truncated_length"),
+        "failed": is_error,
         **{word: is_aborted & (reason == word) for word in ABORTS},
         "unknown_abort": is_aborted,
         "good": is_complete & (pl.col("final_chars") > 0),

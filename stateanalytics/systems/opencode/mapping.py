@@ -64,7 +64,9 @@ def situations(executions: pl.DataFrame) -> pl.DataFrame:
         The same rows with ``situation``, ``lifecycle``, ``outcome_word``, ``health``,
         ``delivery`` and `OPEN_FACTS`.
     """
-    named = executions.with_columns(situation=first_that_holds(_rules()))
+    named = executions.with_columns(
+        situation=first_that_holds(_rules()).replace({"rejected": "declined"})
+    )
     return with_axes(named.with_columns(**_open_facts()), EXECUTIONS)
 
 
@@ -95,8 +97,11 @@ def _rules() -> dict[str, pl.Expr]:
     over = word("outcome", "succeeded", "failed")
     good, cut = word("outcome", "succeeded"), word("outcome", "interrupted")
     stopped = cut & word("interrupt_reason", "shutdown")
+    # V1 ends a turn itself where permission is rejected; later eras write it as a shutdown.
+    rejected = cut & word("era", "V1") & yes("is_declined")
     return {
         "blocked": yes("is_blocked") & over,
+        "rejected": rejected,
         "without_steps": good & (pl.col("n_steps") == 0),
         "truncated": good & word("last_finish", "length"),
         "unknown_finish": good & word("last_finish", "unknown", "error"),

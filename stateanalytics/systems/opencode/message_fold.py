@@ -44,11 +44,13 @@ PROJECTED = "C"
 """The era of a message that 2.0 made from its events."""
 
 ABORTED = "MessageAbortedError"
+_REJECTED = r"^The user (?:rejected permission|dismissed this question)"
+"""What a tool says that a person, or a run without one, did not allow: V1 ends its turn so."""
 
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
 _NEVER_OF_MESSAGES = (
-    *("is_recovered", "is_continuation", "is_head_truncated", "is_declined", "is_claimed"),
+    *("is_recovered", "is_continuation", "is_head_truncated", "is_claimed"),
     *("has_others_running", "is_resumed"),
 )
 """What only events can tell of an execution."""
@@ -140,7 +142,10 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
         .group_by(_MESSAGE)
         .agg(n_part_chars=pl.col("n_chars").sum())
     )
-    stirred = tools.group_by(_MESSAGE).agg(tool_ms=pl.max_horizontal("ended_ms", "called_ms").max())
+    stirred = tools.group_by(_MESSAGE).agg(
+        tool_ms=pl.max_horizontal("ended_ms", "called_ms").max(),
+        is_rejected=(pl.col("error_type") == "permission.rejected").any(),
+    )
     has_error = pl.col("error_type").is_not_null()
     return (
         assistants.join(spoken, on=_MESSAGE, how="left", maintain_order="left")
@@ -193,7 +198,9 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
             is_stale=pl.lit(value=False),
             # A part holds no type of its error, so the text has to tell who stopped the tool.
             error_type=pl.when(pl.col("status") == "error").then(
-                pl.when(pl.col("error_message").str.contains("(?i)abort|interrupt"))
+                pl.when(pl.col("error_message").str.contains(_REJECTED))
+                .then(pl.lit("permission.rejected"))
+                .when(pl.col("error_message").str.contains("(?i)abort|interrupt"))
                 .then(pl.lit("aborted"))
                 .otherwise(pl.lit("tool.execution"))
             ),
@@ -215,6 +222,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         **{name: name for name in ("retry_at_ms", "retry_attempt", "retry_error_type")},
         "end_event_id": "message_id",
         "is_retry_pending": "is_retry_pending",
+        "is_rejected": "is_rejected",
     }
     unknown = pl.col("finish").is_in(["unknown", "error"])
     ran = steps.group_by(_TURN, maintain_order=True).agg(
@@ -238,11 +246,16 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     joined = ran.join(used, on=_TURN, how="left", maintain_order="left").sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
+    is_rejected = (
+        done & (pl.col("last_finish") == "tool-calls") & pl.col("is_rejected")
+    ).fill_null(value=False)
     outcome = (
         pl.when(pl.col("error_type") == ABORTED)
         .then(pl.lit("interrupted"))
         .when(pl.col("error_type").is_not_null())
         .then(pl.lit("failed"))
+        .when(is_rejected)
+        .then(pl.lit("interrupted"))
         # It stopped to call tools, and no message took up their results: that is no end.
         .when(done & (pl.col("last_finish") == "tool-calls"))
         .then(None)
@@ -261,7 +274,8 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
         ),
         ended_ms=pl.when(outcome.is_not_null()).then("last_completed_ms"),
-        reason=pl.when(pl.col("error_type") == ABORTED).then(pl.lit("user")),
+        reason=pl.when((pl.col("error_type") == ABORTED) | is_rejected).then(pl.lit("user")),
+        is_declined=is_rejected,
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_completed") > 0)
         | (pl.col("n_content_tools").fill_null(0) > 0),

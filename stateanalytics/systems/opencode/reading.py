@@ -20,6 +20,7 @@ from stateanalytics.systems.opencode.details import detail_frames
 from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
 from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
+from stateanalytics.systems.opencode.forks import without_copies
 from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows, together
 from stateanalytics.systems.opencode.log import SESSION_KEY, rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
@@ -213,12 +214,13 @@ def assembled(
     gathered: Gathered, *, cells: pl.DataFrame | None = None, is_table: bool = False
 ) -> Parts:
     """Fold what was gathered of some inputs, and put it into canonical frames."""
+    recorded, gathered = gathered, without_copies(gathered)
     folded = fold(gathered.log)
     by_messages = _folded_messages(gathered, folded)
     sessions = completed_rows(
         gathered.session_rows, _rows_of(folded.sessions), _rows_of(by_messages.sessions)
     )
-    details = _details(gathered, folded, by_messages, sessions)
+    details = _details(gathered, folded, by_messages, sessions, recorded)
     steps = rows_of(folded.order.events, gathered.log, "step").filter(
         pl.col("message_id").is_not_null()
     )
@@ -263,6 +265,7 @@ def _details(
     folded: Folded,
     by_messages: FoldedMessages,
     sessions: pl.DataFrame,
+    recorded: Gathered,
 ) -> dict[str, pl.DataFrame]:
     stacked = detail_frames(folded, by_messages, gathered.log, sessions)
     stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
@@ -271,7 +274,7 @@ def _details(
         stacked["opencode_inputs"] = stacked["opencode_inputs"].with_columns(
             is_stored_pending=stored
         )
-    stacked |= kept_records(gathered, folded.order)
+    stacked |= kept_records(recorded, folded.order)
     shapes = {shape.name: shape for shape in frames.frames()}
     return {name: shapes[name].conform(frame) for name, frame in stacked.items()}
 
