@@ -32,6 +32,7 @@ from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import iso
 from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot
+from stateanalytics.sql.masked import masked_names
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.advice import recommend
 
@@ -150,7 +151,10 @@ class Questions:
             timeout_s=SQL_TIMEOUT_S,
             memory_bytes=SQL_MEMORY_BYTES,
             policy=self._policy,
+            redact=True,
         )
+        # The query may name a column as it likes.
+        found.columns = masked_names(found.columns)
         return self._rows(found, limit, is_whole=False)
 
     def schema(self, table: str | None = None) -> str:
@@ -267,10 +271,16 @@ def _guarded(question: Callable[..., str], lock: threading.Lock) -> Callable[...
             with lock:
                 return question(*args, **arguments)
         except StateAnalyticsError as error:
-            words = in_words(error, question.__name__)
-            raise ResourceError(clean(words, secrets=True)[0]) from None
+            raise ResourceError(_refusal(error, question.__name__)) from None
 
     return asked
+
+
+def _refusal(error: StateAnalyticsError, tool: str) -> str:
+    """What is wrong, masked, under the note of all answers: it may quote a store."""
+    words, n_masked = clean(in_words(error, tool), secrets=True)
+    answer = {"note": UNTRUSTED, "n_secrets_masked": n_masked.total(), "data": {"error": words}}
+    return json.dumps(answer, ensure_ascii=False)
 
 
 _OF_A_WEEK = "week is an ISO week such as 2026-W21"

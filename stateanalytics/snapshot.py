@@ -79,6 +79,7 @@ class Snapshot(Facts):
     _memory: Memory | None = None
     _read_by: int = field(default_factory=os.getpid)
     _tables: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
+    _masked: dict[Policy | None, Mapping[str, Table]] = field(default_factory=dict, init=False)
 
     __hash__ = object.__hash__
 
@@ -105,6 +106,7 @@ class Snapshot(Facts):
         timeout_s: float = 30.0,
         memory_bytes: int = 2 * 1024**3,
         policy: Policy | None = None,
+        redact: bool = False,
     ) -> pl.DataFrame:
         """The answer of one SELECT over this snapshot.
 
@@ -126,6 +128,9 @@ class Snapshot(Facts):
             Memory that the query may take, beside the tables that it names.
         policy : Policy, optional
             For ``states``, ``reasons`` and ``attention``; v1 by default.
+        redact : bool
+            Whether secrets are masked in the tables, names included, before the query sees
+            them, so that no function of it brings one back.
 
         Returns
         -------
@@ -163,7 +168,7 @@ class Snapshot(Facts):
         return run(
             query,
             params,
-            self._tables_for(policy),
+            self._masked_for(policy) if redact else self._tables_for(policy),
             as_of=self.as_of,
             max_rows=max_rows,
             timeout_s=timeout_s,
@@ -552,6 +557,7 @@ class Snapshot(Facts):
         """Delete the private copies; frames stay, raw tables cannot be read any more."""
         for store in self.stores:
             store.close()
+        self._masked.clear()
         self._tables.clear()  # with them go the files that queries were handed
 
     def __enter__(self) -> Snapshot:
@@ -579,6 +585,13 @@ class Snapshot(Facts):
                 own=self.own_tables,
             )
         return self._tables[policy]
+
+    def _masked_for(self, policy: Policy | None) -> Mapping[str, Table]:
+        from stateanalytics.sql.masked import masked_tables
+
+        if policy not in self._masked:
+            self._masked[policy] = masked_tables(self._tables_for(policy))
+        return self._masked[policy]
 
     def __repr__(self) -> str:
         head = f"Snapshot as of {in_utc(self.as_of)} ({self.why_as_of}): " + ", ".join(

@@ -16,6 +16,7 @@ from stateanalytics.mcp_server import (
     TOOLS,
     UNTRUSTED,
     Questions,
+    _refusal,
     in_words,
 )
 from stateanalytics.state.policy import Policy
@@ -61,8 +62,30 @@ def test_what_a_query_gives_is_told_masked_and_never_breaks_off(questions):
     text = owned.sql(query)
     assert key not in text
     [row] = json.loads(text)["data"]
-    assert row["h"] == [{"key": "b", "value": 1}, {"key": "[API key]", "value": 1}]
+    assert row["h"] == [{"key": "[API key]", "value": 1}, {"key": "b", "value": 1}]
     assert json.loads(row["b"])[1] is None
+
+
+def test_no_function_of_a_query_brings_back_a_secret_of_a_table(questions):
+    key = "sk-" + "a1B2" * 12
+    table = pl.DataFrame({"x": [key], key: ["y"], key[:-1] + "3": ["z"], "l": [[key]]})
+    owned = Questions(questions._snap.with_table("t", table), Policy.v1())
+    for asked in ("reverse(x)", "hex(encode(x))", "substr(x, 1, 20)", "l[1][4:]"):
+        text = owned.sql(f"SELECT {asked} AS y FROM t")
+        assert not any(part in text for part in ("2B1a", b"a1B2".hex().upper(), "a1B2")), asked
+    assert [*json.loads(owned.sql("FROM t"))["data"][0]] == ["x", "[API key]", "[API key]_1", "l"]
+    names = "SELECT reverse(column_name) FROM (DESCRIBE t)"
+    assert "2B1a" not in owned.sql(names)
+    assert "a1B2" not in owned.sql(f'SELECT 1 AS "{key}"')
+
+
+def test_an_error_stands_under_the_note_as_data_does():
+    key = "sk-" + "a1B2" * 12
+    told = json.loads(_refusal(ArgumentError(f"found {key}\u202e", "limit=20"), "sql"))
+    assert told["note"] == UNTRUSTED
+    assert told["n_secrets_masked"] == 1
+    assert told["data"]["error"].startswith("found [API key]")
+    assert "\u202e" not in told["data"]["error"]
 
 
 @pytest.mark.slow
