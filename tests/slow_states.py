@@ -1,8 +1,8 @@
 """NormalizedState one row at a time: the slow obvious version that bulk rules must equal."""
 
-from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS
 
-WORDS = {(word.entity_type, word.raw_status): word for word in STATUS_WORDS}
+WORDS = {(word.entity_type, word.raw_status): word for word in (*STATUS_WORDS, *ADR_WORDS)}
 LIMITS = {"flow": 43200, "fanout": 43200, "show-play": 43200, "engine": 43200}
 DEAD = ("stalled", "process_dead", "orphaned")
 GOOD = ("succeeded", "completed", "merged")

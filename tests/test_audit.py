@@ -365,7 +365,6 @@ def test_stored_axes_that_differ_are_told():
     assert found.select("entity_id", "says", "against").rows() == [
         ("s2", "stored delivery missing", "recomputed not_expected"),
         ("s2", "stored health stalled", "recomputed ok"),
-        ("s3", "stored reasons none", "recomputed run.health.unknown"),
     ]
 
 

@@ -241,6 +241,7 @@ def tail_phase(told: object) -> None:
     told.lines[-2]["payload"]["phase"] = "final_answer"
 
 
+INTERRUPTED = "invocation.cancelled.interrupted"
 CUT_OFF = "run.delivery.truncated_length"
 LAST_TURNS = [
     ([], "running", "run.health.awaiting_model"),
@@ -291,6 +292,27 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         (word, code) for _, word, code in LAST_TURNS
     ]
     assert found_of(facts)["turn.unknown_abort"] == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ("unsupported call: made_up", "invocation.failed.tool_error"),
+        ("apply_patch verification failed: no such line", "invocation.failed.tool_error"),
+        ("failed to parse function arguments: missing field", "invocation.failed.tool_error"),
+        ("Exit code: -1\nWall time: 2 seconds\nOutput:\naborted by user", INTERRUPTED),
+        ("The docs say: unsupported call: made_up", None),
+        ("Exit code: 0\nWall time: 2 seconds\nOutput:\naborted by user", None),
+    ],
+)
+def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output, code) -> None:
+    told = begun()
+    told.call("c")
+    told.result("c", output)
+    say("a")(told)
+    end("a")(told)
+    shown = states(facts_of(tmp_path, told)).filter(entity_type="tool_call")
+    assert shown["reason_codes"].to_list() == [code]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_call_that_nothing_interrupts_is_killed(snap):
     worker = the_worker()
     query = "SELECT levenshtein(repeat('a', 90000), repeat('b', 90000))"
     with pytest.raises(QueryTimeoutError):
-        snap.sql(query, timeout_s=0.2)
+        snap.sql(query, timeout_s=1)  # on a busy machine less is over before the call begins
     assert not is_running(worker.pid)
     assert snap.sql("SELECT 1").item() == 1
 

@@ -24,8 +24,8 @@ _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def stored_axes(cases: Cases) -> pl.DataFrame:
     """Health, delivery and reason codes that are stored, and are others than the facts give.
 
-    They are the columns of ADR-0033's appendix A. Nothing stored is no difference; an
-    empty list of codes is one where codes are derived.
+    They are the columns of ADR-0033's appendix A. Nothing stored is no difference, and
+    neither is an empty list of codes: it is the column's default, not a claim.
     """
     judged = cases.states.select(
         *schema.ENTITY_KEY, now_health="health", now_delivery="delivery", now_codes="reason_codes"
@@ -35,9 +35,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     rows = beside(rows, once(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
     # The codes of a JSON list, joined as `states` joins them.
     dotted = pl.col("stored_reason_codes").str.extract_all(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
-    codes = pl.when(pl.col("stored_reason_codes").is_not_null()).then(
-        dotted.list.join(schema.CODE_SEPARATOR)
-    )
+    codes = pl.when(dotted.list.len() > 0).then(dotted.list.join(schema.CODE_SEPARATOR))
     axes = {
         "health": (pl.col("stored_health"), "now_health"),
         "delivery": (pl.col("stored_delivery"), "now_delivery"),

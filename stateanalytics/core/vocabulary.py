@@ -156,6 +156,22 @@ ADR_LIFECYCLES = MappingProxyType(
         "team": ("active", "idle", "blocked", "closed"),
     }
 )  # fmt: skip
+
+
+def _words_as_themselves() -> tuple[StatusWord, ...]:
+    """ADR-0033's lifecycle words that no known version of a system stores, each read as itself."""
+    stored = {(word.entity_type, word.raw_status) for word in STATUS_WORDS}
+    return tuple(
+        StatusWord(entity_type, TABLES[entity_type], word, word, _ENDS.get(word), word in _OVER)
+        for entity_type, words in ADR_LIFECYCLES.items()
+        for word in words
+        if (entity_type, word) not in stored
+    )
+
+
+_ENDS = {word: word for word in ("completed", "succeeded", "merged", "skipped", *_BAD_ENDS)}
+_OVER = {*_ENDS, "archived", "closed"}
+ADR_WORDS = _words_as_themselves()
 ADR_HEALTHS = MappingProxyType(
     {
         "session": ("ok", "running", "idle", "stalled", "process_dead", "orphaned"),

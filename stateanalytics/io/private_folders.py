@@ -56,7 +56,7 @@ def make_private_folder() -> PrivateFolder:
         be used: a copy elsewhere may lie on a disk that is not encrypted.
     """
     asked = os.environ.get("TMPDIR")
-    if asked and not (os.path.isdir(asked) and os.access(asked, os.W_OK | os.X_OK)):
+    if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
         raise OSError(errno.ENOENT, f"TMPDIR={asked} cannot be used, and a copy goes nowhere else")
     path = Path(tempfile.mkdtemp(prefix=PREFIX))
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)

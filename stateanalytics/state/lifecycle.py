@@ -1,9 +1,10 @@
 """What a stored status says: the lifecycle, the outcome, and whether it is over, in bulk.
 
 Entity type and stored status together name one *cell* of a small table, which is
-filled once per policy from `vocabulary.STATUS_WORDS`. Everything that follows from the
-status alone is looked up there. Where a system recorded the lifecycle in ADR-0033's
-words itself (``recorded_lifecycle``), that and the recorded outcome name the cell.
+filled once per policy from `vocabulary.STATUS_WORDS` and `vocabulary.ADR_WORDS`.
+Everything that follows from the status alone is looked up there. Where a system recorded
+the lifecycle in ADR-0033's words itself (``recorded_lifecycle``), that and the recorded
+outcome name the cell.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import narwhals as nw
 
 from stateanalytics.core.engines import TEMPORARY, Frame, encode, keep, lookup
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
-from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, StatusWord
+from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS, TABLES, StatusWord
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.policy_fields import EMPTY, NULL
@@ -44,7 +45,7 @@ _PAIRS = (
 )
 """Lifecycles with their outcomes; any other pair makes no sense and counts as unknown."""
 _WORDS: dict[tuple[str | None, str | None], StatusWord] = {
-    (word.entity_type, word.raw_status): word for word in STATUS_WORDS
+    (word.entity_type, word.raw_status): word for word in (*STATUS_WORDS, *ADR_WORDS)
 }
 
 
@@ -119,8 +120,8 @@ class StatusTable:
     Examples
     --------
     >>> cells = StatusTable(Policy.v1())
-    >>> [cell.raw_status for cell in cells.all if cell.outcome == "merged"]
-    ['merged']
+    >>> [cell.entity_type for cell in cells.all if cell.outcome == "merged"]
+    ['show', 'play']
     """
 
     policy: Policy
@@ -129,7 +130,7 @@ class StatusTable:
     @cached_property
     def statuses(self) -> tuple[str, ...]:
         """Every text that some table or the policy names, the empty one first."""
-        words = (word.raw_status for word in STATUS_WORDS)
+        words = (word.raw_status for word in (*STATUS_WORDS, *ADR_WORDS))
         read = (stored for _, stored, _ in self.policy.read_as if stored not in (NULL, EMPTY))
         return ("", *dict.fromkeys([*words, *read]))
 

@@ -209,9 +209,10 @@ def add_words(frame: Frame, policy: Policy, *, has_recorded: bool = False) -> Fr
     signatures = signatures_of(policy, has_recorded=has_recorded)
     n_healths, n_deliveries = len(HEALTH_OR_NONE), len(DELIVERY_OR_NONE)
     classed = lookup(frame, {_CLASS: (CELL, signatures.class_of_cell)})
-    # With recorded words there are more combinations than 16 bits can number.
-    kind = nw.col(_CLASS).cast(nw.Int32) if has_recorded else nw.col(_CLASS)
-    place = (kind * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(DELIVERY)
+    # There are more combinations than 16 bits can number.
+    place = (nw.col(_CLASS).cast(nw.Int32) * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(
+        DELIVERY
+    )
     signed = classed.with_columns(place.alias(SIGNATURE))
     last = {name: spec for name, spec in signatures.words.items() if spec[0] == "severity_rule"}
     first = {name: spec for name, spec in signatures.words.items() if name not in last}

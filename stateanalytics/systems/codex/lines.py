@@ -40,6 +40,14 @@ _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 _ABORTED = r"(?i)^aborted by user"
+_ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
+_ABORTED_EXIT = -1
+# A call that never ran has neither an event nor an exit code: only these words.
+_FAILED_IN_WORDS = (
+    r"^(?:unsupported (?:custom tool )?call: |apply_patch verification failed"
+    r"|failed to parse function arguments|(?:exec_command|shell|write_stdin) failed\b"
+    r"|execution error: )"
+)
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
@@ -129,8 +137,12 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_event & pl.col("is_wrong"),
         is_event & pl.col("refused").is_not_null(),
         is_event & status.is_in(_FAILED),
+        pl.col("exit_code").is_null() & pl.col("said").str.contains(_FAILED_IN_WORDS),
     )
-    is_cancelled = pl.col("head").str.contains(_ABORTED)
+    is_stopped = pl.col("exit_code") == _ABORTED_EXIT
+    is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
+        is_stopped & pl.col("said").str.contains(_ABORTED_COMMAND)
+    )
     is_declined = is_event & status.is_in(_DECLINED)
     is_late = (pl.col("exit_code") == 124) & pl.col("said").str.contains("timed out")
     is_over = is_cancelled.fill_null(value=False) | is_declined.fill_null(value=False)
