@@ -13,7 +13,7 @@ CLIENT ?= all
 VERSION ?= pinned
 QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
 
-.PHONY: gallery help report test slow instants check check-all contract fuzz mutants bench lint docs site site-audit dist clean
+.PHONY: gallery help report test slow instants check check-all contract fuzz mutants size bench lint docs site site-audit dist clean
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
@@ -25,6 +25,7 @@ help:
 	@echo "make fuzz       mutated inputs through every reader and step (MINUTES=… SEED=…)"
 	@echo "make contract   the real clients against a mock provider (CLIENT=… VERSION=pinned|newest)"
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
+	@echo "make size       lines, modules, walks and engine calls next to their budgets (WRITE=1)"
 	@echo "make bench      print the benchmark table (N=… for another size), best on a quiet machine"
 	@echo "make docs       write docs/ again from the code"
 	@echo "make gallery    run the notebooks and write docs/gallery/ again, with their charts"
@@ -86,6 +87,9 @@ contract: $(VENV)/.developed
 
 mutants: $(VENV)/.developed
 	$(BIN)/python -m tests.mutants --seed $(SEED) --number $(NUMBER) --jobs 2
+
+size: $(VENV)/.developed
+	$(BIN)/python -m tests.size $(if $(WRITE),--write)
 
 bench: $(VENV)/.developed
 	$(BIN)/python -m benchmarks $(if $(N),-n $(N))

@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 PACKAGE = "stateanalytics"
-FOLDERS = "state systems survival failures detectors thresholds sql auditing".split()
+TOP = "."  # the modules of the package itself, of which no folder is drawn
 COPIED = "stateanalytics tests data docs notebooks benchmarks".split()
 NEVER = "slow or spark or browser or lab"
 # Files that walk the whole tree or start kernels say nothing about one line of a rule.
@@ -212,17 +212,23 @@ class Sites(ast.NodeVisitor):
     visit_Set = visit_List  # noqa: N815
 
 
+def folders_of(tree: Path) -> list[str]:
+    """Every folder of the package that holds modules, and the package itself."""
+    return [TOP, *sorted(path.parent.name for path in (tree / PACKAGE).glob("*/__init__.py"))]
+
+
 def sample(tree: Path, folders: list[str], number: int, seed: int) -> list[Mutation]:
     """Draw evenly over folders, then over kinds, so that no long table takes them all."""
     chance = random.Random(seed)
     pools: dict[str, dict[str, list[Mutation]]] = {}
     for folder in folders:
         kinds: dict[str, list[Mutation]] = {}
-        for path in sorted((tree / PACKAGE / folder).rglob("*.py")):
+        place = tree / PACKAGE / folder
+        for path in sorted(place.glob("*.py") if folder == TOP else place.rglob("*.py")):
             for site in Sites(str(path.relative_to(tree)), path.read_bytes()).found:
                 if parses(site.applied(path.read_bytes())):
                     kinds.setdefault(site.kind, []).append(site)
-        for path in sorted((tree / PACKAGE / folder).rglob("data/*.csv")):
+        for path in [] if folder == TOP else sorted(place.rglob("data/*.csv")):
             kinds.setdefault("table row", []).extend(rows_of(path, tree))
         for kind in sorted(kinds):
             chance.shuffle(kinds[kind])
@@ -440,7 +446,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--number", type=int, default=40, help="how many mutations")
-    parser.add_argument("--packages", nargs="+", default=FOLDERS, metavar="FOLDER")
+    parser.add_argument("--packages", nargs="+", metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--files", type=int, default=10, help="test files to ask of each at most")
     parser.add_argument("--budget", type=int, default=150, help="processor seconds of each")
@@ -451,7 +457,7 @@ def main() -> None:
     options = parser.parse_args()
 
     tree = options.tree.resolve()
-    drawn = sample(tree, options.packages, options.number, options.seed)
+    drawn = sample(tree, options.packages or folders_of(tree), options.number, options.seed)
     if options.list:
         for mutation in drawn:
             print(f"\n{mutation.path} ({mutation.kind}, {mutation.near})")
