@@ -74,10 +74,6 @@ def made_pages() -> dict[str, str]:
         there: relinked((ROOT / here).read_text("utf-8"), PurePosixPath())
         for here, there in AT_ROOT.items()
     }
-    before, _, fast = pages["index.md"].partition("## How fast\n")
-    fast, _, after = fast.partition("\n## ")
-    pages["index.md"] = before + (f"## {after}" if after else "")
-    pages["benchmarks.md"] = f"# How fast\n{fast}\n"
     for namespace in NAMESPACES:
         pages[f"reference/{namespace or 'stateanalytics'}.md"] = reference(namespace)
     pages["reference/catalogue.md"] = catalogue()
