@@ -7,21 +7,31 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import reading as source
+from stateanalytics.systems.agent_orchestrator.constants import (
+    FRESH_S,
+    WatcherThresholds,
+    watcher_audits,
+    watcher_trigger,
+)
 from stateanalytics.systems.agent_orchestrator.files import Faults
+from stateanalytics.systems.agent_orchestrator.lifecycle import (
+    LIFECYCLE_COLUMNS,
+    refresh_status,
+    synthesize_lifecycle,
+)
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, files_of, find
 from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
-from tests.conformance.agent_orchestrator.at_instant import judge_sessions
-from tests.oracles_agent_orchestrator import lifecycles_of
+from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
+from tests.oracles import lifecycles_of
 
 NOW = datetime(2026, 5, 4, 10, tzinfo=UTC)
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 """Creation time that records without one were parsed with."""
 
 COLUMNS = (
-    "path", "layout", "session_id", "readable", "stored_status", "derived_status",
-    "derived_status_trinity", "lifecycle", "is_terminal", "agent_report", "agent_report_fresh",
-    "watcher_trigger", "pr_number", "pr_url",
+    "path", "layout", "session_id", "readable", "stored_status", "derived_status", "lifecycle",
+    "is_terminal", "agent_report", "agent_report_fresh", "watcher_trigger", "pr_number", "pr_url",
 )  # fmt: skip
 
 
@@ -33,15 +43,38 @@ def described(samples: Path, name: str = ".") -> list[dict]:
 def _of_tree(tree: Path, samples: Path) -> list[dict]:
     faults = Faults(tree.name, str(tree))
     records = read_records([file for file in files_of(tree) if file.kind in RECORDS], faults)
-    strict = interpret(records, now=CREATED, is_tolerant=False)
+    read = interpret(records, now=CREATED)
+    # Where Agent Orchestrator rejects a payload it makes up all of the lifecycle.
+    made_up = synthesize_lifecycle(refresh_status(records), now=CREATED)
+    is_accepted = read["reject_reason"].is_null()
+    strict = read.with_columns(
+        read[name].zip_with(is_accepted, made_up[name]) for name in LIFECYCLE_COLUMNS
+    )
     reports = read_reports(strict)
     shown = source.read(tree, label=tree.name).details["ao_sessions"]
-    judged = judge_sessions(shown.with_columns(pl.col("created_at").fill_null(CREATED)), as_of=NOW)
+    own_words = derive_legacy_status(strict).select("path", status="legacy_status")
+    judged = _judged(shown.join(own_words, on="path", how="left", maintain_order="left"))
     by_path = {row["path"]: row for row in judged.to_dicts()}
     return [
         _row(f"{tree.relative_to(samples)}/{report['path']}", report, lifecycle, by_path)
         for report, lifecycle in zip(reports.to_dicts(), lifecycles_of(reports), strict=True)
     ]
+
+
+def _judged(sessions: pl.DataFrame) -> pl.DataFrame:
+    """What depends on the clock: is the last report fresh, what does the watcher say."""
+    ages = {
+        f"{name}_age_s": (pl.lit(NOW) - at).dt.total_seconds(fractional=True)
+        for name, at in {
+            "created": pl.col("created_at").fill_null(CREATED),
+            "report": pl.col("report_at"),
+        }.items()
+    }
+    is_fresh = pl.col("report_age_s").is_between(-60, FRESH_S).fill_null(value=False)
+    aged = sessions.with_columns(**ages).with_columns(is_audited=watcher_audits(pl))
+    return aged.with_columns(
+        is_report_fresh=is_fresh, watcher_trigger=watcher_trigger(pl, WatcherThresholds())
+    )
 
 
 def _row(path: str, report: dict, lifecycle: dict, by_path: dict[str, dict]) -> dict:
@@ -55,8 +88,7 @@ def _row(path: str, report: dict, lifecycle: dict, by_path: dict[str, dict]) -> 
         told["session_id"],
         True,
         told["stored_status"],
-        told["ao_status"],
-        told["trinity_status"],
+        told["status"],
         lifecycle,
         told["is_ao_terminal"],
         _report(report),

@@ -1,10 +1,12 @@
 """The oracles' door: each file of real outputs, and the public rule that must equal it.
 
-An adapter gets the rows of one oracle file as read (all columns text, empty = null),
-reads its *input* columns only, calls the public rule, and returns the *output* columns
-as text, in the file's order. ``<empty>`` in a file is the empty text.
+An adapter gets the rows of one oracle file as read (all columns text, empty = null; of
+JSONL one column ``line``), reads its *input* columns only, calls the public rule, and
+returns as text, in the file's order, those *output* columns that a rule of the product
+gives. ``<empty>`` in a file is the empty text.
 """
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -15,12 +17,31 @@ from stateanalytics.core.session_health import (
     classify_session_health,
     classify_session_health_by_age,
 )
-from stateanalytics.core.staleness import staleness_by_age
-from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.core.staleness import STALLED_AFTER_S, limits_by_kind, staleness_by_age
+from stateanalytics.core.vocabulary import STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
+from stateanalytics.systems.agent_orchestrator.constants import (
+    WatcherThresholds,
+    watcher_audits,
+    watcher_trigger,
+)
+from stateanalytics.systems.agent_orchestrator.features import classify_web_attention
+from stateanalytics.systems.agent_orchestrator.lifecycle import (
+    LIFECYCLE_COLUMNS,
+    parse_lifecycle,
+    synthesize_lifecycle,
+)
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number, read_reports
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    derive_legacy_status,
+    is_terminal_rule,
+    name_primary_reason,
+)
+from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
 from stateanalytics.systems.lionagi.detectors import IN_RANGE
 from stateanalytics.systems.lionagi.features import (
     add_words,
@@ -30,13 +51,7 @@ from stateanalytics.systems.lionagi.features import (
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
 from stateanalytics.systems.lionagi.rollups import roll_up
 from stateanalytics.systems.lionagi.schedules import cadence_s
-from stateanalytics.systems.lionagi.transitions import LIFECYCLES
-from tests.conformance.lionagi.exit_codes import with_exit_codes
-from tests.conformance.lionagi.health import with_stale_thresholds, worst_health
-from tests.conformance.lionagi.run_view import EXIT_RUNNING, run_view_outcome
-from tests.conformance.lionagi.transitions import with_edge_facts
-from tests.conformance.lionagi.verification import verify_contracts, with_shown_verdict
-from tests.oracles_agent_orchestrator import ADAPTERS as AGENT_ORCHESTRATOR
+from stateanalytics.systems.lionagi.transitions import EDGES, LIFECYCLES
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]
 
@@ -83,11 +98,17 @@ def severity(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _limit_s(kinds: pl.Series) -> pl.Series:
+    limits = limits_by_kind(None, STALLED_AFTER_S)
+    seconds = [int(limits.get(kind, limits["default"])) for kind in kinds]
+    return pl.Series("stale_threshold_s", seconds, dtype=pl.Int64)
+
+
 def threshold_for_kind(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = with_stale_thresholds(rows.select("invocation_kind"))
-    return as_text(
-        _whole(judged).rename({"is_in_table": "in_table"}), "stale_threshold_s", "in_table"
-    )
+    kinds = rows["invocation_kind"]
+    known = [kind for kind in STALLED_AFTER_S if kind != "default"]
+    is_in_table = kinds.is_in(known).fill_null(value=False).alias("in_table")
+    return as_text(pl.DataFrame([_limit_s(kinds), is_in_table]), "stale_threshold_s", "in_table")
 
 
 _SIGNS = ("process_alive", "has_artifacts", "has_stale_locks")
@@ -96,10 +117,6 @@ _AGE_OF = {
     "updated_age_s": "updated_at",
     "started_age_s": "started_at",
 }
-
-
-def _whole(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.col("stale_threshold_s").cast(pl.Int64))
 
 
 def health(rows: pl.DataFrame) -> pl.DataFrame:
@@ -126,7 +143,7 @@ def _health_at(rows: pl.DataFrame, now: float) -> pl.DataFrame:
         for age, moment in _AGE_OF.items()
     }
     judged = classify_session_health(rows, now=now).with_columns(**ages)
-    marked = _whole(with_stale_thresholds(staleness_by_age(judged)))
+    marked = staleness_by_age(judged).with_columns(_limit_s(judged["invocation_kind"]))
     return marked.select(
         "line",
         activity_gap_s=pl.coalesce(*ages, pl.lit(now)).cast(pl.String),
@@ -169,10 +186,6 @@ def health_severity(rows: pl.DataFrame) -> pl.DataFrame:
     return as_text(rows.select(severity=pl.col("health").replace_strict(order)), "severity")
 
 
-def worst(rows: pl.DataFrame) -> pl.DataFrame:
-    return as_text(worst_health(rows.select("a", "b"), ["a", "b"], into="worst"), "worst")
-
-
 # --- statuses and transitions ----------------------------------------------------------
 
 
@@ -208,28 +221,54 @@ def statuses(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def transitions(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = with_edge_facts(
-        rows.select("entity_type", previous_status="from_status", status="to_status")
+    key = ["entity_type", "from_status", "to_status"]
+    demands = ("actor_types", "required_patch", "required_guard")
+    declared = pl.DataFrame(
+        [
+            {
+                **dict(zip(key, (edge.entity_type, edge.before, edge.after), strict=True)),
+                **{name: "|".join(getattr(edge, name)) or None for name in demands},
+                "allowed": True,
+            }
+            for edge in EDGES
+        ],
+        schema_overrides=dict.fromkeys(demands, pl.String),
+        infer_schema_length=None,
     )
-    return as_text(
-        judged.rename({"is_allowed": "allowed", "is_from_terminal": "from_terminal"}),
-        "allowed",
-        "actor_types",
-        "required_patch",
-        "required_guard",
-        "from_terminal",
+    ends = pl.DataFrame(
+        [
+            (cycle.entity_type, word.raw_status)
+            for cycle in LIFECYCLES
+            for word in words_of(cycle.entity_type)
+            if word.is_terminal
+        ],
+        schema=key[:2],
+        orient="row",
+    ).with_columns(from_terminal=True)
+    judged = (
+        rows.select(key)
+        .join(declared, on=key, how="left", maintain_order="left")
+        .join(ends, on=key[:2], how="left", maintain_order="left")
+        .with_columns(pl.col("allowed", "from_terminal").fill_null(value=False))
     )
+    return as_text(judged, "allowed", *demands, "from_terminal")
 
 
 def cli_status(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = with_exit_codes(rows.select("entity_type", *words("status")))
-    return as_text(
-        judged.rename({"is_terminal": "terminal", "process_exit_code": "run_process_exit_code"}),
-        "terminal",
-        "exit_class",
-        "status_command_exit_code",
-        "run_process_exit_code",
+    """The end of each status and its exit code; the classes are of commands that are not ours."""
+    ends = {
+        (word.entity_type, word.raw_status): word.process_exit_code
+        for word in STATUS_WORDS
+        if word.is_terminal
+    }
+    keys = rows.select("entity_type", *words("status")).rows()
+    found = pl.DataFrame(
+        {
+            "terminal": [key in ends for key in keys],
+            "run_process_exit_code": pl.Series([ends.get(key) for key in keys], dtype=pl.Int64),
+        }
     )
+    return as_text(found, "terminal", "run_process_exit_code")
 
 
 def display_status(rows: pl.DataFrame) -> pl.DataFrame:
@@ -303,7 +342,7 @@ def rollup(rows: pl.DataFrame) -> pl.DataFrame:
     )
     rolled = _rolled(inputs, "child_statuses").with_columns(
         runview_grading_status="grading_status",
-        runview_exit_code_if_row_running=pl.col("grading_exit_code").fill_null(EXIT_RUNNING),
+        runview_exit_code_if_row_running=pl.col("grading_exit_code").fill_null(3),
         lifecycle_terminal="lifecycle_is_terminal",
     )
     return as_text(
@@ -315,24 +354,6 @@ def rollup(rows: pl.DataFrame) -> pl.DataFrame:
         "lifecycle_terminal",
         "lifecycle_status",
         "lifecycle_outcome",
-    )
-
-
-def run_view(rows: pl.DataFrame) -> pl.DataFrame:
-    graded = _rolled(rows.select("session_statuses"), "session_statuses")
-    inputs = rows.select(
-        *words("run_status", "run_error_detail", "invocation_status"),
-        run_exit_code=pl.col("run_exit_code").cast(pl.Int64),
-        session_status=graded["grading_status"],
-    )
-    judged = run_view_outcome(inputs).with_columns(summary_reported="is_summary_reported")
-    return as_text(
-        judged,
-        "outcome_code",
-        "outcome_summary",
-        "outcome_source",
-        "summary_reported",
-        "exit_code",
     )
 
 
@@ -364,7 +385,7 @@ def _cadence_s(trigger: str, text: str | None, since_s: float | None) -> float |
     return float(text) if text is not None and trigger != "at" else None
 
 
-# --- phantoms and verification ---------------------------------------------------------
+# --- phantoms --------------------------------------------------------------------------
 
 
 def phantom(rows: pl.DataFrame) -> pl.DataFrame:
@@ -384,72 +405,6 @@ def phantom(rows: pl.DataFrame) -> pl.DataFrame:
     judged = with_phantom_reason(inputs, stale_s="stale_s")
     return as_text(
         judged.select(reason="phantom_reason", error=pl.lit(None, pl.String)), "reason", "error"
-    )
-
-
-# What the oracle's directory held.
-LISTING = pl.DataFrame(
-    {"path": ["present.md", "empty.md", "critic/review.md"], "size_bytes": [5, 0, 2]}
-)
-
-
-def _verified(contracts: pl.DataFrame) -> pl.DataFrame:
-    """Verdicts on contracts whose ``artifacts_root`` is ``dir``, nothing, or not there."""
-    keyed = contracts.with_row_index("entity_id")
-    with_files = keyed.filter(pl.col("artifacts_root") == "dir").select("entity_id")
-    return verify_contracts(keyed, with_files.join(LISTING, how="cross"))
-
-
-def verification(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = _verified(rows.select("artifacts_root", contract="contract_json"))
-    is_bad = pl.col("is_contract_valid").eq_missing(pl.lit(value=False))
-    return as_text(
-        judged.with_columns(
-            status="verdict", error=pl.when(is_bad).then(pl.lit("ArtifactPathError"))
-        ),
-        "error",
-        "status",
-        "missing_required",
-        "missing_optional",
-        "produced",
-    )
-
-
-CONTRACTS = {
-    "missing_required": '{"expected": [{"id": "c", "path": "nope.md"}]}',
-    "present_required": '{"expected": [{"id": "a", "path": "present.md"}]}',
-}
-
-
-def verification_display(rows: pl.DataFrame) -> pl.DataFrame:
-    stored = pl.col("stored_verdict")
-    contract = pl.col("contract").replace_strict(CONTRACTS, default=None, return_dtype=pl.String)
-    live = _verified(rows.select(artifacts_root="artifacts_path", contract=contract))["verdict"]
-    inputs = rows.select(
-        *words("session_status"),
-        # A bare text where an object should be: it is shown as it is.
-        verdict=pl.when(stored == "bare_string")
-        .then(pl.lit("passed"))
-        .when(stored != "none")
-        .then(stored),
-        is_verdict_object=stored != "bare_string",
-        is_verdict_dated=stored.is_in(("passed", "failed", "warning")),
-        has_contract=contract.is_not_null(),
-        has_artifacts_path=(pl.col("artifacts_path") == "dir").fill_null(value=False),
-        live_verdict=live,
-    ).rename({"session_status": "raw_status"})
-    judged = with_shown_verdict(inputs)
-    return as_text(
-        judged.rename(
-            {
-                "shown_verdict": "shown_status",
-                "is_provisional": "provisional",
-                "currency": "staleness_check",
-            }
-        ),
-        "shown_status",
-        "provisional",
-        "staleness_check",
     )
 
 
@@ -568,6 +523,185 @@ def _matrix_signs(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+# --- Agent Orchestrator ----------------------------------------------------------------
+
+AO_NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def compact(value: object) -> str | None:
+    """A value of a JSON line as text, an object in its own order of keys."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _records(rows: pl.DataFrame) -> pl.DataFrame:
+    """Stored records, with what a caller of Agent Orchestrator passes in place of it."""
+    records = []
+    for line in map(json.loads, rows["line"]):
+        record, given = line["meta"], line["options"]
+        passed = {name: compact(given[name]) for name in given if name != "sessionKind"}
+        if kind := given.get("sessionKind"):
+            passed |= {"role": kind, "sessionId": None}
+        record = record | {name: value for name, value in passed.items() if value is not None}
+        record |= {"sessionId": passed.get("sessionId")}
+        records.append(record | {"createdAt": _iso(record.get("createdAt"))})
+    names = sorted({name for record in records for name in record})
+    return pl.DataFrame(records, schema=dict.fromkeys(names, pl.String))
+
+
+def _iso(text: str | None) -> str | None:
+    """JavaScript reads dates in words and no bare numbers; the product does it the other way."""
+    if text is None or text.isdigit():
+        return None
+    try:
+        return datetime.strptime(text, "%B %d, %Y").date().isoformat()
+    except ValueError:
+        return text
+
+
+def iso(column: str) -> pl.Expr:
+    return pl.col(column).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+
+
+def lifecycles_of(frame: pl.DataFrame) -> list[dict]:
+    """The axes of each row as Agent Orchestrator writes them."""
+    moments = [iso(name).alias(name) for name in LIFECYCLE_COLUMNS if name.endswith("_at")]
+    return [_nested(row) for row in frame.with_columns(moments).to_dicts()]
+
+
+def _nested(row: dict) -> dict:
+    handle = row["runtime_handle"]
+    return {
+        "version": 2,
+        "session": {
+            "kind": row["kind"],
+            "state": row["session_state"],
+            "reason": row["session_reason"],
+            "startedAt": row["started_at"],
+            "completedAt": row["completed_at"],
+            "terminatedAt": row["terminated_at"],
+            "lastTransitionAt": row["last_transition_at"],
+        },
+        "pr": {
+            "state": row["pr_state"],
+            "reason": row["pr_reason"],
+            "number": row["pr_number"],
+            "url": row["pr_url"],
+            "lastObservedAt": row["pr_observed_at"],
+        },
+        "runtime": {
+            "state": row["runtime_state"],
+            "reason": row["runtime_reason"],
+            "lastObservedAt": row["runtime_observed_at"],
+            "handle": None if handle is None else json.loads(handle),
+            "tmuxName": row["tmux_name"],
+        },
+    }
+
+
+def _lifecycle_texts(frame: pl.DataFrame) -> pl.DataFrame:
+    texts = pl.Series("lifecycle", map(compact, lifecycles_of(frame)), dtype=pl.String)
+    return derive_legacy_status(frame).select(texts, "legacy_status")
+
+
+def synthesize(rows: pl.DataFrame) -> pl.DataFrame:
+    return _lifecycle_texts(synthesize_lifecycle(_records(rows), now=AO_NOW))
+
+
+def parse(rows: pl.DataFrame) -> pl.DataFrame:
+    """Where its reader rejects a payload, Agent Orchestrator makes up all of the lifecycle."""
+    records = _records(rows)
+    read = parse_lifecycle(records, now=AO_NOW)
+    made_up = _lifecycle_texts(synthesize_lifecycle(records, now=AO_NOW))
+    is_accepted = read["reject_reason"].is_null()
+    texts = pl.DataFrame(
+        _lifecycle_texts(read)[name].zip_with(is_accepted, made_up[name])
+        for name in made_up.columns
+    )
+    differs = texts["lifecycle"].ne_missing(made_up["lifecycle"])
+    return as_text(
+        texts.with_columns(differs_from_synthesized=differs),
+        "lifecycle",
+        "differs_from_synthesized",
+        "legacy_status",
+    )
+
+
+def derive_legacy(rows: pl.DataFrame) -> pl.DataFrame:
+    axes = rows.select("session_state", "session_reason", "pr_state", "pr_reason")
+    return derive_legacy_status(axes).select(
+        "legacy_status", legacy_status_final_ts="legacy_status"
+    )
+
+
+def primary_reason(rows: pl.DataFrame) -> pl.DataFrame:
+    axes = rows.select("session_state", "session_reason", "pr_reason", "runtime_reason")
+    return name_primary_reason(axes).select("primary_reason")
+
+
+def terminal(rows: pl.DataFrame) -> pl.DataFrame:
+    is_over = pl.col("status").is_in(TERMINAL_STATUSES) | (pl.col("activity") == "exited")
+    by_word = is_over.fill_null(value=False)
+    rule = pl.when(yes("has_lifecycle")).then(is_terminal_rule(pl)).otherwise(by_word)
+    return as_text(rows.select(is_terminal=rule), "is_terminal")
+
+
+def pr_url(rows: pl.DataFrame) -> pl.DataFrame:
+    number = pull_request_number(pl.col("url"))
+    return as_text(rows.select(parsed=number.is_not_null(), number=number), "parsed", "number")
+
+
+_REPORT = {
+    "state": "report_state",
+    "timestamp": "report_at",
+    "note": "report_note",
+    "prNumber": "report_pr_number",
+    "prUrl": "report_pr_url",
+    "prIsDraft": "report_is_draft",
+}
+
+
+def report_read(rows: pl.DataFrame) -> pl.DataFrame:
+    keys = [f"agentReported{key}" for key in ("State", "At", "Note", "PrNumber", "PrUrl")]
+    schema = dict.fromkeys([*keys, "agentReportedPrIsDraft"], pl.String)
+    records = pl.DataFrame([json.loads(line)["meta"] or {} for line in rows["line"]], schema=schema)
+    read = read_reports(records).with_columns(report_at=iso("report_at")).to_dicts()
+    reports = [
+        {key: row[name] for key, name in _REPORT.items() if row[name] is not None} or None
+        for row in read
+    ]
+    texts = [compact(report) for report in reports]
+    return pl.DataFrame({"report": texts}, schema={"report": pl.String})
+
+
+def report_watcher(rows: pl.DataFrame) -> pl.DataFrame:
+    aged = rows.select(
+        "status",
+        "kind",
+        "report_state",
+        created_age_s=number("created_age_ms") / 1000,
+        report_age_s=number("report_age_ms") / 1000,
+    ).with_columns(is_audited=watcher_audits(pl))
+    judged = aged.select(audited="is_audited", trigger=watcher_trigger(pl, WatcherThresholds()))
+    return as_text(judged, "audited", "trigger")
+
+
+def ao_mapping(rows: pl.DataFrame) -> pl.DataFrame:
+    judged = derive_severity(map_axes(rows.select(AXES)))
+    codes = pl.col("reason_codes").str.replace_all(", ", "|", literal=True)
+    names = ("lifecycle", "outcome", "health", "delivery", "severity", "tone", "reason_codes")
+    return as_text(judged.with_columns(codes), *names)
+
+
+def web_attention(rows: pl.DataFrame) -> pl.DataFrame:
+    names = ("session_state", "pr_state", "pr_reason", "status", "activity")
+    judged = classify_web_attention(rows.select(names)).with_columns(
+        attention_detailed="web_attention", done=pl.col("web_attention") == "done"
+    )
+    return as_text(judged, "attention_detailed", "done")
+
+
 LIONAGI: dict[str, Adapter] = {
     "lionagi/oracle_cli_status_0.36.csv": cli_status,
     "lionagi/oracle_detector_matrix_0.36.csv": detector_matrix,
@@ -578,15 +712,24 @@ LIONAGI: dict[str, Adapter] = {
     "lionagi/oracle_phantom_0.36.csv": phantom,
     "lionagi/oracle_reason_codes_0.36.csv": reason_code_registry,
     "lionagi/oracle_rollup_0.36.csv": rollup,
-    "lionagi/oracle_run_view_outcome_0.36.csv": run_view,
     "lionagi/oracle_schedule_health_0.36.csv": schedule_health,
     "lionagi/oracle_severity_adr0033.csv": severity,
     "lionagi/oracle_statuses_0.36.csv": statuses,
     "lionagi/oracle_threshold_for_kind_0.36.csv": threshold_for_kind,
     "lionagi/oracle_transitions_0.36.csv": transitions,
-    "lionagi/oracle_verification_0.36.csv": verification,
-    "lionagi/oracle_verification_display_0.36.csv": verification_display,
-    "lionagi/oracle_worst_health_0.36.csv": worst,
+}
+
+AGENT_ORCHESTRATOR: dict[str, Adapter] = {
+    "agent-orchestrator/mapping_ao_to_normalized.csv": ao_mapping,
+    "agent-orchestrator/oracle_agent_report_read.jsonl": report_read,
+    "agent-orchestrator/oracle_derive_legacy.csv": derive_legacy,
+    "agent-orchestrator/oracle_parse.jsonl": parse,
+    "agent-orchestrator/oracle_pr_url.csv": pr_url,
+    "agent-orchestrator/oracle_primary_reason.csv": primary_reason,
+    "agent-orchestrator/oracle_report_watcher.csv": report_watcher,
+    "agent-orchestrator/oracle_synthesize.jsonl": synthesize,
+    "agent-orchestrator/oracle_terminal_restorable.csv": terminal,
+    "agent-orchestrator/oracle_web_attention.csv": web_attention,
 }
 
 ADAPTERS: dict[str, Adapter] = {**LIONAGI, **AGENT_ORCHESTRATOR}

@@ -418,7 +418,7 @@ def test_silence_is_judged_by_the_newest_moment_of_all_that_the_store_tells(
     later_s: int, word: str
 ) -> None:
     row = {"generation": "G3", "has_hooks": True, "activity_last_at": AS_OF}
-    known = {**row, "last_transition_at": AS_OF, "legacy_status": "idle", "ao_status": "idle"}
+    known = {**row, "last_transition_at": AS_OF, "legacy_status": "idle"}
     session = pl.DataFrame([known]).with_columns(first_signal_at=pl.lit(None, schema.MOMENT))
     told = pl.DataFrame({"at": [AS_OF + timedelta(seconds=later_s)]})
     # A record of another generation has a clock that no Python date holds.
@@ -426,7 +426,7 @@ def test_silence_is_judged_by_the_newest_moment_of_all_that_the_store_tells(
     other = session.with_columns(generation=pl.lit("V3"), last_transition_at=far)
     both = pl.concat([session, other], how="vertical_relaxed")
     shown = add_silence(both, [told, told.clear()])
-    assert shown["legacy_status"].to_list() == shown["ao_status"].to_list() == [word, "idle"]
+    assert shown["legacy_status"].to_list() == [word, "idle"]
 
 
 def test_the_moment_that_go_writes_for_none_is_none(odd: Facts) -> None:

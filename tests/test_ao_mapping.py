@@ -27,7 +27,6 @@ from stateanalytics.systems.agent_orchestrator.words import (
     SESSION_REASONS,
     SESSION_STATES,
 )
-from tests.conformance.agent_orchestrator.mapping_detectors import add_detector_reasons
 
 NONE = ("none", "not_created")
 ALIVE = ("alive", "process_running")
@@ -254,50 +253,6 @@ def test_the_go_rewrite_derives_its_status_in_order() -> None:
 
 
 # --- detectors ---------------------------------------------------------------------------
-
-UNKNOWN = {
-    "evidence": None,
-    "is_detecting_escalated": False,
-    "is_recovery_escalated": False,
-    "watcher_trigger": None,
-    "signal_state": None,
-    "is_cleanup_deferred": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("facts", "code"),
-    [
-        ({}, "run.health.stalled"),
-        ({"evidence": "idle_beyond_threshold x"}, "run.health.stalled_idle"),
-        ({"evidence": "runtime_dead x"}, "run.health.stalled_detecting_exhausted"),
-        ({"is_detecting_escalated": True}, "run.health.stalled_detecting_exhausted"),
-        ({"is_recovery_escalated": True}, "run.health.stalled_recovery_exhausted"),
-    ],
-)
-def test_the_cause_of_a_stuck_session_is_told_apart(facts: dict[str, Any], code: str) -> None:
-    texts = {name: pl.lit(value) for name, value in (UNKNOWN | facts).items()}
-    frame = mapped(("stuck", "probe_failure", *NONE, *ALIVE)).with_columns(**texts)
-    text_columns = pl.col("evidence", "watcher_trigger", "signal_state").cast(pl.String)
-    enriched = add_detector_reasons(frame.with_columns(text_columns))
-    assert enriched["reason_0"].item() == code
-    assert enriched["health"].item() == "stalled"
-
-
-def test_a_session_that_never_reported_asks_for_attention() -> None:
-    texts = {name: pl.lit(value) for name, value in UNKNOWN.items()}
-    texts |= {"watcher_trigger": pl.lit("no_acknowledge"), "signal_state": pl.lit("stale")}
-    axes = ("working", "task_in_progress", *NONE, *ALIVE)
-    frame = mapped(axes).with_columns(**texts).with_columns(pl.col("evidence").cast(pl.String))
-    enriched = add_detector_reasons(frame).with_columns(id=pl.lit("app-7"))
-    assert enriched["health"].item() == "idle"
-    reasons = list_reasons(enriched, key=["id"])
-    assert reasons["code"].to_list()[1:] == [
-        "run.health.no_acknowledge",
-        "run.health.activity_stale",
-    ]
-    assert reasons["message"].null_count() == 0
-
 
 # --- traps -----------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import MissingColumnsError
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     RECORD_KEYS,
@@ -19,7 +18,18 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
     synthesize_lifecycle,
 )
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import read_payloads
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number
 from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
+from stateanalytics.systems.agent_orchestrator.stored_values import (
+    NotJsonError,
+    _any_ms,
+    iso_ms,
+    leading_integer,
+    moment,
+    read_json,
+    trim,
+    write_json,
+)
 from stateanalytics.systems.agent_orchestrator.words import (
     LEGACY_STATUSES,
     PR_REASONS,
@@ -29,13 +39,10 @@ from stateanalytics.systems.agent_orchestrator.words import (
     SESSION_REASONS,
     SESSION_STATES,
 )
-from tests.conformance.agent_orchestrator.javascript_dates import date_ms
-from tests.conformance.agent_orchestrator.pull_request import parse_pull_request_urls
 from tests.examples import examples
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 SPAWNED = "2026-04-01T08:30:00.000Z"
-SPAWNED_AT = datetime(2026, 4, 1, 8, 30, tzinfo=UTC)
 
 
 def records(*rows: dict) -> pl.DataFrame:
@@ -85,11 +92,11 @@ def test_payloads_that_were_read_before_are_read_no_other_way() -> None:
         {"lifecycle": ""},
     )
     for rows in (stored, stored[:1]):
-        read = read_payloads(rows["lifecycle"], version="head", is_tolerant=True)
+        read = read_payloads(rows["lifecycle"])
         refreshed = refresh_status(rows, read)
-        again = parse_lifecycle(refreshed, now=NOW, is_tolerant=True, read=read)
+        again = parse_lifecycle(refreshed, now=NOW, read=read)
         assert refreshed.equals(refresh_status(rows))
-        assert again.equals(parse_lifecycle(refreshed, now=NOW, is_tolerant=True))
+        assert again.equals(parse_lifecycle(refreshed, now=NOW))
 
 
 def test_a_record_of_nothing_is_a_session_that_was_asked_for() -> None:
@@ -101,62 +108,39 @@ def test_a_record_of_nothing_is_a_session_that_was_asked_for() -> None:
     )
     assert row["last_transition_at"] == NOW
     assert row["is_synthesized"] is True
-    assert row["ao_would_reject"] is None
+    assert row["reject_reason"] is None
 
 
-def test_one_unknown_word_loses_all_three_axes() -> None:
+def test_one_unknown_word_is_kept_and_said() -> None:
     stored = {"status": "stuck", "createdAt": SPAWNED}
     stored |= {"lifecycle": payload(state="idle", reason="migrated_from_archive")}
     row = parse_lifecycle(records(stored), now=NOW).row(0, named=True)
-    assert row["session_state"] == "stuck"
+    assert (row["session_state"], row["session_reason"]) == ("idle", "migrated_from_archive")
     assert row["reject_reason"] == "session.reason has the unknown word 'migrated_from_archive'"
 
 
-def test_a_tolerant_reader_keeps_the_words_and_says_what_ao_would_do() -> None:
+def test_a_field_of_a_wrong_type_counts_as_absent() -> None:
     stored = {"lifecycle": payload(state="idle", reason="new_word", startedAt=5)}
-    row = parse_lifecycle(records(stored), now=NOW, is_tolerant=True).row(0, named=True)
+    row = parse_lifecycle(records(stored), now=NOW).row(0, named=True)
     assert (row["session_state"], row["session_reason"]) == ("idle", "new_word")
     assert row["started_at"] is None
-    assert row["ao_would_reject"] is True
+    assert row["reject_reason"] is not None
     assert row["is_synthesized"] is False
 
 
 def test_the_status_is_first_replaced_by_that_of_the_payload() -> None:
-    # The storage migration writes a reason that the reader does not know.
-    stored = {"status": "working", "createdAt": SPAWNED}
-    stored |= {"lifecycle": payload(state="terminated", reason="migrated_from_archive")}
-    read = parse_lifecycle(refresh_status(records(stored)), now=NOW)
-    assert read.select("session_state", "session_reason", "terminated_at").row(0) == (
-        "terminated",
-        "manually_killed",
-        SPAWNED_AT,
-    )
-    assert derive_legacy_status(read)["legacy_status"].item() == "killed"
+    # Of a payload without a pull request, that part is made up from the status.
+    stored = {"status": "merged", "createdAt": SPAWNED, "lifecycle": payload(state="stuck")}
+    states = [
+        parse_lifecycle(rows, now=NOW).select("session_state", "pr_state").row(0)
+        for rows in (records(stored), refresh_status(records(stored)))
+    ]
+    assert states == [("stuck", "merged"), ("stuck", "none")]
 
 
 def test_refreshing_leaves_a_record_without_payload_alone() -> None:
     bare = records({"status": "ci_failed"}, {"status": None}, {"lifecycle": "no json"})
     assert refresh_status(bare)["status"].to_list() == ["ci_failed", None, None]
-
-
-def test_only_trinity_ignores_the_lifecycle_key() -> None:
-    stored = records({"status": "done", "lifecycle": payload(state="idle")})
-    states = [
-        parse_lifecycle(stored, now=NOW, version=version)["session_state"].item()
-        for version in ("trinity", "head", "final")
-    ]
-    assert states == ["done", "idle", "idle"]
-
-
-def test_an_unknown_version_says_which_there_are() -> None:
-    with pytest.raises(ArgumentError, match=r"version must be one of .*trinity.*found 'haed'"):
-        parse_lifecycle(records(), now=NOW, version="haed")
-
-
-def test_a_time_without_a_zone_is_local_to_the_host() -> None:
-    stored = records({"status": "working", "createdAt": "2026-04-01 08:30"})
-    read = synthesize_lifecycle(stored, now=NOW, dates=partial(date_ms, local_zone="Asia/Kolkata"))
-    assert read["started_at"].item() == datetime(2026, 4, 1, 3, tzinfo=UTC)
 
 
 def test_other_columns_and_the_order_of_rows_are_kept() -> None:
@@ -193,7 +177,7 @@ def test_every_known_word_is_accepted_with_every_other(words: tuple[str, ...]) -
     row = parse_lifecycle(records({"lifecycle": text}), now=NOW).row(0, named=True)
     names = ("session_state", "session_reason", "pr_state", "pr_reason")
     assert tuple(row[name] for name in (*names, "runtime_state", "runtime_reason")) == words
-    assert row["ao_would_reject"] is False
+    assert row["reject_reason"] is None
 
 
 MOMENTS = st.sampled_from([None, "2026-04-02T10:00:00.000Z", "bogus", "", "null"])
@@ -292,7 +276,7 @@ def test_a_state_that_is_no_word_has_no_status() -> None:
 )
 def test_a_url_names_a_pull_request(url: str | None, number: int | None) -> None:
     frame = pl.DataFrame({"pr_url": [url]}, schema={"pr_url": pl.String})
-    assert parse_pull_request_urls(frame)["pr_number"].item() == number
+    assert frame.select(pull_request_number(pl.col("pr_url"))).item() == number
 
 
 def flat(path: Path) -> dict:
@@ -308,10 +292,88 @@ def test_real_records_are_accepted_and_give_the_status_their_story_ends_with(sha
     folder = shared / "samples" / "agent-orchestrator" / "v3_json_final_ts"
     paths = sorted(folder.glob("projects/*/sessions/*.json"))
     read = parse_lifecycle(records(*map(flat, paths)), now=NOW)
-    assert not read["ao_would_reject"].any()
+    assert read["reject_reason"].null_count() == read.height
     status = dict(derive_legacy_status(read).select("sessionId", "legacy_status").rows())
     assert status["app-1"] == "cleanup"  # its flat status still says merged
     assert status["app-2"] == "working"
     assert status["app-4"] == "stuck"
     assert status["app-10"] == "idle"
     assert status["app-15"] == "review_pending"
+
+
+# --- stored times, numbers and JSON ----------------------------------------------------
+
+ISO = [
+    pytest.param("2026-04-01T08:30:00.000Z", 1775032200000, id="as JavaScript writes it"),
+    pytest.param("2026-04-01", 1775001600000, id="a day"),
+    pytest.param("2026-04-01 08:30", 1775032200000, id="a space, no seconds, no zone"),
+    pytest.param("2026-04-01T08:30:00.123456789Z", 1775032200123, id="nanoseconds"),
+    pytest.param("2026-04-01t08:30:00+0530", 1775012400000, id="an offset without a colon"),
+    pytest.param("2026-04-01T08:30:00-05:30", 1775052000000, id="west"),
+    pytest.param("1775032200", 1775032200000, id="seconds since the epoch"),
+    pytest.param("1775032200000.5", 1775032200000, id="milliseconds since the epoch"),
+    pytest.param("2026-04-31", None, id="no such day"),
+    pytest.param("2026-04-01T08:30:60Z", None, id="a leap second"),
+    pytest.param("2026-04-01T25:30Z", None, id="no such hour"),
+    pytest.param("2026", None, id="a year"),
+    pytest.param("April 1, 2026", None, id="words"),
+    pytest.param("2026-04-01T08:30:00Z ", None, id="trailing space"),
+    pytest.param("", None, id="nothing"),
+    pytest.param(None, None, id="null"),
+]
+
+
+@pytest.mark.parametrize(("text", "ms"), ISO)
+def test_the_product_reads_iso_dates_and_numbers_only(text: str | None, ms: int | None) -> None:
+    frame = pl.DataFrame({"at": [text]}, schema={"at": pl.String})
+    assert frame.select(iso_ms(pl.col("at"))).item() == ms
+
+
+def test_a_moment_is_worked_out_once_from_its_text() -> None:
+    asked = []
+
+    def read(texts: pl.Series) -> pl.Series:
+        asked.append(texts.len())
+        return texts.cast(pl.Int64)
+
+    ms = pl.col("at").map_batches(read, return_dtype=pl.Int64, is_elementwise=True)
+    found = pl.DataFrame({"at": ["1500", "9" * 18]}).select(moment(ms)).to_series()
+    assert found.to_list() == [datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), None]
+    assert asked == [2]
+
+
+NEARLY_USUAL = st.from_regex(
+    r"20[0-9]{2}-[0-3][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9]\.[0-9]{2,4}Z?",
+    fullmatch=True,
+)
+
+
+@given(st.lists(st.none() | NEARLY_USUAL, max_size=8))
+@examples(60)
+def test_times_as_usual_are_read_as_any_other_is(texts: list[str | None]) -> None:
+    frame = pl.DataFrame({"at": texts}, schema={"at": pl.String})
+    read, slowly = (frame.select(reader(pl.col("at"))) for reader in (iso_ms, _any_ms))
+    assert read.rows() == slowly.rows()
+
+
+def test_trimming_takes_what_javascript_calls_white_space() -> None:
+    texts = pl.DataFrame({"text": ["\ufeff a\u00a0", "\u0085a", "a\u2028"]})
+    assert texts.select(trim(pl.col("text")))["text"].to_list() == ["a", "\u0085a", "a"]
+
+
+def test_a_number_is_what_a_text_begins_with() -> None:
+    texts = pl.DataFrame({"text": ["+7x", "\u00a08", "١", None]})
+    numbers = texts.select(leading_integer(pl.col("text")))["text"].to_list()
+    assert numbers == [7.0, 8.0, None, None]
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "{'a':1}", "\ufeff{}", "", "[" * 100_000])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(NotJsonError):
+        read_json(text)
+
+
+def test_json_is_written_as_javascript_writes_it() -> None:
+    assert write_json(read_json('{"a":[1.0,1.5,1e400,-0.0,true,null],"b":"é\\n"}')) == (
+        '{"a":[1,1.5,null,0,true,null],"b":"é\\n"}'
+    )

@@ -23,7 +23,7 @@ from stateanalytics.charts import (
 from stateanalytics.charts.style import ORDER
 from stateanalytics.charts.svg import inert
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from tests.conformance.adr0025 import contrast
+from stateanalytics.reporting.pills import COLOURS
 from tests.examples import a_few
 
 STEPS = pl.DataFrame(
@@ -39,6 +39,21 @@ BY_TYPE = pl.DataFrame(
     {"entity_type": ["session", "play"], "critical": [3, 0], "warning": [1, 0], "info": [0, 2]}
 )
 HOSTILE = '</script><script>window.PWNED=1</script><img src=x onerror="window.PWNED=1">'
+
+
+def contrast(background: str, foreground: str) -> float:
+    """The contrast ratio of two colours by WCAG 2.2, from 1 to 21."""
+    lighter, darker = sorted((_luminance(background), _luminance(foreground)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    red, green, blue = (
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def drawn(chart) -> str:
@@ -245,3 +260,13 @@ def test_type_on_charts_can_be_read_and_fills_can_be_seen(palette):
         assert contrast(palette["surface"], palette[text]) >= 4.5
     for fill in ("critical", "info", "neutral", "success"):
         assert contrast(palette["surface"], palette[fill]) >= 2.9
+
+
+@pytest.mark.parametrize("token", sorted(COLOURS))
+def test_contrasts_are_those_of_the_adrs_table(token):
+    one = COLOURS[token]
+    light = contrast(one.light_background, one.light_foreground)
+    dark = contrast(one.dark_background, one.dark_foreground)
+    assert light == pytest.approx(one.light_contrast, abs=0.1)
+    assert dark == pytest.approx(one.dark_contrast, abs=0.1)
+    assert min(light, dark) >= 4.5

@@ -13,6 +13,7 @@ import pytest
 from stateanalytics.charts import report_charts
 from stateanalytics.io.asked_process import AskedProcess
 from stateanalytics.reporting import report
+from stateanalytics.reporting.pills import LEGACY_TOOLTIP, pill_of
 from stateanalytics.reporting.render import _pages, render
 from tests.frames import AS_OF, ago, facts
 from tests.test_report import WEEK, run
@@ -409,3 +410,10 @@ def test_templates_are_compiled_once_as_far_as_python_keeps_what_it_compiles(mon
     kept.write_bytes(b"of another version")
     assert fresh().name == "losses.html.j2"
     assert kept.read_bytes() != b"of another version"
+
+
+def test_a_pill_of_a_word_outside_the_vocabulary_says_why():
+    row = {"lifecycle": "unknown", "tone": "neutral", "effective_state": "done"}
+    macros = _pages().get_template("macros.html.j2").module
+    assert f'title="{LEGACY_TOOLTIP}"' in macros.pill(pill_of({**row, "is_legacy": True}))
+    assert "title" not in macros.pill(pill_of({**row, "is_legacy": False}))

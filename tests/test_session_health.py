@@ -1,6 +1,5 @@
 """Lionagi's health of sessions: every version of its classifier, on every engine."""
 
-import csv
 import math
 from datetime import UTC, datetime
 
@@ -21,7 +20,6 @@ from stateanalytics.core.session_health import (
 )
 from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from tests.conformance.lionagi.health import threshold_for_kind, with_stale_thresholds, worst_health
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 
@@ -288,25 +286,6 @@ def test_the_order_of_healths_is_lionagis():
     assert {word.value: rank for word, rank in HEALTH_SEVERITY.items()} == {
         word: rank for rank, word in enumerate(HEALTH_ORDER)
     }
-
-
-@on_every_engine
-def test_worst_health_agrees_with_its_oracle(engine, oracles):
-    text = pl.read_csv(oracles / "lionagi/oracle_worst_health_0.36.csv", infer_schema=False)
-    found = engine.back(worst_health(engine.of(text.drop("worst")), ["a", "b"], into="worst"))
-    assert_same_rows(found, text)
-
-
-def test_thresholds_agree_with_their_oracle(oracles):
-    with (oracles / "lionagi/oracle_threshold_for_kind_0.36.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for one in rows:
-        limit = float(one["stale_threshold_s"])
-        assert threshold_for_kind(one["invocation_kind"] or None) == limit
-    kinds = pl.DataFrame({"invocation_kind": [one["invocation_kind"] or None for one in rows]})
-    found = with_stale_thresholds(kinds)
-    assert found["stale_threshold_s"].to_list() == [float(r["stale_threshold_s"]) for r in rows]
-    assert found["is_in_table"].to_list() == [r["in_table"] == "true" for r in rows]
 
 
 def test_epoch_seconds_are_kept_to_the_last_bit():

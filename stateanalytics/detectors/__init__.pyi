@@ -7,8 +7,6 @@ from .comparing import intersections as intersections
 from .detections import detect as detect
 from .disagreement_causes import disagreements as disagreements
 from .gaps import silence_gaps as silence_gaps
-from .phi_accrual import phi as phi
-from .phi_accrual import phi_threshold as phi_threshold
 from .quality import quality_of_service as quality_of_service
 from .sums import gap_sums as gap_sums
 from .sums import merge_gap_sums as merge_gap_sums

@@ -6,7 +6,6 @@ from .estimates import quantiles as quantiles
 from .estimates import restricted_mean as restricted_mean
 from .incidence import completion_times as completion_times
 from .incidence import cumulative_incidence as cumulative_incidence
-from .interval_censoring import turnbull as turnbull
 from .log_rank import logrank as logrank
 from .occupancy import state_occupancy as state_occupancy
 from .period_change import duration_change as duration_change

@@ -69,7 +69,7 @@ def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
     if row["verdict"] == "not_identified":
         return (
             f"Not identified: {reached} most were stopped before their end. The cheapest "
-            f"value that was seen is {best} ({alike}); let a few go on (thresholds.plan_trial)."
+            f"value that was seen is {best} ({alike}); let a few go on, drawn at random."
         )
     if row["gain"] is None:
         return f"Cannot tell: {today} lies beyond the data; the cheapest they show is {best}."

@@ -4,10 +4,9 @@
 
 Reads ``../shared/oracles`` and writes ``tests/data/oracles``: small files whole, of each
 large one some rows, chosen so that every value of every column of few values is there, and
-then at random with a fixed seed. Of sequences of polls the beginning is kept.
+then at random with a fixed seed.
 """
 
-import gzip
 import json
 import random
 from collections.abc import Iterable
@@ -19,15 +18,8 @@ from tests.oracles import ADAPTERS
 SEED = 20260527
 MOST_BYTES = 3_000
 """Of one file; a file of less than twice of it is kept whole."""
-SEQUENCES = {
-    "agent-orchestrator/oracle_poll_trajectories.csv": ("project", "session"),
-    "agent-orchestrator/oracle_detecting_sequences.csv": ("sequence",),
-}
-"""Files whose rows mean something together only, and what names a sequence."""
-WHOLE = {"agent-orchestrator/activity_event_kinds_final_ts.csv"}
 REFERENCE = ("opencode/error_types.csv", "opencode/reason_codes.csv")
 FEW = 40
-MOST_POLLS = 12
 
 
 def cells(line: str, is_json: bool) -> list[str]:
@@ -76,40 +68,17 @@ def chosen(lines: list[str], *, is_json: bool, most_bytes: int) -> list[str]:
     return [lines[index] for index in sorted(kept)]
 
 
-def beginnings(header: str, lines: list[str], names: tuple[str, ...]) -> list[str]:
-    """The first rows of some sequences, in their order: what comes later needs what came before."""
-    places = [header.split(",").index(name) for name in names]
-    sequences: dict[tuple[str, ...], list[str]] = {}
-    for line in lines:
-        sequence = sequences.setdefault(tuple(line.split(",")[place] for place in places), [])
-        if len(sequence) < MOST_POLLS:
-            sequence.append(line)
-    order = sorted(sequences)
-    random.Random(SEED).shuffle(order)
-    kept: set[str] = set()
-    for key in order:
-        if sum(map(len, kept)) + sum(map(len, sequences[key])) <= 3 * MOST_BYTES:
-            kept.update(sequences[key])
-    return [line for line in lines if line in kept]
-
-
 def extract(name: str) -> bytes:
-    """The extract of one oracle file, packed as the file is."""
+    """The extract of one oracle file."""
     path = SHARED / "oracles" / name
-    is_packed = path.suffix == ".gz"
-    content = gzip.decompress(path.read_bytes()) if is_packed else path.read_bytes()
-    if name in WHOLE or len(content) <= 2 * MOST_BYTES:
-        return path.read_bytes()
-    is_json = ".jsonl" in path.suffixes
+    content = path.read_bytes()
+    if len(content) <= 2 * MOST_BYTES:
+        return content
+    is_json = path.suffix == ".jsonl"
     lines = content.decode().splitlines()
     head = [] if is_json else [lines.pop(0)]
-    if name in SEQUENCES:
-        kept = beginnings(head[0], lines, SEQUENCES[name])
-    else:
-        kept = chosen(lines, is_json=is_json, most_bytes=MOST_BYTES * (2 if is_json else 1))
-    text = "".join(f"{line}\n" for line in [*head, *kept]).encode()
-    # No time stamp in the header: the same rows give the same bytes.
-    return gzip.compress(text, mtime=0) if is_packed else text
+    kept = chosen(lines, is_json=is_json, most_bytes=MOST_BYTES * (2 if is_json else 1))
+    return "".join(f"{line}\n" for line in [*head, *kept]).encode()
 
 
 def write(path: Path, content: bytes) -> int:

@@ -9,7 +9,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core.engines import keep
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean
+from stateanalytics.errors import MissingColumnsError
 
 FrameT = TypeVar("FrameT")
 """A frame of any engine that Narwhals knows: the same kind comes back."""
@@ -225,39 +225,3 @@ def with_defaults(
         .alias(name)
         for name, dtype in columns.items()
     )
-
-
-def choose(value: str, known: Iterable[str], argument: str) -> str:
-    """Refuse a word that an argument does not know.
-
-    Parameters
-    ----------
-    value : str
-        What was passed.
-    known : iterable of str
-        The words it may be.
-    argument : str
-        The argument's name.
-
-    Returns
-    -------
-    str
-        The word.
-
-    Raises
-    ------
-    ArgumentError
-        If it is none of them.
-
-    Examples
-    --------
-    >>> choose("head", ["head", "final"], "version")
-    'head'
-    """
-    words = list(known)
-    if value not in words:
-        raise ArgumentError(
-            f"{argument} must be one of {words}, found {value!r}.",
-            f"pass {argument}={words[0]!r}" + did_you_mean(value, words),
-        )
-    return value

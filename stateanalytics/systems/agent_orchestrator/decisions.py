@@ -151,7 +151,7 @@ def _since(lines: pl.DataFrame, word: str, name: str) -> pl.DataFrame:
 
 def _by_newest(stood: pl.DataFrame) -> pl.DataFrame:
     """Words that a younger status contradicts are not the words of then any more."""
-    derived = stood.with_columns(legacy_status=legacy_status_rule(library=pl))
+    derived = stood.with_columns(legacy_status=legacy_status_rule(pl))
     is_past = (pl.col("_status_at") > pl.col("_words_at")) & (
         pl.col("status") != pl.col("legacy_status")
     )

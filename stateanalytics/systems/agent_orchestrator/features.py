@@ -30,8 +30,7 @@ def classify_web_attention(frame: FrameT) -> FrameT:
     Returns
     -------
     The same kind of frame
-        With ``web_attention`` (done, merge, respond, review, pending, working) and
-        ``web_attention_simple``, where respond and review are both action.
+        With ``web_attention``: done, merge, respond, review, pending or working.
 
     Raises
     ------
@@ -77,13 +76,9 @@ def classify_web_attention(frame: FrameT) -> FrameT:
         | (bare & status.is_in(("merged", "killed", "cleanup", "done", "terminated"))),
     }
     rules = ((levels[word].fill_null(False), word) for word in reversed(levels))
-    level = first_true(*rules, default="working")
-    attention = nw.col("web_attention")
-    simple = first_true((attention.is_in(("respond", "review")), "action"), default=attention)
+    level = {"web_attention": first_true(*rules, default="working")}
     names = ["session_state", "pr_state", "pr_reason", "status", "activity"]
-    function = "classify_web_attention"
-    levels_rule = {"web_attention": level}
-    return add_columns(frame, names, function, levels_rule, {"web_attention_simple": simple})
+    return add_columns(frame, names, "classify_web_attention", level)
 
 
 _RECORD = (
@@ -149,7 +144,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         "entity_id",
         "generation",
         *_RECORD,
-        "ao_status",
+        "legacy_status",
         "report_state",
         "report_at",
         "detecting_started_at",
@@ -197,7 +192,7 @@ def _judged(sessions: pl.DataFrame, past: Past) -> pl.DataFrame:
         lost_activity=pl.col("lost_record") & pl.col("logged_activity_at").is_null(),
         detecting_age_s=age(pl.col("detecting_started_at")),
         merge_wait_s=age(pl.col("merge_cleanup_since")),
-        status=pl.coalesce("ao_status", "status"),
+        status=pl.coalesce("legacy_status", "status"),
     )
     watched = aged.with_columns(is_audited=watcher_audits(pl)).with_columns(
         watcher_trigger=watcher_trigger(pl, WatcherThresholds())

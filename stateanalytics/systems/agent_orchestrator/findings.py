@@ -93,7 +93,7 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
         )
         for flag, code in TRAPS.items()
     ]
-    rejected = current.filter(pl.col("ao_would_reject").fill_null(value=False))
+    rejected = current.filter(pl.col("reject_reason").is_not_null())
     made_up = current.filter(pl.col("is_synthesized").fill_null(value=False))
     # The Go rewrite keeps each change in a log.
     is_json = pl.col("generation") != "G3"
@@ -101,7 +101,7 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     renamed = current.filter(pl.col("entity_id") != pl.col("session_id"))
     skewed = current.filter(pl.col("_skewed") != "")
     findings += [
-        _each(rejected, label, "record.would_reject", "ao_status", "reject_reason"),
+        _each(rejected, label, "record.would_reject", "legacy_status", "reject_reason"),
         _all(made_up, label, "record.synthesized"),
         _all(moved, label, "time.no_dwell"),
         _each(skewed, label, "time.before_creation", "created_at", "_skewed"),
@@ -163,7 +163,7 @@ def records(cases: Cases) -> pl.DataFrame:
             pl.format("the axes say {}", word("legacy_status")),
         ),
         "looks_ended_after_restore": (pl.format("restored {}", moment("restored_at")), axes),
-        "has_stale_end": (pl.format("status {}", word("ao_status")), pl.lit("it has an end")),
+        "has_stale_end": (pl.format("status {}", word("legacy_status")), pl.lit("it has an end")),
         "is_flickering": (
             pl.format("flat status {}", word("stored_status")),
             pl.lit("two writers disagree from poll to poll"),

@@ -89,7 +89,6 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
         is_migrated_original=no,
         is_readable=yes,
         legacy_status="status",
-        ao_status="status",
         is_ao_terminal=pl.col("is_terminated") | is_merged,
         started_at="created_at",
         terminated_at=pl.when(pl.col("status").is_in(ENDS)).then("over_since"),
@@ -136,10 +135,7 @@ def add_silence(sessions: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.Da
     ).fill_null(value=False)
     word = pl.when(is_silent).then(pl.lit("no_signal")).otherwise(pl.lit("idle"))
     rests = is_go & pl.col("legacy_status").is_in(("idle", "no_signal"))
-    return sessions.with_columns(
-        pl.when(rests).then(word).otherwise(name).alias(name)
-        for name in ("legacy_status", "ao_status")
-    )
+    return sessions.with_columns(legacy_status=pl.when(rests).then(word).otherwise("legacy_status"))
 
 
 def newest_of(frames: Sequence[pl.DataFrame]) -> datetime | None:

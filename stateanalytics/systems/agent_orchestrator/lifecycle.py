@@ -7,25 +7,23 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import choose, with_defaults
+from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.lifecycle_payload import (
     PAYLOAD_COLUMNS,
     USUAL_HANDLE,
     read_payloads,
 )
-from stateanalytics.systems.agent_orchestrator.records import pull_request_of
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number
 from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
 from stateanalytics.systems.agent_orchestrator.stored_values import (
-    DateReader,
     NotJsonError,
     is_filled,
-    iso_ms,
-    moment,
     read_json,
+    stored_moment,
     trim,
     write_json,
 )
-from stateanalytics.systems.agent_orchestrator.words import LEGACY_STATUSES, VERSIONS, Version
+from stateanalytics.systems.agent_orchestrator.words import LEGACY_STATUSES
 
 MOMENT = pl.Datetime("us", "UTC")
 
@@ -42,9 +40,6 @@ RECORD_KEYS = (
     "role",
 )
 """The keys of a flat session record that decide its lifecycle, named as they are stored."""
-
-CALLER_KEYS = ("givenStatus", "givenCreatedAt", "givenKind", "givenRuntimeHandle")
-"""What a caller of Agent Orchestrator's parser passes beside the record; mostly nothing."""
 
 LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
     name: MOMENT if name.endswith("_at") else pl.String() for name in PAYLOAD_COLUMNS
@@ -73,38 +68,22 @@ _SYNTHESIS = pl.DataFrame(
 _EMPTY_HANDLES = ("null", "0", "false", '""')
 
 
-def synthesize_lifecycle(
-    records: pl.DataFrame,
-    *,
-    now: datetime,
-    version: Version = "head",
-    dates: DateReader = iso_ms,
-) -> pl.DataFrame:
+def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime) -> pl.DataFrame:
     """Add the three axes that Agent Orchestrator makes up for a record without them.
 
     Parameters
     ----------
     records : polars.DataFrame, shape (n_sessions, ...)
-        Flat session records: one text column a stored key (`RECORD_KEYS`), and what a
-        caller passes (`CALLER_KEYS`). An absent column counts as an absent key.
+        Flat session records: one text column a stored key (`RECORD_KEYS`). An absent column
+        counts as an absent key.
     now : datetime
         The clock, in UTC: it stands for a creation time that cannot be read.
-    version : {"trinity", "head", "final"}, default "head"
-        Trinity knows no merged session without a pull request key, and no kind that a
-        caller passes.
-    dates : callable, default `iso_ms`
-        How stored times are read.
 
     Returns
     -------
     polars.DataFrame, shape (n_sessions, ... + 17)
         With `LIFECYCLE_COLUMNS`. Moments are ``Datetime("us", "UTC")``;
         ``runtime_handle`` is JSON text.
-
-    Raises
-    ------
-    ArgumentError
-        If the version is unknown.
 
     Notes
     -----
@@ -122,17 +101,16 @@ def synthesize_lifecycle(
     ... ).row(0)
     ('terminated', 'error_in_process', 'unknown')
     """
-    choose(version, VERSIONS, "version")
-    filled = with_defaults(records, dict.fromkeys((*RECORD_KEYS, *CALLER_KEYS), pl.String()))
+    filled = with_defaults(records, dict.fromkeys(RECORD_KEYS, pl.String()))
     return (
         filled.with_columns(
-            _status=_normal_status(pl.coalesce("givenStatus", "status")),
-            _at=_creation_time(now, dates),
-            runtime_handle=pl.coalesce("givenRuntimeHandle", _handle("runtimeHandle")),
+            _status=_normal_status(pl.col("status")),
+            _at=pl.coalesce(stored_moment("createdAt"), pl.lit(now).cast(MOMENT)),
+            runtime_handle=_handle("runtimeHandle"),
         )
         .join(_SYNTHESIS, on="_status", how="left", maintain_order="left")
-        .with_columns(**_session_axis(version))
-        .with_columns(**_pull_request_axis(version))
+        .with_columns(**_session_axis())
+        .with_columns(**_pull_request_axis())
         .with_columns(**_runtime_axis())
         .select(*records.columns, *(pl.col(name) for name in LIFECYCLE_COLUMNS))
     )
@@ -142,14 +120,6 @@ def _normal_status(status: pl.Expr) -> pl.Expr:
     """A word of today's vocabulary; anything unknown counts as spawning."""
     known = pl.when(status.is_in(LEGACY_STATUSES)).then(status).otherwise(pl.lit("spawning"))
     return pl.when(status == "starting").then(pl.lit("working")).otherwise(known)
-
-
-def _creation_time(now: datetime, dates: DateReader) -> pl.Expr:
-    given, stored = (dates(pl.col(name)) for name in CREATION_KEYS)
-    return pl.coalesce(moment(given), moment(stored), pl.lit(now).cast(MOMENT))
-
-
-CREATION_KEYS = ("givenCreatedAt", "createdAt")
 
 
 def _handle(key: str) -> pl.Expr:
@@ -173,14 +143,14 @@ def _handle_text(text: str) -> str | None:
     return None if value is None else write_json(value)
 
 
-def _session_axis(version: Version) -> dict[str, pl.Expr]:
+def _session_axis() -> dict[str, pl.Expr]:
     role, session_id = pl.col("role"), pl.col("sessionId")
     is_orchestrator = (role == "orchestrator").fill_null(False) | session_id.str.ends_with(
         "-orchestrator"
     ).fill_null(False)
     by_role = pl.when(is_orchestrator).then(pl.lit("orchestrator")).otherwise(pl.lit("worker"))
     return {
-        "kind": by_role if version == "trinity" else pl.coalesce("givenKind", by_role),
+        "kind": by_role,
         "started_at": pl.when("_started").then("_at"),
         "completed_at": pl.when("_completed").then("_at"),
         "terminated_at": pl.when("_terminated").then("_at"),
@@ -188,18 +158,17 @@ def _session_axis(version: Version) -> dict[str, pl.Expr]:
     }
 
 
-def _pull_request_axis(version: Version) -> dict[str, pl.Expr]:
+def _pull_request_axis() -> dict[str, pl.Expr]:
     has_url = is_filled(pl.col("pr"))
     is_merged = pl.col("_status") == "merged"
-    counts_as_merged = is_merged & has_url if version == "trinity" else is_merged
     return {
-        "pr_state": pl.when(counts_as_merged)
+        "pr_state": pl.when(is_merged)
         .then(pl.lit("merged"))
         .otherwise(pl.when(has_url).then(pl.lit("open")).otherwise(pl.lit("none"))),
-        "pr_reason": pl.when(counts_as_merged)
+        "pr_reason": pl.when(is_merged)
         .then(pl.lit("merged"))
         .otherwise(pl.when(has_url).then(pl.lit("in_progress")).otherwise(pl.lit("not_created"))),
-        "pr_number": pl.when(has_url).then(pull_request_of(pl.col("pr"))[2]),
+        "pr_number": pl.when(has_url).then(pull_request_number(pl.col("pr"))),
         "pr_url": pl.when(has_url).then("pr"),
         "pr_observed_at": pl.when(has_url).then("_at"),
     }
@@ -225,9 +194,6 @@ def parse_lifecycle(
     records: pl.DataFrame,
     *,
     now: datetime,
-    version: Version = "head",
-    is_tolerant: bool = False,
-    dates: DateReader = iso_ms,
     read: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Add the three axes of every session record, and how they came about.
@@ -239,35 +205,23 @@ def parse_lifecycle(
         ``lifecycle`` (JSON text), or in ``statePayload`` where ``stateVersion`` is "2".
     now : datetime
         The clock, in UTC: it stands for a creation time that cannot be read.
-    version : {"trinity", "head", "final"}, default "head"
-        Whose reader. Trinity knows only ``statePayload`` and fewer reasons.
-    is_tolerant : bool, default False
-        Use what is good in a payload that Agent Orchestrator would reject as a whole: words
-        are kept as they are, also unknown ones; fields of a wrong type count as absent.
-    dates : callable, default `iso_ms`
-        How stored times are read.
     read : polars.DataFrame, optional
-        What `read_payloads` gave of ``lifecycle`` for this version and tolerance, where it
-        is at hand.
+        What `read_payloads` gave of ``lifecycle``, where it is at hand.
 
     Returns
     -------
-    polars.DataFrame, shape (n_sessions, ... + 21)
+    polars.DataFrame, shape (n_sessions, ... + 20)
         With the 17 lifecycle columns and: ``payload_key`` (``lifecycle``,
-        ``statePayload`` or null), ``ao_would_reject`` (null without a payload),
-        ``reject_reason`` (text) and ``is_synthesized`` (no payload was used).
-
-    Raises
-    ------
-    ArgumentError
-        If the version is unknown.
+        ``statePayload`` or null), ``reject_reason`` (text; null where nothing is wrong with
+        the payload) and ``is_synthesized`` (no payload was used).
 
     Notes
     -----
-    Agent Orchestrator's ``parseCanonicalLifecycle``: a payload is accepted or rejected as a
-    whole (one unknown word loses all three axes), and each field that an accepted one
-    lacks is filled from `synthesize_lifecycle`. Its readers first replace the flat
-    ``status`` by that of the payload, good or bad: see `refresh_status`.
+    Agent Orchestrator rejects a payload as a whole: one unknown word loses all three axes.
+    Here what is good of it is used: words are kept as they are, also unknown ones, and
+    fields of a wrong type count as absent. Each field that is absent is filled from
+    `synthesize_lifecycle`. Agent Orchestrator's readers first replace the flat ``status``
+    by that of the payload, good or bad: see `refresh_status`.
 
     Examples
     --------
@@ -280,18 +234,15 @@ def parse_lifecycle(
     ... ).rows()
     [('stuck', 'none', None), ('working', 'none', 'it is no object')]
     """
-    made_up = synthesize_lifecycle(records, now=now, version=version, dates=dates)
-    chosen = _choose_payload(made_up, version)
+    made_up = synthesize_lifecycle(records, now=now)
+    chosen = _choose_payload(made_up)
     if read is None or not chosen["_payload"].equals(chosen["lifecycle"]):
-        read = read_payloads(chosen["_payload"], version=version, is_tolerant=is_tolerant)
-    merged = chosen.hstack(read).with_columns(**_merged(dates))
+        read = read_payloads(chosen["_payload"])
+    merged = chosen.hstack(read).with_columns(**_merged())
     kept = [*records.columns, *LIFECYCLE_COLUMNS]
     return merged.select(
         *kept,
         payload_key=pl.col("_key"),
-        ao_would_reject=pl.when(pl.col("_key").is_not_null()).then(
-            pl.col("reject_reason").is_not_null()
-        ),
         reject_reason=pl.col("reject_reason"),
         is_synthesized=~pl.col("is_used"),
     )
@@ -305,7 +256,7 @@ def refresh_status(records: pl.DataFrame, read: pl.DataFrame | None = None) -> p
     records : polars.DataFrame
         Flat session records with the text columns ``status`` and ``lifecycle``.
     read : polars.DataFrame, optional
-        What `read_payloads` gave of ``lifecycle``, tolerantly, where it is at hand.
+        What `read_payloads` gave of ``lifecycle``, where it is at hand.
 
     Returns
     -------
@@ -315,8 +266,8 @@ def refresh_status(records: pl.DataFrame, read: pl.DataFrame | None = None) -> p
 
     Notes
     -----
-    Agent Orchestrator's ``readMetadataRaw``. Apply it to JSON records before
-    `parse_lifecycle`: a record that is rejected is then synthesised from what it said.
+    Agent Orchestrator's ``readMetadataRaw``. Apply it before `parse_lifecycle`: what a
+    damaged payload lacks is then made up from the words that it does hold.
 
     Examples
     --------
@@ -328,17 +279,17 @@ def refresh_status(records: pl.DataFrame, read: pl.DataFrame | None = None) -> p
     """
     filled = with_defaults(records, {"status": pl.String(), "lifecycle": pl.String()})
     if read is None:
-        read = read_payloads(filled["lifecycle"], version="head", is_tolerant=True)
+        read = read_payloads(filled["lifecycle"])
     axes = {name.removeprefix("payload_"): name for name in read.columns}
     words = filled.select("status").hstack(read.select(**axes))
-    refreshed = words.select(pl.coalesce(legacy_status_rule(library=pl), "status"))
+    refreshed = words.select(pl.coalesce(legacy_status_rule(pl), "status"))
     return filled.with_columns(refreshed.to_series().alias("status"))
 
 
-def _choose_payload(frame: pl.DataFrame, version: Version) -> pl.DataFrame:
+def _choose_payload(frame: pl.DataFrame) -> pl.DataFrame:
     names = ("lifecycle", "stateVersion", "statePayload")
     frame = with_defaults(frame, dict.fromkeys(names, pl.String()))
-    has_first = is_filled(pl.col("lifecycle")) & pl.lit(version != "trinity")
+    has_first = is_filled(pl.col("lifecycle"))
     has_second = (pl.col("stateVersion") == "2").fill_null(False) & is_filled(
         pl.col("statePayload")
     )
@@ -347,13 +298,13 @@ def _choose_payload(frame: pl.DataFrame, version: Version) -> pl.DataFrame:
     return frame.with_columns(_key=key, _payload=payload)
 
 
-def _merged(dates: DateReader) -> Mapping[str, pl.Expr]:
+def _merged() -> Mapping[str, pl.Expr]:
     """Each field: the payload's where it is there and good, else the made-up one."""
     merged = {}
     for name, dtype in LIFECYCLE_COLUMNS.items():
         value = pl.col(PAYLOAD_COLUMNS[name])
         if name in _MOMENTS:
-            value = moment(dates(value))
+            value = stored_moment(value)
         has_value = pl.col(f"has_{name}")
         if name == "last_transition_at":
             has_value = has_value & value.is_not_null()

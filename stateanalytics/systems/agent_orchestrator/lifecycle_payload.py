@@ -1,4 +1,4 @@
-"""The fields of a lifecycle payload, and why Agent Orchestrator would reject it."""
+"""The fields of a lifecycle payload, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
     read_json,
     write_json,
 )
-from stateanalytics.systems.agent_orchestrator.words import Version, payload_words
+from stateanalytics.systems.agent_orchestrator.words import PAYLOAD_WORDS
 
 _TEXT = r'"[^"\\\x00-\x1f]*"'
 _WORD = r'"([a-z_]+)"'
@@ -165,42 +165,39 @@ _VERSION = 2
 _INT64 = 2**63
 
 
-def read_payloads(payloads: pl.Series, *, version: Version, is_tolerant: bool) -> pl.DataFrame:
+def read_payloads(payloads: pl.Series) -> pl.DataFrame:
     """The fields of every payload, each one there or not.
 
     Parameters
     ----------
     payloads : polars.Series of String, length n
         JSON texts; null where a record has none.
-    version : {"trinity", "head", "final"}
-        Whose words are known.
-    is_tolerant : bool
-        Keep what is good of a payload that would be rejected.
 
     Returns
     -------
     polars.DataFrame, shape (n, 36)
-        ``reject_reason`` (text; null where accepted), ``is_used`` (Boolean), and for
+        ``reject_reason`` (text; null where nothing is wrong), ``is_used`` (Boolean), and for
         every lifecycle column ``has_<column>`` (Boolean: is the key there, and to be
         used) and ``payload_<column>`` (its value; moments as they were written).
 
     Notes
     -----
     Payloads that are written as usual are read by `read_canonical`. JSON whose types matter
-    cannot be read by an expression, so each distinct text of the others is read once.
+    cannot be read by an expression, so each distinct text of the others is read once. What
+    is good of a damaged payload is kept, unknown words too.
 
     Examples
     --------
     >>> import polars as pl
     >>> payloads = pl.Series(['{"version":2,"pr":{"state":"lost"}}'])
-    >>> read_payloads(payloads, version="head", is_tolerant=False)["reject_reason"].item()
+    >>> read_payloads(payloads)["reject_reason"].item()
     "pr.state has the unknown word 'lost'"
     """
-    known = {name: frozenset(words) for name, words in payload_words(version).items()}
+    known = {name: frozenset(words) for name, words in PAYLOAD_WORDS.items()}
     texts = payloads.cast(pl.String).rename("payload")
     usual = read_canonical(texts, _FIELDS, known)
     odd = texts.filter(~usual["is_canonical"]).drop_nulls().unique()
-    rows = [(text, *_read_payload(text, known, is_tolerant)) for text in odd]
+    rows = [(text, *_read_payload(text, known)) for text in odd]
     read = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     joined = texts.to_frame().join(read, on="payload", how="left", maintain_order="left")
     both = joined.hstack(usual.rename(lambda name: f"usual_{name}"))
@@ -215,17 +212,12 @@ def read_payloads(payloads: pl.Series, *, version: Version, is_tolerant: bool) -
     )
 
 
-def _read_payload(
-    text: str, known: Mapping[str, frozenset[str]], is_tolerant: bool
-) -> tuple[object, ...]:
+def _read_payload(text: str, known: Mapping[str, frozenset[str]]) -> tuple[object, ...]:
     axes, problems = _axes(text)
-    fields = dict(_read_fields(axes, known, is_tolerant, problems))
-    if problems and not is_tolerant:
-        fields = {}
-    is_used = bool(axes is not None and (is_tolerant or not problems))
+    fields = dict(_read_fields(axes, known, problems))
     return (
         problems[0] if problems else None,
-        is_used,
+        axes is not None,
         *(name in fields for name in PAYLOAD_COLUMNS),
         *(fields.get(name) for name in PAYLOAD_COLUMNS),
     )
@@ -252,7 +244,6 @@ def _axes(text: str) -> tuple[dict[str, dict[str, Any]] | None, list[str]]:
 def _read_fields(
     axes: Mapping[str, dict[str, Any]] | None,
     known: Mapping[str, frozenset[str]],
-    is_tolerant: bool,
     problems: list[str],
 ) -> Iterator[tuple[str, object]]:
     """Each field that is there with a usable value; what is wrong goes to ``problems``."""
@@ -264,7 +255,7 @@ def _read_fields(
         problem = _problem(value, check, known.get(column, frozenset()))
         if problem:
             problems.append(f"{axis}.{key} {problem}")
-        if not problem or (is_tolerant and check == "word" and isinstance(value, str)):
+        if not problem or (check == "word" and isinstance(value, str)):
             yield column, _value(value, check)
 
 

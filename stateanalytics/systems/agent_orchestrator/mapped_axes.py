@@ -284,12 +284,21 @@ def add_meaning(sessions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_ENDS = ("cleanup", "errored", "killed", "terminated")
+
+
 def _trapped(sessions: pl.DataFrame) -> pl.DataFrame:
     """The traps, with the flat status held against the word that its own writer derives.
 
     A record without axes has nothing else than the flat status: that is no stale cache.
+    The writer of ``statePayload`` left the word of an end in place, whatever the axes say.
     """
-    own = pl.coalesce("trinity_status", "legacy_status")
+    is_kept_end = (
+        (pl.col("generation") == "G1")
+        & (pl.col("session_state") == "terminated")
+        & pl.col("stored_status").is_in(_ENDS)
+    )
+    own = pl.when(is_kept_end).then("stored_status").otherwise("legacy_status")
     traps = find_traps(sessions.with_columns(legacy_status=own)).with_columns(
         legacy_status=sessions["legacy_status"]
     )

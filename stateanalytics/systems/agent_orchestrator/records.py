@@ -21,7 +21,6 @@ from stateanalytics.systems.agent_orchestrator.files import (
 from stateanalytics.systems.agent_orchestrator.places import ARCHIVE_NAME, File, Kind, project_of
 from stateanalytics.systems.agent_orchestrator.stored_values import (
     WHITE_SPACE,
-    DateReader,
     is_filled,
     iso_ms,
     moment,
@@ -29,7 +28,7 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
 from stateanalytics.systems.agent_orchestrator.words import REPORT_STATES
 
 
-def read_reports(records: pl.DataFrame, *, dates: DateReader = iso_ms) -> pl.DataFrame:
+def read_reports(records: pl.DataFrame) -> pl.DataFrame:
     """Add the last report that a flat session record holds.
 
     Parameters
@@ -38,8 +37,6 @@ def read_reports(records: pl.DataFrame, *, dates: DateReader = iso_ms) -> pl.Dat
         Flat session records: text columns ``agentReportedState``, ``agentReportedAt`` and
         ``agentReported`` + ``Note``, ``PrNumber``, ``PrUrl``, ``PrIsDraft``. An absent
         column counts as an absent key.
-    dates : callable, default `iso_ms`
-        How stored times are read.
 
     Returns
     -------
@@ -65,7 +62,7 @@ def read_reports(records: pl.DataFrame, *, dates: DateReader = iso_ms) -> pl.Dat
     keys = ("State", "At", "Note", "PrNumber", "PrUrl", "PrIsDraft")
     filled = with_defaults(records, {f"agentReported{key}": pl.String() for key in keys})
     state, note, number, url, draft = (pl.col(f"agentReported{key}") for key in keys if key != "At")
-    filled = filled.with_columns(_at_ms=dates(pl.col("agentReportedAt")))
+    filled = filled.with_columns(_at_ms=iso_ms(pl.col("agentReportedAt")))
     at_ms = pl.col("_at_ms")
     is_readable = state.is_in(REPORT_STATES).fill_null(False) & at_ms.is_not_null()
     digits = number.str.extract("^([0-9]+)$").cast(pl.Int64, strict=False)
@@ -82,21 +79,17 @@ def read_reports(records: pl.DataFrame, *, dates: DateReader = iso_ms) -> pl.Dat
 # Path of a URL that JavaScript's URL class accepts, cut out of the trimmed text.
 _WEB_PATH = r"^(?i:https?|wss?|ftp):[/\\]*[^/\\?#\s]+([^?#]*)"
 _OTHER_PATH = r"^[A-Za-z][A-Za-z0-9+.-]*:([^?#]*)"
-_PULL = r"^(?:/+[^/]+)*?/+([^/]+)/+([^/]+)/+pull/+([0-9]+)(?:/|$)"
-_MERGE = r"^(?:/+[^/]+)*?/+([^/]+)/+([^/]+)/+-/+merge_requests/+([0-9]+)(?:/|$)"
+_PULL = r"^(?:/+[^/]+)*?/+[^/]+/+[^/]+/+pull/+([0-9]+)(?:/|$)"
+_MERGE = r"^(?:/+[^/]+)*?/+[^/]+/+[^/]+/+-/+merge_requests/+([0-9]+)(?:/|$)"
 _TRAILING = r"/([0-9]+)$"
 
 
-def pull_request_of(url: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Owner, repository and number of a URL, as three expressions."""
+def pull_request_number(url: pl.Expr) -> pl.Expr:
+    """The number of the pull or merge request that a URL names."""
     trimmed = url.str.replace_all(r"^[\x00-\x20]+|[\x00-\x20]+$|[\t\r\n]", "")
     path = pl.coalesce(trimmed.str.extract(_WEB_PATH), trimmed.str.extract(_OTHER_PATH))
-    parts = [
-        pl.coalesce(path.str.extract(_PULL, group), path.str.extract(_MERGE, group))
-        for group in (1, 2, 3)
-    ]
-    number = pl.coalesce(parts[2], url.str.extract(_TRAILING)).cast(pl.Int64, strict=False)
-    return parts[0], parts[1], number
+    found = (path.str.extract(_PULL), path.str.extract(_MERGE), url.str.extract(_TRAILING))
+    return pl.coalesce(found).cast(pl.Int64, strict=False)
 
 
 KEYS = (

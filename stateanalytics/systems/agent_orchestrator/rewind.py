@@ -51,8 +51,8 @@ _WRITTEN_WITH = {
     ),
 }
 _WRITTEN_OVER = (
-    *("n_watcher_polls", "n_recoveries", "detecting_evidence_hash", "trinity_status"),
-    *("payload_key", "ao_would_reject", "reject_reason", "size_bytes", "other_keys"),
+    *("n_watcher_polls", "n_recoveries", "detecting_evidence_hash"),
+    *("payload_key", "reject_reason", "size_bytes", "other_keys"),
 )
 _MEANT = (
     *("lifecycle", "outcome", "health", "delivery", "reason_codes", "confidence"),
@@ -223,7 +223,6 @@ def _as_told(touched: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
             pl.when(pl.col("report_at").is_null()).then(f"then_{name}").otherwise(name).alias(name)
             for name in report
         ),
-        ao_status="legacy_status",
         is_synthesized=~_is_go() & ~has_words,
         evidence_text="then_evidence_text",
         detecting_attempts="then_detecting_attempts",

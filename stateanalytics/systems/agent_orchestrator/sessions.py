@@ -22,7 +22,7 @@ from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.reasons import first_reasons, recorded_reasons
 from stateanalytics.systems.agent_orchestrator.records import (
-    pull_request_of,
+    pull_request_number,
     read_reports,
 )
 from stateanalytics.systems.agent_orchestrator.statuses import (
@@ -73,9 +73,7 @@ _USED_UP = (
 )  # fmt: skip
 
 
-def interpret(
-    records: pl.DataFrame, *, now: datetime = EPOCH, is_tolerant: bool = True
-) -> pl.DataFrame:
+def interpret(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
     """The axes of every record, and the status they say.
 
     Parameters
@@ -84,24 +82,16 @@ def interpret(
         What `records.read_records` gives.
     now : datetime
         Stands for the creation time of a record that has none.
-    is_tolerant : bool
-        Keep what is good of a payload that Agent Orchestrator would reject; False gives
-        exactly what it reads itself.
 
     Returns
     -------
-    polars.DataFrame, shape (n_records, ... + 24)
-        The lifecycle columns of `parse_lifecycle`,
+    polars.DataFrame, shape (n_records, ... + 23)
+        The columns of `parse_lifecycle`,
         ``legacy_status``, ``is_ao_terminal``, and ``stored_status`` (the flat one).
     """
     kept = records.with_columns(stored_status="status")
-    payloads = read_payloads(kept["lifecycle"], version="head", is_tolerant=True)
-    parsed = parse_lifecycle(
-        refresh_status(kept, payloads),
-        now=now,
-        is_tolerant=is_tolerant,
-        read=payloads if is_tolerant else None,
-    )
+    payloads = read_payloads(kept["lifecycle"])
+    parsed = parse_lifecycle(refresh_status(kept, payloads), now=now, read=payloads)
     derived = derive_legacy_status(parsed)
     return derived.with_columns(is_ao_terminal=is_terminal_rule(pl))
 
@@ -121,11 +111,7 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
         (``entity_id``, ``is_current``, ``has_kill_event``) is added by `linking`, and what
         follows from all (traps, mapping) by `meaning`.
     """
-    tolerant = interpret(records)
-    strict = _shown_by_itself(records, tolerant)
-    trinity = _shown_by_trinity(records)
-    read = tolerant.hstack([strict, trinity])
-    with_reports = read_reports(read)
+    with_reports = read_reports(interpret(records))
     is_made_up, epoch, created = (
         pl.col("is_synthesized"),
         pl.lit(EPOCH),
@@ -200,28 +186,6 @@ def _generation() -> pl.Expr:
     return pl.when(is_json).then(pl.lit("G2")).otherwise(by_lines)
 
 
-def _shown_by_itself(records: pl.DataFrame, tolerant: pl.DataFrame) -> pl.Series:
-    """The status that Agent Orchestrator shows: another one where it rejects the payload."""
-    rejected = tolerant["ao_would_reject"].fill_null(value=False)
-    shown = tolerant["legacy_status"]
-    if rejected.any():  # to read no record again costs as much as to read one
-        own = interpret(records.filter(rejected), is_tolerant=False)["legacy_status"]
-        shown = shown.clone().scatter(rejected.arg_true(), own)
-    return shown.set(~records["is_readable"], None).rename("ao_status")
-
-
-def _shown_by_trinity(records: pl.DataFrame) -> pl.Series:
-    """The status by the release that wrote statePayload; null for JSON records."""
-    is_kv = records["layout"].is_in([str(Kind.RECORD), str(Kind.ARCHIVE)]) & records["is_readable"]
-    if not is_kv.any():
-        return pl.Series("trinity_status", [None] * records.height, dtype=pl.String)
-    read = parse_lifecycle(records, now=EPOCH, version="trinity")
-    shown = derive_legacy_status(read.with_columns(previous_status="status"), version="trinity")[
-        "legacy_status"
-    ]
-    return shown.set(~is_kv, None).rename("trinity_status")
-
-
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     """The pull request: of the axis, else of the flat key that is written first; its detail."""
     url = pl.coalesce(_filled("pr_url"), _filled("pr"))
@@ -231,7 +195,7 @@ def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
         sessions.hstack(enriched.rename(_ENRICHED))
         .with_columns(
             pr_url=url,
-            pr_number=pl.coalesce("pr_number", pull_request_of(unnumbered)[2]),
+            pr_number=pl.coalesce("pr_number", pull_request_number(unnumbered)),
             n_prs=pl.coalesce(
                 pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
             ).cast(pl.Int64),
@@ -329,7 +293,7 @@ AXES = tuple(name for name in LIFECYCLE_COLUMNS if name.endswith(("_state", "_re
 def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     """The records in the shape of `frames.SESSIONS`; nothing of what cannot be read."""
     stored = [
-        "kind", "legacy_status", "ao_status", "is_ao_terminal", "is_synthesized",
+        "kind", "legacy_status", "is_ao_terminal", "is_synthesized",
         "event_priority", "primary_reason", *AXES,
     ]  # fmt: skip
     unread = ~pl.col("is_readable")

@@ -1,22 +1,17 @@
-"""The one status that each generation of Agent Orchestrator derives and shows."""
+"""The one status that Agent Orchestrator derives and shows."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import narwhals as nw
 
 from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
-    Steps,
     add_columns,
-    choose,
     first_true,
-    kept,
     look_up,
 )
-from stateanalytics.systems.agent_orchestrator.words import VERSIONS, Version
 
 _BY_STATE = {
     "not_started": "spawning",
@@ -40,25 +35,15 @@ _BY_PULL_REQUEST = {
     "approved": "approved",
     "merge_ready": "mergeable",
 }
-_KEPT_BY_TRINITY = ("cleanup", "errored", "killed", "terminated")
 
 
-def legacy_status_rule(
-    version: Version = "head",
-    *,
-    library: Any = nw,
-    prefix: str = "",
-) -> Any:
+def legacy_status_rule(library: Any = nw) -> Any:
     """The legacy status as one expression over session and pull request columns.
 
     Parameters
     ----------
-    version : {"trinity", "head", "final"}, default "head"
-        Whose rule. Trinity keeps the previous terminal word of a terminated session.
     library : module, default narwhals
         ``narwhals``, or ``polars`` inside a polars expression.
-    prefix : str, default ""
-        What stands before the column names, such as ``"before_"``.
 
     Returns
     -------
@@ -80,23 +65,16 @@ def legacy_status_rule(
     ...         "pr_reason": ["ci_failing"],
     ...     }
     ... )
-    >>> frame.select(legacy_status_rule(library=pl)).item()
+    >>> frame.select(legacy_status_rule(pl)).item()
     'ci_failed'
     """
     state, reason, pr_state, pr_reason = (
-        library.col(prefix + name)
-        for name in ("session_state", "session_reason", "pr_state", "pr_reason")
+        library.col(name) for name in ("session_state", "session_reason", "pr_state", "pr_reason")
     )
-    if version == "trinity":
-        previous = library.col(prefix + "previous_status")
-        kept = (previous.is_in(_KEPT_BY_TRINITY), previous)
-        ended = first_true(kept, default="terminated", library=library)
-    else:
-        ended = look_up(reason, _BY_END, "terminated", library=library)
     is_at_work = state.is_in(("working", "idle"))
     opened = look_up(pr_reason, _BY_PULL_REQUEST, "pr_open", library=library)
     rest = first_true(
-        (state == "terminated", ended),
+        (state == "terminated", look_up(reason, _BY_END, "terminated", library=library)),
         (is_at_work & (pr_state == "merged"), "merged"),
         (is_at_work & (pr_state == "open"), opened),
         (is_at_work, state),
@@ -105,17 +83,13 @@ def legacy_status_rule(
     return look_up(state, _BY_STATE, rest, library=library)
 
 
-def derive_legacy_status(frame: FrameT, *, version: Version = "head") -> FrameT:
+def derive_legacy_status(frame: FrameT) -> FrameT:
     """Add the one word that Agent Orchestrator shows for the three axes.
 
     Parameters
     ----------
     frame : DataFrame or LazyFrame of any engine
-        ``session_state``, ``session_reason``, ``pr_state``, ``pr_reason``; for Trinity,
-        in place of the session's reason, ``previous_status``: the flat status that was
-        stored before (may be null).
-    version : {"trinity", "head", "final"}, default "head"
-        Whose rule; *head* and *final* are the same.
+        ``session_state``, ``session_reason``, ``pr_state``, ``pr_reason``.
 
     Returns
     -------
@@ -126,8 +100,6 @@ def derive_legacy_status(frame: FrameT, *, version: Version = "head") -> FrameT:
     ------
     MissingColumnsError
         If a column is absent.
-    ArgumentError
-        If the version is unknown.
 
     Examples
     --------
@@ -143,15 +115,9 @@ def derive_legacy_status(frame: FrameT, *, version: Version = "head") -> FrameT:
     >>> derive_legacy_status(frame)["legacy_status"].to_list()
     ['stuck', 'cleanup']
     """
-    choose(version, VERSIONS, "version")
-    second = "previous_status" if version == "trinity" else "session_reason"
-    names = ["session_state", second, "pr_state", "pr_reason"]
-    return add_columns(frame, names, "derive_legacy_status", *_legacy_steps(version))
-
-
-@cache
-def _legacy_steps(version: Version) -> Steps:
-    return kept({"legacy_status": legacy_status_rule(version)})
+    names = ["session_state", "session_reason", "pr_state", "pr_reason"]
+    rules = {"legacy_status": legacy_status_rule()}
+    return add_columns(frame, names, "derive_legacy_status", rules)
 
 
 def is_terminal_rule(library: Any) -> Any:

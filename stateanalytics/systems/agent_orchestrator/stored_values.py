@@ -165,9 +165,6 @@ def _numbers(value: object) -> object:
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
-DateReader = Callable[[pl.Expr], pl.Expr]
-"""From an expression of stored texts to one of milliseconds since the epoch."""
-
 _ISO = (
     r"^([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"

@@ -5,12 +5,7 @@ A word's place in its tuple is its place in Agent Orchestrator's own declaration
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
-
-Version = Literal["trinity", "head", "final"]
-"""Which Agent Orchestrator: of 18 April 2026, of 28 April 2026, the last in TypeScript."""
-
-VERSIONS: Final[tuple[str, ...]] = get_args(Version)
+from typing import Final
 
 KINDS: Final = ("worker", "orchestrator")
 
@@ -91,10 +86,6 @@ RUNTIME_REASONS: Final = (
     "auto_cleanup",
     "probe_error",
 )
-NOT_IN_TRINITY: Final = ("pr_merged", "auto_cleanup", "cleared_on_restore", "pr_merged_cleanup")
-"""Reasons that came after Trinity; its readers reject a payload that has one."""
-
-
 REPORT_STATES: Final = (
     "started",
     "working",
@@ -109,36 +100,13 @@ REPORT_STATES: Final = (
 )
 
 
-def payload_words(version: Version = "head") -> dict[str, tuple[str, ...]]:
-    """The closed vocabularies of a lifecycle payload, by field.
-
-    Parameters
-    ----------
-    version : {"trinity", "head", "final"}, default "head"
-        Which Agent Orchestrator reads.
-
-    Returns
-    -------
-    dict of str to tuple of str
-        ``kind`` and the state and reason of each axis to the words it may hold.
-
-    Examples
-    --------
-    >>> "auto_cleanup" in payload_words("trinity")["session_reason"]
-    False
-    """
-    words = {
-        "kind": KINDS,
-        "session_state": SESSION_STATES,
-        "session_reason": SESSION_REASONS,
-        "pr_state": PR_STATES,
-        "pr_reason": PR_REASONS,
-        "runtime_state": RUNTIME_STATES,
-        "runtime_reason": RUNTIME_REASONS,
-    }
-    if version != "trinity":
-        return words
-    return {
-        name: tuple(word for word in known if word not in NOT_IN_TRINITY)
-        for name, known in words.items()
-    }
+PAYLOAD_WORDS: Final = {
+    "kind": KINDS,
+    "session_state": SESSION_STATES,
+    "session_reason": SESSION_REASONS,
+    "pr_state": PR_STATES,
+    "pr_reason": PR_REASONS,
+    "runtime_state": RUNTIME_STATES,
+    "runtime_reason": RUNTIME_REASONS,
+}
+"""The words that each field of a lifecycle payload may hold."""
