@@ -12,7 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.schema import MOMENT, SEVERITIES, TEXT, Column, Frame
+from stateanalytics.core.schema import CHANGES
 from stateanalytics.errors import StoreBusyError, check_number
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
@@ -21,23 +21,7 @@ from stateanalytics.weekly_alarm import failure_alarm
 
 __all__ = ["CHANGES", "severity_changes", "watch"]
 
-_SEVERITY = pl.Enum(SEVERITIES)
 _KEY = list(schema.ENTITY_KEY)
-
-CHANGES = Frame(
-    "severity_changes",
-    "one entity whose severity is another than a moment ago",
-    (*schema.ENTITY_KEY, "at"),
-    (
-        *schema.KEY_COLUMNS,
-        Column("at", MOMENT, "as-of of the later look"),
-        Column("name", TEXT, "name shown to people"),
-        Column("severity_before", _SEVERITY, "severity a moment ago; null: it was not there"),
-        Column("severity", _SEVERITY, "severity now; null: it is gone"),
-        Column("display", TEXT, "its state now, in words"),
-        Column("reason_codes", TEXT, "codes of its reasons now"),
-    ),
-)
 
 
 def severity_changes(

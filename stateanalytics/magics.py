@@ -180,7 +180,7 @@ def names_for(written: str, names: Mapping[str, Any]) -> list[str]:
     table, begun = (typed[1], typed[2].lower()) if typed else (None, "")
     option = re.search(r"(?:-s|--snap)[ =](\w+)", written.split("\n", 1)[0])
     try:
-        columns = _snapshot_of(names, option[1] if option else None).schema()
+        columns = _snapshot_of(names, option[1] if option else None).table("columns")
     except ArgumentError:
         return []
     tables = columns["frame"].unique(maintain_order=True).to_list()

@@ -31,7 +31,7 @@ from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import iso
 from stateanalytics.reporting.session import session_page
-from stateanalytics.snapshot import Snapshot
+from stateanalytics.snapshot import Snapshot, only_frame
 from stateanalytics.sql.masked import masked_names
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.advice import recommend
@@ -161,7 +161,7 @@ class Questions:
         """The tables that sql can name, or the columns of one of them."""
         if table is None:
             return self._told(_plain(self._snap.table("tables")))
-        return self._told(_plain(self._snap.schema(table)))
+        return self._told(_plain(only_frame(self._snap.table("columns"), table)))
 
     def _rows(self, frame: pl.DataFrame, limit: int, *, is_whole: bool = True) -> str:
         kept = _fitting(_plain(frame.head(_checked(limit))), limit)

@@ -297,25 +297,37 @@ class Snapshot(Facts):
         chosen = [name for name in there if not name.startswith("raw_")] if names is None else names
         return {name: partial(self.table, name, policy=policy) for name in chosen}
 
-    def schema(self, frame: str | None = None) -> pl.DataFrame:
-        """Every table that SQL can name, raw ones included: column, dtype, unit, meaning.
+    def schema(self, frame: str | pl.DataFrame | None = None) -> pl.DataFrame:
+        """Every column of every table of SQL and of every frame that a function returns.
 
         Parameters
         ----------
-        frame : str, optional
-            Only this one.
+        frame : str or polars.DataFrame, optional
+            Only this one: the name of a table, of a function such as ``clusters`` or
+            ``failures.clusters``; or a result itself.
 
         Returns
         -------
         polars.DataFrame, shape (n_columns, 5)
-            ``frame``, ``column``, ``dtype``, ``unit``, ``meaning``.
+            ``frame``, ``column``, ``dtype``, ``unit``, ``meaning``; raw tables, too. A name in
+            angle brackets stands for columns that the call chooses, such as ``<by>``.
 
         Raises
         ------
         ArgumentError
             If there is no frame of that name.
+
+        Examples
+        --------
+        >>> demo().schema("failures.clusters")["column"].to_list()[:3]
+        ['cluster_id', 'code', 'template']
         """
-        columns = self.table("columns")
+        from stateanalytics.core.dictionary import data_dictionary
+        from stateanalytics.sql.returned import FRAMES_RETURNED, described
+
+        if isinstance(frame, pl.DataFrame):
+            return described(frame)
+        columns = pl.concat([self.table("columns"), data_dictionary(FRAMES_RETURNED)])
         return columns if frame is None else only_frame(columns, frame)
 
     def table(self, name: str, *, policy: Policy | None = None) -> pl.DataFrame:
@@ -776,10 +788,14 @@ def demo() -> Snapshot:
 
 
 def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:
-    """The rows of a data dictionary for one frame."""
+    """The rows of a data dictionary for the table, frame or function of a name."""
     from stateanalytics.errors import did_you_mean
+    from stateanalytics.sql.returned import frames_named
 
     rows = columns.filter(pl.col("frame") == name)
+    if rows.is_empty():
+        names = [frame.name for frame in frames_named(str(name))]
+        rows = columns.filter(pl.col("frame").is_in(names))
     if rows.is_empty():
         known = columns["frame"].unique(maintain_order=True).to_list()
         shown = [frame for frame in known if not frame.startswith("raw_")]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.schema import REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns, check_share
 from stateanalytics.failures.counting import count_run_incidents
@@ -17,7 +18,7 @@ from stateanalytics.state.headline import count_headline
 from stateanalytics.state.population import within
 from stateanalytics.stats import levels
 from stateanalytics.stats.distributions import benjamini_hochberg
-from stateanalytics.weekly import DURATION
+from stateanalytics.weekly import DURATION, WEEKS
 
 FEWEST_WEEKS = 8
 """From fewer weeks nobody learns by how much they vary."""
@@ -34,6 +35,23 @@ VERDICTS = ("above", "below", "within")
 NEEDED = (
     *("week", "coverage", "measure", "group_kind", "group_id"),
     *("value", "n", "n_of"),
+)
+LIMITS = Frame(
+    "control_limits",
+    "one number of one ISO week, and what chance allows it to be",
+    WEEKS.key,
+    (
+        *WEEKS.columns,
+        Column("expected", REAL, "by the other weeks of the same level; null: no limits"),
+        Column("limit_low", REAL, "lower end of what 95 % of such weeks lie between"),
+        Column("limit_high", REAL, "upper end of what 95 % of such weeks lie between"),
+        Column("p_value", REAL, "probability of a number so far off by chance"),
+        Column("q_value", REAL, "p-value adjusted for the number of series"),
+        Column("verdict", pl.Enum(VERDICTS), "whether it lies above, below or within"),
+        Column("level_since", TEXT, "the first ISO week of the level"),
+        Column("level", REAL, "the level at the runs of this week"),
+        Column("level_before", REAL, "the level before, at the runs of this week; null: none"),
+    ),
 )
 _SERIES = ["measure", "group_kind", "group_id"]
 _NUMBERS = ("expected", "limit_low", "limit_high", "p_value", "level", "level_before")

@@ -36,7 +36,7 @@ ORDER = (
     ("failures", "survival", "auditing"),
     ("detectors",),
     ("thresholds",),
-    ("queries", "weekly", "timeline"),
+    ("queries", "weekly", "timeline", "summaries.shapes"),
     ("weekly_limits",),
     ("weekly_alarm",),
     ("sql",),

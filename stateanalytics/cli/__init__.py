@@ -85,7 +85,7 @@ COMMANDS = {
         "reports",
         "Write the report on a window of time: one HTML file that opens anywhere.",
     ),
-    "schema": ("queries", "List every table that SQL can name: columns, types, units, meanings."),
+    "schema": ("queries", "List the columns of every table and result: types, units, meanings."),
     "show": ("show", "Tell everything that is known of one run, or any other entity, in order."),
     "sql": ("queries", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
     "states": ("reports", "List the state of every entity (ADR-0033), in words and as columns."),

@@ -139,6 +139,7 @@ def sql(
     epilog=examples(
         "stateanalytics schema",
         "stateanalytics schema states",
+        "stateanalytics schema failures.clusters",
         "stateanalytics schema raw_sessions --source state.db",
     )
 )
@@ -146,21 +147,24 @@ def sql(
 @click.option("--source", help="Also list the raw tables of this store.")
 @takes(formats=SCHEMA_FORMATS)
 def schema(request: Request, *, frame: str | None, source: str | None) -> None:
-    """List every table that SQL can name: columns, types, units, meanings."""
+    """List the columns of every table and result: types, units, meanings."""
     from stateanalytics.core.dictionary import as_markdown, data_dictionary
     from stateanalytics.snapshot import only_frame
+    from stateanalytics.sql.returned import FRAMES_RETURNED, frames_named
     from stateanalytics.sql.tables import FRAMES
 
+    documented = (*FRAMES, *FRAMES_RETURNED)
     if form_of(request.form, request.output, SCHEMA_FORMATS) == "markdown":
-        kept = [shape for shape in FRAMES if frame in (None, shape.name)]
-        only_frame(data_dictionary(FRAMES), frame or FRAMES[0].name)
+        kept = documented if frame is None else frames_named(frame)
+        if not kept:
+            only_frame(data_dictionary(documented), str(frame))
         put(as_markdown(kept, is_whole=frame is None).encode(), request.output)
         return
     if source is not None:
         with opened([source]) as snap:
             columns = snap.schema(frame)
     else:
-        columns = data_dictionary(FRAMES)
+        columns = data_dictionary(documented)
         columns = columns if frame is None else only_frame(columns, frame)
     request.write(columns, limit=columns.height)
 

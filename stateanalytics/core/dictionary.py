@@ -80,16 +80,20 @@ def dtype_name(dtype: pl.DataType) -> str:
         return f"one of {len(dtype.categories)} words"
     if isinstance(dtype, pl.Datetime):
         return "moment"
-    names = {pl.String: "text", pl.Int64: "integer", pl.Float64: "float", pl.Boolean: "yes/no"}
+    names = {
+        **{pl.String: "text", pl.Int64: "integer", pl.Float64: "float", pl.Boolean: "yes/no"},
+        **{pl.Date: "day", pl.List: "list", pl.Unknown: "any"},
+    }
     return names.get(dtype.base_type(), str(dtype))
 
 
 _TITLE = """\
 # Schema
 
-Every table that `snap.sql` and `stateanalytics sql` can name; the frames among them are
-also attributes of a snapshot or results of functions. Each table of the stores comes on
-top as `raw_…`, as it was stored. Written from the code by `make docs`.
+Every table that `snap.sql` and `stateanalytics sql` can name, then every frame that only a
+function returns, such as `failures.clusters`. Each table of the stores comes on top as
+`raw_…`, as it was stored. A name in angle brackets stands for columns that the call chooses:
+`<by>` for those that its `by` names. Written from the code by `make docs`.
 
 Moments are in UTC and end in `_at`; durations are float seconds and end in `_s`; counts
 start with `n_`; yes/no columns with `is_` or `has_`; ids are text; **null means not
@@ -105,11 +109,11 @@ def as_markdown(frames: Iterable[Frame], *, is_whole: bool = True) -> str:
 
 
 def _section(frame: Frame) -> str:
-    key = ", ".join(f"`{name}`" for name in frame.key)
+    key = f" Key: {', '.join(f'`{name}`' for name in frame.key)}." if frame.key else ""
     lines = [
         f"## {frame.name}",
         "",
-        f"A row is {_cell(frame.row)}. Key: {key}.",
+        f"A row is {_cell(frame.row)}.{key}",
         "",
         "| column | type | unit | meaning |",
         "|---|---|---|---|",

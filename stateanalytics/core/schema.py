@@ -154,6 +154,7 @@ ENTITY_KEY = ("source", "system", "entity_type", "entity_id")
 _DTYPES = MappingProxyType(
     {
         **{"text": TEXT, "integer": INTEGER, "real": REAL, "yes_no": YES_NO, "moment": MOMENT},
+        **{"day": pl.Date(), "texts": pl.List(TEXT), "any": pl.Unknown()},
         "lifecycle": pl.Enum(LIFECYCLES),
         "outcome": pl.Enum(OUTCOMES),
         "health": pl.Enum(HEALTHS),
@@ -173,17 +174,25 @@ def frames_of(package: str, like: Frame | None = None) -> tuple[Frame, ...]:
     ----------
     package : str
     like : Frame, optional
-        What has the columns that a row only names, without a dtype; the first of them
-        where it is left out.
+        What has the columns that a row only names, without a dtype; else the first row
+        above of that name.
+
+    Notes
+    -----
+    A dtype is a key of `_DTYPES`, or the words of an Enum with ``|`` between them.
     """
-    shared = {column.name: column for column in like.columns} if like else None
+    shared = {column.name: column for column in like.columns} if like else {}
     columns: dict[str, dict[str, Column]] = {}
+    described: dict[str, Column] = {}
     for row in table_rows(package, "columns.csv"):
-        own, name = columns.setdefault(row["frame"], {}), row["column"]
-        if row["dtype"]:
-            own[name] = Column(name, _DTYPES[row["dtype"]], row["meaning"], row["unit"])
+        name, dtype = row["column"], row["dtype"]
+        if dtype:
+            words = pl.Enum(dtype.split("|")) if "|" in dtype else _DTYPES[dtype]
+            column = Column(name, words, row["meaning"], row["unit"])
+            described.setdefault(name, column)
         else:
-            own[name] = (shared or next(iter(columns.values())))[name]
+            column = shared.get(name) or described[name]
+        columns.setdefault(row["frame"], {})[name] = column
     return tuple(
         Frame(
             row["frame"],
@@ -197,7 +206,9 @@ def frames_of(package: str, like: Frame | None = None) -> tuple[Frame, ...]:
 
 _OWN = frames_of("stateanalytics.core")
 ENTITIES, TRANSITIONS, EVENTS, FINDINGS, STATES, REASONS, AUDIT = _OWN[:7]
-SOURCES, SPELLS, TIMEOUTS, PHANTOMS = _OWN[7:]
+SOURCES, SPELLS, TIMEOUTS, PHANTOMS, CHANGES, DIFF = _OWN[7:13]
+RETURNED = _OWN[11:]
+"""Frames that functions of `stateanalytics` itself return and SQL cannot name."""
 KEY_COLUMNS = ENTITIES.named(*ENTITY_KEY)
 
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)

@@ -227,7 +227,7 @@ def silence_gaps(
 
     Returns
     -------
-    polars.DataFrame, shape (n_gaps, 4 + n_by + 8)
+    polars.DataFrame, shape (n_gaps, 4 + n_by + 9)
         The key, the columns ``by``; ``started_at`` and ``ended_at`` of the silence,
         ``gap_s`` between them in seconds; ``closed_by``, one of `CLOSED_BY`; ``is_last``:
         the last of a stretch of work; ``is_censored``: it might have gone on (every last

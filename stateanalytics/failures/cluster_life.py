@@ -68,7 +68,7 @@ def life(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 32)
+    polars.DataFrame, shape (n_clusters, 30)
         See `add_life`; beside it the key of `clusters`, ``cause_group``, ``rule_name``;
         ``n_causes`` now, ``n_causes_before`` in the stretch before and ``n_causes_ever``;
         ``n_incidents`` of both stretches; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``

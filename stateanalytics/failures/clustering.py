@@ -63,7 +63,7 @@ def clusters(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 41)
+    polars.DataFrame, shape (n_clusters, 34)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
         stored), ``template`` (without a message: what the run did last), ``template_id``,
         ``cause_group`` (null: not known), ``rule_name``; ``n_rows``

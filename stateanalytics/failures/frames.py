@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from stateanalytics.core.schema import ENTITIES, frames_of
 
-FAILURES, FAILURE_CLUSTERS = frames_of(__package__, ENTITIES)
+FAILURES, FAILURE_CLUSTERS, *_ = frames_of(__package__, ENTITIES)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.schema import INTEGER, REAL, TEXT, Column, Frame
+from stateanalytics.core.schema import DIFF
 from stateanalytics.errors import ArgumentError, SourceNotFoundError, in_short
 from stateanalytics.io.files import unreadable
 from stateanalytics.io.opening import read_octets
@@ -30,26 +30,6 @@ from stateanalytics.reporting.causes import (
 )
 from stateanalytics.reporting.ledger import Line
 from stateanalytics.reporting.material import Plain
-
-DIFF = Frame(
-    "diff",
-    "one cause that moved one headline number from one report to the next",
-    ("number", "cause"),
-    (
-        Column("number", TEXT, "runs, completed, timed_out, unresolved, incidents"),
-        Column("title", TEXT, "its name in the report"),
-        Column("cause", TEXT, "what moved it, in the order in which it is reckoned"),
-        Column("n_runs", INTEGER, "runs that the cause concerns; null: not known"),
-        Column("runs", pl.List(TEXT), "these runs, by id where a report names them, else digest"),
-        Column("n_before", INTEGER, "the count before this step", "runs"),
-        Column("n_after", INTEGER, "the count after it", "runs"),
-        Column("of_before", INTEGER, "of how many, before; null: no share", "runs"),
-        Column("of_after", INTEGER, "of how many, after; null: no share", "runs"),
-        Column("before", REAL, "the number before: a count or a share; null: of nothing"),
-        Column("after", REAL, "the number after"),
-        Column("change", REAL, "after minus before; null where one of them is of nothing"),
-    ),
-)
 
 MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "incidents")

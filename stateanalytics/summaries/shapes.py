@@ -138,7 +138,10 @@ def shapes_of(by: Sequence[str], detectors: Sequence[str]) -> Mapping[str, Frame
     """The shapes of all frames of a summary by these columns, with answers of these detectors."""
     columns = [Column(name, TEXT, "what it is counted apart by") for name in by]
     spells = [column for column in _SPELL if column.name not in by]
-    sums = [Column(name, INTEGER, "as `gap_sums` tells") for name in SUMS]
+    sums = [
+        Column(name, INTEGER, "as in `gap_sums`", "us" if name.endswith("_us") else "")
+        for name in SUMS
+    ]
     answers = [Column(name, YES_NO, "whether it fires; null: not covered") for name in detectors]
     own = (
         Frame("spells", "runs that took equally long", tuple(by), (*columns, *spells, N)),

@@ -138,7 +138,7 @@ def cumulative_incidence(
 
 
 def _nothing(spells: pl.DataFrame, cause: str, strata: Sequence[str]) -> pl.DataFrame:
-    numbers = dict.fromkeys(INCIDENCE[1:], pl.Float64)
+    numbers = {**dict.fromkeys(INCIDENCE[1:], pl.Float64), "n_units": pl.Int64}
     key = {name: spells.schema[name] for name in strata}
     return pl.DataFrame(schema={**key, "cause": spells.schema[cause], **numbers})
 
