@@ -154,7 +154,8 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
         & pl.all_horizontal(pl.col(name).is_null() for name in ("last_activity_at", "age_s"))
     )
     is_silent = pl.col("health").is_in(SILENT) | is_timeless
-    silent = cases.rows.filter("is_open", is_silent, ~is_young)
+    # A team is orphaned by its parent, whatever its members do.
+    silent = cases.rows.filter("is_open", is_silent, ~is_young, pl.col("entity_type") != "team")
     empty = cases.rows.filter(
         "is_open",
         pl.col("entity_type") == "invocation",

@@ -109,7 +109,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         "artifact_contract_json": _promise("artifact_contract_json"),
         "artifact_verification_json": _promise("artifact_verification_json"),
         "has_artifacts": _is_set("artifacts_path"),
-        "node_metadata": _metadata('"timeout_seconds"', '"external"'),
+        "node_metadata": _metadata('"timeout_seconds"', '"timeout_elapsed"', '"external"'),
         # Flows keep it there too; from 0.31 there is a column, and this is only its stand-in.
         "metadata_run_id": Cell("text", _key("node_metadata", "run_id"), ("node_metadata",)),
         **_REASON,
@@ -142,6 +142,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             text="id show_id name playbook status session_id gate_feedback",
             integer="attempt exit_code",
             moment="created_at started_at ended_at updated_at",
+            json="depends_on",
         ),
         **_REASON,
         **_STORED_STATE,
@@ -179,7 +180,16 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_REASON,
     },
     "teams": {
-        **_columns(text="id name status", integer="member_count", moment="created_at updated_at"),
+        **_columns(
+            text="id name status play_id show_id",
+            integer="member_count",
+            moment="created_at updated_at",
+        ),
+        # No release has columns for the parent of a team; who writes one may use either place.
+        **{
+            f"metadata_{name}": Cell("text", _key("node_metadata", name), ("node_metadata",))
+            for name in ("play_id", "show_id")
+        },
         **_REASON,
     },
     "team_messages": {
