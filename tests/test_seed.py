@@ -287,3 +287,41 @@ def test_the_time_that_had_passed_at_a_limit_is_read(tmp_path, elapsed, expected
     row = snap.entities.filter(entity_id="a").row(0, named=True)
     assert (row["timeout_s"], row["timeout_elapsed_s"]) == (900.0, expected)
     assert snap.findings.filter(code="timeout.unreadable").height == n_findings
+
+
+@pytest.mark.parametrize("status", ["completed", "timed_out", "failed", "aborted", "cancelled"])
+@pytest.mark.parametrize("by", [{"source": "admin"}, {"actor": "admin"}, {}])
+def test_an_admin_may_only_set_three_statuses(tmp_path, status, by):
+    changes = [change("a", status, NOW_S - 600, **by)]
+    snap = adr_store(tmp_path, sessions=[session("a", status=status)], status_transitions=changes)
+    found = sa.audit(snap).filter(code="audit.admin_target")
+    is_forbidden = bool(by) and status in ("completed", "timed_out")
+    assert found["says"].to_list() == [f"an admin set it to '{status}'"] * is_forbidden
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "is_odd"),
+    [
+        ("completed", 0, False),
+        ("completed", 1, True),
+        ("failed", 0, True),
+        ("failed", 1, False),
+        ("failed", 124, False),
+        ("timed_out", 124, False),
+        ("timed_out", 143, True),
+        ("timed_out", 1, False),
+        ("cancelled", None, False),
+        ("running", 1, False),
+    ],
+)
+def test_an_exit_code_that_means_another_end_is_told(tmp_path, status, exit_code, is_odd):
+    run = {"id": "r", "schedule_id": "s", "status": status, "exit_code": exit_code}
+    snap = adr_store(tmp_path, schedule_runs=[run | {"fired_at": NOW_S - 60, "ended_at": NOW_S}])
+    found = sa.audit(snap).filter(code="audit.exit_code_differs")
+    assert found["entity_id"].to_list() == ["r"] * is_odd
+
+
+def test_a_play_that_failed_its_gate_says_nothing_of_its_process(tmp_path):
+    plays = [play("a", status="gate_failed", exit_code=0), play("b", status="merged", exit_code=1)]
+    found = sa.audit(adr_store(tmp_path, plays=plays))
+    assert found.filter(code="audit.exit_code_differs").is_empty()
