@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.core.vocabulary import ADR_LIFECYCLES, STATUS_WORDS
+from stateanalytics.reporting.session import session_page
 from stateanalytics.systems.recorded import texts_of
 from tests.frames import facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
@@ -156,9 +157,10 @@ def test_a_list_of_anything_but_texts_is_a_finding(tmp_path, text):
     assert reasons_of(snap, "a") == [("run.failed.unexplained", "inferred", "lifecycle")]
 
 
-@given(st.lists(st.text(max_size=8).filter(lambda text: "\\" not in json.dumps(text)), max_size=5))
+@given(st.lists(st.text("ab._,:[]{} é", max_size=6), max_size=5))
 def test_any_list_of_texts_is_read_in_its_order(texts):
-    frame = pl.DataFrame({"codes": [json.dumps(texts), json.dumps([*texts, 1]), None]})
+    lists = [json.dumps(listed, ensure_ascii=False) for listed in (texts, [*texts, 1])]
+    frame = pl.DataFrame({"codes": [*lists, None]})
     expected = [text for text in dict.fromkeys(texts) if text]
     assert frame.select(texts_of("codes"))["codes"].to_list() == [expected, None, None]
 
@@ -287,6 +289,9 @@ def test_the_time_that_had_passed_at_a_limit_is_read(tmp_path, elapsed, expected
     row = snap.entities.filter(entity_id="a").row(0, named=True)
     assert (row["timeout_s"], row["timeout_elapsed_s"]) == (900.0, expected)
     assert snap.findings.filter(code="timeout.unreadable").height == n_findings
+    told = {fact["label"]: fact["value"] for fact in session_page(snap, "a").summary["facts"]}
+    in_words = "after 900.4 s (configured timeout: 900 s)"
+    assert told.get("Timed out") == (in_words if expected else None)
 
 
 @pytest.mark.parametrize("status", ["completed", "timed_out", "failed", "aborted", "cancelled"])
@@ -325,3 +330,41 @@ def test_a_play_that_failed_its_gate_says_nothing_of_its_process(tmp_path):
     plays = [play("a", status="gate_failed", exit_code=0), play("b", status="merged", exit_code=1)]
     found = sa.audit(adr_store(tmp_path, plays=plays))
     assert found.filter(code="audit.exit_code_differs").is_empty()
+
+
+@pytest.mark.parametrize(
+    ("listed", "ids"),
+    [(["m1", "m2"], ["m2"]), ([], []), (['m"2'], []), (["m1", "a b"], []), (["x" * 200], [])],
+)
+def test_a_stalled_session_names_its_last_message(tmp_path, listed, ids):
+    silent = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 90_000}
+    snap = adr_store(
+        tmp_path,
+        sessions=[failed("a", **silent, updated_at=None, started_at=NOW_S - 95_000)],
+        progressions=[listing("list-a", listed)],
+    )
+    evidence = sa.reasons(snap).filter(code="run.health.stalled")["evidence"].item()
+    pieces = json.loads(evidence)
+    assert [piece["message_id"] for piece in pieces if piece["kind"] == "message"] == ids
+
+
+@pytest.mark.parametrize(
+    ("outcome", "delivery", "severity"),
+    [
+        ("completed", "passed", "neutral"),
+        ("failed", "missing", "critical"),
+        ("timed_out", "partial", "warning"),
+        ("skipped", "not_expected", "neutral"),
+        ("odd", "unknown", "neutral"),
+        ("", None, "neutral"),
+        (None, None, "neutral"),
+    ],
+)
+def test_the_last_run_of_a_schedule_carries_its_delivery(tmp_path, outcome, delivery, severity):
+    schedule = {"id": "s", "enabled": 1, "last_run_outcome": outcome}
+    snap = adr_store(tmp_path, schedules=[schedule])
+    state = sa.states(snap).filter(entity_id="s").row(0, named=True)
+    assert (state["delivery"], state["severity"]) == (delivery, severity)
+    codes = [code for code, *_ in reasons_of(snap, "s") if ".delivery." in code]
+    assert codes == [f"schedule.delivery.{delivery}"] * (delivery in ("missing", "partial"))
+    assert all(code in (state["reason_codes"] or "") for code in codes)

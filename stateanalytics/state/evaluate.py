@@ -83,7 +83,8 @@ NEEDED = kinds_of(
 """The columns of ``entities`` that states are derived from."""
 
 OPTIONAL = kinds_of(
-    *("cadence_s", "n_running", "last_sign_at", "due_at", "last_message_at", "reason_message")
+    *("cadence_s", "n_running", "last_sign_at", "due_at", "reason_message"),
+    *("last_message_at", "last_message_id"),
 )
 RECORDED = kinds_of(
     *(

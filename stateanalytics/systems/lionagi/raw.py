@@ -132,6 +132,8 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             "WHEN 'array' THEN json_array_length(collection) END END",
             ("collection",),
         ),
+        # The last id is in the last characters: no list is parsed for it.
+        "tail": Cell("text", "substr(collection, -120)", ("collection",)),
     },
     "shows": {
         **_columns(text="id topic status show_dir", moment="created_at updated_at"),
@@ -159,7 +161,8 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     "schedules": {
         **_columns(
             text="id name trigger_type cron_expr resolved_timezone effective_timezone "
-            "action_kind action_agent action_model action_playbook action_project project",
+            "action_kind action_agent action_model action_playbook action_project project "
+            "last_run_outcome",
             yes_no="enabled",
             real="interval_sec poll_interval_sec",
             moment="next_fire_at last_fired_at last_evaluated_at last_healthy_poll_at "

@@ -26,6 +26,7 @@ _PLACE = "_place"
 _BAD_ENDS = ("failed", "timed_out", "cancelled", "aborted")
 # That the other entity stands in the way is stored; that it is the cause is not.
 _CONFIDENCE = 0.8
+_EXPLAINED_TYPES = ("play", "show", "team", "schedule")
 _MAX_NAMED = 5
 _MAX_CHARS = 100
 _WORDS = pl.DataFrame(
@@ -55,16 +56,22 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
         The same rows in their order.
     """
     is_mine = (pl.col("system") == SYSTEM).fill_null(value=False)
-    placed = entities.with_row_index(_PLACE)
-    rows = placed.filter(is_mine).with_columns(codes=texts_of("stored_reason_codes"))
+    # A million sessions without a list of codes are not looked at any further.
+    has_codes = pl.col("stored_reason_codes").ne_missing(pl.lit("[]"))
+    is_told = (pl.col("stored_reason_codes").is_not_null() & has_codes) | pl.col(
+        "entity_type"
+    ).is_in(_EXPLAINED_TYPES)
+    rows = entities.filter(is_mine & is_told).with_columns(codes=texts_of("stored_reason_codes"))
     inferred = _inferred_reasons(rows)
     reasons = pl.concat([_stored_reasons(rows, inferred), inferred])
-    if reasons.is_empty() and rows["recorded_reasons"].null_count() == rows.height:
+    has_any = (is_mine & pl.col("recorded_reasons").is_not_null()).any()
+    if reasons.is_empty() and not entities.select(has_any).item():
         return entities
+    placed = entities.with_row_index(_PLACE)
     in_order = numbered(reasons.with_columns(place=pl.int_range(pl.len())), schema.ENTITY_KEY)
     orphans = inferred.filter(dimension="health").select(*_KEY, health=pl.lit("orphaned"))
     explained = (
-        add_reasons(rows.drop("codes"), in_order)
+        add_reasons(placed.filter(is_mine), in_order)
         .join(orphans, on=_KEY, how="left", maintain_order="left")
         .with_columns(recorded_health="health")
         .drop("health")
@@ -155,6 +162,11 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
         coalesce=False,
         maintain_order="left",
     )
+    schedules = worded.filter(entity_type="schedule").with_columns(
+        other_type=pl.lit("schedule_run"),
+        other_id=pl.lit(None, pl.String),
+        label=pl.format("last_run_outcome is {}", "recorded_delivery"),
+    )
     return pl.concat(
         [
             _because(
@@ -177,6 +189,15 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
             ),
             _because(
                 teams, "health", "team.health.orphaned", "Its parent is over, the team is not: {}"
+            ),
+            *(
+                _because(
+                    schedules.filter(recorded_delivery=word),
+                    "delivery",
+                    f"schedule.delivery.{word}",
+                    "Its last run did not deliver all of it: {}",
+                )
+                for word in ("missing", "partial", "invalid")
             ),
         ]
     )
