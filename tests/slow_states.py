@@ -96,7 +96,7 @@ def _health(row, rows, sessions, schedules, as_of):
         return _session_health(row, as_of)
     if word is None or word.lifecycle == "unknown":
         return "unknown"
-    if word.raw_status == "blocked":
+    if kind == "play" and word.raw_status == "blocked":
         return "blocked"
     if word.is_terminal or word.raw_status == "disabled":
         return "ok"
@@ -210,6 +210,9 @@ def _state(row, rows, sessions, schedules, as_of):
         effective = row["raw_status"] if has_own else "legacy"
     domain = "run" if row["entity_type"] in ("session", None, "ghost") else row["entity_type"]
     codes = [row["reason_code"]]
+    is_explained = row["reason_code"] or row.get("reason_message")
+    if outcome in ("failed", "timed_out", "aborted") and not is_explained:
+        codes = [f"{domain}.{outcome}.unexplained"]
     codes += [f"{domain}.health.{health}"] if health in EXPLAINED else []
     codes += (
         [f"{domain}.delivery.{delivery}"] if delivery in ("partial", "missing", "invalid") else []

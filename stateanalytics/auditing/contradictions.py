@@ -8,6 +8,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
 from stateanalytics.core.facts import Facts, beside
 from stateanalytics.core.units import how_long_each
+from stateanalytics.core.vocabulary import EXIT_CODES
 from stateanalytics.systems import all_systems
 
 _KEY = list(schema.ENTITY_KEY)
@@ -154,7 +155,8 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
         & pl.all_horizontal(pl.col(name).is_null() for name in ("last_activity_at", "age_s"))
     )
     is_silent = pl.col("health").is_in(SILENT) | is_timeless
-    silent = cases.rows.filter("is_open", is_silent, ~is_young)
+    # A team is orphaned by its parent, whatever its members do.
+    silent = cases.rows.filter("is_open", is_silent, ~is_young, pl.col("entity_type") != "team")
     empty = cases.rows.filter(
         "is_open",
         pl.col("entity_type") == "invocation",
@@ -412,6 +414,28 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
     )
 
 
+def exit_codes(cases: Cases) -> pl.DataFrame:
+    """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
+
+    What a play came to is decided after its process has ended, so a play that was merged or
+    failed its gate has no exit code of its own. A failure may return any code but 0.
+    """
+    expected = pl.col("raw_status").replace_strict(
+        dict(EXIT_CODES), default=None, return_dtype=pl.Int64
+    )
+    of_signals = [code for code in EXIT_CODES.values() if code > 1]
+    code = pl.col("exit_code")
+    is_other_signal = code.is_in(of_signals) & expected.is_in(of_signals) & (code != expected)
+    differing = cases.rows.filter(((code == 0) != (expected == 0)) | is_other_signal)
+    return audit_rows(
+        differing,
+        "audit.exit_code_differs",
+        at="ended_at",
+        says=_status(),
+        against=pl.format("its process returned {}", "exit_code"),
+    )
+
+
 SHARED_CHECKS = (
     changes_against_history,
     without_sign_of_life,
@@ -421,4 +445,5 @@ SHARED_CHECKS = (
     over_or_open,
     plays_and_sessions,
     fires_and_requests,
+    exit_codes,
 )

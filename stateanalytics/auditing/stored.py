@@ -12,7 +12,9 @@ from stateanalytics.core.facts import beside, once
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES
 from stateanalytics.errors import check_columns
 from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
+from stateanalytics.state.signatures import delivery_code, domain, health_code
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.recorded import OTHER_AXES, texts_of
 
 _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "lifecycle": ADR_LIFECYCLES,
@@ -25,27 +27,37 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     """Health, delivery and reason codes that are stored, and are others than the facts give.
 
     They are the columns of ADR-0033's appendix A. Nothing stored is no difference, and
-    neither is an empty list of codes: it is the column's default, not a claim.
+    neither is an empty list of codes: it is the column's default, not a claim. Codes may
+    be fewer than the facts give, but none that they do not give.
     """
-    judged = cases.states.select(
-        *schema.ENTITY_KEY, now_health="health", now_delivery="delivery", now_codes="reason_codes"
-    )
+    judged = cases.states.select(*schema.ENTITY_KEY, now_health="health", now_delivery="delivery")
     is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
     rows = cases.rows.filter(is_stored)
     rows = beside(rows, once(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
-    # The codes of a JSON list, joined as `states` joins them.
-    dotted = pl.col("stored_reason_codes").str.extract_all(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+")
-    codes = pl.when(dotted.list.len() > 0).then(dotted.list.join(schema.CODE_SEPARATOR))
+    own, separator = pl.col("reason_code"), schema.CODE_SEPARATOR
+    rows = (
+        _with_derived_codes(rows)
+        .with_columns(listed=texts_of("stored_reason_codes"))
+        .with_columns(
+            given=pl.when(pl.col("listed").list.contains(own))
+            .then(pl.col("listed").list.eval(_of_status(pl.element())))
+            .otherwise(pl.concat_list(own))
+            .list.set_union("derived")
+            .list.drop_nulls()
+        )
+    )
+    is_not_given = pl.col("listed").list.set_difference("given").list.len() > 0
+    codes = pl.when(is_not_given).then(pl.col("listed").list.join(separator))
     axes = {
-        "health": (pl.col("stored_health"), "now_health"),
-        "delivery": (pl.col("stored_delivery"), "now_delivery"),
-        "reasons": (codes, "now_codes"),
+        "health": (pl.col("stored_health"), pl.col("now_health").cast(pl.String)),
+        "delivery": (pl.col("stored_delivery"), pl.col("now_delivery").cast(pl.String)),
+        "reasons": (codes, pl.col("given").list.join(separator)),
     }
     parts = []
     for axis, (stored, recomputed) in axes.items():
-        compared = rows.with_columns(
-            was=stored, now=pl.col(recomputed).cast(pl.String).fill_null("")
-        ).filter(pl.col("was") != pl.col("now"))
+        compared = rows.with_columns(was=stored, now=recomputed.fill_null("")).filter(
+            pl.col("was") != pl.col("now")
+        )
         none = {name: pl.col(name).replace("", "none") for name in ("was", "now")}
         parts.append(
             audit_rows(
@@ -57,6 +69,25 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
             )
         )
     return pl.concat(parts)
+
+
+def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the codes that explain their recomputed health and delivery, as a list."""
+    axes = ["entity_type", "now_health", "now_delivery"]
+    distinct = rows.select(axes).unique()
+    derived = [
+        [
+            health_code(domain(entity_type), health),
+            delivery_code(domain(entity_type), delivery),
+        ]
+        for entity_type, health, delivery in distinct.rows()
+    ]
+    codes = distinct.with_columns(derived=pl.Series(derived, dtype=pl.List(pl.String)))
+    return rows.join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
+
+
+def _of_status(code: pl.Expr) -> pl.Expr:
+    return code.filter(~code.str.contains(OTHER_AXES))
 
 
 def unknown_reasons(cases: Cases) -> pl.DataFrame:
@@ -75,10 +106,12 @@ def unknown_reasons(cases: Cases) -> pl.DataFrame:
     is_unknown = pl.any_horizontal(
         (pl.col("system") == name) & ~code.is_in(codes) for name, codes in of_system.items()
     )
-    coded = [
-        rows.select(*schema.ENTITY_KEY, code.cast(pl.String), at=at)
-        for rows, at in ((cases.rows, "ended_at"), (cases.facts.transitions, "at"))
-    ]
+    listed = cases.rows.filter(pl.col("stored_reason_codes").is_not_null())
+    in_lists = listed.with_columns(reason_code=texts_of("stored_reason_codes")).explode(
+        "reason_code"
+    )
+    sources = (cases.rows, "ended_at"), (in_lists, "ended_at"), (cases.facts.transitions, "at")
+    coded = [rows.select(*schema.ENTITY_KEY, code.cast(pl.String), at=at) for rows, at in sources]
     unknown = pl.concat(coded).filter(is_unknown, code != "")
     return audit_rows(
         unknown.unique((*schema.ENTITY_KEY, "reason_code"), keep="first", maintain_order=True),

@@ -290,6 +290,26 @@ def explode_json(frame: Frame, column: str, fields: Mapping[str, type], place: s
     return result
 
 
+def contains(frame: Frame, columns: Mapping[str, tuple[str, str]]) -> Frame:
+    """Add, for pairs of columns of text, whether the first contains the second.
+
+    Parameters
+    ----------
+    frame : narwhals.LazyFrame
+        Of polars, DuckDB or PySpark.
+    columns : mapping of str to (str, str)
+        New column: the column that may contain the other, and that other one.
+
+    Examples
+    --------
+    >>> frame = nw.from_native(pl.LazyFrame({"all": ["a, b", "a", None], "one": ["b", "b", "b"]}))
+    >>> contains(frame, {"has": ("all", "one")}).collect()["has"].to_list()
+    [True, False, None]
+    """
+    make = _CONTAINED.get(frame.implementation, _CONTAINED[nw.Implementation.POLARS])
+    return with_native(frame, {new: make(*pair) for new, pair in columns.items()})
+
+
 def with_native(frame: Frame, columns: Mapping[str, Any]) -> Frame:
     """Add columns written in the engine's own expressions, where Narwhals has no words.
 
@@ -488,6 +508,23 @@ def _spark_exploded(
     return exploded.select(*kept, sf.col(place).cast("bigint").alias(place), *picked)
 
 
+def _polars_contained(whole: str, part: str) -> Any:
+    return pl.col(whole).str.contains(pl.col(part), literal=True)
+
+
+def _duckdb_contained(whole: str, part: str) -> Any:
+    from duckdb import ColumnExpression, FunctionExpression
+
+    return FunctionExpression("contains", ColumnExpression(whole), ColumnExpression(part))
+
+
+def _spark_contained(whole: str, part: str) -> Any:
+    from pyspark.sql import functions as sf
+
+    return sf.contains(sf.col(whole), sf.col(part))
+
+
+_CONTAINED = by_engine(_polars_contained, _duckdb_contained, _spark_contained)
 _EXPLODED = by_engine(_polars_exploded, _duckdb_exploded, _spark_exploded)
 _POSITIONS: Mapping[nw.Implementation, Maker] = by_engine(
     _polars_position, _duckdb_position, _spark_position

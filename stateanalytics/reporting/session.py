@@ -202,6 +202,10 @@ def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> 
 def _facts(entity: dict[str, Any]) -> list[Plain]:
     told = [{"label": label, "value": entity[name]} for name, label in _FACTS.items()]
     limit_s, cost = entity["timeout_s"], entity["cost_usd"]
+    elapsed_s = entity["timeout_elapsed_s"]
+    if None not in (limit_s, elapsed_s):
+        after = f"after {elapsed_s:,g} s (configured timeout: {limit_s:,g} s)"
+        told.append({"label": "Timed out", "value": after})
     tokens = [entity["n_input_tokens"], entity["n_output_tokens"]]
     told += [
         {"label": "Time limit", "value": None if limit_s is None else how_long(limit_s)},

@@ -40,8 +40,10 @@ from stateanalytics.state.health import (
     FIRST_RECORDED,
     HEALTH,
     HEALTH_RULE,
+    MESSAGE_AGE,
     RECORDED_WORDS,
     SESSION_RULE,
+    START_AGE,
     entity_rules,
     health_values,
     numbered,
@@ -80,7 +82,10 @@ NEEDED = kinds_of(
 )
 """The columns of ``entities`` that states are derived from."""
 
-SCHEDULES = kinds_of("cadence_s", "n_running", "last_sign_at", "due_at")
+OPTIONAL = kinds_of(
+    *("cadence_s", "n_running", "last_sign_at", "due_at", "reason_message"),
+    *("last_message_at", "last_message_id"),
+)
 RECORDED = kinds_of(
     *(
         name
@@ -185,7 +190,11 @@ def evaluate(
     needed = {**NEEDED, **(also or {})}
     there = nw.from_native(entities, pass_through=True)
     names = there.collect_schema().names() if hasattr(there, "collect_schema") else ()
-    optional = {name: kind for name, kind in (SCHEDULES | RECORDED).items() if name in names}
+    optional = {
+        name: kind
+        for name, kind in (OPTIONAL | RECORDED).items()
+        if name in names and name not in needed
+    }
     adapter = adapt(entities, {**needed, **optional}, function)
     rows, has_recorded, only = _looked_over(adapter, needed, optional)
     table = status_table(chosen, has_recorded=has_recorded)
@@ -223,7 +232,8 @@ def _looked_over(
         # An empty relation of another engine has no answer: then no type is assumed.
         only = "session" if adapter.is_eager and looked["only"].item() else None
     has_recorded = not filled.isdisjoint(RECORDED)
-    wanted = SCHEDULES | (RECORDED if has_recorded else {})
+    every = OPTIONAL | (RECORDED if has_recorded else {})
+    wanted = {name: kind for name, kind in every.items() if name not in needed}
     held = frame.select(*needed, *(name for name in wanted if name in filled))
     absent = [
         nw.lit(None, kind.dtype).alias(name) for name, kind in wanted.items() if name not in filled
@@ -235,7 +245,12 @@ def _own(
     frame: Frame, table: StatusTable, policy: Policy, as_of: datetime, only: str | None = None
 ) -> Frame:
     """What a row says by itself: its cell, its silence, a session's health, the delivery."""
-    ready = table.add(add_ages(frame, as_of, {"silence_s": "last_activity_at"}), only)
+    ages = {
+        "silence_s": "last_activity_at",
+        MESSAGE_AGE: "last_message_at",
+        START_AGE: "started_at",
+    }
+    ready = table.add(add_ages(frame, as_of, ages), only)
     if table.has_recorded:
         aged = add_ages(ready, as_of, {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"})
         words = {

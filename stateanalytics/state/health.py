@@ -30,6 +30,9 @@ SESSION_RULE = f"{TEMPORARY}session_rule"
 HEALTH_RULE = f"{TEMPORARY}health_rule"
 HEALTH = f"{TEMPORARY}health"
 
+MESSAGE_AGE, START_AGE = f"{TEMPORARY}message_age_s", f"{TEMPORARY}start_age_s"
+"""Columns: how long ago the last message and the start of a row are, in seconds."""
+
 QUIET_SESSION = ("stalled", "process_dead", "orphaned")
 """Healths of a session that make the play or engine run it works for stalled."""
 
@@ -89,6 +92,7 @@ RULES = {
     "schedule_off": RuleHealth("ok"),
     "schedule_misfired": RuleHealth("misfired", "overdue"),
     "schedule_running": RuleHealth("running"),
+    "schedule_overdue": RuleHealth("misfired", "overdue_fire"),
     "schedule_due": RuleHealth("due", "next_fire_passed"),
     "schedule_unknown": RuleHealth("unknown"),
     "schedule_run_silent": RuleHealth("stalled", "silence_at_threshold"),
@@ -137,7 +141,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     """The rules for sessions, by their number in `RULES`.
 
     They read ``silence_s``, ``kind``, ``process_alive``, ``has_artifacts``,
-    ``n_messages`` and ``has_stale_locks``.
+    ``n_messages``, `MESSAGE_AGE`, `START_AGE` and ``has_stale_locks``.
     """
     limits = {**dict(policy.stalled_after_s), "default": policy.stalled_after_default_s}
     # A moment that nobody recorded is no silence; to the recorder it is 1970.
@@ -155,7 +159,9 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         stale_after_s=limit_s("kind", limits, {}),
         process_alive=nw.col("process_alive"),
         has_output=nw.col("has_artifacts").fill_null(value=False)
-        | (nw.col("n_messages").fill_null(0) != 0),
+        | (nw.col("n_messages").fill_null(0) != 0)
+        # The list of messages may be empty or lost; a message after the start is one all the same.
+        | (nw.col(MESSAGE_AGE) < nw.col(START_AGE)).fill_null(value=False),
         has_stale_locks=nw.col("has_stale_locks"),
     )
     of_classifier = health_rules(session_facts, VERSIONS["0.36"], policy.idle_after_s)
@@ -214,6 +220,8 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         "schedule_off": table.reads("schedule", "disabled"),
         "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
         "schedule_running": is_on & (yes(n_running > 0) | yes(has_running)),
+        # Without a cadence there is only the planned time: what has not fired by now missed it.
+        "schedule_overdue": is_on & ~yes(cadence > 0) & yes(due_age_s > policy.overdue_grace_s),
         "schedule_due": is_on & yes(due_age_s >= 0),
         "schedule_unknown": is_on & has_no_record,
         "schedule_run_silent": is_fire & yes(unwritten_s >= policy.schedule_run_stalled_after_s),

@@ -62,7 +62,8 @@ class Policy:
         (at least as long: sweepers use >= here).
     overdue_cadences, overdue_grace_s : float
         A schedule is misfired when silent for longer than ``overdue_cadences`` cadences
-        and longer than one cadence plus ``overdue_grace_s``.
+        and longer than one cadence plus ``overdue_grace_s``; without a cadence, when its
+        planned time is longer ago than ``overdue_grace_s``.
     phantom_after_s : float
         Age of a phantom before the preview of the reaper lists it.
     approximate_end_confidence : float

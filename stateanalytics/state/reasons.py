@@ -36,23 +36,29 @@ from stateanalytics.state.health import (
     RULES,
     RUNS_AWAY,
 )
+from stateanalytics.state.lifecycle import CELL, StatusTable
 from stateanalytics.state.open_work import RUNAWAY
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.signatures import REASON_DELIVERIES, REASON_HEALTHS, add_code
+from stateanalytics.state.signatures import REASON_DELIVERIES, REASON_HEALTHS, add_code, domain
 
 NEEDED_TOO = kinds_of(
     *("reason_message", "evidence", "is_end_approximate", "n_required_missing", "n_produced")
 )
 """The columns of ``entities`` that reasons read beyond those of `evaluate.NEEDED`."""
 
+UNEXPLAINED_OUTCOMES = ("failed", "timed_out", "aborted")
+"""Outcomes that need a reason even where nothing says why."""
+
 _CLAIMS = schema.CLAIM_STATUSES
 _COLUMNS = schema.REASONS.dtypes.names()
 _SHARED = (*schema.ENTITY_KEY, "order", "code")
 _NUMBERS = f"{TEMPORARY}numbers"
+_MESSAGE = f"{TEMPORARY}message"
 _ORDER = f"{TEMPORARY}order"
 _SILENCE = f"{TEMPORARY}silence_s"
 _PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
 _END = '"}]'
+_PLAIN_ID = r"^[\w.:-]+$"
 _FIRST = nw.lit(1, nw.Int64)
 _NEEDS_HEALTH = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
 _NEEDS_DELIVERY = nw.col(DELIVERY).is_in(
@@ -130,11 +136,12 @@ def reasons(
     -------
     frame, shape (n_reasons, 11)
         ``schema.REASONS``, of the same kind: first every stored reason, in the order of
-        the input, then what was derived about health, then about delivery, then what
-        systems recorded themselves, then what their limits say. Only states that need
-        explaining have derived reasons (`signatures.REASON_HEALTHS`,
-        ``REASON_DELIVERIES``). ``order`` sorts the reasons of one entity: the stored one
-        is 0, recorded ones count from 0, and derived ones follow; where nothing was
+        the input, then what ended badly without any, then what was derived about health,
+        then about delivery, then what systems recorded themselves, then what their limits
+        say. Only states that need explaining have derived reasons
+        (`UNEXPLAINED_OUTCOMES`, `signatures.REASON_HEALTHS`, ``REASON_DELIVERIES``).
+        ``order`` sorts the reasons of one entity: the stored one is 0 (or that there is
+        none), recorded ones count from 0, and derived ones follow; where nothing was
         stored, what was derived still begins at 1.
 
     Raises
@@ -164,7 +171,12 @@ def reasons(
 
 def reason_rows(evaluation: Evaluation) -> Frame:
     """The rows of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
-    parts = [_stored(evaluation), *_of_health(evaluation), *_of_delivery(evaluation)]
+    parts = [
+        _stored(evaluation),
+        *_unexplained(evaluation),
+        *_of_health(evaluation),
+        *_of_delivery(evaluation),
+    ]
     if evaluation.table.has_recorded:
         parts += [_recorded(evaluation), *_of_open_work(evaluation)]
     return nw.concat([_held(evaluation, part) for part in parts])
@@ -178,14 +190,19 @@ def _held(evaluation: Evaluation, rows: Frame) -> Frame:
     return rows.collect().lazy() if evaluation.adapter.is_eager else rows
 
 
-def _stored(evaluation: Evaluation) -> Frame:
+def _has_stored(table: StatusTable) -> nw.Expr:
+    """Is the stored reason one of the row; never null."""
     has_reason = ~nw.col("reason_code").is_null() | ~nw.col("reason_message").is_null()
-    if evaluation.table.has_recorded:
-        # A recorded state has its reasons in full; its error text alone is none.
-        is_recorded = evaluation.table.where(lambda cell: cell.is_recorded)
-        adds_nothing = nw.col("reason_code").is_null() | ~nw.col("recorded_reasons").is_null()
-        has_reason = has_reason & ~(is_recorded & adds_nothing)
-    rows = evaluation.frame.filter(has_reason)
+    if not table.has_recorded:
+        return has_reason
+    # Recorded reasons hold the stored one; the error text of a recorded state is none.
+    is_recorded = table.where(lambda cell: cell.is_recorded)
+    is_text_only = is_recorded & nw.col("reason_code").is_null()
+    return has_reason & nw.col("recorded_reasons").is_null() & ~is_text_only
+
+
+def _stored(evaluation: Evaluation) -> Frame:
+    rows = evaluation.frame.filter(_has_stored(evaluation.table))
     is_guess = nw.col("is_end_approximate").fill_null(value=False)
     confidence = nw.when(is_guess).then(nw.lit(evaluation.policy.approximate_end_confidence))
     named = rows.with_columns(
@@ -198,22 +215,66 @@ def _stored(evaluation: Evaluation) -> Frame:
     return constants(named, words).select(*_COLUMNS)
 
 
+def add_unexplained(frame: Frame, table: StatusTable, into: str) -> Frame:
+    """Add the code of what ended badly without any reason; null where there is one."""
+    codes = [
+        f"{domain(cell.entity_type)}.{cell.outcome}.unexplained"
+        if cell.outcome in UNEXPLAINED_OUTCOMES
+        else None
+        for cell in table.all
+    ]
+    is_explained = _has_stored(table)
+    if table.has_recorded:
+        is_explained = is_explained | ~nw.col("recorded_reasons").is_null()
+    coded = lookup(frame, {into: (CELL, codes)})
+    return coded.with_columns(nw.when(~is_explained).then(nw.col(into)).alias(into))
+
+
+def _unexplained(evaluation: Evaluation) -> list[Frame]:
+    coded = add_unexplained(evaluation.frame, evaluation.table, "code")
+    rows = coded.filter(~nw.col("code").is_null()).with_columns(order=nw.lit(0, nw.Int64))
+    return _explained(rows, "lifecycle", ["no_reason_stored"] * len(RULES))
+
+
 def _of_health(evaluation: Evaluation) -> list[Frame]:
     is_shared = nw.col(HEALTH_RULE) < OPEN_RULES[0]
-    rows = evaluation.frame.filter(_NEEDS_HEALTH & is_shared).with_columns(order=_FIRST)
-    coded = add_code(rows, evaluation.table, "health", "code").select(
-        *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE
+    rows = evaluation.frame.filter(_NEEDS_HEALTH & is_shared)
+    rows = rows.with_columns(order=_first_derived(evaluation))
+    coded = _coded(rows, evaluation, "health").select(
+        *(*_SHARED, "kind", "silence_s", "updated_age_s", "age_s", "last_message_id"),
+        *(HEALTH, HEALTH_RULE),
     )
     add_silence = partial(_add_silence, policy=evaluation.policy)
     return _explained(_held(evaluation, coded), "health", _HEALTH_CAUSES, add_silence)
 
 
+def _coded(rows: Frame, evaluation: Evaluation, axis: str) -> Frame:
+    """Rows with the ``code`` of an axis, without those whose system recorded that code."""
+    coded = add_code(rows, evaluation.table, axis, "code")
+    return coded.filter(~nw.col("code").is_null()) if evaluation.table.has_recorded else coded
+
+
+def _n_recorded() -> nw.Expr:
+    """How many reasons were recorded: their codes are joined."""
+    codes = nw.col("recorded_reason_codes")
+    between = codes.str.replace_all(schema.CODE_SEPARATOR, "", literal=True).str.len_chars()
+    n_between = (codes.str.len_chars() - between) // len(schema.CODE_SEPARATOR)
+    return (n_between + 1).fill_null(0).cast(nw.Int64)
+
+
+def _first_derived(evaluation: Evaluation) -> nw.Expr:
+    """The order of the first derived reason: after the stored one, and after recorded ones."""
+    if not evaluation.table.has_recorded:
+        return _FIRST
+    return nw.max_horizontal(_n_recorded(), _FIRST)
+
+
 def _of_delivery(evaluation: Evaluation) -> list[Frame]:
     is_derived = ~nw.col(DELIVERY_RULE).is_null()
     rows = evaluation.frame.filter(_NEEDS_DELIVERY & is_derived).with_columns(
-        order=nw.when(_NEEDS_HEALTH).then(_FIRST + 1).otherwise(_FIRST)
+        order=_first_derived(evaluation) + _NEEDS_HEALTH.cast(nw.Int64)
     )
-    coded = add_code(rows, evaluation.table, "delivery", "code").select(
+    coded = _coded(rows, evaluation, "delivery").select(
         *_SHARED, "n_required_missing", "n_expected", DELIVERY_RULE
     )
     return _explained(_held(evaluation, coded), "delivery", _DELIVERY_CAUSES, _add_counts)
@@ -239,19 +300,12 @@ def _recorded(evaluation: Evaluation) -> Frame:
 
 def _of_open_work(evaluation: Evaluation) -> list[Frame]:
     """Why open work is not well by its system's limits, after what was recorded."""
-    n_codes = (
-        nw.col("recorded_reason_codes").str.len_chars()
-        - nw.col("recorded_reason_codes")
-        .str.replace_all(schema.CODE_SEPARATOR, "", literal=True)
-        .str.len_chars()
-    )
-    n_recorded = (n_codes // len(schema.CODE_SEPARATOR) + 1).fill_null(0).cast(nw.Int64)
-    numbered = evaluation.frame.with_columns(n_recorded.alias(_ORDER))
+    numbered = evaluation.frame.with_columns(_n_recorded().alias(_ORDER))
     rule, order = nw.col(HEALTH_RULE), nw.col(_ORDER)
     explained = [place for place in OPEN_RULES if list(RULES.values())[place].evidence]
     is_retry = (rule == RETRY_SCHEDULED) & ~nw.col("retry_code").is_null()
     n_before = rule.is_in(explained).cast(nw.Int64) + is_retry.cast(nw.Int64)
-    own = add_code(numbered.filter(rule.is_in(explained)), evaluation.table, "health", "code")
+    own = _coded(numbered.filter(rule.is_in(explained)), evaluation, "health")
     retry = numbered.filter(is_retry).with_columns(order=order + 1, code=nw.col("retry_code"))
     counted = numbered.with_columns(order=order + n_before, code=runaway_code())
     return [
@@ -271,7 +325,7 @@ def _explained(
 
     Rows whose text holds numbers of their own come last.
     """
-    rule = HEALTH_RULE if dimension == "health" else DELIVERY_RULE
+    rule = DELIVERY_RULE if dimension == "delivery" else HEALTH_RULE
     causes = [CAUSES[name] for name in names]
     evidence = [cause.evidence(name) for name, cause in zip(names, causes, strict=True)]
     claims = pl.Series([cause.claim for cause in causes], dtype=pl.Enum(_CLAIMS))
@@ -289,7 +343,11 @@ def _explained(
     has_numbers = nw.col(rule).is_in([n for n, cause in enumerate(causes) if cause.detail == ""])
     counted = add_numbers(worded.filter(has_numbers)).with_columns(
         message=nw.concat_str(nw.col("message"), nw.col(_NUMBERS), nw.lit(".")),
-        evidence=nw.concat_str(nw.col("evidence"), nw.col(_NUMBERS), nw.lit(_END)),
+        evidence=nw.concat_str(
+            *(nw.col("evidence"), nw.col(_NUMBERS), nw.lit(_END[:-1])),
+            *(nw.col(_MESSAGE), nw.lit(_END[-1])),
+            ignore_nulls=True,
+        ),
     )
     return [part.select(*_COLUMNS) for part in (worded.filter(~has_numbers), counted)]
 
@@ -315,7 +373,13 @@ def _add_silence(rows: Frame, policy: Policy) -> Frame:
     worded = add_duration_text(measured, _SILENCE, _PIECES)
     ever = nw.when(nw.col(_SILENCE).is_null()).then(nw.lit("ever"))
     silent = nw.concat_str(nw.lit("silent for "), ever, *_PIECES, limit, ignore_nulls=True)
-    return worded.with_columns(silent.alias(_NUMBERS))
+    last_id = nw.col("last_message_id")
+    message = nw.concat_str(nw.lit(',{"kind":"message","message_id":"'), last_id, nw.lit('"}'))
+    # An id that JSON would have to escape is not one that a recorder made.
+    is_plain = last_id.str.contains(_PLAIN_ID).fill_null(value=False)
+    return worded.with_columns(
+        silent.alias(_NUMBERS), nw.when(is_plain).then(message).alias(_MESSAGE)
+    )
 
 
 def _threshold(seconds: float) -> str:
@@ -328,4 +392,4 @@ def _add_counts(rows: Frame) -> Frame:
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
     counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))
     detail = nw.coalesce(counted, nw.lit("the stored verdict says so"))
-    return rows.with_columns(detail.alias(_NUMBERS))
+    return rows.with_columns(detail.alias(_NUMBERS), nw.lit(None, nw.String).alias(_MESSAGE))

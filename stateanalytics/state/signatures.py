@@ -15,7 +15,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.engines import TEMPORARY, Frame, lookup
+from stateanalytics.core.engines import TEMPORARY, Frame, contains, lookup
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.display import STALE_HEALTHS, Segment, chain, effective_states, segment_of
 from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE, HEALTH_RULE, RULES
@@ -34,6 +34,7 @@ REASON_DELIVERIES = ("partial", "missing", "invalid")
 
 _DOMAIN = f"{TEMPORARY}domain"
 _DERIVED = f"{TEMPORARY}derived"
+_LISTED, _CODE, _IS_LISTED = (f"{TEMPORARY}{name}" for name in ("listed", "code", "is_listed"))
 
 
 def domain(entity_type: str | None) -> str:
@@ -68,7 +69,7 @@ def delivery_code(entity: str, delivery: str | None) -> str | None:
 def add_code(frame: Frame, table: StatusTable, axis: str, into: str) -> Frame:
     """Add the derived code of one axis, ``health`` or ``delivery``, by the rule that fired.
 
-    Null where none is needed, or where the system recorded the axis itself.
+    Null where none is needed, and where the system recorded the axis or that code itself.
     """
     named = [domain(cell.entity_type) for cell in table.all]
     domains = tuple(dict.fromkeys(named))
@@ -85,7 +86,23 @@ def add_code(frame: Frame, table: StatusTable, axis: str, into: str) -> Frame:
         coded = coded.with_columns(
             nw.when(~nw.col(DELIVERY_RULE).is_null()).then(nw.col(into)).alias(into)
         )
+    if table.has_recorded:
+        coded = _without_recorded(coded, into)
     return coded.drop([_DOMAIN, _DERIVED])
+
+
+def _without_recorded(frame: Frame, into: str) -> Frame:
+    """Derived codes, null where they are among the recorded ones: one cause is one reason."""
+    comma = nw.lit(schema.CODE_SEPARATOR)
+    listed = nw.concat_str(comma, nw.col("recorded_reason_codes"), comma)
+    bounded = frame.with_columns(
+        listed.alias(_LISTED), nw.concat_str(comma, nw.col(into), comma).alias(_CODE)
+    )
+    told = contains(bounded, {_IS_LISTED: (_LISTED, _CODE)})
+    is_new = ~nw.col(_IS_LISTED).fill_null(value=False)
+    return told.with_columns(nw.when(is_new).then(nw.col(into)).alias(into)).drop(
+        [_LISTED, _CODE, _IS_LISTED]
+    )
 
 
 def derived_codes(entity: str, health: str | None, delivery: str | None) -> str | None:

@@ -19,7 +19,13 @@ from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import HEALTH_RULE, RETRY_SCHEDULED
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.reasons import NEEDED_TOO, reason_rows, reasons, runaway_code
+from stateanalytics.state.reasons import (
+    NEEDED_TOO,
+    add_unexplained,
+    reason_rows,
+    reasons,
+    runaway_code,
+)
 from stateanalytics.state.signatures import add_code, add_words
 
 __all__ = ["reasons", "states", "states_and_reasons"]
@@ -27,6 +33,7 @@ __all__ = ["reasons", "states", "states_and_reasons"]
 ORIGIN = "stateanalytics"
 _HEALTH, _DELIVERY = f"{TEMPORARY}health_code", f"{TEMPORARY}delivery_code"
 _RETRY, _RUNAWAY = f"{TEMPORARY}retry", f"{TEMPORARY}runaway"
+_UNEXPLAINED = f"{TEMPORARY}unexplained"
 
 
 def states(
@@ -171,9 +178,10 @@ def _worded(evaluation: Evaluation) -> Frame:
 
 def _with_codes(frame: Frame, table: StatusTable) -> Frame:
     """The codes; and the words, where some rows have recorded ones of their own."""
-    pieces: tuple[str, ...] = ("reason_code", "derived_codes")
+    pieces: tuple[str, ...] = ("reason_code", _UNEXPLAINED, "derived_codes")
+    frame = add_unexplained(frame, table, _UNEXPLAINED)
     if table.has_recorded:
-        pieces = ("recorded_reason_codes", _HEALTH, _RETRY, _RUNAWAY, _DELIVERY)
+        pieces = ("recorded_reason_codes", _UNEXPLAINED, _HEALTH, _RETRY, _RUNAWAY, _DELIVERY)
         coded = add_code(add_code(frame, table, "health", _HEALTH), table, "delivery", _DELIVERY)
         is_retry = nw.col(HEALTH_RULE) == RETRY_SCHEDULED
         also = {_RETRY: nw.when(is_retry).then(nw.col("retry_code")), _RUNAWAY: runaway_code()}

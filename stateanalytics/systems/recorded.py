@@ -58,6 +58,33 @@ def is_content_filter(finish: str) -> pl.Expr:
     return letters.is_in(words).fill_null(value=False)
 
 
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_LIST_OF_TEXTS = rf"^\s*\[\s*(?:{_TEXT}\s*(?:,\s*{_TEXT}\s*)*)?\]\s*$"
+OTHER_AXES = r"\.(health|delivery)\."
+"""In a reason code: it explains the health or the delivery, not the status."""
+
+
+def texts_of(column: str) -> pl.Expr:
+    """The distinct texts of a JSON list in their order; null where it is no list of texts.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"codes": ['["b", "a", "b", ""]', "[]", '["a", 1]', None]})
+    >>> rows.select(texts_of("codes"))["codes"].to_list()
+    [['b', 'a'], [], None, None]
+    """
+    texts = pl.col(column).str.extract_all(_TEXT).list.eval(pl.element().str.slice(1).str.head(-1))
+    return pl.when(pl.col(column).str.contains(_LIST_OF_TEXTS)).then(
+        texts.list.eval(pl.element().filter(pl.element() != "")).list.unique(maintain_order=True)
+    )
+
+
+def first_of_status(codes: pl.Expr) -> pl.Expr:
+    """The first code of a list that is not about health or delivery, else the first at all."""
+    of_status = codes.list.eval(pl.element().filter(~pl.element().str.contains(OTHER_AXES)))
+    return pl.coalesce(of_status.list.first(), codes.list.first())
+
+
 _KEY = list(schema.ENTITY_KEY)
 _WORD_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
 

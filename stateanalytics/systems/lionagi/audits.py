@@ -24,9 +24,12 @@ _OF_REQUESTS = (
 )
 
 
+ADMIN_TARGETS = ("failed", "aborted", "cancelled")
+
+
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
     """The checks that only this system's data allow."""
-    return (reasons, roll_ups, shows_on_disk, run_directories)
+    return (reasons, roll_ups, shows_on_disk, run_directories, admin_targets)
 
 
 def judge_transitions(facts: Facts) -> pl.DataFrame:
@@ -156,6 +159,23 @@ def reasons(cases: Cases) -> pl.DataFrame:
         at=pl.coalesce("ended_at", "updated_at"),
         says=pl.format("a {} with status {}", "entity_type", word("raw_status")),
         against=pl.format("reason {}", word("reason_code")),
+    )
+
+
+def admin_targets(cases: Cases) -> pl.DataFrame:
+    """Sessions that an admin gave a status which only the system may give (ADR-0025)."""
+    by_admin = cases.facts.transitions.filter(
+        pl.any_horizontal(pl.col(name) == "admin" for name in ("writer", "actor")),
+        ~pl.col("status").is_in(ADMIN_TARGETS),
+        system="lionagi",
+        entity_type="session",
+    )
+    return audit_rows(
+        by_admin,
+        "audit.admin_target",
+        at="at",
+        says=pl.format("an admin set it to {}", word("status")),
+        against=pl.lit(f"an admin may only set {', '.join(ADMIN_TARGETS)}"),
     )
 
 

@@ -109,7 +109,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         "artifact_contract_json": _promise("artifact_contract_json"),
         "artifact_verification_json": _promise("artifact_verification_json"),
         "has_artifacts": _is_set("artifacts_path"),
-        "node_metadata": _metadata('"timeout_seconds"', '"external"'),
+        "node_metadata": _metadata('"timeout_seconds"', '"timeout_elapsed"', '"external"'),
         # Flows keep it there too; from 0.31 there is a column, and this is only its stand-in.
         "metadata_run_id": Cell("text", _key("node_metadata", "run_id"), ("node_metadata",)),
         **_REASON,
@@ -132,6 +132,8 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             "WHEN 'array' THEN json_array_length(collection) END END",
             ("collection",),
         ),
+        # The last id is in the last characters: no list is parsed for it.
+        "tail": Cell("text", "substr(collection, -120)", ("collection",)),
     },
     "shows": {
         **_columns(text="id topic status show_dir", moment="created_at updated_at"),
@@ -142,6 +144,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             text="id show_id name playbook status session_id gate_feedback",
             integer="attempt exit_code",
             moment="created_at started_at ended_at updated_at",
+            json="depends_on",
         ),
         **_REASON,
         **_STORED_STATE,
@@ -158,7 +161,8 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     "schedules": {
         **_columns(
             text="id name trigger_type cron_expr resolved_timezone effective_timezone "
-            "action_kind action_agent action_model action_playbook action_project project",
+            "action_kind action_agent action_model action_playbook action_project project "
+            "last_run_outcome",
             yes_no="enabled",
             real="interval_sec poll_interval_sec",
             moment="next_fire_at last_fired_at last_evaluated_at last_healthy_poll_at "
@@ -179,7 +183,16 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_REASON,
     },
     "teams": {
-        **_columns(text="id name status", integer="member_count", moment="created_at updated_at"),
+        **_columns(
+            text="id name status play_id show_id",
+            integer="member_count",
+            moment="created_at updated_at",
+        ),
+        # No release has columns for the parent of a team; who writes one may use either place.
+        **{
+            f"metadata_{name}": Cell("text", _key("node_metadata", name), ("node_metadata",))
+            for name in ("play_id", "show_id")
+        },
         **_REASON,
     },
     "team_messages": {

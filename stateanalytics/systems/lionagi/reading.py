@@ -21,6 +21,7 @@ from stateanalytics.systems.lionagi.events import OTHER_KINDS, decisions, dispos
 from stateanalytics.systems.lionagi.events_again import Happened, events_since
 from stateanalytics.systems.lionagi.findings import per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
+from stateanalytics.systems.lionagi.reasons import add_all_reasons
 from stateanalytics.systems.lionagi.run_directories import (
     add_timeouts,
     link_runs,
@@ -192,7 +193,7 @@ def read(
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
-        entities=derive(_named, known, schema.ENTITIES, label),
+        entities=derive(_with_reasons, known, label),
         transitions=derive(_named, history, schema.TRANSITIONS, label),
         events=derive(_named, happened, schema.EVENTS, label),
         findings=pool(findings, schema.FINDINGS),
@@ -205,6 +206,10 @@ def read(
 
 def _with_ends(everything: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
     return add_end_writers(add_timeouts(everything, runs), history)
+
+
+def _with_reasons(known: pl.DataFrame, label: str) -> pl.DataFrame:
+    return add_all_reasons(_named(known, schema.ENTITIES, label))
 
 
 def _findings_of_runs(runs: pl.DataFrame, known: pl.DataFrame, label: str) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from stateanalytics.systems.history import Past, sources_of_the_past, sources_wi
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.end_writers import add_end_writers
 from stateanalytics.systems.lionagi.raw import SYSTEM
+from stateanalytics.systems.lionagi.reasons import add_all_reasons
 from stateanalytics.systems.lionagi.schedules import cron_cadences, last_sign_at, of_runs
 
 _LOOKS = ("last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
@@ -69,7 +70,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     return Past(
         changed_facts(
             past.facts,
-            entities=schema.ENTITIES.conform(rows),
+            entities=add_all_reasons(schema.ENTITIES.conform(rows)),
             details={**past.facts.details, **filled},
         ),
         past.lost.with_columns(

@@ -98,6 +98,17 @@ GOOD = ("completed", "cancelled")
 DEFAULT_POLL_S = 300.0
 
 
+_DELIVERY_OF_OUTCOME = {
+    **{word: word for word in schema.DELIVERIES},
+    **dict.fromkeys(("completed", "succeeded", "merged"), "passed"),
+    # ADR-0025: what ran out of time may be complete in part.
+    "timed_out": "partial",
+    **dict.fromkeys(("failed", "aborted", "completed_empty"), "missing"),
+    **dict.fromkeys(("cancelled", "skipped"), "not_expected"),
+}
+"""What the last run of a schedule came to, as the delivery that ADR-0033 lets it carry."""
+
+
 def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
     """One row a schedule; ``enabled`` 1/0 is read as the status lionagi's history uses.
 
@@ -138,6 +149,12 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
         started_at="created_at",
         last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"),
         reason_message="message",
+        # No release stores it; without it a schedule has no delivery, its runs have theirs.
+        recorded_delivery=pl.col("last_run_outcome").replace_strict(
+            _DELIVERY_OF_OUTCOME,
+            default=pl.when(pl.col("last_run_outcome") != "").then(pl.lit("unknown")),
+            return_dtype=pl.String,
+        ),
     )
 
 

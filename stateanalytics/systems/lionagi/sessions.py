@@ -10,10 +10,11 @@ import polars as pl
 from stateanalytics.io.files import as_number
 from stateanalytics.systems.lionagi.contracts import judge_contracts, judge_verdicts, parse
 from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.recorded import first_of_status, texts_of
 
 # Where a model is not known, mirrored transcripts say so in angle brackets.
 _PLACEHOLDER = r"^<.*>$"
-_TIMEOUT = '"timeout_seconds"'
+_LAST_ID = r'[\[,]\s*"([\w.:-]+)"\s*\]\s*$'
 MS_PER_S = 1000.0
 
 
@@ -36,6 +37,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
         pl.col("updated_at", "last_message_at", "n_messages", "has_artifacts"),
         pl.col("is_contract_valid", "verdict", "is_verdict_valid", "n_expected"),
         pl.col("n_required_missing", "n_optional_missing", "n_produced", "timeout_s"),
+        pl.col("timeout_elapsed_s", "last_message_id"),
         entity_type=pl.lit("session"),
         entity_id="id",
         parent_type=pl.when(pl.col("invocation_id").is_not_null()).then(pl.lit("invocation")),
@@ -58,7 +60,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
         n_turns="num_turns",
         has_contract=pl.col("is_contract_valid").is_not_null(),
         timeout_from=pl.when(pl.col("timeout_s").is_not_null()).then(pl.lit("metadata")),
-        **reason(),
+        **reason("reason_codes"),
         **usage(),
         stored_health="health",
         stored_delivery="delivery",
@@ -112,10 +114,15 @@ def branches(raw: Raw) -> pl.DataFrame:
     )
 
 
-def reason() -> dict[str, pl.Expr]:
-    """The stored reason: code, words, and evidence where it is a list."""
+def reason(codes: str | None = None) -> dict[str, pl.Expr]:
+    """The stored reason: code, words, and evidence where it is a list.
+
+    Without a code of its own, a row has the first of its list of ``codes`` (ADR-0033,
+    appendix A) that says why it is in its status, else the first at all.
+    """
+    listed = pl.lit(None, pl.String) if codes is None else first_of_status(texts_of(codes))
     return {
-        "reason_code": pl.col("status_reason_code").replace("", None),
+        "reason_code": pl.coalesce(pl.col("status_reason_code").replace("", None), listed),
         "reason_message": pl.col("status_reason_summary").replace("", None),
         "evidence": json_list("status_evidence_refs"),
     }
@@ -173,7 +180,7 @@ def _recorded_by() -> pl.Expr:
 
 
 def stored_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
-    """The limit in the metadata of the few sessions that have one (a key of ADR-0025).
+    """Limits, and the time that had passed at them, from metadata (keys of ADR-0025).
 
     Parameters
     ----------
@@ -182,39 +189,44 @@ def stored_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_limited, 3)
-        ``id``, ``timeout_s`` (null where it is no positive number) and ``stored`` (the
-        value as JSON).
+    polars.DataFrame, shape (n_values, 4)
+        ``id``, ``key`` (in `TIMEOUTS`), ``seconds`` (null where it is no positive number)
+        and ``stored`` (the value as JSON).
     """
-    limited = rows.filter(pl.col("node_metadata").str.contains(_TIMEOUT, literal=True))
-    objects = [_metadata(text) for text in limited["node_metadata"]]
+    has_any = pl.any_horizontal(
+        pl.col("node_metadata").str.contains(f'"{key}"', literal=True) for key in TIMEOUTS
+    )
+    limited = rows.filter(has_any)
     values = [
-        value.get("timeout_seconds") if isinstance(value, dict) else None for value in objects
+        (identity, key, number if number and number > 0 else None, json.dumps(value))
+        for identity, text in limited.select("id", "node_metadata").iter_rows()
+        for key, value in _metadata(text).items()
+        if key in TIMEOUTS and value is not None
+        for number in (as_number(value),)
     ]
-    numbers = [as_number(value) for value in values]
-    return pl.DataFrame(
-        {
-            "id": limited["id"],
-            "timeout_s": [number if number and number > 0 else None for number in numbers],
-            "stored": [None if value is None else json.dumps(value) for value in values],
-        },
-        schema={"id": pl.String, "timeout_s": pl.Float64, "stored": pl.String},
-    ).filter(pl.col("stored").is_not_null())
+    columns = {"id": pl.String, "key": pl.String, "seconds": pl.Float64, "stored": pl.String}
+    return pl.DataFrame(values, schema=columns, orient="row")
 
 
-def _metadata(text: str) -> Any:
+TIMEOUTS = {"timeout_seconds": "timeout_s", "timeout_elapsed": "timeout_elapsed_s"}
+"""Keys of the metadata of a session, and the columns of ``entities`` that they fill."""
+
+
+def _metadata(text: str) -> dict[str, Any]:
     """What the metadata say; a limit of no use where SQLite reads them and Python does not."""
     try:
-        return parse(text)
+        value = parse(text)
     except ValueError:  # a number of thousands of digits, for one
         return {"timeout_seconds": "unreadable"}
+    return value if isinstance(value, dict) else {}
 
 
 def _with_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
-    limits = stored_timeouts(rows)
-    if limits.is_empty():
-        return rows.with_columns(timeout_s=pl.lit(None, pl.Float64))
-    return rows.join(limits.drop("stored"), on="id", how="left", maintain_order="left")
+    stored = stored_timeouts(rows)
+    for key, column in TIMEOUTS.items():
+        of_key = stored.filter(key=key).select("id", pl.col("seconds").alias(column))
+        rows = rows.join(of_key, on="id", how="left", maintain_order="left")
+    return rows
 
 
 def _with_contracts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -250,8 +262,20 @@ def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         .agg(n=pl.col("n_messages").sum(), is_known=pl.col("n_messages").is_not_null().all())
     )
     n_messages = pl.when(pl.col("is_known").fill_null(value=True)).then(pl.col("n").fill_null(0))
+    # Only what is open is asked for its last message: ended sessions are many.
+    last = (
+        raw["progressions"]
+        .join(
+            rows.filter(pl.col("ended_at").is_null()),
+            left_on="id",
+            right_on="progression_id",
+            how="semi",
+        )
+        .select(progression_id="id", last_message_id=pl.col("tail").str.extract(_LAST_ID))
+    )
     return (
         rows.join(counts, left_on="id", right_on="session_id", how="left", maintain_order="left")
+        .join(last, on="progression_id", how="left", maintain_order="left")
         .with_columns(n_messages=n_messages)
         .drop("n", "is_known")
     )

@@ -15,6 +15,7 @@ from stateanalytics.systems.lionagi.findings import counted, least, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
 from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
+from stateanalytics.systems.recorded import texts_of
 
 TOLERANCE_S = 1.0
 # What each entity says it belongs to: (entity_type, column of entities, table).
@@ -35,6 +36,9 @@ _SHAPES = {
         ("session", "play", "show", "invocation", "schedule_run", "team"),
     ),
 }
+
+
+_LISTS_OF_TEXTS = {"reason_codes": ("session", "play"), "depends_on": ("play",)}
 
 
 def entity_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -217,9 +221,21 @@ def json_findings(raw: Raw, source: str) -> pl.DataFrame:
         for code, (column, beginning, entity_types) in _SHAPES.items()
         for entity_type in entity_types
     ]
-    timeouts = stored_timeouts(raw["sessions"]).filter(pl.col("timeout_s").is_null())
+    timeouts = stored_timeouts(raw["sessions"]).filter(pl.col("seconds").is_null())
     odd = per_entity(_of_type(timeouts, "session"), source, "timeout.unreadable")
-    return pool([*findings, odd], schema.FINDINGS)
+    lists = [
+        per_entity(
+            _of_type(raw[TABLES[entity_type]], entity_type).filter(
+                pl.col(column).is_not_null(), texts_of(column).is_null()
+            ),
+            source,
+            f"{column}.not_texts",
+            table=TABLES[entity_type],
+        )
+        for column, entity_types in _LISTS_OF_TEXTS.items()
+        for entity_type in entity_types
+    ]
+    return pool([*findings, odd, *lists], schema.FINDINGS)
 
 
 def schedule_findings(details: pl.DataFrame, source: str) -> pl.DataFrame:

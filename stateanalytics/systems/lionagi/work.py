@@ -131,6 +131,7 @@ def plays(raw: Raw) -> pl.DataFrame:
     return rows.select(
         pl.col("session_id", "invocation_id", "run_id", "name", "project", "playbook"),
         pl.col("attempt", "created_at", "started_at", "ended_at", "updated_at", "exit_code"),
+        pl.col("depends_on"),
         entity_type=pl.lit("play"),
         entity_id="id",
         parent_type=pl.when(pl.col("show_id").is_not_null()).then(pl.lit("show")),
@@ -139,7 +140,7 @@ def plays(raw: Raw) -> pl.DataFrame:
         raw_status="status",
         last_activity_at=pl.coalesce("updated_at", "started_at"),
         **{
-            **reason(),
+            **reason("reason_codes"),
             "reason_message": pl.coalesce(
                 pl.col("status_reason_summary").replace("", None), "gate_feedback"
             ),
@@ -160,10 +161,16 @@ def teams(raw: Raw) -> pl.DataFrame:
     rows = raw["teams"].join(
         spoken, left_on="id", right_on="team_id", how="left", maintain_order="left"
     )
+    play_id, show_id = (pl.coalesce(name, f"metadata_{name}") for name in ("play_id", "show_id"))
     return rows.select(
         pl.col("name", "created_at", "updated_at", "last_message_at"),
         entity_type=pl.lit("team"),
         entity_id="id",
+        parent_type=pl.when(play_id.is_not_null())
+        .then(pl.lit("play"))
+        .when(show_id.is_not_null())
+        .then(pl.lit("show")),
+        parent_id=pl.coalesce(play_id, show_id),
         # Team rows exist only where somebody imported the team's file.
         recorded_by=pl.lit("imported"),
         raw_status="status",
