@@ -45,8 +45,8 @@ _TRANSPORT_TAGS = (
 """Tags of the connection: they say where an error was seen, and a status or words why."""
 _QUOTA = (
     r"(?i)limit\b.*\bresets|usage limit|(?:session|weekly|hour|spending) limit|limit reached\|\d"
-    r"|credit balance|\bbilling[ _](?:account|cap|details|error|hard|issue|limit)|\bquota|insufficient.{0,9}(?:balance|credit|fund)"
-    r"|purchase.{0,9}credit"
+    r"|credit balance|\bbilling[ _](?:account|cap|details|error|hard|issue|limit)|\bquota"
+    r"|insufficient.{0,9}(?:balance|credit|fund)|purchase.{0,9}credit"
 )
 _OVERFLOW = (
     r"(?i)is too long|context[ _-]?(?:window|length|limit|size)|maximum context|too many tokens"

@@ -102,4 +102,3 @@ def with_cause(
         cause.fill_null(pl.when(there).then(pl.lit(UNRECOGNIZED))).alias(into),
         confidence.alias(f"{into}_confidence"),
     )
-
