@@ -95,3 +95,33 @@ def states_once(path: Path) -> pl.DataFrame:
 def reasons_once(path: Path) -> pl.DataFrame:
     """The reasons of a sample."""
     return sa.reasons(read_once(path))
+
+
+def v1_message(number: int, role: str = "assistant", **data: Any) -> dict[str, Any]:
+    """One message of V1 with its ``parts``, ten seconds after the one before."""
+    at = T0 + 10_000 * number
+    parts = [
+        {"id": f"prt_{number}_{place}", "messageID": f"msg_{number}", "sessionID": "ses_v1"} | part
+        for place, part in enumerate(data.pop("parts", ()))
+    ]
+    info = {"id": f"msg_{number}", "sessionID": "ses_v1", "role": role, "time": {"created": at}}
+    if role == "assistant":
+        info |= {"parentID": "msg_1", "finish": "stop"}
+        info["time"]["completed"] = at + 5000
+    return {"info": info | data, "parts": parts}
+
+
+def v1_call(name: str = "bash", status: str = "completed", **state: Any) -> dict[str, Any]:
+    """A tool call of V1, as a part of a message."""
+    known = {"status": status, "time": {"start": T0, "end": T0 + 1000}}
+    return {"type": "tool", "tool": name, "callID": "call_1", "state": known | state}
+
+
+def v1_export(path: Path, *messages: dict[str, Any], n_silent_s: float = 60) -> Facts:
+    """The facts of an export of V1, so long after its last message."""
+    created = {"created": T0, "updated": T0}
+    exported = {"info": {"id": "ses_v1", "version": "1.18.33", "time": created}}
+    (path / "export.json").write_text(json.dumps(exported | {"messages": messages}))
+    last = max(message["info"]["time"]["created"] for message in messages)
+    as_of = datetime.fromtimestamp(last / 1000 + n_silent_s, UTC)
+    return read_facts(path / "export.json", as_of=as_of)[0]

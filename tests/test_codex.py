@@ -652,3 +652,15 @@ def test_the_newest_index_tells_of_threads_that_have_no_rollout(tmp_path: Path) 
     assert found.select("n_rows", "example").rows() == [(1, "gone")]
     (tmp_path / "state_5.sqlite").write_text("no database")
     assert found_of(facts_of(tmp_path, told))["index.unreadable"] == 1
+
+
+def test_a_search_by_the_provider_is_a_call_that_is_over(tmp_path: Path) -> None:
+    told = begun()
+    for status in ("completed", "completed", "failed"):
+        told.item("web_search_call", status=status, action={"type": "search", "query": "x"})
+    told.complete("Found.")
+    tools = facts_of(tmp_path, told).detail(frames.TOOLS)
+    assert tools.select("name", "is_error").rows() == [
+        ("web_search_call", False), ("web_search_call", False), ("web_search_call", True)
+    ]  # fmt: skip
+    assert tools["ended_at"].null_count() == 0

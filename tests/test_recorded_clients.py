@@ -44,3 +44,22 @@ def _with_database(store: Path, tmp_path: Path) -> Path:
     with closing(sqlite3.connect(tmp_path / "opencode.db")) as database:
         database.executescript(statements.read_text("utf-8"))
     return tmp_path
+
+
+@pytest.mark.parametrize("client", sorted(KNOWN_WRONG))
+def test_a_turn_is_a_prompt_in_every_client_however_often_the_model_was_asked(client, tmp_path):
+    store = RECORDED / client
+    as_of = datetime.fromisoformat((store / "as_of.txt").read_text().strip())
+    truth = pl.read_csv(store / "truth.csv", schema=TRUTH).filter(
+        pl.col("part").fill_null("") == ""
+    )
+    scenario_of = dict(truth.select("session_id", "scenario").iter_rows())
+    with read_store(_with_database(store, tmp_path), as_of) as snap:
+        sessions = snap.entities.filter(entity_type="session")
+        turns = snap.entities.filter(entity_type="turn")["session_id"].value_counts()
+    n_turns = dict(sessions.select("entity_id", "n_turns").iter_rows())
+    by_scenario = {scenario_of[key]: n for key, n in n_turns.items() if key in scenario_of}
+    once = ("success", "failing_tool", "retried", "refusal", "unauthorized", "parallel_tools")
+    assert {by_scenario[name] for name in once} == {1}
+    assert by_scenario["resume"] == 2
+    assert {key: n_turns[key] for key in turns["session_id"]} == dict(turns.iter_rows())

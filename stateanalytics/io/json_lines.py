@@ -275,7 +275,10 @@ _MOST_THREADS = 4
 
 # Where a field may be: the first place that holds something counts, and the type to read.
 Fields = Mapping[str, tuple[tuple[str, ...], Any]]
-DTYPES = {"VARCHAR": pl.String(), "BIGINT": pl.Int64(), "DOUBLE": pl.Float64()}
+DTYPES = {
+    **{"VARCHAR": pl.String(), "BIGINT": pl.Int64(), "DOUBLE": pl.Float64()},
+    "BOOLEAN": pl.Boolean(),
+}
 
 
 def dtypes_of(fields: Fields) -> dict[str, pl.DataType]:

@@ -45,8 +45,8 @@ _TRANSPORT_TAGS = (
 """Tags of the connection: they say where an error was seen, and a status or words why."""
 _QUOTA = (
     r"(?i)limit\b.*\bresets|usage limit|(?:session|weekly|hour|spending) limit|limit reached\|\d"
-    r"|credit balance|billing|\bquota|insufficient.{0,9}(?:balance|credit|fund)"
-    r"|purchase.{0,9}credit"
+    r"|credit balance|\bbilling[ _](?:account|cap|details|error|hard|issue|limit)|\bquota"
+    r"|insufficient.{0,9}(?:balance|credit|fund)|purchase.{0,9}credit"
 )
 _OVERFLOW = (
     r"(?i)is too long|context[ _-]?(?:window|length|limit|size)|maximum context|too many tokens"
@@ -58,9 +58,10 @@ _FILTER = (
 _OUTPUT = r"(?i)output token (?:maximum|limit)|reason\W+(?:max_(?:output_)?tokens|length)\b"
 _AUTH = (
     r"(?i)(?:invalid|incorrect|expired|missing|revoked).{0,12}(?:api.?key|credential|token)"
+    r"|api.?key.{0,4}(?:not valid|is invalid|expired)|(?:log|sign) ?in again"
     r"|unauthori[sz]ed|not logged in|please run /login|authentication"
 )
-_RATE = r"(?i)rate.?limit|too many requests"
+_RATE = r"(?i)rate.?limit|too many requests|throttl"
 _INTERNAL = r"(?i)overloaded|internal server error|service unavailable|bad gateway|at capacity"
 _CONNECTION = (
     r"(?i)timed? ?out|ECONN|ENOTFOUND|EAI_AGAIN|socket|fetch failed|certificate|\btls\b|\bssl\b"
@@ -114,20 +115,23 @@ def cause_of_error(
 
 def cause_by_tag(tag: str = "error_type", message: str = "error_message") -> pl.Expr:
     """The cause of an error by its tag, which words may make more exact; null: it is vague."""
-    return _refined(_by_tag(pl.col(tag)), pl.col(message))
+    return refined(_by_tag(pl.col(tag)), pl.col(message))
 
 
-def cause_by_words(status: str = "error_status", message: str = "error_message") -> pl.Expr:
+def cause_by_words(
+    status: str | pl.Expr = "error_status", message: str | pl.Expr = "error_message"
+) -> pl.Expr:
     """The cause of an error without a tag that tells: by its status, then its words; may be null.
 
     A tag or status that stands only in the words counts as one.
     """
-    words = pl.col(message)
+    words = pl.col(message) if isinstance(message, str) else message
+    number = pl.col(status) if isinstance(status, str) else status
     numbers = words.str.extract_groups(_STATUS)
     in_words = pl.coalesce(numbers.struct.field("1"), numbers.struct.field("2"))
-    number = pl.coalesce(pl.col(status), in_words.cast(pl.Int64))
+    number = pl.coalesce(number, in_words.cast(pl.Int64))
     said = _by_tag(words.str.extract(_TAG_IN_JSON))
-    return _refined(pl.coalesce(said, _by_status(number), _by_text(words)), words)
+    return refined(pl.coalesce(said, _by_status(number), _by_text(words)), words)
 
 
 def _tagged(tag: pl.Expr, names: tuple[str, ...]) -> pl.Expr:
@@ -153,19 +157,31 @@ def _by_status(status: pl.Expr) -> pl.Expr:
 
 def _by_text(words: pl.Expr) -> pl.Expr:
     patterns = {
-        **{"content_filtered": _FILTER, "truncated_length": _OUTPUT, "context_overflow": _OVERFLOW},
-        **{"provider_quota": _QUOTA, "provider_rate_limit": _RATE, "provider_auth": _AUTH},
+        **{"content_filtered": _FILTER, "truncated_length": _OUTPUT},
+        # Who is throttled reads of too many tokens, too.
+        **{"provider_rate_limit": _RATE, "context_overflow": _OVERFLOW},
+        **{"provider_quota": _QUOTA, "provider_auth": _AUTH},
         **{"provider_internal": _INTERNAL, "provider_transport": _CONNECTION},
     }
     return first_that_holds({cause: words.str.contains(of) for cause, of in patterns.items()})
 
 
-def _refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
-    """The cause, or the more exact one that words name of a limit or of a refused request."""
+def refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
+    """The cause, or the more exact one that words name of a limit or of a refused request.
+
+    Examples
+    --------
+    >>> refused = pl.DataFrame({
+    ...     "cause": "provider_invalid_request",
+    ...     "words": ["prompt is too long", "Your credit balance is too low", "no such field"]})
+    >>> refused.select(refined(pl.col("cause"), pl.col("words"))).to_series().to_list()
+    ['context_overflow', 'provider_quota', 'provider_invalid_request']
+    """
     is_refused = cause == "provider_invalid_request"
     exact = {
         "context_overflow": is_refused & words.str.contains(_OVERFLOW),
         "content_filtered": is_refused & words.str.contains(_FILTER),
+        "provider_auth": is_refused & words.str.contains(_AUTH),
         "provider_quota": (is_refused | (cause == "provider_rate_limit"))
         & words.str.contains(_QUOTA),
     }

@@ -13,6 +13,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.provider_errors import cause_by_words
 from stateanalytics.systems.situations import add_situations, situations_from_csv
 from stateanalytics.systems.values_then import has_begun
 
@@ -295,7 +296,13 @@ def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
             last_activity_at=pl.coalesce("ended_at", "started_at", "created_at"),
             situation=_situation(),
             has_output=pl.lit(value=True),
-            cause=pl.col("error_code").str.to_lowercase(),
+            # What the provider said of a turn is all that is recorded of why it failed.
+            cause=pl.coalesce(
+                pl.col("error_code").str.to_lowercase(),
+                pl.when(pl.col("entity_type") == "turn").then(
+                    pl.coalesce(cause_by_words(pl.lit(None, pl.Int64)), pl.lit("provider"))
+                ),
+            ),
             detail=pl.coalesce("error_code", "error_message"),
         )
     )

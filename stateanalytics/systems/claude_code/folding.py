@@ -41,8 +41,8 @@ _DENIED = (
 )
 _CAUSES = {
     "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted",
-    "denied": _DENIED,
-    "timeout": r"(?i)timed? ?out",
+    "permission_rejected": _DENIED,
+    "timeout": r"(?i)timed out after|^.{0,40}timed? ?out",
     "exit_nonzero": r"(?i)exit code:? [1-9]",
     "not_found": r"(?i)no such (?:file|tool)|not found|does not exist",
 }
@@ -272,7 +272,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
     words = pl.col("error_message").fill_null("")
     rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
-    rules["denied"] = rules["denied"] | pl.col("denial").is_not_null()
+    rules["permission_rejected"] |= pl.col("denial").is_not_null()
     cause = pl.coalesce(
         *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
     )

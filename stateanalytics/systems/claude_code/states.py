@@ -89,7 +89,8 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     is_cut = pl.col("is_error").is_null() & (pl.col("of_turn") == "interrupted")
     rules = {
         "call_succeeded": ~pl.col("is_error"),
-        "call_cancelled": is_cut | pl.col("cause").is_in(["denied", "interrupted"]),
+        "call_cancelled": is_cut | pl.col("cause").is_in(["permission_rejected", "interrupted"]),
+        "call_timed_out": pl.col("cause") == "timeout",
         "call_failed": pl.any_horizontal(
             "is_error", "is_replaced", ~pl.col("of_turn").is_in(list(OPEN))
         ),

@@ -52,6 +52,7 @@ _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
 _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
+SEARCH = "web_search_call"
 _FAILED, _DECLINED = ("failed",), ("declined",)
 
 
@@ -90,6 +91,11 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         error_message=pl.when(is_error_event)
         .then(pl.coalesce("text", "error_message"))
         .otherwise("error_message"),
+        # The provider searches by itself: one record, mostly without an id, is call and result.
+        call_id=pl.coalesce(
+            "call_id",
+            pl.when(pl.col("kind") == SEARCH).then(pl.format("{}:{}", "kind", "line_no")),
+        ),
         exit_code=pl.coalesce("exit_code", _of_results(_exit_code())),
         duration_s=pl.coalesce(run_s, ms, _of_results(pl.col("said").str.extract(_TOOK))),
         first_token_s=pl.col("first_ms") / 1000,

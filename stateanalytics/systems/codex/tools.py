@@ -6,6 +6,7 @@ import polars as pl
 
 from stateanalytics.systems.codex.folding import own
 from stateanalytics.systems.codex.frames import TOOLS
+from stateanalytics.systems.codex.lines import SEARCH
 from stateanalytics.systems.recorded import first_that_holds
 from stateanalytics.systems.threads import THREAD, TURN
 
@@ -27,7 +28,9 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     known = own(rows.drop_nulls("call_id"))
     is_event, is_call = pl.col("what") == "tool_end", pl.col("what") == "call"
     # Where no call of a turn is written, what it finished tells of them.
-    is_told = is_event & (pl.col("kind") == "item_completed") & ~is_call.any().over(TURN)
+    is_search = is_event & (pl.col("kind") == SEARCH)
+    is_written = (is_call | is_search.fill_null(value=False)).any().over(TURN)
+    is_told = is_search | (is_event & (pl.col("kind") == "item_completed") & ~is_written)
     calls = known.filter(is_call | is_told).unique(call, keep="first", maintain_order=True)
     results = known.filter(pl.col("what").is_in(list(_RESULTS)))
     told = ("exit_code", "duration_s")
@@ -64,7 +67,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         entity_id=pl.concat_str("thread_id", pl.lit(":"), "call_id"),
         name=pl.concat_str(server, kind, separator="__", ignore_nulls=True),
         started_at=pl.when(is_event)
-        .then(pl.col("at") - pl.duration(microseconds=pl.col("duration_s") * 1e6))
+        .then(pl.col("at") - pl.duration(microseconds=pl.col("duration_s").fill_null(0) * 1e6))
         .otherwise("at"),
         ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
         is_error=pl.when(has_result).then(pl.col("is_error") & ~is_over),

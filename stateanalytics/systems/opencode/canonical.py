@@ -49,7 +49,6 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
         last_activity_at=pl.coalesce("last_active_at", "started_at"),
         is_end_approximate=pl.col("is_end_inferred") & pl.col("ended_at").is_not_null(),
         reason_message="error_message",
-        n_turns="n_steps",
     )
     of_executions = runs.with_columns(
         entity_type=pl.lit("execution"), parent_type=pl.lit("turn"), parent_id=turn_id()
@@ -61,7 +60,7 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
         .agg(
             started_at=pl.col("started_at").first(),
             attempt=pl.len().cast(pl.Int64),
-            n_turns=pl.col("n_steps").sum(),
+            n_turns=pl.lit(1, pl.Int64),
             **{
                 name: pl.col(name).last()
                 for name in _LAST_OF_TURN

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
+from stateanalytics.systems.provider_errors import cause_by_words, refined
 
 UNRECOGNIZED = "unrecognized"
 CAUSES = MappingProxyType(
@@ -33,13 +34,9 @@ ABORTED_TEXTS = MappingProxyType(
 )
 """How the message of an ``aborted`` begins, and what that means."""
 
-_OVERFLOW = (
-    r"(?i)context[ _-]?(?:length|window|limit|size)|context_length_exceeded|maximum context"
-    r"|prompt is too long|input is too long|too many tokens|exceeds? the (?:model'?s )?context"
-)
-_QUOTA = r"(?i)quota|billing|insufficient"
-_CONNECTION = r"(?i)connect|socket|network|econn|refused|reset|fetch failed|tls"
-_BY_WORDS, _BY_STATUS = 0.9, 0.8
+_VAGUE = ("APIError", "UnknownError", "unknown", "provider.unknown", "provider.error")
+"""Types that say nothing of the cause: status and words do."""
+_BY_WORDS = 0.9
 ABORTED_CONFIDENCE = 0.6
 """V1 writes the same for a person's interruption and a server's stop."""
 
@@ -77,67 +74,31 @@ def with_cause(
     kind, text = pl.col(error_type), pl.col(message).fill_null("")
     stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
     there = kind.is_not_null() if has_error is None else has_error
-    http_status = text.str.extract(r"HTTP (\d{3})", 1).cast(pl.Int64, strict=False)
-    by_status = _of_status(pl.coalesce(stored, http_status), text)
     is_api = (kind == "APIError").fill_null(value=False)
-    is_vague = ((kind == "unknown") & http_status.is_not_null()).fill_null(value=False)
-    # Too long a prompt comes under many types, and none of their remedies helps.
-    is_overflow = (
-        kind.is_in(["provider.invalid-request", "APIError", "unknown"])
-        & text.str.contains(_OVERFLOW)
-    ).fill_null(value=False)
+    is_vague = kind.is_in(_VAGUE).fill_null(value=False)
     aborted: pl.Expr = pl.lit(None, pl.String)
     for begin, meant in ABORTED_TEXTS.items():
         is_it = (kind == "aborted").fill_null(value=False) & text.str.starts_with(begin)
         aborted = pl.when(is_it).then(pl.lit(meant)).otherwise(aborted)
     named = kind.replace_strict(dict(CAUSES), default=UNRECOGNIZED, return_dtype=pl.String)
-    cause = (
-        pl.when(~there)
-        .then(None)
-        .when(is_overflow)
-        .then(pl.lit("context_overflow"))
-        .when(is_api | is_vague)
-        .then(pl.coalesce(by_status, named))
-        .otherwise(pl.coalesce(aborted, named))
-    )
+    # opencode has a cause of its own for what did not answer in time.
+    late = pl.when(is_vague & stored.is_in([408, 504])).then(pl.lit("provider_timeout"))
+    said = pl.when(is_vague).then(cause_by_words(stored, text))
+    exact = refined(named, text)
+    is_by_words = said.is_not_null() | (exact != named)
+    cause = pl.when(there).then(pl.coalesce(aborted, late, said, exact))
+    is_stated = is_api & stored.is_not_null() & (said != "context_overflow")
     confidence = (
-        pl.when(~there)
-        .then(None)
-        .when(is_overflow | aborted.is_not_null())
+        pl.when(there & is_stated.fill_null(value=False))
+        .then(1.0)
+        .when(there & (is_by_words | aborted.is_not_null()))
         .then(_BY_WORDS)
-        .when(is_vague)
-        .then(_BY_STATUS)
-        .when(kind == "MessageAbortedError")
+        .when(there & (kind == "MessageAbortedError"))
         .then(ABORTED_CONFIDENCE)
-        .otherwise(1.0)
+        .when(there)
+        .then(1.0)
     )
     return frame.with_columns(
         cause.fill_null(pl.when(there).then(pl.lit(UNRECOGNIZED))).alias(into),
         confidence.alias(f"{into}_confidence"),
-    )
-
-
-def _of_status(status: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """What an HTTP status means; null without one that tells."""
-    is_quota = text.str.contains(_QUOTA)
-    is_policy = text.str.contains(r"(?i)content.{0,3}(?:filter|policy)")
-    return (
-        pl.when(status.is_in([401, 403]))
-        .then(pl.lit("provider_auth"))
-        .when(status == 402)
-        .then(pl.lit("provider_quota"))
-        .when(status.is_in([408, 504]))
-        .then(pl.lit("provider_timeout"))
-        .when((status == 429) & is_quota)
-        .then(pl.lit("provider_quota"))
-        .when(status == 429)
-        .then(pl.lit("provider_rate_limit"))
-        .when(status >= 500)
-        .then(pl.lit("provider_internal"))
-        .when((status == 400) & is_policy)
-        .then(pl.lit("content_filtered"))
-        .when(status >= 400)
-        .then(pl.lit("provider_invalid_request"))
-        .when(status.is_null() & text.str.contains(_CONNECTION))
-        .then(pl.lit("provider_transport"))
     )

@@ -10,9 +10,13 @@ from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import SESSION_KEY, Log
 from stateanalytics.systems.opencode.message_fold import FoldedMessages
+from stateanalytics.systems.recorded import first_that_holds
 
 DECLINE_WINDOW_MS = 2000
 """How near to an end a refusal must be, or how far others must have run on."""
+
+COMMANDS = ("bash", "shell")
+"""Tools that run a command, by their names of V1 and of 2.0."""
 
 ENTITY_IDS = {
     "execution": pl.concat_str("session_id", pl.lit(":execution:"), "exec_no"),
@@ -210,8 +214,24 @@ def _steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _tools(frame: pl.DataFrame) -> pl.DataFrame:
     caused = with_cause(frame, has_error=pl.col("state") == "error")
+    # A call whose command failed is stored as completed: the tool itself did its work.
+    is_command, is_invalid = pl.col("name").is_in(list(COMMANDS)), pl.col("name") == "invalid"
+    is_unknown = pl.col("error_message").str.contains("(?i)unavailable tool|unknown tool")
+    causes = {
+        "interrupted": is_command & pl.col("is_aborted"),
+        "timeout": is_command & pl.col("is_timed_out"),
+        "exit_nonzero": pl.col("exit_code") != 0,
+        # V1 gives a call that it cannot make to a tool of this name, which explains why.
+        "tool_unknown": is_invalid & is_unknown,
+        "tool_input_invalid": is_invalid & (pl.col("era") == "V1"),
+    }
+    of_completed = pl.when(pl.col("state") == "completed").then(first_that_holds(causes))
     return frames.TOOLS.conform(
         caused.with_columns(
+            pl.coalesce("cause", of_completed).alias("cause"),
+            pl.coalesce("cause_confidence", pl.when(of_completed.is_not_null()).then(1.0)).alias(
+                "cause_confidence"
+            ),
             entity_id=ENTITY_IDS["tool_call"],
             started_at=moment("started_ms"),
             called_at=moment("called_ms"),

@@ -31,6 +31,17 @@ _CONTENT = {
     "lambda s: s = 'completed'))",
 }
 
+_OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
+# V1 puts what stopped a command below its output, in words that changed twice.
+_OF_CALLS = {
+    "is_timed_out": f"regexp_matches({_OUTPUT_ENDS}, '(after exceeding timeout \\d+ ms[^<]*"
+    "</\\w+_metadata>|\\(Command timed out after \\d+ ms\\))\\s*$')",
+    "is_aborted": f"regexp_matches({_OUTPUT_ENDS}, '(User aborted the command\\s*"
+    "</\\w+_metadata>|\\(Command was aborted\\))\\s*$')",
+    "invalid_message": "CASE WHEN json_extract_string(sound, '$.tool') = 'invalid' "
+    "THEN json_extract_string(sound, '$.state.input.error') END",
+}
+
 
 _KEYS = ("part_id", "message_id", "session_id", "role", "created_ms")
 """What a row says of itself goes before what its JSON says."""
@@ -73,8 +84,10 @@ def messages_of(
 
 def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
     """Typed parts from rows as `messages_of` takes them, with ``part_id`` where it is known."""
-    read = _parsed(rows, parser, PART, lengths={"n_chars": "text"})
-    named = read.drop_nulls(["part_id", "message_id"])
+    read = _parsed(rows, parser, PART, lengths={"n_chars": "text"}, sql=_OF_CALLS)
+    named = read.drop_nulls(["part_id", "message_id"]).with_columns(
+        error_message=pl.coalesce("error_message", "invalid_message")
+    )
     return conform(with_writing(named, "start_ms"), PARTS), broken_cells(read, "part", "part_id")
 
 

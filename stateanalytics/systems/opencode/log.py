@@ -151,7 +151,7 @@ _FIELDS: Mapping[str, Sequence[str]] = {
     ),
     "text": ("message_id", "n_chars"),
     "tool": (
-        *("message_id", "call_id", "tool", "exit_code", *_ERROR),
+        *("message_id", "call_id", "tool", "exit_code", "is_timed_out", *_ERROR),
         *("error_permission", "error_resource"),
     ),
     "input": ("input_id", "input_kind", "delivery"),

@@ -186,9 +186,14 @@ def call_situations(
     blocked = pl.lit(value=False) if is_tool else pl.col("is_blocked")
     aborted = pl.col("error_type").is_in(["aborted", "MessageAbortedError"])
     cancelled = pl.col("is_execution_cancelled")
+    # Only of a tool call a cause can stand beside its success: its command failed.
+    cause = pl.col("cause")
     rules = {
         "blocked": blocked,
-        "succeeded": ended,
+        "stopped": ended & (cause == "interrupted"),
+        "timed_out": ended & (cause == "timeout"),
+        "succeeded": ended & cause.is_null(),
+        "failed_command": ended,
         "cancelled": failed & aborted & cancelled & ~stale.fill_null(value=False),
         "failed": failed,
         "cancelled_open": cancelled,
@@ -198,6 +203,8 @@ def call_situations(
         "running": pl.lit(value=True),
     }
     named = joined.with_columns(
-        situation=first_that_holds(rules).replace({"cancelled_open": "cancelled"})
+        situation=first_that_holds(rules).replace(
+            {"cancelled_open": "cancelled", "failed_command": "failed", "stopped": "cancelled"}
+        )
     )
     return with_axes(named, CALLS)

@@ -82,7 +82,6 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
     """The reasons of steps or tool calls, by ``entity_id``; from `mapping.call_situations`."""
     stale = pl.col("is_stale").fill_null(value=False) if is_tool else pl.lit(value=False)
     finish = pl.lit(None, pl.String) if is_tool else pl.col("finish")
-    exit_code = pl.col("exit_code") if is_tool else pl.lit(None, pl.Int64)
     situation = pl.col("situation")
     cause = pl.col("cause").fill_null("unknown")
     good = situation == "succeeded"
@@ -90,8 +89,12 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
     code = (
         pl.when(situation == "blocked")
         .then(pl.lit("invocation.failed.content_filtered"))
+        .when((situation == "cancelled") & (cause == "interrupted"))
+        .then(pl.lit("invocation.cancelled.interrupted"))
         .when(situation == "cancelled")
         .then(pl.lit("invocation.cancelled.aborted"))
+        .when(situation == "timed_out")
+        .then(pl.lit("invocation.timed_out.own_limit"))
         .when(situation == "left_open")
         .then(pl.lit("invocation.aborted.execution_ended"))
         .when((situation == "abandoned") | ((situation == "failed") & is_stale))
@@ -102,8 +105,6 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         .then(pl.lit("invocation.delivery.truncated_length"))
         .when(good & finish.is_in(["unknown", "error"]).fill_null(value=False))
         .then(pl.lit("invocation.delivery.unknown_finish"))
-        .when(good & (exit_code != 0).fill_null(value=False))
-        .then(pl.lit("invocation.health.exit_nonzero"))
     )
     confidence = (
         pl.when(situation.is_in(["abandoned", "left_open"]))
@@ -116,16 +117,21 @@ def call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         pl.col("code").is_not_null()
     )
     dimension = coded["code"].str.extract(r"^invocation\.([a-z]+)", 1)
-    detail = pl.coalesce("error_message", finish, exit_code.cast(pl.String), pl.lit(""))
+    exit_code = pl.col("exit_code").cast(pl.String) if is_tool else pl.lit(None, pl.String)
+    detail = pl.coalesce("error_message", finish, exit_code, pl.lit(""))
     return coded.select(
         "source",
         "entity_id",
         order=pl.lit(0, pl.Int64),
-        dimension=dimension.replace(["failed", "cancelled", "aborted"], "lifecycle"),
+        dimension=dimension.replace(["failed", "cancelled", "aborted", "timed_out"], "lifecycle"),
         code="code",
-        message=pl.when(pl.col("code").str.ends_with("exit_nonzero"))
-        .then(pl.lit("The program it ran returned an error, which the tool took as its result"))
-        .otherwise(quoted(pl.lit("What its own events say"))),
+        message=quoted(
+            pl.when(pl.col("code").str.ends_with("exit_nonzero"))
+            .then(pl.lit("The command that it ran returned an error"))
+            .when(situation == "timed_out")
+            .then(pl.lit("The command took longer than it may"))
+            .otherwise(pl.lit("What its own events say"))
+        ),
         claim_status=pl.when(pl.col("confidence") < 1)
         .then(pl.lit(INFERRED))
         .otherwise(pl.lit(OBSERVED)),

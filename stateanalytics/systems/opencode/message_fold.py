@@ -36,6 +36,7 @@ PARTS = pl.Schema(
         "source": pl.String(),
         **dtypes_of(PART),
         **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64()),
+        **dict.fromkeys(("is_timed_out", "is_aborted"), pl.Boolean()),
     }
 )
 """One part of a V1 message: a table says when its row was made, a stream when it was written."""
@@ -46,6 +47,8 @@ PROJECTED = "C"
 ABORTED = "MessageAbortedError"
 _REJECTED = r"^The user (?:rejected permission|dismissed this question)"
 """What a tool says that a person, or a run without one, did not allow: V1 ends its turn so."""
+_FORBIDDEN = r"^The user has (?:specified a rule which prevents|specifically restricted access)"
+"""What a tool says that a rule forbids: the model goes on."""
 
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
@@ -96,13 +99,17 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     own = distinct_parts(parts)
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
-    executions = _executions(steps, tools)
-    answered = assistants.select(
-        *SESSION_KEY, message_id="prompt", is_answered=pl.lit(value=True)
-    ).unique()
-    users = placed.filter(pl.col("role") == "user").join(
-        answered, on=[*SESSION_KEY, "message_id"], how="left", maintain_order="left"
+    # An answer takes up every prompt before it, and names the last of them.
+    is_answer = pl.col("role") == "assistant"
+    answered_ms = pl.col("created_ms").filter(is_answer).max().over(SESSION_KEY)
+    parents = assistants.select(*SESSION_KEY, message_id="prompt", has_answer=pl.lit(value=True))
+    users = (
+        placed.with_columns(is_late=pl.col("created_ms") > answered_ms.fill_null(-1))
+        .filter(pl.col("role") == "user")
+        .join(parents.unique(), on=[*SESSION_KEY, "message_id"], how="left", maintain_order="left")
+        .with_columns(is_pending=pl.col("is_late") & pl.col("has_answer").is_null())
     )
+    executions = _with_unanswered(_executions(steps, tools), users.filter("is_pending"))
     inputs = users.select(
         *SESSION_KEY,
         input_id="message_id",
@@ -110,7 +117,7 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
         delivery=pl.lit(None, pl.String),
         admitted_ms="created_ms",
         promoted_ms=pl.lit(None, pl.Int64),
-        is_pending=pl.col("is_answered").is_null(),
+        is_pending="is_pending",
     )
     return FoldedMessages(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
 
@@ -144,7 +151,7 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
     )
     stirred = tools.group_by(_MESSAGE).agg(
         tool_ms=pl.max_horizontal("ended_ms", "called_ms").max(),
-        is_rejected=(pl.col("error_type") == "permission.rejected").any(),
+        is_rejected=pl.col("error_message").str.contains(_REJECTED).any(),
     )
     has_error = pl.col("error_type").is_not_null()
     return (
@@ -161,7 +168,6 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
             end_event_id="message_id",
             start_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(SESSION_KEY),
             n_attempts=pl.lit(1, pl.Int64),
-            n_retries=pl.lit(0, pl.Int64),
             n_text_chars=pl.coalesce("n_part_chars", "n_content_chars", pl.lit(0)),
             is_retry_pending=pl.col("retry_at_ms").is_not_null(),
             is_recovered=pl.lit(value=False),
@@ -198,7 +204,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
             is_stale=pl.lit(value=False),
             # A part holds no type of its error, so the text has to tell who stopped the tool.
             error_type=pl.when(pl.col("status") == "error").then(
-                pl.when(pl.col("error_message").str.contains(_REJECTED))
+                pl.when(pl.col("error_message").str.contains(f"{_REJECTED}|{_FORBIDDEN}"))
                 .then(pl.lit("permission.rejected"))
                 .when(pl.col("error_message").str.contains("(?i)abort|interrupt"))
                 .then(pl.lit("aborted"))
@@ -279,11 +285,45 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_completed") > 0)
         | (pl.col("n_content_tools").fill_null(0) > 0),
-        **dict.fromkeys(("n_retries", "n_terminals", "n_pending_asks"), pl.lit(0, pl.Int64)),
+        **dict.fromkeys(("n_terminals", "n_pending_asks"), pl.lit(0, pl.Int64)),
         **dict.fromkeys(_NEVER_OF_MESSAGES, pl.lit(value=False)),
         **dict.fromkeys(("is_end_from_step", "is_last_of_turn"), pl.lit(value=True)),
         retry_error_message=pl.lit(None, pl.String),
     )
+
+
+def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
+    """Executions, and one more of each session whose last prompts have no answer at all.
+
+    A message that answers is written before the model is asked, so that a prompt without one
+    was being worked on by a process that died, or that still starts. A prompt behind open work
+    waits for it.
+    """
+    unanswered = prompts.group_by(SESSION_KEY, maintain_order=True).agg(
+        pl.col("agent", "model", "provider", "era").last(),
+        started_ms=pl.col("created_ms").min(),
+        last_active_ms=pl.col("created_ms").max(),
+    )
+    before = executions.group_by(SESSION_KEY).agg(
+        n_before=pl.col("exec_no").max(), is_busy=(pl.col("outcome") == "open").any()
+    )
+    nothing = {
+        name: pl.lit(False if dtype == pl.Boolean else 0, dtype)
+        for name, dtype in executions.schema.items()
+        if (name.startswith("n_") and not name.endswith("_tokens")) or dtype == pl.Boolean
+    }
+    added = (
+        unanswered.join(before, on=SESSION_KEY, how="left", maintain_order="left")
+        .filter(~pl.col("is_busy").fill_null(value=False))
+        .with_columns(
+            **nothing | {"is_last_of_turn": pl.lit(value=True), "outcome": pl.lit("open")},
+            exec_no=pl.col("n_before").fill_null(0) + 1,
+        )
+        .with_columns(turn_no="exec_no")
+        .drop("n_before", "is_busy")
+    )
+    both = pl.concat([executions, added], how="diagonal_relaxed").sort(_TURN)
+    return both.with_columns(is_last=pl.struct(SESSION_KEY).is_last_distinct())
 
 
 def _sessions(

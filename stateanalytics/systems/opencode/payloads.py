@@ -33,6 +33,7 @@ FIELDS: Fields = {
     "error_permission": (("error.permission",), "VARCHAR"),
     "error_resource": (("error.resource",), "VARCHAR"),
     "exit_code": (("structured.exit", "metadata.exit"), "BIGINT"),
+    "is_timed_out": (("structured.timeout", "metadata.timeout"), "BOOLEAN"),
     "input_id": (("inputID", "inboxID", "messageID"), "VARCHAR"),
     "input_kind": (("input.type", "item.type"), "VARCHAR"),
     "delivery": (("input.delivery", "item.delivery", "delivery"), "VARCHAR"),

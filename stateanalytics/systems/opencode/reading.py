@@ -225,14 +225,19 @@ def assembled(
         pl.col("message_id").is_not_null()
     )
     of_messages = details["opencode_executions"].filter(pl.col("era") == "V1")
-    spoken = pl.concat([gathered.messages, gathered.projections]).join(
-        by_messages.sessions, on=SESSION_KEY, how="semi"
-    ).unique(["source", "message_id"], keep="first", maintain_order=True)  # fmt: skip
+    written = pl.concat([gathered.messages, gathered.projections]).unique(
+        ["source", "message_id"], keep="first", maintain_order=True
+    )
+    spoken = written.join(by_messages.sessions, on=SESSION_KEY, how="semi", maintain_order="left")
+    is_said = pl.col("role").is_in(["user", "assistant"])
+    n_messages = written.filter(is_said).group_by(SESSION_KEY).agg(n_messages=pl.len())
     findings = findings_of(gathered, folded, details, is_table=is_table)
     return Parts(
         system=SYSTEM,
         format="",
-        entities=entities_of(details, sessions),
+        entities=entities_of(
+            details, sessions.join(n_messages, on=SESSION_KEY, how="left", maintain_order="left")
+        ),
         transitions=transitions_of(
             folded.order,
             steps,
@@ -291,8 +296,7 @@ def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
         created=moment("created_ms"),
         **{f"row_{name}": name for name in names},
     )
-    counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_retries", "n_inputs",
-              "n_pending_inputs")  # fmt: skip
+    counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_inputs", "n_pending_inputs")
     return (
         distinct.join(rows, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right")
         .with_columns(

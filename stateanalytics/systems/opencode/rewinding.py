@@ -27,7 +27,10 @@ WITH_THE_END_OF_A_MESSAGE = (
     *("n_content_chars", "n_content_tools", "retry_at_ms", "retry_attempt", "retry_error_type"),
     *USAGE,
 )
-WITH_THE_END_OF_A_PART = ("end_ms", "exit_code", "error_message", "n_chars")
+WITH_THE_END_OF_A_PART = (
+    *("end_ms", "exit_code", "error_message", "n_chars"),
+    *("is_timed_out", "is_aborted"),
+)
 WITH_THE_UPDATE_OF_A_SESSION = (
     *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
     *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),

@@ -163,6 +163,7 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
             end_event_id="event_id",
             end_exec_no="exec_no",
             exit_code="exit_code",
+            is_timed_out="is_timed_out",
             error_permission="error_permission",
             error_resource="error_resource",
             **{name: name for name in _ERROR},

@@ -1,0 +1,122 @@
+"""What V1 of opencode keeps in messages alone is read as in the other systems."""
+
+import pytest
+
+import stateanalytics as sa
+from tests.opencode_logs import event, facts_of, in_sessions, step, v1_call, v1_export, v1_message
+
+TEXT = {"type": "text", "text": "Done."}
+PROMPT = v1_message(1, "user", parts=[TEXT])
+ANSWER = v1_message(2, parts=[TEXT])
+
+
+def session_of(facts):
+    return sa.states(facts).filter(entity_type="session").row(0, named=True)
+
+
+SILENCES = [
+    pytest.param(60, "running", id="just asked"),
+    pytest.param(700, "stalled", id="silent for more than ten minutes"),
+    pytest.param(3 * 3600, "process_dead", id="silent for hours"),
+]
+
+
+@pytest.mark.parametrize(("silent_s", "health"), SILENCES)
+@pytest.mark.parametrize("before", [(), (PROMPT, ANSWER)], ids=["first prompt", "later prompt"])
+def test_a_prompt_that_was_never_answered_is_stalled_and_then_dead(
+    tmp_path, before, silent_s, health
+):
+    asked = v1_message(5, "user", parts=[TEXT])
+    told = session_of(v1_export(tmp_path, *before, asked, n_silent_s=silent_s))
+    assert (told["lifecycle"], told["outcome"], told["health"]) == ("running", None, health)
+
+
+def test_a_prompt_that_an_answer_took_up_with_another_one_waits_for_nothing(tmp_path):
+    # Prompts that come while it works are answered together, and only the last is the parent.
+    queued = v1_message(2, "user", parts=[TEXT])
+    both = v1_message(3, parentID="msg_1", parts=[TEXT])
+    told = session_of(v1_export(tmp_path, PROMPT, queued, both, n_silent_s=9999))
+    assert (told["lifecycle"], told["health"]) == ("completed", "ok")
+
+
+def test_a_prompt_behind_open_work_is_no_second_turn(tmp_path):
+    working = v1_message(2, finish=None, time={"created": PROMPT["info"]["time"]["created"] + 1})
+    facts = v1_export(tmp_path, PROMPT, working, v1_message(3, "user"), n_silent_s=700)
+    assert facts.details["opencode_executions"].height == 1
+    assert session_of(facts)["health"] == "stalled"
+
+
+LIMIT = "shell tool terminated command after exceeding timeout 2000 ms. If this command is expected"
+CALLS = {
+    "exit 7": (v1_call(metadata={"exit": 7}), "failed", "invocation.failed.exit_nonzero"),
+    "exit 0": (v1_call(metadata={"exit": 0}, output="exceeding timeout 5 ms"), "succeeded", ""),
+    "time limit": (
+        v1_call(output=f"a\n\n<shell_metadata>\n{LIMIT}\n</shell_metadata>"),
+        *("timed_out", "invocation.timed_out.own_limit"),
+    ),
+    "time limit, 0.x": (
+        v1_call(output="a\n\n(Command timed out after 2000 ms)"),
+        *("timed_out", "invocation.timed_out.own_limit"),
+    ),
+    "a command that prints the words": (
+        v1_call("read", output="(Command timed out after 2000 ms)"),
+        *("succeeded", ""),
+    ),
+    "Ctrl-C": (
+        v1_call(output="a\n\n<bash_metadata>\nUser aborted the command\n</bash_metadata>"),
+        *("cancelled", "invocation.cancelled.interrupted"),
+    ),
+    "wrong arguments": (
+        v1_call("invalid", input={"tool": "edit", "error": "Invalid input for tool edit"}),
+        *("failed", "invocation.failed.tool_input_invalid"),
+    ),
+    "no such tool": (
+        v1_call("invalid", input={"error": "Model tried to call unavailable tool 'ls'"}),
+        *("failed", "invocation.failed.tool_unknown"),
+    ),
+    "forbidden by a rule": (
+        v1_call(status="error", error="The user has specified a rule which prevents you from it"),
+        *("failed", "invocation.failed.permission_rejected"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_completed_without_success_is_none(tmp_path, name):
+    call, lifecycle, code = CALLS[name]
+    answer = v1_message(2, parts=[TEXT, call])
+    facts = v1_export(tmp_path, PROMPT, answer)
+    told = sa.states(facts).filter(entity_type="tool_call").row(0, named=True)
+    assert (told["lifecycle"], told["reason_codes"] or "") == (lifecycle, code)
+    assert session_of(facts)["lifecycle"] == "completed"
+
+
+def test_calls_of_later_versions_are_judged_by_the_same_rules(tmp_path):
+    def life(**data):
+        return [
+            event(0, "execution.started"),
+            step(1, "step.started"),
+            step(2, "tool.input.started", id="call_1", name="shell"),
+            step(3, "tool.called", id="call_1", input={}),
+            step(4, "tool.success", id="call_1", **data),
+        ]
+
+    lives = {
+        "ses_b": life(structured={"exit": 3}),
+        "ses_c": life(metadata={"timeout": True}),
+        "ses_d": life(metadata={"exit": 0, "timeout": False}),
+    }
+    facts = facts_of(tmp_path, *in_sessions(lives))
+    states = sa.states(facts).filter(entity_type="tool_call").sort("entity_id")
+    assert states["reason_codes"].to_list() == [
+        "invocation.failed.exit_nonzero",
+        "invocation.timed_out.own_limit",
+        None,
+    ]
+
+
+def test_what_messages_do_not_tell_is_null_and_messages_are_counted(tmp_path):
+    facts = v1_export(tmp_path, PROMPT, ANSWER, v1_message(3, "user"), v1_message(4))
+    for name in ("opencode_sessions", "opencode_executions", "opencode_steps"):
+        assert set(facts.details[name]["n_retries"]) == {None}
+    assert facts.entities.filter(entity_type="session")["n_messages"].to_list() == [4]
