@@ -19,8 +19,8 @@ from stateanalytics.systems.claude_code.costs import LARGEST
 from stateanalytics.systems.claude_code.lines import COST_RECORD
 from stateanalytics.systems.claude_code.places import (
     HISTORY,
-    PROJECTS,
     SETTINGS,
+    root_of,
     transcripts_of,
 )
 from stateanalytics.systems.claude_code.states import SYSTEM
@@ -178,5 +178,4 @@ def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
 
 def settings_of(root: Path) -> dict[str, Any]:
     """What the settings say of a root, or of the root that a project or transcript lies in."""
-    above = (place.parent for place in root.absolute().parents if place.name == PROJECTS)
-    return read_json_object(next(above, root) / SETTINGS).value or {}
+    return read_json_object(root_of(root) / SETTINGS).value or {}
