@@ -46,6 +46,7 @@ class _Asked:
     bodies: bool
     on_error: Literal["skip", "raise", "salvage"]
     weeks: str | None = None
+    probe: bool = False
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -660,6 +661,7 @@ def read(
     bodies: bool = False,
     on_error: Literal["skip", "raise", "salvage"] = "skip",
     weeks: str | None = None,
+    probe: bool = False,
     progress: bool | None = None,
 ) -> Snapshot:
     """The facts of one or more stores, at one instant.
@@ -688,6 +690,10 @@ def read(
         Of an archive only the files of these ISO weeks, such as ``"2026-W10..W21"``, and
         those of work that spans weeks; a finding says how many bytes that was. Where the
         archive goes on after them, as-of is the end of the last one.
+    probe : bool
+        Whether to look for the processes that a system wrote down, on this machine: it fills
+        ``process_alive``, a session whose process is gone is *process dead*, and as-of is
+        the clock.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -701,7 +707,7 @@ def read(
     SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
         If an input cannot be read.
     ArgumentError
-        If as-of is no moment.
+        If as-of is no moment, or is given although processes are to be looked for.
 
     Examples
     --------
@@ -712,7 +718,7 @@ def read(
     named = [
         name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
     ]
-    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks)
+    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks, probe)
     return _snapshot(*_loaded(asked, progress), asked)
 
 
@@ -721,15 +727,16 @@ def read_for_once(
     as_of: datetime | date | str | float | None = None,
     bodies: bool = False,
     on_error: Literal["skip", "raise", "salvage"] = "skip",
+    probe: bool = False,
 ) -> Snapshot:
     """What `read` gives, for who does not refresh it: in two thirds of the memory.
 
     Parameters
     ----------
-    *paths, as_of, bodies, on_error
+    *paths, as_of, bodies, on_error, probe
         As for `read`.
     """
-    asked = _Asked(paths, _instant(as_of), bodies, on_error)
+    asked = _Asked(paths, _instant(as_of), bodies, on_error, probe=probe)
     return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 
@@ -738,6 +745,12 @@ def _loaded(
 ) -> tuple[Facts, tuple[Store, ...], Memory]:
     from stateanalytics.systems.reading import read_and_keep
 
+    if asked.probe and asked.as_of is not None:
+        raise ArgumentError(
+            "Processes can be looked for only now, and as-of is given.",
+            "leave out as_of, or probe=True",
+            shell="leave out --as-of, or --probe",
+        )
     return read_and_keep(
         asked.paths,
         as_of=asked.as_of,
@@ -747,6 +760,7 @@ def _loaded(
         before=before,
         weeks=asked.weeks,
         keep=keep,
+        probe=asked.probe,
     )
 
 

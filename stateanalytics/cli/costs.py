@@ -17,7 +17,7 @@ from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 
 # Columns of a table on the terminal; files hold all.
 SHOWN = (
-    *("n_runs", "n_completed", "n_merged"),
+    *("n_runs", "n_completed", "n_merged", "total_usd"),
     *("reported_usd", "reported_per_completed_usd", "reported_lost_usd"),
     *("estimated_usd", "estimated_n", "estimated_per_completed_usd", "estimated_lost_usd"),
 )
@@ -68,6 +68,7 @@ def costs(request: Request, *, by: str, prices: Path | None, own: tuple[str, ...
             policy=request.chosen_policy,
             prices=prices,
         )
+        note("total_usd: as reported where it is, and estimated for the rest")
         note(f"estimated by list prices of {looked_on!s}; --prices takes others")
         inputs = [*snap.inputs, *([prices] if prices else [])]
         request.write(frame, columns=(*groups, *SHOWN), inputs=inputs)

@@ -40,6 +40,11 @@ bodies_option = click.option(
 redact_option = click.option(
     "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
 )
+probe_option = click.option(
+    "--probe",
+    is_flag=True,
+    help="Look whether processes are alive, on this machine and now (Claude Code).",
+)
 salvage_option = click.option(
     "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."
 )
@@ -117,6 +122,7 @@ def opened(
     as_of: str | None = None,
     bodies: bool = False,
     salvage: bool = False,
+    probe: bool = False,
     is_followed: bool = False,
 ) -> Snapshot:
     """Read the sources, once or to refresh them; say which, where none was named, and losses."""
@@ -129,7 +135,7 @@ def opened(
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
     read = snapshot.read if is_followed else snapshot.read_for_once
-    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error)
+    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error, probe=probe)
     lost = losses_of(snap.findings).select("source", "message", "severity")
     for source, message, severity in redact(lost)[0].iter_rows():
         if severity == "warning":

@@ -17,6 +17,7 @@ from stateanalytics.cli.options import (
     output_options,
     policy_of,
     policy_option,
+    probe_option,
     salvage_option,
     window_of,
     window_options,
@@ -43,6 +44,7 @@ class Request:
     since: str | None = None
     until: str | None = None
     as_of: str | None = None
+    probe: bool = False
     salvage: bool = False
     bodies: bool = False
     policy: str = "v1"
@@ -68,7 +70,13 @@ class Request:
         refuse_inputs_of(self.output)
         if is_table:
             form_of(self.form, self.output)
-        return opened(self.sources, as_of=self.as_of, bodies=self.bodies, salvage=self.salvage)
+        return opened(
+            self.sources,
+            as_of=self.as_of,
+            bodies=self.bodies,
+            salvage=self.salvage,
+            probe=self.probe,
+        )
 
     def write(
         self,
@@ -112,6 +120,6 @@ def takes(
     return add
 
 
-READING = (as_of_option, salvage_option, policy_option)
+READING = (as_of_option, probe_option, salvage_option, policy_option)
 """The options of every command that derives states from stores."""
 IN_WINDOW = (window_options, *READING)

@@ -1,4 +1,4 @@
-"""What runs cost: as reported, and beside that as estimated from their tokens; never mixed."""
+"""What runs cost: as reported, as estimated from their tokens, and the best of both."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def costs(
     Returns
     -------
     polars.DataFrame
-        One row a group, the dearest first: ``n_runs``, ``n_completed``, ``n_merged``. Then
-        twice, for what was ``reported`` and ``estimated`` by list prices: ``…_usd``, null
-        where no run has any; ``…_n`` runs that have it; ``…_per_completed_usd`` and
+        One row a group, the most expensive first: ``n_runs``, ``n_completed``, ``n_merged``.
+        Then for what was ``reported``, what is ``estimated`` by list prices, and the
+        ``total`` (as reported where it is, and estimated for the rest): ``…_usd``, null where
+        no run has any; ``…_n`` runs that have it; ``…_per_completed_usd`` and
         ``…_per_merged_usd``, of those that have it; ``…_lost_usd`` to runs that are failures.
 
     Raises
@@ -65,6 +66,9 @@ def costs(
     An estimate prices each model's tokens by itself, where the system tells them by model;
     else all of a run's by its last model. Without a price for each there is none. By
     ``model`` a run counts with every model that it used; what it reported, with the last.
+
+    Claude Code reports what a session and its subagents cost together, so that these add
+    nothing to the total; answers of a process that was killed are in no report, and estimated.
 
     Examples
     --------
@@ -112,8 +116,8 @@ def costs_of(
         "n_completed": pl.col("is_good").sum().cast(pl.Int64),
         "n_merged": pl.col("is_merged").sum().cast(pl.Int64),
     }
-    for word, column in (("reported", "cost_usd"), ("estimated", "estimated_usd")):
-        sums |= _sums(word, pl.col(column))
+    for word in ("reported", "estimated", "total"):
+        sums |= _sums(word, pl.col("cost_usd" if word == "reported" else f"{word}_usd"))
     grouped = priced.group_by(by).agg(**sums) if by else priced.select(**sums)
     dearest = pl.max_horizontal("reported_usd", "estimated_usd")
     order = [pl.struct(by)] if by else []
@@ -125,32 +129,42 @@ def costs_of(
 def _priced(
     runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool
 ) -> pl.DataFrame:
-    """Runs with ``estimated_usd``; ``by_model`` a row for each model that a run used."""
+    """Runs with ``estimated_usd``, ``total_usd``; ``by_model`` a row for each model of a run."""
     # A damaged input may tell one key twice: each row stays the run that it is.
     numbered = runs.with_row_index("run")
     of_run = numbered.select("run", *ENTITY_KEY, last_model="model")
     told = used.join(of_run, on=list(ENTITY_KEY)).with_columns(pl.coalesce("model", "last_model"))
     others = numbered.join(told, on="run", how="anti").with_columns(last_model="model")
-    models = pl.concat(
-        [told, others.select("run", "model", "last_model", *_OF_RUN)], how="diagonal"
+    of_runs = others.select(
+        "run", "model", "last_model", *_OF_RUN, is_cost_recorded=pl.lit(None, pl.Boolean)
     )
-    usd, model = pl.col("estimated_usd"), pl.col("model")
+    models = pl.concat([told, of_runs], how="diagonal")
+    usd, model, is_recorded = pl.col("estimated_usd"), pl.col("model"), pl.col("is_cost_recorded")
+    rest = pl.when(is_recorded).then(0.0).otherwise(usd)
     split = (
         models.with_columns(estimated_usd(models, table))
         .group_by("run", *(["model"] if by_model else []))
         .agg(
             estimated_usd=pl.when(usd.is_not_null().all()).then(usd.sum()),
+            rest_usd=pl.when(rest.is_not_null().all()).then(rest.sum()),
+            is_told_apart=is_recorded.is_not_null().any(),
             is_last=model.eq_missing(pl.col("last_model")).any(),
         )
     )
+    is_reported = pl.col("cost_usd").is_not_null()
+    rest = pl.when(is_reported, ~pl.col("is_told_apart")).then(0.0).otherwise("rest_usd")
+    total = pl.when(is_reported).then(pl.col("cost_usd") + rest).otherwise(rest)
     if not by_model:
-        return numbered.join(split, on="run")
+        return numbered.join(split, on="run").with_columns(total_usd=total)
     # What a run reported is one number for all of its models.
     is_one = pl.col("run").is_first_distinct()
     return (
         numbered.drop("model")
         .join(split.sort("run", ~pl.col("is_last"), "model"), on="run", maintain_order="right")
-        .with_columns(cost_usd=pl.when(is_one).then("cost_usd"))
+        .with_columns(
+            cost_usd=pl.when(is_one).then("cost_usd"),
+            total_usd=pl.when(is_one).then(total).otherwise(rest),
+        )
     )
 
 

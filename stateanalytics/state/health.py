@@ -102,6 +102,7 @@ RULES = {
     "engine_run_active": RuleHealth("running"),
     "dispatch_waiting": RuleHealth("due", "not_delivered"),
     "waiting": RuleHealth("ok"),
+    "open_process_gone": RuleHealth("process_dead", "process_not_found"),
     "open_retry_overdue": RuleHealth("stalled", "retry_overdue", "retry_overdue"),
     "open_retry_scheduled": RuleHealth("degraded", "retry_scheduled", "retry_scheduled"),
     "open_question_open": RuleHealth("idle", "awaiting_answer", "awaiting_permission"),

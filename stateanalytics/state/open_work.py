@@ -63,6 +63,7 @@ def open_work_rules(table: StatusTable) -> dict[str, nw.Expr]:
     is_late = (silence_s >= nw.col(_LIMIT["dead_after_s"]) * times).fill_null(value=False)
     is_claimed = nw.col("is_resume_claimed").fill_null(value=False)
     rules = {
+        "process_gone": (~nw.col("process_alive")).fill_null(value=False),
         "retry_overdue": waits & (nw.col(DUE_AGE) > nw.col(_LIMIT["retry_grace_s"])),
         "retry_scheduled": waits,
         "question_open": nw.col("n_questions") > 0,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.cells import Cell
     from stateanalytics.io.parts import Parts
+    from stateanalytics.io.processes import Process
     from stateanalytics.io.sqlite import Store
     from stateanalytics.state.policy import Policy
     from stateanalytics.systems.detector import Detector
@@ -185,6 +186,9 @@ class Files:
         by what it begins with: 0 not at all, 1 a file of records, `A_DATABASE` a database. Where
         several systems find something in one directory, the greatest sum reads it. None: each
         input that `find` gave counts as one file.
+    processes : callable
+        ``processes(path)``: each `io.processes.Process` that its programs wrote down for one
+        that ``find`` gave; asked for only where a person wants processes to be looked for.
     aside : tuple of str
         Names of directories of the system's own that hold no records of work: caches, file
         history, plug-ins. What lies in them is counted as not read, yet never as missing.
@@ -200,6 +204,7 @@ class Files:
     version: Callable[[Path], str] = nothing_said
     version_key: str = ""
     evidence: Callable[[Path], int] | None = None
+    processes: Callable[[Path], Iterable[Process]] = nothing
     aside: tuple[str, ...] = ()
 
 

@@ -335,6 +335,10 @@ class Before:
 
 
 def is_there() -> pl.Expr:
-    """By when a record was there: without a moment, no later than the next of its file with one."""
-    following = pl.col("at").backward_fill().over("source", "file", order_by="line_no")
-    return pl.coalesce("at", following)
+    """By when a record was there: without a moment, no later than the next of its file with one.
+
+    The last ones of a file, such as what a process writes when it ends, follow the one before.
+    """
+    at, file = pl.col("at"), ("source", "file")
+    following = at.backward_fill().over(file, order_by="line_no")
+    return pl.coalesce("at", following, at.cum_max().forward_fill().over(file, order_by="line_no"))

@@ -30,6 +30,7 @@ from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
+from stateanalytics.io.processes import is_alive
 from stateanalytics.io.scanning import one_connection
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
@@ -113,6 +114,7 @@ def read_and_keep(
     before: Memory | None = None,
     weeks: str | None = None,
     keep: bool = True,
+    probe: bool = False,
 ) -> tuple[Facts, tuple[Store, ...], Memory]:
     """What `read_facts` gives, and what the next read of the same paths can go on from.
 
@@ -129,6 +131,8 @@ def read_and_keep(
     keep : bool
         Whether anybody will read the same paths again: to go on from tables as they were
         takes half as much memory as the facts themselves.
+    probe : bool
+        Whether to look for processes on this machine; as-of is the clock then.
 
     Returns
     -------
@@ -172,7 +176,10 @@ def read_and_keep(
         if pooled is None or not is_same or len(readings) != len(pooled.readings):
             pooled = Pooled.of(readings, again)
         pooled = pooled.looked_at(readings)
-        facts = changed_facts(pooled.at(given, clock), named=tuple(map(str, named)))
+        now = as_utc(clock()) if probe else None
+        facts = changed_facts(pooled.at(given, clock, proven=now), named=tuple(map(str, named)))
+        if probe:
+            facts = with_processes(facts, places)
         open_stores.pop_all()
     stores = []
     for each in readings:
@@ -183,6 +190,38 @@ def read_and_keep(
                 stores.append(store)
     memory = Memory({each.part.label: each for each in readings}, pooled) if keep else Memory()
     return facts, tuple(stores), memory
+
+
+def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
+    """The facts of now, with ``process_alive`` where a system wrote down its processes."""
+    noted = [
+        (place.label, process.session_id, is_alive(process))
+        for place in places
+        if place.archived is None and place.system is not None and place.system.files is not None
+        for process in place.system.files.processes(place.path)
+    ]
+    schema_of = {"source": pl.String, "session": pl.String, "found": pl.Boolean}
+    alive, is_unsure = pl.col("found").any(), pl.col("found").is_null().any()
+    # A session that was resumed may have the note of a process that died, too.
+    found = (
+        pl.DataFrame(noted, schema=schema_of, orient="row")
+        .group_by("source", "session")
+        .agg(found=pl.when(alive | ~is_unsure).then(alive))
+    )
+    parts = [name for known in all_systems() for name in known.part_types]
+    is_part = pl.col("entity_type").is_in(parts)
+    # Subagents are named by their session, and run in its process.
+    session = pl.when(~is_part).then(pl.col("session_id").str.extract(r"^([^/]*)"))
+    is_gone = ~pl.col("found") & pl.col("recorded_outcome").is_null()
+    entities = (
+        facts.entities.with_columns(session=session)
+        .join(found, on=["source", "session"], how="left", maintain_order="left")
+        .with_columns(
+            process_alive=pl.coalesce("found", "process_alive"),
+            recorded_health=pl.when(~is_gone.fill_null(value=False)).then("recorded_health"),
+        )
+    )
+    return changed_facts(facts, entities=schema.ENTITIES.conform(entities), as_of_from="clock")
 
 
 def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, Reading]:

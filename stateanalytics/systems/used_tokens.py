@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import INTEGER, KEY_COLUMNS, MOMENT, TEXT, Column, Frame
+from stateanalytics.core.schema import INTEGER, KEY_COLUMNS, MOMENT, TEXT, YES_NO, Column, Frame
 from stateanalytics.systems import all_systems
 
 COUNTS = (
@@ -25,6 +25,7 @@ USED = Frame(
         Column("n_cache_write_tokens", INTEGER, "of those: put into one", "tokens"),
         Column("n_cache_write_1h_tokens", INTEGER, "of these: for an hour", "tokens"),
         Column("n_output_tokens", INTEGER, "tokens written, those of reasoning too", "tokens"),
+        Column("is_cost_recorded", YES_NO, "their cost is part of a reported one; null: not known"),
     ),
 )
 
@@ -40,8 +41,8 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        By ``source``, ``system``, ``entity_type``, ``entity_id`` and ``model``: `COUNTS`, of all
-        up to as-of. What is told of no token has no row.
+        By ``source``, ``system``, ``entity_type``, ``entity_id``, ``model`` and
+        ``is_cost_recorded``: `COUNTS`, of all up to as-of. What has no token has no row.
     """
     told = [
         USED.conform(
@@ -53,10 +54,11 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
         if known.used_tokens is not None and (facts.sources["system"] == known.name).any()
     ]
     by_then = (pl.col("at") <= facts.as_of).fill_null(value=True)
+    key = (*(column.name for column in KEY_COLUMNS), "model", "is_cost_recorded")
     sums = [pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()) for name in COUNTS]
     return (
         pl.concat([USED.empty(), *told])
         .filter(by_then, pl.sum_horizontal(COUNTS) > 0)
-        .group_by(*(column.name for column in KEY_COLUMNS), "model", maintain_order=True)
+        .group_by(key, maintain_order=True)
         .agg(total.alias(name) for total, name in zip(sums, COUNTS, strict=True))
     )

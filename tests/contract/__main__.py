@@ -98,7 +98,8 @@ def play(client: Client, provider: MockProvider, scenario: Scenario) -> list[dic
     def is_waiting() -> bool:
         """Whether the answer that is never heard, or the one with the long command, is out."""
         asked = [row for row in provider.log[before:] if row["scenario"] == scenario.name]
-        return len(asked) >= (2 if scenario.answers[-1].wait_s else 1)
+        waits = [number for number, answer in enumerate(scenario.answers, 1) if answer.wait_s]
+        return len(asked) >= (waits[0] if waits else 1)
 
     beside = client.start(scenario.beside) if scenario.beside else None
     started = client.start(scenario.name)
@@ -122,11 +123,12 @@ def play(client: Client, provider: MockProvider, scenario: Scenario) -> list[dic
         and row["scenario"] == scenario.name
     ]  # fmt: skip
     name, of = scenario.name, client.name
-    rows = list(truth_of(of, name, "", first.session_id, own))
+    children = [row for row in log[before:] if row["scenario"] == "child"]
+    rows = list(truth_of(of, name, "", first.session_id, own, children))
     if forked is not None:
         inside = [row for row in log[fork_from:fork_to] if row["scenario"] == name]
         rows += truth_of(of, name, "fork", forked.session_id, inside)
-    if children := [row for row in log[before:] if row["scenario"] == "child"]:
+    if children:
         rows += truth_of(of, name, "child", first.session_id, children)
     if other is not None:
         beside_it = [row for row in log[before:] if row["scenario"] == scenario.beside]

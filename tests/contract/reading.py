@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,22 @@ NOT_ON_DISK = {("codex", "refusal"), ("opencode", "killed_in_tool")}
 """Answers whose tokens the client throws away or had not yet written: nobody can read them."""
 
 
+USD_PER_TOKEN = {"fresh": 5e-6, "cache_write": 6.25e-6, "cache_read": 0.5e-6, "output": 25e-6}
+"""List prices of the model that Claude Code is started with."""
+
+
 def truth_of(
-    client: str, name: str, part: str, session_id: str | None, log: list[dict[str, Any]]
+    client: str,
+    name: str,
+    part: str,
+    session_id: str | None,
+    log: list[dict[str, Any]],
+    children: Sequence[dict[str, Any]] = (),
 ) -> Iterator[dict[str, str | None]]:
-    """The facts of one session, from what the provider answered and what the table expects."""
+    """The facts of one session, from what the provider answered and what the table expects.
+
+    ``children`` are the answers to its subagents: what it cost includes them.
+    """
     scenario = SCENARIOS["child" if part == "child" else name]
     facts: dict[str, Any] = {}
     whole = [row for row in log if row["is_whole"] and row["status"] < 400]
@@ -43,6 +55,11 @@ def truth_of(
         if has_cache_writes:
             facts["n_cache_write_tokens"] = sum(each["cache_write"] for each in usage)
         facts["n_tool_calls"] = sum(row["n_calls"] for row in whole)
+        # A process that is killed records no cost, and a subagent's is its parent's.
+        if client == "claude" and scenario.signal != "KILL" and part != "child":
+            paid = [*usage, *(row["usage"] for row in children)]
+            usd = sum(each[kind] * price for each in paid for kind, price in USD_PER_TOKEN.items())
+            facts["cost_usd"] = round(usd, 9)
     for fact, value in scenario.expected.items():
         of, _, rest = fact.rpartition(".")
         if of in ("", client):
@@ -92,6 +109,7 @@ def compare(snap: sa.Snapshot, client: str, truth: pl.DataFrame) -> pl.DataFrame
             causes = [code.rpartition(".")[2] for code in codes]
             return row["truth"] if row["truth"] in causes else ", ".join(causes)
         value = session[fact] if fact in session else counts.get(of, {}).get(fact, no_count)
+        value = round(value, 9) if isinstance(value, float) else value
         return None if value is None else str(value)
 
     rows = [row | {"ours": ours(row)} for row in truth.to_dicts()]

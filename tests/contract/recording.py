@@ -46,6 +46,7 @@ def restore(recorded: Path, into: Path) -> Path:
 
 
 def _clean(text: str, base: Path) -> str:
+    text = re.sub(r'("pidDomain": ?")[^"]*', r"\1linux:contract:pid:[1]", text)
     mangled = re.sub(r"[^A-Za-z0-9]", "-", str(base))
     return text.replace(str(base), "/contract").replace(mangled, "-contract")
 

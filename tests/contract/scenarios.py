@@ -76,7 +76,7 @@ class Scenario:
 
     name: str
     answers: tuple[Answer, ...]
-    expected: dict[str, str | int | None] = field(default_factory=dict)
+    expected: dict[str, str | int | float | None] = field(default_factory=dict)
     """What must be read a day later; ``client.fact`` is of one client only."""
     signal: str = ""
     """``KILL`` or ``INT``, sent while the last answer is being waited for."""
@@ -87,9 +87,9 @@ class Scenario:
     """The scenario that runs at the same time."""
 
 
-GOOD: dict[str, str | int | None] = {"lifecycle": "completed", "outcome": "completed"}
-FAILED: dict[str, str | int | None] = {"lifecycle": "failed", "outcome": "failed"}
-DIED: dict[str, str | int | None] = {"claude.health": "stalled", "codex.health": "stalled"}
+GOOD: dict[str, str | int | float | None] = {"lifecycle": "completed", "outcome": "completed"}
+FAILED: dict[str, str | int | float | None] = {"lifecycle": "failed", "outcome": "failed"}
+DIED: dict[str, str | int | float | None] = {"claude.health": "stalled", "codex.health": "stalled"}
 LOOK = "[[child]] look around and answer"
 
 SCENARIOS = {
@@ -172,9 +172,23 @@ SCENARIOS = {
         ),
         Scenario(
             "killed_in_tool",
-            (Answer("Working.", (("shell", "sleep 60"),), usage=FIRST), DONE),
+            # Claude Code refuses a bare `sleep` at once, and the model would go on.
+            (Answer("Working.", (("shell", "tail -f /dev/null"),), usage=FIRST), DONE),
             DIED,
             signal="KILL",
+        ),
+        # What the process that was killed spent is in no recorded cost.
+        Scenario(
+            "killed_then_resumed",
+            (
+                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
+                Answer("never", wait_s=60),
+                Answer("After it.", usage=THIRD),
+            ),
+            GOOD | {"cost_usd": 0.00776025},
+            signal="KILL",
+            follow_up=("resume",),
+            clients=("claude",),
         ),
         Scenario(
             "interrupted",

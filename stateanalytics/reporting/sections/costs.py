@@ -1,4 +1,4 @@
-"""What runs cost: what was reported, and beside it an estimate from tokens; never one number.
+"""What runs cost: what was reported, next to it an estimate from tokens, and the best of both.
 
 A page has the chapter where something is estimated: what was only reported, failures say.
 """
@@ -79,7 +79,12 @@ def _sentence(total: Plain, prices_of: str) -> str:
         if total["estimated_n"]
         else "none can be estimated"
     )
-    return f"{reported}; from tokens, by {prices_of}, {estimated}."
+    together = (
+        f" As reported, and estimated for the rest, it was {_dollars(total['total_usd'])}."
+        if total["reported_n"] and total["estimated_n"]
+        else ""
+    )
+    return f"{reported}; from tokens, by {prices_of}, {estimated}.{together}"
 
 
 SECTION = Section("costs", "Costs", summarize_costs, place=60)

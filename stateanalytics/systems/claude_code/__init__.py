@@ -42,6 +42,7 @@ SYSTEM = System(
         beside=later(f"{_HERE}.places:beside"),
         opens=later(f"{_HERE}.places:opens"),
         version_key="version",
+        processes=later(f"{_HERE}.places:processes"),
         aside=NOT_RECORDS,
     ),
     frames=later(f"{_HERE}.frames:frames"),

@@ -15,13 +15,16 @@ from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.files import read_json_object
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.claude_code import frames
+from stateanalytics.systems.claude_code.costs import LARGEST
+from stateanalytics.systems.claude_code.lines import COST_RECORD
 from stateanalytics.systems.claude_code.places import (
     HISTORY,
-    PROJECTS,
     SETTINGS,
+    root_of,
     transcripts_of,
 )
 from stateanalytics.systems.claude_code.states import SYSTEM
+from stateanalytics.systems.threads import THREAD
 from stateanalytics.systems.transcripts import (
     Told,
     below_zero,
@@ -31,12 +34,13 @@ from stateanalytics.systems.transcripts import (
     strange,
 )
 
-NEWEST_VERSION = (2, 1, 330)
+NEWEST_VERSION = (2, 1, 332)
 """Of the newest schema that the reader was checked against."""
 RETENTION_DAYS = 30
 READ = (
     *("source", "file", "line_no", "at", "type", "subtype", "what", "uuid", "parent_uuid"),
     *("program_version", "n_text_chars", *frames.USAGE),
+    *("cost_usd", "model_usage", "is_cost_approximate"),
 )
 """Of records, what is looked at."""
 _TIMED = ("user", "assistant", "system", "progress", "attachment")
@@ -61,6 +65,10 @@ def findings_of(
     lines, blocks = details[frames.LINES.name], details[frames.BLOCKS.name]
     sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
     messages = details[frames.MESSAGES.name]
+    of_costs = lines.filter(type=COST_RECORD)
+    # Older versions recorded no costs at all.
+    versions = sessions.filter(pl.col("cost_usd").is_not_null())["program_version"]
+    with_costs = sessions.filter(pl.col("program_version").is_in(versions.implode()))
     empty = told.empty_files(transcripts_of(root), root, lines)
     kind, at = pl.col("type"), pl.col("at")
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
@@ -97,6 +105,25 @@ def findings_of(
             messages.filter(pl.col("stop_reason").is_null(), pl.col("thread_id").str.contains("/")),
             "thread_id",
         ),
+        "cost.unreadable": (
+            of_costs.filter(
+                ~pl.col("cost_usd").is_between(0, LARGEST).fill_null(value=False)
+                | pl.col("model_usage").is_null()
+            ),
+            "file",
+        ),
+        "cost.approximate": (of_costs.filter("is_cost_approximate"), "file"),
+        "cost.inherited": (sessions.filter(pl.col("inherited_cost_usd") > 0), "thread_id"),
+        "cost.not_recorded": (
+            messages.join(with_costs, on=THREAD, how="semi").filter(~pl.col("is_cost_recorded")),
+            "thread_id",
+        ),
+        "cost.side_requests": (
+            messages.filter("is_side_request").with_columns(
+                n_tokens=pl.sum_horizontal(frames.USAGE)
+            ),
+            "thread_id",
+        ),
         "file.empty": (empty, "file"),
         "record.own_parent": (lines.filter(pl.col("uuid") == pl.col("parent_uuid")), "uuid"),
         "time.out_of_order": (
@@ -113,7 +140,11 @@ def findings_of(
     }
     for code, name in (("session.copied_history", "n_copied"), ("record.repeated", "n_repeated")):
         odd[code] = (sessions.filter(pl.col(name) > 0), "thread_id")
-    sums = {"session.copied_history": "n_copied", "record.repeated": "n_repeated"}
+    sums = {
+        "session.copied_history": "n_copied",
+        "record.repeated": "n_repeated",
+        "cost.side_requests": "n_tokens",
+    }
     return pool(
         [
             findings_on(__package__, source, SYSTEM, odd, sums),
@@ -125,12 +156,13 @@ def findings_of(
 
 
 def _of_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    every, once = sessions["naive_output_tokens"].sum(), messages["n_output_tokens"].sum()
+    answers = messages.filter(~pl.col("is_side_request"))
+    every, once = sessions["naive_output_tokens"].sum(), answers["n_output_tokens"].sum()
     message = (
         f"lines that tell of an answer again: {every} output tokens, were each added, "
         f"in place of {once}"
     )
-    n_again = int(messages["n_lines"].sum()) - messages.height
+    n_again = int(answers["n_lines"].sum()) - answers.height
     return counted(source, SYSTEM, "message.repeated", "info", message, n_rows=n_again)
 
 
@@ -146,5 +178,4 @@ def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
 
 def settings_of(root: Path) -> dict[str, Any]:
     """What the settings say of a root, or of the root that a project or transcript lies in."""
-    above = (place.parent for place in root.absolute().parents if place.name == PROJECTS)
-    return read_json_object(next(above, root) / SETTINGS).value or {}
+    return read_json_object(root_of(root) / SETTINGS).value or {}

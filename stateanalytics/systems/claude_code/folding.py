@@ -125,11 +125,11 @@ def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``is_copied``: the record belongs to another thread, which has it too."""
+    """Add ``is_copied``, and ``copied_from``: the other thread that the record belongs to."""
     key = ("source", "key")
-    keyed = rows.with_columns(
-        key=pl.coalesce("answer_id", "uuid"), begins=pl.col("at").min().over(THREAD)
-    )
+    # A fork has the moments of its origin, but for what it wrote itself and nobody copies.
+    begins = pl.coalesce(pl.col("at").filter(pl.col("uuid").is_null()).min(), pl.col("at").min())
+    keyed = rows.with_columns(key=pl.coalesce("answer_id", "uuid"), begins=begins.over(THREAD))
     several = keyed.filter(pl.col("thread_id").n_unique().over(key) > 1)
     copies = (pl.col("agent").is_not_null(), pl.col("forked_from").is_not_null())
     owners = (
@@ -146,7 +146,9 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
     )
     is_replay = pl.col("agent").is_not_null() & pl.col("is_spoken").fill_null(value=False)
     is_other = (pl.col("keeper") != pl.col("thread_id")).fill_null(value=False)
-    copied = joined.with_columns(is_copied=is_other | is_replay)
+    copied = joined.with_columns(
+        is_copied=is_other | is_replay, copied_from=pl.when(is_other).then("keeper")
+    )
     return copied.drop("key", "begins", "keeper", "is_spoken")
 
 
@@ -332,8 +334,17 @@ def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    """`frames.SESSIONS`: threads with what all of their turns add up to."""
+def sessions_of(
+    rows: pl.DataFrame,
+    turns: pl.DataFrame,
+    tools: pl.DataFrame,
+    messages: pl.DataFrame,
+    recorded: pl.DataFrame,
+) -> pl.DataFrame:
+    """`frames.SESSIONS`: threads with what all of their turns add up to.
+
+    Tokens are those of ``messages``, which have side requests too; ``recorded`` are costs.
+    """
     is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
     at = pl.col("at").filter(is_own & pl.col("what").is_in(list(SIGNS)))
     is_answer = pl.col("what") == "assistant"
@@ -351,17 +362,19 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) ->
         n_compactions=(pl.col("what") == "compaction").sum(),
         naive_output_tokens=pl.col("n_output_tokens").filter(is_answer).sum(),
     )
-    sums = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
+    counts = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
+    sums = [name for name in counts if name not in USAGE]
     of_turns = turns.group_by(THREAD).agg(pl.col(sums).sum(), n_turns=pl.len())
+    of_messages = messages.group_by(THREAD).agg(pl.col(USAGE).sum())
     parents = (
         tools.drop_nulls("child_thread_id")
         .select("source", parent_tool_id="tool_id", caller="thread_id", thread_id="child_thread_id")
         .unique(THREAD, keep="first", maintain_order=True)
     )
     joined = every
-    for part in (of_turns, parents):
+    for part in (of_turns, of_messages, recorded, parents):
         joined = joined.join(part, on=THREAD, how="left", maintain_order="left")
     is_agent = pl.when(pl.col("agent_id").is_not_null())
     parent = is_agent.then(pl.coalesce("caller", "session_id")).otherwise("forked_from")
-    counts = pl.col("n_turns", *sums).fill_null(0)
-    return SESSIONS.conform(joined.with_columns(counts, parent_thread_id=parent))
+    known = pl.col("n_turns", *counts).fill_null(0)
+    return SESSIONS.conform(joined.with_columns(known, parent_thread_id=parent))

@@ -9,7 +9,7 @@ USAGE = (
     "n_output_tokens",
 )
 _FRAMES = frames_of(__package__)
-SESSIONS, TURNS, MESSAGES, TOOLS, LINES, BLOCKS = _FRAMES
+SESSIONS, TURNS, MESSAGES, COSTS, TOOLS, LINES, BLOCKS = _FRAMES
 
 
 def frames() -> tuple[Frame, ...]:

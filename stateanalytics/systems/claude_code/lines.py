@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.io.json_lines import Fields, Parser
+from stateanalytics.io.json_lines import Fields, Parser, moment
 from stateanalytics.systems.columns import fields_from_csv
 from stateanalytics.systems.recorded import first_that_holds
 from stateanalytics.systems.transcripts import whole_numbers, with_any_number
@@ -26,6 +26,15 @@ _CREATED = {
     "n_created_1h": ((f"{_USAGE}.cache_creation.ephemeral_1h_input_tokens",), "BIGINT"),
 }
 _COUNTS = ("n_input_tokens", "n_cache_read_tokens", "n_output_tokens", *_CREATED)
+MODEL_USAGE = {
+    "inputTokens": "n_input_tokens",
+    "cacheCreationInputTokens": "n_cache_creation_tokens",
+    "cacheCreationEphemeral1hInputTokens": "n_cache_1h_tokens",
+    "cacheReadInputTokens": "n_cache_read_tokens",
+    "outputTokens": "n_output_tokens",
+    "costUSD": "cost_usd",
+}
+"""What a record of costs says of each model, and our name of it."""
 FIELDS: Fields = {
     **with_any_number({**fields_from_csv(__package__), **_CREATED}, _COUNTS),
     "queued": (("content",), "VARCHAR"),
@@ -35,6 +44,9 @@ FIELDS: Fields = {
     "is_meta": (("isMeta",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
     "is_api_error": (("isApiErrorMessage",), "BOOLEAN"),
+    "api_ms": (("totalAPIDuration",), "DOUBLE"),
+    "tool_ms": (("totalToolDuration",), "DOUBLE"),
+    "counted_since_ms": (("startTime",), "DOUBLE"),
     "blocks": (("message.content",), [_BLOCK]),
 }
 _INJECTED = (
@@ -54,6 +66,16 @@ _OF_TASKS = {
     "result_tool_id": r'tool[_-]use[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_status": r'status"?\s*[:>]\s*"?([\w-]+)',
 }
+COST_RECORD = "cost-state"
+_OF_COSTS = (
+    *("cost_usd", "api_s", "tool_s", "n_lines_added", "n_lines_removed"),
+    *("counted_since", "is_cost_approximate"),
+)
+# A map has any keys; as a list of them it has the same shape for every record.
+_BY_MODEL = (
+    "map_entries(json_transform(json_extract(sound, '$.modelUsage'), "
+    f"""'"MAP(VARCHAR, STRUCT({", ".join(f"{name} DOUBLE" for name in MODEL_USAGE)}))"'))::JSON"""
+)
 _INTERRUPTED = "[Request interrupted by user"
 _FIRST_TEXT = (
     "list_transform(json_extract(sound, '$.message.content[*]'), lambda b: "
@@ -78,6 +100,12 @@ def typed(
     """
     heads = _heads(rows, texts, parser)
     lines = _lines(rows.join(heads, on="row", how="left", maintain_order="left"))
+    of_costs = lines.filter(type=COST_RECORD)
+    if not of_costs.is_empty():
+        asked = texts.join(of_costs, on="row", how="semi", maintain_order="left")
+        by_model = parser.read(asked, {"type": FIELDS["type"]}, sql={"model_usage": _BY_MODEL})
+        by_model = by_model.select("row", pl.col("model_usage").cast(pl.String))
+        lines = lines.join(by_model, on="row", how="left", maintain_order="left")
     limited = _blocks(lines, texts, parser).with_columns(pl.coalesce("timeout_s", pl.lit(limit_s)))
     return lines, limited
 
@@ -120,15 +148,22 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce(name, queued.str.extract(pattern)).alias(name)
         for name, pattern in _OF_TASKS.items()
     )
-    return named.with_columns(whole_numbers(_COUNTS), at=at, what=_what()).with_columns(
-        n_cache_creation_tokens=pl.when(least < 0)
-        .then(least)
-        .otherwise(pl.max_horizontal("n_created", nested)),
-        n_cache_1h_tokens="n_created_1h",
-        error_type=is_error.then(tag),
-        error_status=pl.coalesce("error_status", status),
-        error_message=is_error.then(pl.coalesce("head", tag)),
-        retry_at=pl.col("at") + pl.duration(milliseconds=pl.col("retry_in_ms").clip(0, 1e9)),
+    return (
+        named.with_columns(whole_numbers(_COUNTS), at=at, what=_what())
+        .with_columns(
+            n_cache_creation_tokens=pl.when(least < 0)
+            .then(least)
+            .otherwise(pl.max_horizontal("n_created", nested)),
+            n_cache_1h_tokens="n_created_1h",
+            error_type=is_error.then(tag),
+            error_status=pl.coalesce("error_status", status),
+            error_message=is_error.then(pl.coalesce("head", tag)),
+            retry_at=pl.col("at") + pl.duration(milliseconds=pl.col("retry_in_ms").clip(0, 1e9)),
+            api_s=pl.col("api_ms") / 1000,
+            tool_s=pl.col("tool_ms") / 1000,
+            counted_since=moment("counted_since_ms").dt.replace_time_zone("UTC"),
+        )
+        .with_columns(pl.when(pl.col("type") == COST_RECORD).then(pl.col(_OF_COSTS)).name.keep())
     )
 
 

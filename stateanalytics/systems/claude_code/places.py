@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.opening import open_regular
+from stateanalytics.io.processes import Process
 
 SUFFIX = ".jsonl"
 PROJECTS = "projects"
@@ -103,6 +105,24 @@ def opens(path: Path) -> list[str | Path]:
     notes = (file.with_suffix(".meta.json") for file in files)
     beside = (path / SETTINGS, path / HISTORY)
     return [*files, *filter(Path.is_file, (*notes, *beside))]
+
+
+def root_of(path: Path) -> Path:
+    """The root itself, or that in which a project or transcript lies."""
+    return next((each.parent for each in path.absolute().parents if each.name == PROJECTS), path)
+
+
+def processes(path: Path) -> Iterator[Process]:
+    """The processes that wrote down that they run; one that ends takes its note away."""
+    for note in sorted((root_of(path) / "sessions").glob("*.json"))[:_MOST_LOOKED_AT]:
+        said = read_json_object(note).value or {}
+        session_id, pid = said.get("sessionId"), said.get("pid")
+        if isinstance(session_id, str) and type(pid) is int:
+            start, machine = (
+                value if isinstance(value := said.get(key), str) else None
+                for key in ("procStart", "pidDomain")
+            )
+            yield Process(legible(session_id), pid, start, machine)
 
 
 def beside(path: Path) -> list[Path]:

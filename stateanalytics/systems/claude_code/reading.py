@@ -14,6 +14,12 @@ from stateanalytics.core.facts import Facts, Frames, MadeFrame, unmade
 from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.claude_code import frames
+from stateanalytics.systems.claude_code.costs import (
+    cost_steps,
+    costs_by_model,
+    costs_of_sessions,
+    with_side_requests,
+)
 from stateanalytics.systems.claude_code.findings import READ, findings_of, settings_of
 from stateanalytics.systems.claude_code.folding import (
     BASH_SETTING,
@@ -140,11 +146,14 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
     messages = messages_of(rows)
     tools = tools_of(rows, blocks)
     turns = turns_of(rows, messages, tools)
-    sessions = sessions_of(rows, turns, tools)
+    steps = cost_steps(rows)
+    messages = with_side_requests(messages, steps)
+    sessions = sessions_of(rows, turns, tools, messages, costs_of_sessions(steps))
     details = {
         frames.SESSIONS.name: sessions,
         frames.TURNS.name: turns,
         frames.MESSAGES.name: messages,
+        frames.COSTS.name: costs_by_model(steps),
         frames.TOOLS.name: tools,
         frames.LINES.name: lines,
         frames.BLOCKS.name: frames.BLOCKS.conform(blocks),
@@ -253,7 +262,7 @@ FOLDING = Folding(
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each answer used."""
+    """What each answer used, and requests that only recorded costs show."""
     return facts.detail(frames.MESSAGES).with_columns(
         entity_id="thread_id",
         n_input_tokens=pl.sum_horizontal(_READ),
