@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from stateanalytics.core import schema
+    from stateanalytics.io.budget import Budget
     from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
     from stateanalytics.state.policy import Policy
@@ -46,6 +47,7 @@ class _Asked:
     bodies: bool
     on_error: Literal["skip", "raise", "salvage"]
     weeks: str | None = None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -648,6 +650,7 @@ def read(
     bodies: bool = False,
     on_error: Literal["skip", "raise", "salvage"] = "skip",
     weeks: str | None = None,
+    budget: Budget | str | None = None,
     progress: bool | None = None,
 ) -> Snapshot:
     """The facts of one or more stores, at one instant.
@@ -676,6 +679,11 @@ def read(
         Of an archive only the files of these ISO weeks, such as ``"2026-W10..W21"``, and
         those of work that spans weeks; a finding says how many bytes that was. Where the
         archive goes on after them, as-of is the end of the last one.
+    budget : Budget or str, optional
+        What the read may cost in bytes, rows, processor time and memory, such as
+        ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"``: whatever it
+        takes. What is beyond is left out and named in ``findings``; by default nothing is that
+        sound stores of gigabytes hold.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -689,7 +697,7 @@ def read(
     SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
         If an input cannot be read.
     ArgumentError
-        If as-of is no moment.
+        If as-of is no moment, or the budget none.
 
     Examples
     --------
@@ -700,7 +708,7 @@ def read(
     named = [
         name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
     ]
-    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks)
+    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks, _budget(budget))
     return _snapshot(*_loaded(asked, progress), asked)
 
 
@@ -709,15 +717,16 @@ def read_for_once(
     as_of: datetime | date | str | float | None = None,
     bodies: bool = False,
     on_error: Literal["skip", "raise", "salvage"] = "skip",
+    budget: Budget | str | None = None,
 ) -> Snapshot:
     """What `read` gives, for who does not refresh it: in two thirds of the memory.
 
     Parameters
     ----------
-    *paths, as_of, bodies, on_error
+    *paths, as_of, bodies, on_error, budget
         As for `read`.
     """
-    asked = _Asked(paths, _instant(as_of), bodies, on_error)
+    asked = _Asked(paths, _instant(as_of), bodies, on_error, budget=_budget(budget))
     return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 
@@ -732,6 +741,7 @@ def _loaded(
         bodies=asked.bodies,
         on_error=asked.on_error,
         shown=progress,
+        budget=asked.budget,
         before=before,
         weeks=asked.weeks,
         keep=keep,
@@ -788,6 +798,12 @@ def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:
             "leave the name out to see all" + did_you_mean(str(name), known),
         )
     return rows
+
+
+def _budget(given: Budget | str | None) -> Budget | None:
+    from stateanalytics.io.budget import Budget
+
+    return None if given is None else Budget.of(given)
 
 
 def _instant(as_of: object) -> datetime | None:

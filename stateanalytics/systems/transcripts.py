@@ -34,8 +34,6 @@ from stateanalytics.io.json_losses import BAD, losses, objects_of, refuse
 from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.packed import Packed, Piece
 
-_MOST_BYTES = 64 * 2**20
-
 _MOST = 2**62
 """No count is as large, and two of them still make a number of 64 bits."""
 
@@ -258,7 +256,7 @@ def newer_than(versions: pl.Series, newest: tuple[int, ...]) -> list[str]:
 def ids_in(path: Path, key: str) -> pl.DataFrame:
     """The ids that a file of prompts has under a key, as ``id``; what was typed is not kept."""
     try:
-        octets, _ = read_octets(path, _MOST_BYTES)
+        octets, _ = read_octets(path)
     except OSError:
         octets = b""
     found = re.findall(rb'"%s"\s*:\s*"([0-9a-fA-F-]{36})"' % key.encode(), octets)
