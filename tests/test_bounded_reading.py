@@ -1,6 +1,7 @@
 """Files that grow when they are read: packed, in UTF-16, with holes, with blank lines only."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import cli
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io import budget, json_lines
+from stateanalytics.io import budget, json_lines, parsing_process
 from stateanalytics.io.budget import LEAST_ROWS, Budget, Spending, spend
 from stateanalytics.io.json_lines import chunks_of
 from stateanalytics.sql import own_tables
+from stateanalytics.systems import transcripts
 from tests.fuzz.seeds import SAMPLES
 from tests.lionagi_stores import session, write_store
 
@@ -286,3 +288,74 @@ def test_each_source_of_a_fleet_has_a_budget_of_its_own(tmp_path):
     sa.collect(paths, tmp_path / "history", budget="n_rows=100")
     with sa.read(tmp_path / "history") as snap:
         assert "read.over_budget" in snap.findings["code"]
+
+
+def packed(folder: Path, content: bytes) -> Path:
+    path = folder / "sessions" / f"{NAME}.zst"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(zstd.compress(content))
+    return path
+
+
+def test_a_file_that_grows_gives_the_same_rows_from_a_process_of_its_own(tmp_path, monkeypatch):
+    """In UTF-16, and between two that are read here."""
+    names = [NAME.replace("000000000001", f"{k:012}") for k in range(3)]
+    for name in names:
+        transcript(tmp_path / "a" / name, 30)
+        transcript(tmp_path / "b" / name, 30)
+    middle = tmp_path / "b" / names[1]
+    middle.write_bytes(middle.read_text().encode("utf-16"))
+    asked = []
+    apart = transcripts.parsed_apart
+    monkeypatch.setattr(
+        transcripts, "parsed_apart", lambda *given: asked.append(given[1]) or apart(*given)
+    )
+    with sa.read(tmp_path / "a") as plain, sa.read(tmp_path / "b") as grown:
+        assert asked == [names[1]]
+        rows = [snap.table("codex_lines").drop("source") for snap in (plain, grown)]
+        assert rows[0].height == 3 * 31
+        assert rows[0].equals(rows[1])
+
+
+def test_a_parser_that_overruns_is_killed_and_the_rest_is_read(tmp_path, monkeypatch):
+    """Planted: a library that never comes back, and one that takes all memory."""
+    packed(tmp_path, META + b"\n" * 2**21)
+    transcript(tmp_path / "sessions" / NAME.replace("000000000001", "000000000002"), 3)
+    monkeypatch.setattr(parsing_process, "LEAST_S", 2.0)
+    monkeypatch.setattr(parsing_process, "LEAST_MEMORY_BYTES", 2**29)
+    apart = transcripts.parsed_apart
+    for planted in (never_ends, takes_all):
+        monkeypatch.setattr(
+            transcripts,
+            "parsed_apart",
+            lambda path, name, fields, _, planted=planted: apart(path, name, fields, planted),
+        )
+        with sa.read(tmp_path) as snap:
+            assert snap.entities.height == 1
+            [found] = snap.findings.filter(code="file.over_bound")["message"]
+            assert "seconds of processor time or" in found
+            assert "on disk are not read" in found
+
+
+def never_ends(*_):
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def takes_all(*_):
+    return [bytearray(2**20) for _ in range(2**14)]
+
+
+@pytest.mark.parametrize(
+    ("content", "is_so"),
+    [
+        (META * 100, False),
+        (META + b"\n" * 2**21, True),
+        ((META + b"\n") * 20_000, True),
+        (b"", False),
+    ],
+)
+def test_sound_packed_files_are_read_here(tmp_path, content, is_so):
+    path = packed(tmp_path, content)
+    assert json_lines.grows(path) is is_so
+    path.write_bytes(path.read_bytes()[:20])
+    assert json_lines.grows(path) is False

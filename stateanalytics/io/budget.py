@@ -22,6 +22,8 @@ from stateanalytics.errors import ArgumentError, in_short
 LEAST_BYTES = 2**20
 LEAST_ROWS = 50_000
 """So much of every file is read, however little room it takes."""
+SUSPICIOUS_RATIO = 50
+"""A file that grows more than that is parsed by a process of its own; sound ones seldom do."""
 MAX_LINE_BYTES = 16 * 2**20
 """Longer lines of logs are left out and counted: JSON takes fifty times its size to take apart."""
 MAX_OWN_COLUMNS = 2000
@@ -202,8 +204,15 @@ class Spending:
         self._grown_bytes = self._n_rows = 0
         self._began_s, self._began_bytes = time.process_time(), _memory_bytes()
 
-    def draw(self, *, grown_bytes: int = 0, n_rows: int = 0) -> None:
+    def draw(self, *, grown_bytes: int = 0, n_rows: int = 0, processor_s: float = 0.0) -> None:
         """Count what was read now, and look at processor time and memory.
+
+        Parameters
+        ----------
+        grown_bytes, n_rows : int
+            How many more.
+        processor_s : float
+            What another process took for it.
 
         Raises
         ------
@@ -212,6 +221,7 @@ class Spending:
         """
         self._grown_bytes += grown_bytes
         self._n_rows += n_rows
+        self._began_s -= processor_s
         spent = {
             "grown_bytes": self._grown_bytes,
             "n_rows": self._n_rows,

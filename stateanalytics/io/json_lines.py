@@ -29,9 +29,12 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.io.budget import (
+    LEAST_BYTES,
     MAX_LINE_BYTES,
+    SUSPICIOUS_RATIO,
     BudgetSpentError,
     Spending,
+    on_disk,
     over_growth,
     spending,
 )
@@ -208,6 +211,23 @@ def _octets_of(
             raise over_growth(status, most)
     if rest:
         yield rest, False
+
+
+def grows(path: Path) -> bool:
+    """Is a file in UTF-16, or many times larger when it is read than the room that it takes."""
+    try:
+        with open_regular(path) as raw:
+            status, begin = os.fstat(raw.fileno()), raw.read(4)
+            most = max(LEAST_BYTES, SUSPICIOUS_RATIO * on_disk(status))
+            if begin != _ZSTD:
+                return begin.startswith(_UTF16) or status.st_size > most
+            raw.seek(0)
+            read, n_left = _unpacking(raw), most
+            while n_left >= 0 and (octets := read(CHUNK_BYTES)):
+                n_left -= len(octets)
+            return n_left < 0
+    except OSError:  # whoever reads it will say so
+        return False
 
 
 def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -16,11 +16,15 @@ from stateanalytics.io.json_lines import (
     HALF_SURROGATE,
     TOO_LONG,
     UNFINISHED,
+    Chunk,
     Fields,
     Parser,
     numbered,
+    records_of,
 )
 
+Typed = Callable[[pl.DataFrame, pl.DataFrame, Parser], tuple[pl.DataFrame, ...]]
+"""From the fields of records and their texts to rows of a system's frames."""
 BAD = pl.Schema({"file": pl.String(), "line_no": pl.Int64(), "code": pl.String()})
 """One line that could not be read."""
 _WORDS = {
@@ -71,6 +75,14 @@ def objects_of(
     )
     typed = [frame.select(pl.col(name).cast(kind) for name, kind in BAD.items()) for frame in bad]
     return texts, rows.filter("is_object"), pl.concat(typed)
+
+
+def rows_of(
+    piece: Sequence[Chunk], fields: Fields, typed: Typed, parser: Parser
+) -> list[pl.DataFrame]:
+    """The rows of a system's frames that some lines are read into, and `BAD` of the others."""
+    texts, objects, bad = objects_of(records_of(piece), fields, parser)
+    return [*typed(objects, texts, parser), bad]
 
 
 def losses(
