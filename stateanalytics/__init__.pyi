@@ -6,6 +6,7 @@ from . import survival as survival
 from . import thresholds as thresholds
 from .auditing import audit as audit
 from .core.session_health import classify_session_health as classify_session_health
+from .io.budget import Budget as Budget
 from .live import watch as watch
 from .queries import attention as attention
 from .queries import phantoms as phantoms

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from stateanalytics.core import schema
+    from stateanalytics.io.budget import Budget
     from stateanalytics.io.sqlite import Store
     from stateanalytics.sql import Table
     from stateanalytics.state.policy import Policy
@@ -47,6 +48,7 @@ class _Asked:
     on_error: Literal["skip", "raise", "salvage"]
     weeks: str | None = None
     probe: bool = False
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -662,6 +664,7 @@ def read(
     on_error: Literal["skip", "raise", "salvage"] = "skip",
     weeks: str | None = None,
     probe: bool = False,
+    budget: Budget | str | None = None,
     progress: bool | None = None,
 ) -> Snapshot:
     """The facts of one or more stores, at one instant.
@@ -694,6 +697,11 @@ def read(
         Whether to look for the processes that a system wrote down, on this machine: it fills
         ``process_alive``, a session whose process is gone is *process dead*, and as-of is
         the clock.
+    budget : Budget or str, optional
+        What the read may cost in bytes, rows, processor time and memory, such as
+        ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"``: whatever it
+        takes. What is beyond is left out and named in ``findings``; by default nothing is that
+        sound stores of gigabytes hold.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -707,7 +715,8 @@ def read(
     SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
         If an input cannot be read.
     ArgumentError
-        If as-of is no moment, or is given although processes are to be looked for.
+        If as-of is no moment, or is given although processes are to be looked for, or the
+        budget is none.
 
     Examples
     --------
@@ -718,7 +727,7 @@ def read(
     named = [
         name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
     ]
-    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks, probe)
+    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks, probe, _budget(budget))
     return _snapshot(*_loaded(asked, progress), asked)
 
 
@@ -728,15 +737,16 @@ def read_for_once(
     bodies: bool = False,
     on_error: Literal["skip", "raise", "salvage"] = "skip",
     probe: bool = False,
+    budget: Budget | str | None = None,
 ) -> Snapshot:
     """What `read` gives, for who does not refresh it: in two thirds of the memory.
 
     Parameters
     ----------
-    *paths, as_of, bodies, on_error, probe
+    *paths, as_of, bodies, on_error, probe, budget
         As for `read`.
     """
-    asked = _Asked(paths, _instant(as_of), bodies, on_error, probe=probe)
+    asked = _Asked(paths, _instant(as_of), bodies, on_error, probe=probe, budget=_budget(budget))
     return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 
@@ -757,6 +767,7 @@ def _loaded(
         bodies=asked.bodies,
         on_error=asked.on_error,
         shown=progress,
+        budget=asked.budget,
         before=before,
         weeks=asked.weeks,
         keep=keep,
@@ -818,6 +829,12 @@ def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:
             "leave the name out to see all" + did_you_mean(str(name), known),
         )
     return rows
+
+
+def _budget(given: Budget | str | None) -> Budget | None:
+    from stateanalytics.io.budget import Budget
+
+    return None if given is None else Budget.of(given)
 
 
 def _instant(as_of: object) -> datetime | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stateanalytics.cli.options import examples, salvage_option, sources_argument
+from stateanalytics.cli.options import budget_of, examples, salvage_option, sources_argument
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import day_of
 
@@ -64,7 +64,7 @@ def archive(
     from stateanalytics.systems.archiving import Archiving
     from stateanalytics.systems.collecting import collect_each
 
-    archiving = Archiving.at(to, bodies=bodies, redacted=redact)
+    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget_of(ctx))
     on_error: OnError = "salvage" if salvage else "skip"
     totals: Counter[str] = Counter()
     for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):

@@ -18,7 +18,25 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-sources_argument = click.argument("sources", nargs=-1, metavar="[SOURCES]...")
+_BUDGET = f"{__name__}.budget"
+
+
+def sources_argument(command: Command) -> Command:
+    """The stores to read, and what reading them may cost; see `budget_of`."""
+
+    def keep(context: click.Context, _: click.Parameter, given: str | None) -> None:
+        context.meta[_BUDGET] = given
+
+    budget = click.option(
+        "--budget",
+        metavar="LIMITS",
+        callback=keep,
+        expose_value=False,
+        help="Read no more than this, such as processor_s=60,n_rows=1000000; off: no limit.",
+    )
+    return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(budget(command))
+
+
 as_of_option = click.option(
     "--as-of",
     metavar="MOMENT",
@@ -56,6 +74,11 @@ tables_option = click.option(
     metavar="NAME=FILE",
     help="Add a table of yours, of a CSV, Parquet or JSON file; may be repeated.",
 )
+
+
+def budget_of(context: click.Context) -> str | None:
+    """What ``--budget`` says, where the command reads sources."""
+    return context.meta.get(_BUDGET)
 
 
 def pairs_of(texts: Sequence[str], rule: str, example: str) -> dict[str, str]:
@@ -135,7 +158,8 @@ def opened(
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
     read = snapshot.read if is_followed else snapshot.read_for_once
-    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error, probe=probe)
+    budget = budget_of(click.get_current_context())
+    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error, probe=probe, budget=budget)
     lost = losses_of(snap.findings).select("source", "message", "severity")
     for source, message, severity in redact(lost)[0].iter_rows():
         if severity == "warning":

@@ -31,7 +31,7 @@ from stateanalytics.errors import (
     in_short,
 )
 from stateanalytics.io.files import read_json_object
-from stateanalytics.io.opening import read_octets
+from stateanalytics.io.opening import read_octets, read_parquet
 from stateanalytics.io.outputs import put_whole, refuse_inputs
 
 HEAD = "head.json"
@@ -200,10 +200,10 @@ def _read(folder: Path, kind: Kind, shape: Frame, listed: tuple[str, int, int]) 
     digest, n_rows, n_bytes = listed
     file = _file(shape.name, digest)
     try:
-        content = read_octets(folder / file, min(max(n_bytes, 0), MAX_FRAME_BYTES))[0]
+        content, status = read_octets(folder / file, min(max(n_bytes, 0), MAX_FRAME_BYTES))
         if sha256(content).hexdigest() != digest:
             raise _damaged(folder, kind, f"{file} is not what was written")
-        rows = pl.read_parquet(io.BytesIO(content))
+        rows = read_parquet(io.BytesIO(content), status)
         plain = {name: _as_written(dtype) for name, dtype in shape.dtypes.items()}
         if dict(rows.schema) != plain or rows.height != n_rows:
             raise _damaged(folder, kind, f"{file} has other rows or columns")

@@ -28,8 +28,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.io.budget import (
+    LEAST_BYTES,
+    MAX_LINE_BYTES,
+    SUSPICIOUS_RATIO,
+    BudgetSpentError,
+    Spending,
+    on_disk,
+    over_growth,
+    spending,
+)
 from stateanalytics.io.duckdb_rows import DuckDBRows, answer
-from stateanalytics.io.opening import MAX_LINE_BYTES, decoded_or_none, open_regular
+from stateanalytics.io.opening import decoded_or_none, open_regular
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,16 +55,8 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 # So many blank lines at once are counted; some kilobytes of packed data may hold millions.
 _BLANK = b"\n" * 1024
 _BLANK_RUN = re.compile(rb"(\n{1024,})")
-LEAST_UNPACKED_BYTES = 2**20
-MOST_UNPACKED_RATIO = 500
-"""A packed file may become so many times its size: rollouts pack to a tenth or a hundredth."""
-MOST_UTF16_BYTES = 256 * 2**20
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
-
-
-class OverBoundError(OSError):
-    """A file holds more than is read of it; what came before its bound was read."""
 
 
 @dataclass(frozen=True)
@@ -149,88 +151,108 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
     Raises
     ------
     OverBoundError
-        Where a packed file, or one in UTF-16, passes its bound; what comes before is given.
+        Where the file or the whole read passes a bound of its budget; what comes before is given.
     """
-    n_before = 0
-    for octets, is_finished in _octets_of(path):
-        parts = _BLANK_RUN.split(octets) if _BLANK in octets else [octets]
-        for place, part in enumerate(parts):
-            if place % 2:
-                # Its first line break ends the line before it.
-                n_before += part.count(b"\n") - 1
-                continue
-            is_last = place == len(parts) - 1
-            lines = part.split(b"\n")
-            yield Chunk(source, origin, lines, n_before, is_finished or not is_last, len(part))
-            n_before += len(lines)
-
-
-def _octets_of(path: Path) -> Iterator[tuple[bytes, bool]]:
-    """Whole lines without the last line break, and whether there was one."""
+    spent = spending()
     with open_regular(path) as raw:
-        begin = raw.read(4)
-        raw.seek(len(_BOM) if begin.startswith(_BOM) else 0)
-        rest = b""
-        if begin.startswith(_UTF16):
-            read = _converting(raw)
+        status = os.fstat(raw.fileno())
+        most, n_rows, n_before = spent.budget.most_rows(status), 0, 0
+        try:
+            for octets, is_finished in _octets_of(raw, status, spent):
+                parts = _BLANK_RUN.split(octets) if _BLANK in octets else [octets]
+                for place, part in enumerate(parts):
+                    if place % 2:
+                        # Its first line break ends the line before it.
+                        n_before += part.count(b"\n") - 1
+                        continue
+                    is_last = place == len(parts) - 1
+                    is_over = n_rows + part.count(b"\n") >= most
+                    n_left = int(most) - n_rows if is_over else -1
+                    lines = part.split(b"\n", n_left)[: n_left if is_over else None]
+                    yield Chunk(
+                        source, origin, lines, n_before, is_finished or not is_last, len(part)
+                    )
+                    n_before += len(lines)
+                    n_rows += len(lines)
+                    if is_over:
+                        raise over_growth(status, most, "records")
+                    spent.draw(n_rows=len(lines))
+        except BudgetSpentError as error:
+            error.n_bytes = max(0, status.st_size - raw.tell())
+            raise
+
+
+def _octets_of(
+    raw: BinaryIO, status: os.stat_result, spent: Spending
+) -> Iterator[tuple[bytes, bool]]:
+    """Whole lines without the last line break, and whether there was one."""
+    spent.draw()
+    begin = raw.read(4)
+    raw.seek(len(_BOM) if begin.startswith(_BOM) else 0)
+    read: Callable[[int], bytes] = raw.read
+    if begin.startswith(_UTF16):
+        read = _converting(raw)
+    elif begin == _ZSTD:
+        read = _unpacking(raw)
+    is_plain, most, n_read, rest = read == raw.read, spent.budget.most_bytes(status), 0, b""
+    while chunk := read(CHUNK_BYTES):
+        n_over = n_read + len(chunk) - most
+        chunk = chunk[: len(chunk) - int(n_over)] if n_over > 0 else chunk
+        n_read += len(chunk)
+        spent.draw(grown_bytes=0 if is_plain else len(chunk))
+        whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
+        if newline:
+            yield rest + whole, True
+            rest = rest_of_chunk
         else:
-            read = _unpacking(raw, path) if begin == _ZSTD else raw.read
-        while chunk := read(CHUNK_BYTES):
-            whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
-            if newline:
-                yield rest + whole, True
-                rest = rest_of_chunk
-            else:
-                rest += chunk
-            rest = rest[: MAX_LINE_BYTES + 1]  # as much as shows that it is too long
-        if rest:
-            yield rest, False
+            rest += chunk
+        rest = rest[: MAX_LINE_BYTES + 1]  # as much as shows that it is too long
+        if n_over > 0:
+            raise over_growth(status, most)
+    if rest:
+        yield rest, False
 
 
-def _unpacking(raw: BinaryIO, path: Path) -> Callable[[int], bytes]:
-    """Reads what Zstandard packed; of a file that is not whole it ends in an OSError.
+def grows(path: Path) -> bool:
+    """Is a file in UTF-16, or many times larger when it is read than the room that it takes."""
+    try:
+        with open_regular(path) as raw:
+            status, begin = os.fstat(raw.fileno()), raw.read(4)
+            most = max(LEAST_BYTES, SUSPICIOUS_RATIO * on_disk(status))
+            if begin != _ZSTD:
+                return begin.startswith(_UTF16) or status.st_size > most
+            raw.seek(0)
+            read, n_left = _unpacking(raw), most
+            while n_left >= 0 and (octets := read(CHUNK_BYTES)):
+                n_left -= len(octets)
+            return n_left < 0
+    except OSError:  # whoever reads it will say so
+        return False
 
-    A few packed kilobytes may hold gigabytes, so that what they may become is bounded.
-    """
+
+def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:
+    """Reads what Zstandard packed; of a file that is not whole it ends in an OSError."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
         from backports import zstd
     file = zstd.ZstdFile(raw)
-    n_packed = path.stat().st_size
-    n_most = max(LEAST_UNPACKED_BYTES, MOST_UNPACKED_RATIO * n_packed)
-    n_read = 0
 
     def read(n_bytes: int) -> bytes:
-        nonlocal n_read
         try:
-            # At the bound one byte shows that there is more.
-            octets: bytes = file.read(min(n_bytes, n_most - n_read) or 1)
+            return bytes(file.read(n_bytes))
         except (zstd.ZstdError, EOFError) as error:
             raise OSError(f"Zstandard says: {error}") from error
-        n_read += len(octets)
-        if n_read > n_most:
-            raise OverBoundError(
-                f"its {n_packed:,} packed bytes hold more than {n_most:,}: the rest is not read"
-            )
-        return octets
 
     return read
 
 
 def _converting(raw: BinaryIO) -> Callable[[int], bytes]:
-    """Reads text in UTF-16 as UTF-8, up to a bound."""
+    """Reads text in UTF-16 as UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    n_read = 0
 
     def read(n_bytes: int) -> bytes:
-        nonlocal n_read
         while octets := raw.read(n_bytes):
-            n_read += len(octets)
-            if n_read > MOST_UTF16_BYTES:
-                raise OverBoundError(
-                    f"text in UTF-16 is read up to {MOST_UTF16_BYTES:,} bytes: the rest is not read"
-                )
             if text := decoder.decode(octets):
                 return text.encode("utf-8", "replace")
         return decoder.decode(b"", final=True).encode("utf-8", "replace")

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError, OverBoundError
 from stateanalytics.io.files import without_halves
 from stateanalytics.io.findings import counted, rows_counted
 from stateanalytics.io.json_lines import (
     HALF_SURROGATE,
     TOO_LONG,
     UNFINISHED,
+    Chunk,
     Fields,
-    OverBoundError,
     Parser,
     numbered,
+    records_of,
 )
 
+Typed = Callable[[pl.DataFrame, pl.DataFrame, Parser], tuple[pl.DataFrame, ...]]
+"""From the fields of records and their texts to rows of a system's frames."""
 BAD = pl.Schema({"file": pl.String(), "line_no": pl.Int64(), "code": pl.String()})
 """One line that could not be read."""
 _WORDS = {
@@ -73,6 +77,14 @@ def objects_of(
     return texts, rows.filter("is_object"), pl.concat(typed)
 
 
+def rows_of(
+    piece: Sequence[Chunk], fields: Fields, typed: Typed, parser: Parser
+) -> list[pl.DataFrame]:
+    """The rows of a system's frames that some lines are read into, and `BAD` of the others."""
+    texts, objects, bad = objects_of(records_of(piece), fields, parser)
+    return [*typed(objects, texts, parser), bad]
+
+
 def losses(
     bad: pl.DataFrame, lost: Sequence[tuple[str, OSError]], source: str, system: str
 ) -> pl.DataFrame:
@@ -87,17 +99,23 @@ def losses(
     source, system : str
         As in `schema.FINDINGS`.
     """
+    spent = [(file, error) for file, error in lost if isinstance(error, BudgetSpentError)]
     files = [
         counted(source, system, code, "warning", message, table=file, action="the rest was read")
         for file, error in lost
-        for code, message in [
-            ("file.vanished", "a file that was gone when it was to be opened")
-            if isinstance(error, FileNotFoundError)
-            else ("file.over_bound", f"a file that is larger than its bound: {error}")
-            if isinstance(error, OverBoundError)
-            else ("file.unreadable", f"a file that cannot be read ({error.strerror or error})")
-        ]
+        if not isinstance(error, BudgetSpentError)
+        for code, message in [what_of(error)]
     ]
+    if spent:
+        n_bytes = sum(error.n_bytes for _, error in spent)
+        message = f"files of which {n_bytes:,} bytes were not read: {spent[0][1]}"
+        action = "raise the budget, or name fewer sources"
+        files.append(
+            counted(
+                source, system, OVER_BUDGET, "warning", message, n_rows=len(spent),
+                table=spent[0][0], action=action,
+            )
+        )  # fmt: skip
     by_file = bad.group_by("code", "file", maintain_order=True).agg(
         n_rows=pl.len().cast(pl.Int64), line_no=pl.col("line_no").min()
     )
@@ -118,6 +136,17 @@ def losses(
         action="left out",
     )
     return pool([*files, lines], schema.FINDINGS)
+
+
+def what_of(error: OSError) -> tuple[str, str]:
+    """The code of the finding on a file that could not be read, or not to its end, and why."""
+    if isinstance(error, FileNotFoundError):
+        return "file.vanished", "a file that was gone when it was to be opened"
+    if isinstance(error, BudgetSpentError):
+        return OVER_BUDGET, f"a file that is not read: {error}"
+    if isinstance(error, OverBoundError):
+        return "file.over_bound", f"a file that is larger than its bound: {error}"
+    return "file.unreadable", f"a file that cannot be read ({error.strerror or error})"
 
 
 def refuse(lost: pl.DataFrame, source: str, on_error: str) -> None:

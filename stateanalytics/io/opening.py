@@ -11,15 +11,17 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
+
+import polars as pl
+
+from stateanalytics.io.budget import over_growth, spending
 
 # Windows alone has O_BINARY, without which it would end a file at Ctrl-Z.
 _FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"):
     _FLAGS |= getattr(os, _name, 0)
 _PIECE = 1 << 20
-MAX_LINE_BYTES = 16 * 2**20
-"""Longer lines of logs are left out and counted: JSON takes fifty times its size to take apart."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -65,14 +67,15 @@ def _check_regular(status: os.stat_result) -> None:
         raise OSError(errno.EINVAL, "not a regular file")
 
 
-def read_octets(path: str | Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
+def read_octets(path: str | Path, max_bytes: int | None = None) -> tuple[bytes, os.stat_result]:
     """All of a regular file, and what it was when it was opened.
 
     Parameters
     ----------
     path : str or pathlib.Path
-    max_bytes : int
-        A larger file is not read.
+    max_bytes : int, optional
+        A larger file is not read; by default one that is larger than the budget's document,
+        and never one that grows too much.
 
     Raises
     ------
@@ -86,28 +89,54 @@ def read_octets(path: str | Path, max_bytes: int) -> tuple[bytes, os.stat_result
     ...
     OSError: [Errno 22] not a regular file
     """
+    spent = spending()
+    spent.draw()
     handle, status = _opened(path)
     # Not as a file of Python's: of a small one that is made for longer than it is read.
     try:
-        if status.st_size > max_bytes:
+        if max_bytes is None:
+            max_bytes = spent.budget.document_bytes
+        if max_bytes is not None and status.st_size > max_bytes:
             raise _too_large(status.st_size, max_bytes)
+        most = spent.budget.most_bytes(status, max_bytes)
+        if status.st_size > most:
+            raise over_growth(status, most)
         pieces = [os.read(handle, status.st_size + 1)]
-        left = max_bytes + 1 - len(pieces[0])
+        # Of what grew meanwhile, or told no size, nobody knows the room on disk.
+        bound = float("inf") if max_bytes is None else max_bytes
+        left = bound + 1 - len(pieces[0])
         # A short answer is the whole of a file that did not grow; some tell no size at all.
         if len(pieces[0]) != status.st_size or not pieces[0]:
-            while left > 0 and (piece := os.read(handle, min(left, _PIECE))):
+            while left > 0 and (piece := os.read(handle, int(min(left, _PIECE)))):
                 pieces.append(piece)
                 left -= len(piece)
     finally:
         os.close(handle)
     if left <= 0:
-        raise _too_large(None, max_bytes)
+        raise _too_large(None, bound)
     return b"".join(pieces), status
 
 
-def _too_large(size: int | None, most: int) -> OSError:
+def _too_large(size: int | None, most: float) -> OSError:
     found = "more" if size is None else f"{size:,} bytes, more"
-    return OSError(errno.EFBIG, f"{found} than the {most:,} that are read")
+    return OSError(errno.EFBIG, f"{found} than the {most:,.0f} that are read")
+
+
+def read_parquet(file: IO[bytes], status: os.stat_result) -> pl.DataFrame:
+    """The rows of a Parquet file, of which few bytes may hold billions.
+
+    Raises
+    ------
+    OverBoundError
+        If it has more than a file of its size may have, or the budget of the read is spent.
+    """
+    spent = spending()
+    most = spent.budget.most_rows(status)
+    rows = pl.read_parquet(file, n_rows=None if most == float("inf") else int(most) + 1)
+    if rows.height > most:
+        raise over_growth(status, most, "rows")
+    spent.draw(n_rows=rows.height)
+    return rows
 
 
 def decoded_or_none(octets: bytes | None) -> str | None:

@@ -18,6 +18,7 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     StoreBusyError,
 )
+from stateanalytics.io.budget import on_disk, spending
 
 _KINDS = {
     stat.S_ISDIR: "a directory",
@@ -55,6 +56,19 @@ def located(path: str | Path) -> tuple[str, int]:
     except OSError:  # none, or its writer has just ended
         log_size = 0
     return source, status.st_size + log_size
+
+
+def refuse_large(path: str | Path, size_bytes: int) -> None:
+    """An error for a store that no budget lets be copied, or that is nearly all holes."""
+    status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
+    most = spending().budget.most_bytes(status)
+    if size_bytes > most:
+        raise SourceError(
+            f"{_shown(path)} has {size_bytes:,} bytes, {on_disk(status):,} of them on disk; the "
+            f"budget lets {most:,.0f} be read.",
+            "budget='off' reads it, where you trust it",
+            shell="--budget off reads it, where you trust it",
+        )
 
 
 def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFoundError:

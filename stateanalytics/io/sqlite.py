@@ -296,6 +296,7 @@ def open_store(
     if salvage:
         return _whole_or_salvaged(path, label)
     path, source, size_bytes = Path(path), *refusals.located(path)
+    refusals.refuse_large(path, size_bytes)
     if before is not None and before.can_be_followed:
         followed = _followed(before, path, source, size_bytes)
         if followed is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.io import cells, scanning
+from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError, spending
 from stateanalytics.io.cells import Cell, Kind, problem
 from stateanalytics.io.scanning import (
     Cursor,
@@ -36,7 +38,13 @@ def read(
     shape = pl.Schema({name: cells.DTYPES[cell.kind] for name, cell in columns.items()})
     if table not in store.tables:
         return shape.to_frame(), _why_absent(store, table)
+    try:
+        spending().draw()
+    except BudgetSpentError as error:
+        return shape.to_frame(), _why_left_out(store, table, error)
     scanned, n_rows, problems = _columns(plans(store, table, columns), only)
+    with contextlib.suppress(BudgetSpentError):  # what was read is kept: the next one says so
+        spending().draw(n_rows=n_rows)
     documents_in = [name for name in scanned.columns if columns[name].kind == "json"]
     scanned, of_documents = cells.check_json(scanned, documents_in)
     rows = pl.DataFrame(
@@ -107,6 +115,15 @@ def _why_absent(store: Store, table: str) -> list[Problem]:
         return []
     finding = problem("table.not_stored", None, 1, "a view or virtual table runs code", None)
     return [finding | {"table": table, "example": store.others[table], "action": "taken as absent"}]
+
+
+def _why_left_out(store: Store, table: str, error: BudgetSpentError) -> list[Problem]:
+    message = f"rows that are not read: {error}"
+    n_left = n_rows(store, [table])[table]
+    if not n_left:
+        return []
+    finding = problem(OVER_BUDGET, None, n_left, message, None)
+    return [finding | {"table": table, "action": "raise the budget, or name fewer sources"}]
 
 
 def _added_up(parts: list[Invalid]) -> Invalid:

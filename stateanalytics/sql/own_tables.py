@@ -14,20 +14,18 @@ import polars as pl
 
 from stateanalytics.core.maps import as_pairs
 from stateanalytics.errors import ArgumentError, found, in_short
+from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
 from stateanalytics.io.files import unreadable
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.opening import open_regular, read_parquet
 from stateanalytics.sql.running import Table
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
-_READERS: Mapping[str, Callable[[IO[bytes]], pl.DataFrame]] = {
-    ".csv": lambda file: pl.read_csv(file, infer_schema_length=None, try_parse_dates=True),
-    ".parquet": pl.read_parquet,
-    ".json": lambda file: pl.read_json(file.read(), infer_schema_length=None),
-    ".jsonl": lambda file: pl.read_ndjson(file, infer_schema_length=None),
+_READERS: Mapping[str, Callable[[IO[bytes], os.stat_result], pl.DataFrame]] = {
+    ".csv": lambda file, _: pl.read_csv(file, infer_schema_length=None, try_parse_dates=True),
+    ".parquet": read_parquet,
+    ".json": lambda file, _: pl.read_json(file.read(), infer_schema_length=None),
+    ".jsonl": lambda file, _: pl.read_ndjson(file, infer_schema_length=None),
 }
-MOST_BYTES = 512 * 2**20
-MOST_COLUMNS = 2000
-"""A table of one's own is read whole: larger ones belong into a database."""
 _HINT = 'snap.with_table("teams", "teams.csv"), or a frame instead of the file'
 _IN_SHELL = "--table teams=teams.csv"
 
@@ -58,10 +56,10 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     if name in known:
         raise ArgumentError(f"There is a table {name!r} already.", "give yours another name")
     frame = _read(rows) if isinstance(rows, str | Path) else _as_polars(rows)
-    if frame.width > MOST_COLUMNS:
+    if frame.width > MAX_OWN_COLUMNS:
         raise ArgumentError(
             f"Table {name!r} has {frame.width:,} columns; a table of yours has at most "
-            f"{MOST_COLUMNS:,}.",
+            f"{MAX_OWN_COLUMNS:,}.",
             "keep the columns that are needed",
         )
     if not frame.width:
@@ -98,14 +96,15 @@ def _read(path: str | Path) -> pl.DataFrame:
         )
     try:
         with open_regular(Path(path).expanduser()) as file:
-            n_bytes = os.fstat(file.fileno()).st_size
-            if n_bytes > MOST_BYTES:
+            status, budget = os.fstat(file.fileno()), spending().budget
+            most = budget.most_bytes(status, budget.document_bytes)
+            if status.st_size > most:
                 raise ArgumentError(
-                    f"The table {str(path)!r:.200} has {n_bytes:,} bytes; a table of yours is "
-                    f"read up to {MOST_BYTES:,}.",
+                    f"The table {str(path)!r:.200} has {status.st_size:,} bytes, "
+                    f"{on_disk(status):,} of them on disk; it is read up to {most:,.0f}.",
                     "keep the columns and rows that are needed, or write it as Parquet",
                 )
-            return read(file)
+            return read(file, status)
     except (OSError, RuntimeError, pl.exceptions.PolarsError) as error:
         reason = str(getattr(error, "strerror", None) or error).partition("\n")[0]
         raise unreadable("table", path, reason[:200]) from error

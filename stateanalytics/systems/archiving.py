@@ -26,6 +26,7 @@ from stateanalytics.io.archive.manifests import (
 )
 from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
+from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.files import refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
@@ -65,14 +66,24 @@ class Archiving:
         What is kept.
     clock : callable
         The wall clock.
+    budget : Budget, optional
+        What reading each source may cost.
     """
 
     root: Path
     options: Options
     clock: Callable[[], datetime] = _wall_clock
+    budget: Budget | None = None
 
     @classmethod
-    def at(cls, to: str | Path, *, bodies: bool = False, redacted: bool = False) -> Archiving:
+    def at(
+        cls,
+        to: str | Path,
+        *,
+        bodies: bool = False,
+        redacted: bool = False,
+        budget: Budget | str | None = None,
+    ) -> Archiving:
         """An archive by its name.
 
         Raises
@@ -95,7 +106,8 @@ class Archiving:
                 'name a new folder, such as "history/"',
                 shell="name a new folder, such as --to history/",
             )
-        return cls(root, Options(bodies=bodies, redacted=redacted))
+        options = Options(bodies=bodies, redacted=redacted)
+        return cls(root, options, budget=None if budget is None else Budget.of(budget))
 
     def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | pl.DataFrame]:
         """What paths name, each source once; a row of `ARCHIVED` for a name of nothing."""
@@ -130,13 +142,15 @@ class Archiving:
             Its last run, of those that there were when somebody asked for it.
         """
         began, (key, where) = self.clock(), named
-        words = (self.options, on_error, SCHEMA_VERSION, package_version())
+        limits = () if self.budget is None else (self.budget,)
+        words = (self.options, on_error, SCHEMA_VERSION, package_version(), *limits)
         system = "" if last is None else last.system
         files = digest_of_files(files_of(place, system), began, *words)
         if last is not None and files and files == last.files:
             return outcome(place.label, last.system, "unchanged")
         try:
-            part = read_place(place, bodies=self.options.bodies, on_error=on_error)
+            with spend(self.budget or Budget()):
+                part = read_place(place, bodies=self.options.bodies, on_error=on_error)
             try:
                 inputs = [place.path, *files_beside(place, part.system), *part.inputs]
                 refuse_inputs(self.root, inputs)

@@ -20,6 +20,7 @@ import polars as pl
 from stateanalytics.errors import ArgumentError, check_number, in_short
 from stateanalytics.io.archive.manifests import Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import Archived
+from stateanalytics.io.budget import Budget
 from stateanalytics.systems import system_named
 from stateanalytics.systems.archiving import ARCHIVED, Archiving, key_of, outcome
 from stateanalytics.systems.base import expanded
@@ -78,6 +79,7 @@ def collect(
     bodies: bool = False,
     redact: bool = False,
     on_error: OnError = "skip",
+    budget: Budget | str | None = None,
 ) -> pl.DataFrame:
     """Add what is new in many stores to one archive, which `read` reads like a store.
 
@@ -97,6 +99,8 @@ def collect(
         As for `Snapshot.archive`.
     on_error : {"skip", "raise", "salvage"}
         As for `read`, of each store on its own: what ends that is a row here.
+    budget : Budget or str, optional
+        As for `read`, of each source on its own.
 
     Returns
     -------
@@ -130,7 +134,7 @@ def collect(
     >>> collect(demo_path() / "state.db", history)["status"].to_list()
     ['unchanged']
     """
-    archiving = Archiving.at(to, bodies=bodies, redacted=redact)
+    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget)
     # What is neither a path nor several is a row of its own: no source must end the others.
     named: list[Any] = (
         list(sources)

@@ -27,6 +27,7 @@ from stateanalytics.errors import (
 from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
 from stateanalytics.io.archive.weeks import ChosenWeeks
 from stateanalytics.io.as_of import as_utc
+from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
@@ -56,6 +57,7 @@ def read_facts(
     on_error: OnError = "skip",
     shown: bool | None = None,
     clock: Callable[[], datetime] = _wall_clock,
+    budget: Budget | None = None,
 ) -> tuple[Facts, tuple[Store, ...]]:
     """The facts of one or more stores, at one instant.
 
@@ -76,6 +78,8 @@ def read_facts(
         Whether to show progress; by default only where a person looks.
     clock : callable
         The wall clock.
+    budget : Budget, optional
+        What the read may cost; what is beyond is left out, and a finding.
 
     Returns
     -------
@@ -98,6 +102,7 @@ def read_facts(
         on_error=on_error,
         shown=shown,
         clock=clock,
+        budget=budget,
         keep=False,
     )
     return facts, stores
@@ -111,6 +116,7 @@ def read_and_keep(
     on_error: OnError = "skip",
     shown: bool | None = None,
     clock: Callable[[], datetime] = _wall_clock,
+    budget: Budget | None = None,
     before: Memory | None = None,
     weeks: str | None = None,
     keep: bool = True,
@@ -120,7 +126,7 @@ def read_and_keep(
 
     Parameters
     ----------
-    paths, as_of, bodies, on_error, shown, clock
+    paths, as_of, bodies, on_error, shown, clock, budget
         As for `read_facts`.
     before : Memory, optional
         What the last read of these paths kept; an input that nobody wrote to since is not
@@ -152,7 +158,7 @@ def read_and_keep(
     ends = [place.archived.last_at for place in places if place.archived is not None]
     given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
     before = before or Memory()
-    with ExitStack() as open_stores:
+    with spend(budget or Budget()), ExitStack() as open_stores:
         unchanged = _unchanged(before, places)
         readings = []
         changed = [place for place in places if place.label not in unchanged]

@@ -11,6 +11,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.io.archive.reading import Archived, work_of
 from stateanalytics.io.as_of import as_utc
+from stateanalytics.io.budget import Budget, spend
 from stateanalytics.systems.places import Place, find_places
 from stateanalytics.systems.pooling import Pooled, Reading
 from stateanalytics.systems.reading import OnError, read_facts, read_place
@@ -56,10 +57,11 @@ def facts_in_shards(
         return
     given, began = None if as_of is None else as_utc(as_of), datetime.now(UTC)
     for shard in _shards(places, most_rows):
-        readings = [
-            Reading.of(place, read_place(place, bodies=False, on_error=on_error), began)
-            for place in shard
-        ]
+        with spend(Budget()):
+            readings = [
+                Reading.of(place, read_place(place, bodies=False, on_error=on_error), began)
+                for place in shard
+            ]
         yield Pooled.of(readings, ()).at(given, lambda: began, proven=max(known))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +20,7 @@ from stateanalytics.core.facts import (
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.archive.changes import digest_of_files
+from stateanalytics.io.budget import spending
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import (
@@ -26,24 +28,20 @@ from stateanalytics.io.json_lines import (
     Fields,
     Parser,
     chunks_of,
+    grows,
     in_pieces,
-    records_of,
     side_by_side,
 )
-from stateanalytics.io.json_losses import BAD, losses, objects_of, refuse
+from stateanalytics.io.json_losses import BAD, Typed, losses, refuse, rows_of
 from stateanalytics.io.opening import read_octets
+from stateanalytics.io.parsing_process import parsed_apart
 from stateanalytics.systems.packed import Packed, Piece
-
-_MOST_BYTES = 64 * 2**20
 
 _MOST = 2**62
 """No count is as large, and two of them still make a number of 64 bits."""
 
 Odd = Mapping[str, tuple[pl.DataFrame, str]]
 """By code of a finding the rows that it is about, and the column of its example."""
-
-Typed = Callable[[pl.DataFrame, pl.DataFrame, Parser], tuple[pl.DataFrame, ...]]
-"""From the fields of records and their texts to rows of a system's frames."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +121,8 @@ def read_records(
     known = before.versions if before is not None and versions else {}
     again = {name for name, _ in named if not versions or known.get(name) != versions[name]}
 
-    def chunks() -> Iterator[Chunk]:
-        for name, path in named:
-            if name not in again:
-                continue
+    def chunks(files: Iterable[tuple[str, Path]]) -> Iterator[Chunk]:
+        for name, path in files:
             try:
                 yield from chunks_of(path, name, "transcript")
             except OSError as error:
@@ -134,14 +130,27 @@ def read_records(
 
     with Parser() as parser:
 
-        def read(piece: list[Chunk]) -> list[Piece]:
-            texts, objects, bad = objects_of(records_of(piece), fields, parser)
+        def packed(rows: list[pl.DataFrame]) -> list[Piece]:
+            *of_frames, bad = rows
+            pairs = zip(frames, of_frames, strict=True)
             label = pl.lit(source).alias("source")
-            rows = zip(frames, typed(objects, texts, parser), strict=True)
-            told = (frame.conform(found.with_columns(label)) for frame, found in rows)
-            return [Piece.of(each) for each in (*told, bad)]
+            conformed = [frame.conform(found.with_columns(label)) for frame, found in pairs]
+            return [Piece.of(each) for each in (*conformed, bad)]
 
-        pieces = list(side_by_side(read, in_pieces(chunks())))
+        def read(piece: list[Chunk]) -> list[Piece]:
+            return packed(rows_of(piece, fields, typed, parser))
+
+        pieces: list[list[Piece]] = []
+        is_bounded = spending().budget.growth_ratio is not None
+        changed = [pair for pair in named if pair[0] in again]
+        for is_apart, files in groupby(changed, lambda pair: is_bounded and grows(pair[1])):
+            if not is_apart:
+                pieces += side_by_side(read, in_pieces(chunks(files)))
+                continue
+            for name, path in files:
+                of_file, error = parsed_apart(path, name, fields, typed)
+                pieces += map(packed, of_file)
+                lost += [] if error is None else [(name, error)]
     empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
     *rows, bad = (Packed(none, each) for none, *each in zip(empty, *pieces, strict=True))
     all_bad = bad()
@@ -258,7 +267,7 @@ def newer_than(versions: pl.Series, newest: tuple[int, ...]) -> list[str]:
 def ids_in(path: Path, key: str) -> pl.DataFrame:
     """The ids that a file of prompts has under a key, as ``id``; what was typed is not kept."""
     try:
-        octets, _ = read_octets(path, _MOST_BYTES)
+        octets, _ = read_octets(path)
     except OSError:
         octets = b""
     found = re.findall(rb'"%s"\s*:\s*"([0-9a-fA-F-]{36})"' % key.encode(), octets)

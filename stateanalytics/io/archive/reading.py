@@ -29,9 +29,16 @@ from stateanalytics.io.archive.manifests import (
     manifest_paths,
     read_manifests,
 )
+from stateanalytics.io.budget import (
+    OVER_BUDGET,
+    BudgetSpentError,
+    OverBoundError,
+    share,
+    spending,
+)
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import as_last_seen
-from stateanalytics.io.opening import read_octets
+from stateanalytics.io.opening import read_octets, read_parquet
 from stateanalytics.io.parts import Parts
 
 FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
@@ -192,7 +199,7 @@ def read_archived(
         for shard in run.shards
         if _is_wanted(shard, run, source.runs[-1], weeks)
     ]
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor(initializer=share, initargs=(spending(),)) as threads:
         opened = list(
             threads.map(lambda each: _opened(source.root, each[0], each[1], shapes), asked)
         )
@@ -269,12 +276,15 @@ def _opened(root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema
 
 def _read_shard(path: Path, shard: Shard) -> pl.DataFrame:
     try:
-        content = read_octets(path, shard.n_bytes)[0]
+        content, status = read_octets(path, shard.n_bytes)
         if sha256(content).hexdigest() != shard.sha256:
             raise _UnfitError("archive.shard_damaged", _OTHER_BYTES)
-        return pl.read_parquet(io.BytesIO(content))
+        return read_parquet(io.BytesIO(content), status)
     except FileNotFoundError:
         raise _UnfitError("archive.shard_missing", "not there any more") from None
+    except OverBoundError as error:
+        code = OVER_BUDGET if isinstance(error, BudgetSpentError) else "file.over_bound"
+        raise _UnfitError(code, str(error)) from None
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _UnfitError("archive.shard_damaged", _OTHER_BYTES) from None

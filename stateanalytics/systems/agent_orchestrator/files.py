@@ -12,13 +12,13 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
+from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cells import shown
 from stateanalytics.io.files import legible, without_halves
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE
 from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
-MAX_BYTES = 256_000_000
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HALVES = "escapes of half a surrogate pair, which are no characters"
 _HARMLESS = ("info",)
@@ -149,11 +149,12 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
         return Content(None, problem)
 
     try:
-        octets, status = read_octets(path, MAX_BYTES)
+        octets, status = read_octets(path)
     except FileNotFoundError:
         return lost("file.vanished", "it was gone when it was to be opened")
     except OSError as error:
         code = "file.too_large" if error.errno == errno.EFBIG else "file.unreadable"
+        code = OVER_BUDGET if isinstance(error, BudgetSpentError) else code
         return lost(code, f"it cannot be read: {error.strerror}")
     text, odd = _decoded(octets)
     whole, n_halves = without_halves(text)

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.io.budget import MAX_LINE_BYTES
 from stateanalytics.io.files import legible
-from stateanalytics.io.opening import MAX_LINE_BYTES
 from stateanalytics.systems.agent_orchestrator.files import (
     Fault,
     Faults,

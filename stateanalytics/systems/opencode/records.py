@@ -26,6 +26,7 @@ from stateanalytics.io.json_lines import (
     numbered,
     records_of,
 )
+from stateanalytics.io.json_losses import what_of
 from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems.opencode.events import (
     events_of_records,
@@ -45,7 +46,6 @@ from stateanalytics.systems.opencode.log import SESSION_KEY
 from stateanalytics.systems.opencode.message_fold import MESSAGES
 from stateanalytics.systems.opencode.payloads import SESSION
 
-MAX_DOCUMENT_BYTES = 512 * 2**20
 RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
 _UNWRAPPED = (
     "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
@@ -273,10 +273,10 @@ def _export(path: Path) -> dict[str, Any] | None:
         begin = file.read(4096)
     text = begin.decode("utf-8", "replace").lstrip("\ufeff").lstrip()
     is_document = text.startswith("{") and '"info"' in text[:200] and '"type"' not in text[:60]
-    if not is_document or path.stat().st_size > MAX_DOCUMENT_BYTES:
+    if not is_document:
         return None
     try:
-        document = json.loads(read_octets(path, MAX_DOCUMENT_BYTES)[0])
+        document = json.loads(read_octets(path)[0])
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and "messages" in document else None
@@ -327,7 +327,7 @@ def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
     for kind, contents in texts.items():
         for path in _json_files(folder / kind):
             try:
-                text = read_octets(path, MAX_DOCUMENT_BYTES)[0].decode()
+                text = read_octets(path)[0].decode()
                 json.loads(text)
             except OSError as error:
                 failed.append((path, error))
@@ -353,10 +353,9 @@ def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
 def lost(source: str, failed: Sequence[tuple[Path, OSError]]) -> Broken:
     """What to say of files that were found and then could not be read."""
     path, error = failed[0]
-    if all(isinstance(reason, FileNotFoundError) for _, reason in failed):
-        code, message = "file.vanished", "a file that was gone when it was to be opened"
-    else:
-        code, message = "file.unreadable", f"a file that cannot be read ({error.strerror})"
+    # One that is gone says the least of what happened to the others.
+    reasons = (reason for _, reason in failed if not isinstance(reason, FileNotFoundError))
+    code, message = what_of(next(reasons, error))
     name = legible(path.name)
     return Broken(source, code, "warning", message, len(failed), name, name)
 

@@ -1,0 +1,269 @@
+"""What one read may cost, and what it has cost so far: every reader draws from it.
+
+A file of some kilobytes may become gigabytes when it is read: packed data, text in UTF-16,
+holes. How much of a file is read depends therefore on the room that it takes on disk, and what
+all files of a read cost together has limits of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from stateanalytics.errors import ArgumentError, in_short
+
+LEAST_BYTES = 2**20
+LEAST_ROWS = 50_000
+"""So much of every file is read, however little room it takes."""
+SUSPICIOUS_RATIO = 50
+"""A file that grows more than that is parsed by a process of its own; sound ones seldom do."""
+MAX_LINE_BYTES = 16 * 2**20
+"""Longer lines of logs are left out and counted: JSON takes fifty times its size to take apart."""
+MAX_OWN_COLUMNS = 2000
+"""Of a table of the user's own, which is read whole."""
+OVER_BUDGET = "read.over_budget"
+"""The code of the finding on what is left out for a limit of the whole read."""
+_OFF = "off"
+_WORDS = {
+    "grown_bytes": "bytes that packed or converted files became",
+    "n_rows": "rows",
+    "processor_s": "seconds of processor time",
+    "memory_bytes": "bytes of memory",
+}
+
+
+def _most_memory() -> int | None:
+    """Three quarters of what the machine has; None where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one read may cost; what is beyond is left out, and counted in ``findings``.
+
+    The defaults are far beyond what a sound store of gigabytes needs. None is no limit.
+
+    Attributes
+    ----------
+    growth_ratio : float, optional
+        How many times the bytes that it takes on disk a file may have when it is read, 1 MiB at
+        least: packed files, files with holes. A file has at most one record for each of those
+        bytes, too, and 50,000 at least.
+    file_bytes : int, optional
+        Bytes of one file.
+    document_bytes : int, optional
+        Bytes of one file that has to be read whole: an export, a log, a table of yours.
+    grown_bytes : int, optional
+        Bytes that all packed and converted files become together.
+    n_rows : int, optional
+        Rows of tables and records of files together. A table is read whole or not at all.
+    processor_s : float, optional
+        Seconds of processor time.
+    memory_bytes : int, optional
+        By how much the memory of the process may grow; looked at on Linux only. By default
+        three quarters of what the machine has.
+
+    Examples
+    --------
+    >>> Budget(processor_s=60).n_rows
+    200000000
+    >>> Budget.of("n_rows=1000,processor_s=60").processor_s
+    60.0
+    >>> Budget.of("off") == Budget.unlimited()
+    True
+    """
+
+    growth_ratio: float | None = 500
+    file_bytes: int | None = 64 * 2**30
+    document_bytes: int | None = 512 * 2**20
+    grown_bytes: int | None = 64 * 2**30
+    n_rows: int | None = 200_000_000
+    processor_s: float | None = 3600
+    memory_bytes: int | None = field(default_factory=_most_memory)
+
+    def __post_init__(self) -> None:
+        for name, most in vars(self).items():
+            is_number = isinstance(most, int | float) and not isinstance(most, bool)
+            if most is not None and not (is_number and 0 < most < float("inf")):
+                raise ArgumentError(
+                    f"A budget's {name} must be a number above 0, or None for no limit; "
+                    f"found {in_short(most)}.",
+                    "sa.Budget(processor_s=60)",
+                    shell="--budget processor_s=60",
+                )
+
+    @classmethod
+    def unlimited(cls) -> Budget:
+        """No limit at all, for files that you trust."""
+        return cls(**dict.fromkeys(each.name for each in fields(cls)))
+
+    @classmethod
+    def of(cls, given: Budget | str) -> Budget:
+        """A budget, or one as it is typed: ``off``, or ``n_rows=1000,processor_s=60``.
+
+        Raises
+        ------
+        ArgumentError
+            If it is neither.
+        """
+        if isinstance(given, Budget):
+            return given
+        if given == _OFF:
+            return cls.unlimited()
+        limits: dict[str, float | None] = {}
+        try:
+            for pair in given.split(","):
+                name, _, number = pair.strip().partition("=")
+                limits[name] = None if number == _OFF else float(number)
+            return cls(**limits)  # type: ignore[arg-type]
+        except (AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, ArgumentError):
+                raise
+            names = ", ".join(each.name for each in fields(cls))
+            raise ArgumentError(
+                f"A budget is 'off', or limits such as 'n_rows=1000,processor_s=60' of {names}; "
+                f"found {in_short(given)}.",
+                "sa.Budget(processor_s=60)",
+                shell="--budget processor_s=60",
+            ) from None
+
+    def most_bytes(self, status: os.stat_result, most: float | None = None) -> float:
+        """How many bytes of one file may be read, by the room that it takes on disk."""
+        bounds = (self.file_bytes, most, self._by_room(LEAST_BYTES, self.growth_ratio, status))
+        return min(map(_beyond_none, bounds))
+
+    def most_rows(self, status: os.stat_result) -> float:
+        """How many records one file may have."""
+        return _beyond_none(self._by_room(LEAST_ROWS, 1, status))
+
+    def _by_room(self, least: int, ratio: float | None, status: os.stat_result) -> float | None:
+        # A file that says that it is empty, and is not, says nothing of its room either.
+        if self.growth_ratio is None or ratio is None or not status.st_size:
+            return None
+        return max(least, ratio * on_disk(status))
+
+
+def _beyond_none(most: float | None) -> float:
+    return float("inf") if most is None else most
+
+
+def on_disk(status: os.stat_result) -> int:
+    """How many bytes of a file take room on disk: its holes do not.
+
+    File systems that do not say how many blocks a file has count none.
+    """
+    n_bytes = 512 * getattr(status, "st_blocks", 0)
+    return min(status.st_size, n_bytes) if n_bytes else status.st_size
+
+
+class OverBoundError(OSError):
+    """A file holds more than is read of it; what came before its bound was read."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EFBIG, reason)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class BudgetSpentError(OverBoundError):
+    """A limit of the whole read is reached; ``n_bytes`` of a file were left out for that."""
+
+    n_bytes = 0
+
+
+def over_growth(status: os.stat_result, most: float, what: str = "bytes") -> OverBoundError:
+    """The error for a file that grows too much when it is read."""
+    return OverBoundError(
+        f"it takes {on_disk(status):,} bytes on disk and holds more than {most:,.0f} {what}: "
+        "the rest is not read"
+    )
+
+
+class Spending:
+    """What a read has cost so far.
+
+    Parameters
+    ----------
+    budget : Budget
+        What it may cost.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._grown_bytes = self._n_rows = 0
+        self._began_s, self._began_bytes = time.process_time(), _memory_bytes()
+
+    def draw(self, *, grown_bytes: int = 0, n_rows: int = 0, processor_s: float = 0.0) -> None:
+        """Count what was read now, and look at processor time and memory.
+
+        Parameters
+        ----------
+        grown_bytes, n_rows : int
+            How many more.
+        processor_s : float
+            What another process took for it.
+
+        Raises
+        ------
+        BudgetSpentError
+            If any limit of the read is passed.
+        """
+        self._grown_bytes += grown_bytes
+        self._n_rows += n_rows
+        self._began_s -= processor_s
+        spent = {
+            "grown_bytes": self._grown_bytes,
+            "n_rows": self._n_rows,
+            "processor_s": time.process_time() - self._began_s,
+            "memory_bytes": _memory_bytes() - self._began_bytes,
+        }
+        for name, value in spent.items():
+            most = getattr(self.budget, name)
+            if most is not None and value > most:
+                raise BudgetSpentError(
+                    f"the read's budget of {most:,.0f} {_WORDS[name]} ({name}) is spent"
+                )
+
+
+def _memory_bytes() -> int:
+    """Resident memory of this process; 0 where nothing tells."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+_CURRENT: ContextVar[Spending | None] = ContextVar("spending", default=None)
+
+
+def spending() -> Spending:
+    """That of the read that is under way; outside of any the default budget, with nothing spent."""
+    return _CURRENT.get() or Spending(Budget())
+
+
+def share(current: Spending) -> None:
+    """Let this thread draw from the budget of the one that started it."""
+    _CURRENT.set(current)
+
+
+@contextmanager
+def spend(budget: Budget) -> Iterator[Spending]:
+    """Let all that is read in a block draw from one budget."""
+    token = _CURRENT.set(Spending(budget))
+    try:
+        yield spending()
+    finally:
+        _CURRENT.reset(token)

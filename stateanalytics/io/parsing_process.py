@@ -1,0 +1,162 @@
+"""Files that may be made to do harm are parsed by a process that is killed in time.
+
+Whoever parses such a file is inside of libraries that no clock of Python interrupts. What is
+read of it is bounded already, by the room that it takes on disk (`stateanalytics.io.budget`);
+here the system ends what still takes too long, or too much memory, and this process lives on.
+Rows come back as Arrow files, of which nothing is run.
+
+The process sees no libraries until it is told where they are, so that those that it needs are
+imported in functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stateanalytics.io.asked_process import AskedProcess
+from stateanalytics.io.isolated import isolated
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.io.json_lines import Chunk
+    from stateanalytics.io.json_losses import Typed
+
+LEAST_S = 20.0
+BYTES_A_SECOND = 50_000
+"""Seconds of processor time that a file may take: so many, and one for each of these bytes."""
+LEAST_MEMORY_BYTES = 2 * 2**30
+MEMORY_RATIO = 200
+"""Memory that it may take: so much, and so many times the bytes that it takes on disk."""
+_WALL_RATIO = 20
+"""A loaded machine takes longer than its processors work."""
+
+
+def parsed_apart(
+    path: Path, name: str, fields: Mapping[str, Any], typed: Typed
+) -> tuple[list[list[pl.DataFrame]], OSError | None]:
+    """The rows of one file, parsed by a process of its own.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    name : str
+        What its rows call it.
+    fields, typed
+        As for `json_losses.rows_of`; ``typed`` is a function of a module, or a partial of one.
+
+    Returns
+    -------
+    pieces : list of list of polars.DataFrame
+        What `json_losses.rows_of` gave for each piece.
+    error : OSError or None
+        Why there are not all rows.
+    """
+    import polars as pl
+
+    from stateanalytics.io.budget import OverBoundError, on_disk, spending
+    from stateanalytics.io.private_folders import make_private_folder
+
+    spent = spending()
+    called = typed if isinstance(typed, partial) else partial(typed)
+    try:
+        spent.draw()
+        n_bytes = on_disk(path.stat())
+    except OSError as error:
+        return [], error
+    most_s = LEAST_S + n_bytes / BYTES_A_SECOND
+    most_bytes = LEAST_MEMORY_BYTES + MEMORY_RATIO * n_bytes
+    folder = make_private_folder()
+    process = AskedProcess(isolated(__name__))
+    try:
+        process.ask(
+            "parse",
+            [entry for entry in sys.path if Path(entry).is_absolute()],
+            [called.func.__module__, called.func.__name__, called.keywords],
+            [os.path.abspath(path), name, fields, vars(spent.budget)],  # noqa: PTH100
+            [most_s, most_bytes, str(folder.path)],
+        )
+        with process.within(_WALL_RATIO * most_s):
+            answer = process.answer()
+        if "problem" in answer:
+            return [], OverBoundError(
+                f"reading it took more than {most_s:,.0f} seconds of processor time or "
+                f"{most_bytes:,} bytes of memory ({answer['found']}): its {n_bytes:,} bytes on "
+                "disk are not read"
+            )
+        pieces = [
+            [pl.read_ipc((folder.path / file).read_bytes()) for file in files]
+            for files in answer["pieces"]
+        ]
+        error = OverBoundError(answer["lost"][0]) if answer["lost"] else None
+        spent.draw(**answer["spent"])
+    except OSError as problem:
+        return pieces, problem
+    finally:
+        process.end()
+        folder.delete()
+    return pieces, error
+
+
+def main() -> None:
+    """Answer one request; see `parsed_apart`."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever prints must not stand in an answer
+    _, libraries, (module, function, keywords), of_file, limits = json.loads(
+        sys.stdin.buffer.readline()
+    )
+    sys.path[:] = libraries
+    _limit(*limits[:2])
+    typed = partial(getattr(import_module(module), function), **keywords)
+    answer = _parsed(typed, of_file, Path(limits[2]))
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _limit(most_s: float, most_bytes: int) -> None:
+    """Let the system end this process; not every one can."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        most = 1 + int(time.process_time() + most_s)
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
+
+def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
+    from stateanalytics.io.budget import Budget, spend
+    from stateanalytics.io.json_lines import Parser, chunks_of, in_pieces
+    from stateanalytics.io.json_losses import rows_of
+
+    path, name, fields, limits = of_file
+    lost: list[str] = []
+
+    def chunks() -> Iterator[Chunk]:
+        try:
+            yield from chunks_of(Path(path), name, "transcript")
+        except OSError as error:
+            lost.append(str(error.strerror or error))
+
+    pieces: list[list[str]] = []
+    n_rows = n_bytes = 0
+    with Parser() as parser, spend(Budget(**limits)):
+        for piece in in_pieces(chunks()):
+            n_rows += sum(len(chunk.lines) for chunk in piece)
+            n_bytes += sum(chunk.n_bytes for chunk in piece)
+            names = []
+            for frame in rows_of(piece, fields, typed, parser):
+                names.append(f"{len(pieces)}-{len(names)}.arrow")
+                frame.write_ipc(folder / names[-1])
+            pieces.append(names)
+    spent = {"n_rows": n_rows, "grown_bytes": n_bytes, "processor_s": time.process_time()}
+    return {"pieces": pieces, "lost": lost, "spent": spent}
