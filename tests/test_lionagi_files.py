@@ -209,6 +209,41 @@ def test_a_branch_leads_from_its_run_to_its_session(tmp_path):
     assert _read(path).details["lionagi_runs"]["session_id"].to_list() == ["a"]
 
 
+def _started_at(path: Path) -> list[tuple]:
+    sessions = _read(path).entities.filter(entity_type="session").sort("entity_id")
+    return sessions.select("entity_id", "directory", "n_starts").rows()
+
+
+def test_a_session_worked_where_its_runs_say_else_where_it_was_launched(tmp_path):
+    launched = [
+        {"id": f"b-{name}", "session_id": name, "progression_id": "l", "created_at": NOW_S,
+         "node_metadata": metadata}
+        for name, metadata in {
+            "ran": '{"mcp_launch": {"launch_dir": "/launched"}}',
+            "launched": '{"mcp_launch": {"launch_dir": "/launched"}}',
+            "number": '{"mcp_launch": {"launch_dir": 7}}',
+            "text": '{"mcp_launch": "launch_dir"}',
+            "broken": '{"launch_dir',
+            "empty": '{"mcp_launch": {"launch_dir": ""}}',
+        }.items()
+    ]  # fmt: skip
+    names = ("ran", "launched", "number", "text", "broken", "empty")
+    path = _home(tmp_path, *(session(name) for name in names), branches=launched)
+    first = {"branch_id": "b-ran", "status": "completed", "started_at": NOW_S, "cwd": "/ran"}
+    again = first | {"started_at": NOW_S + 9, "cwd": "/elsewhere"}
+    for name, manifest in {"z": first, "a": again}.items():
+        _write(path.parent / "runs" / name / "run.json", manifest)
+    _write(path.parent / "runs" / "odd" / "run.json", {"branch_id": "b-empty", "cwd": ["/w"]})
+    assert _started_at(path) == [
+        ("broken", None, None),
+        ("empty", None, 1),
+        ("launched", "/launched", None),
+        ("number", "7", None),
+        ("ran", "/ran", 2),
+        ("text", None, None),
+    ]
+
+
 def test_a_start_that_was_not_written_is_taken_from_the_file_and_marked(tmp_path):
     path = _home(tmp_path, session("a", run_id="r"))
     _write(path.parent / "runs" / "r" / "run.json", {})

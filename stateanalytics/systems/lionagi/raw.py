@@ -32,8 +32,9 @@ def _object(column: str) -> str:
 
 def _key(column: str, key: str) -> str:
     """SQL: one key of a JSON object; rows that cannot have it cost one substring search."""
+    last = key.rpartition(".")[2]
     return (
-        f"CASE WHEN instr({column}, '\"{key}\"') THEN "
+        f"CASE WHEN instr({column}, '\"{last}\"') THEN "
         f"json_extract({_object(column)}, '$.{key}') END"
     )
 
@@ -120,6 +121,9 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(
             text="id session_id progression_id name agent_name model provider status",
             moment="created_at started_at ended_at",
+        ),
+        "launch_dir": Cell(
+            "text", _key("node_metadata", "mcp_launch.launch_dir"), ("node_metadata",)
         ),
         **_USAGE,
     },

@@ -22,6 +22,7 @@ from stateanalytics.systems.lionagi.events_again import Happened, events_since
 from stateanalytics.systems.lionagi.findings import per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
 from stateanalytics.systems.lionagi.run_directories import (
+    add_starts,
     add_timeouts,
     link_runs,
     read_runs,
@@ -204,7 +205,8 @@ def read(
 
 
 def _with_ends(everything: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
-    return add_end_writers(add_timeouts(everything, runs), history)
+    timed = add_timeouts(add_starts(everything, runs), runs)
+    return add_end_writers(timed, history)
 
 
 def _findings_of_runs(runs: pl.DataFrame, known: pl.DataFrame, label: str) -> pl.DataFrame:

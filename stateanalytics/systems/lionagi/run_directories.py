@@ -54,6 +54,7 @@ _SHAPE = pl.Schema(
     {
         **{name: dtype for name, dtype in frames.RUNS.dtypes.items() if name != "source"},
         "branch_id": schema.TEXT,
+        "directory": schema.TEXT,
         "has_odd_timeout": schema.YES_NO,
         "problem": schema.TEXT,
         "problem_file": schema.TEXT,
@@ -208,6 +209,40 @@ def add_timeouts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def add_starts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Tell how often a session was started, and where: by its run directories, else its branches.
+
+    Of several places that of the first start counts.
+    """
+    of_runs = runs.select(
+        "directory", entity_id="session_id", rank=pl.lit(0), at="started_at", of="run_id"
+    )
+    of_branches = entities.filter(pl.col("entity_type") == "branch").select(
+        "directory", entity_id="session_id", rank=pl.lit(1), at="created_at", of="entity_id"
+    )
+    known = (
+        pl.concat([of_runs, of_branches])
+        .drop_nulls(["directory", "entity_id"])
+        .sort("rank", "at", "of", nulls_last=True)
+        .unique("entity_id", keep="first", maintain_order=True)
+        .select("entity_id", found="directory")
+    )
+    counts = (
+        runs.filter(pl.col("derived_status").is_not_null())
+        .group_by(entity_id="session_id")
+        .agg(n_starts=pl.len().cast(pl.Int64))
+    )
+    of_sessions = known.join(counts, on="entity_id", how="full", coalesce=True).with_columns(
+        entity_type=pl.lit("session")
+    )
+    return (
+        entities.drop("n_starts")
+        .join(of_sessions, on=["entity_type", "entity_id"], how="left", maintain_order="left")
+        .with_columns(directory=pl.coalesce("found", "directory"))
+        .drop("found")
+    )
+
+
 def run_findings(runs: pl.DataFrame, sessions: pl.DataFrame, source: str) -> pl.DataFrame:
     """Where a run directory and the store disagree.
 
@@ -280,6 +315,7 @@ def _read_run(folder: Path) -> dict[str, Any] | None:
         "run_id": legible(folder.name),
         "session_id": as_text(saved.get("session_id")),
         "branch_id": as_text(run.get("branch_id")),
+        "directory": as_text(run.get("cwd")) or None,
         "status": as_text(run.get("status")),
         "derived_status": derive_status(run) if has_manifest else None,
         "kind": as_text(run.get("invocation_kind")) or as_text(run.get("kind")),

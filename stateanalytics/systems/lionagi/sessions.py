@@ -105,6 +105,7 @@ def branches(raw: Raw) -> pl.DataFrame:
         name=_first_text("name", "agent_name"),
         agent="agent_name",
         model=known_model("model"),
+        directory=pl.col("launch_dir").replace("", None),
         raw_status="status",
         last_activity_at=pl.col("started_at"),
         n_turns="num_turns",
