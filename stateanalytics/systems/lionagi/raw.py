@@ -57,6 +57,16 @@ _TOOL = Cell(
 )
 
 
+# What `--timeout` puts before a prompt names the second that it ends in, and nothing else does.
+_DEADLINE = Cell(
+    "text",
+    "CASE WHEN role = 'user' THEN CASE WHEN typeof(content) = 'text' THEN "
+    "CASE WHEN instr(substr(content, 1, 40), '\"[DEADLINE]') THEN substr(content, 1, 160) "
+    "END END END",
+    ("role", "content"),
+)
+
+
 # A contract that is absent is written as NULL, '', 'null' or '{}', by release.
 def _promise(column: str) -> Cell:
     return Cell(
@@ -103,7 +113,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(
             text="id status run_id invocation_id invocation_kind source_kind name user_label "
             "project agent_name model provider playbook_name show_topic show_play_name "
-            "progression_id cc_session_id",
+            "progression_id first_msg_id cc_session_id",
             moment="created_at started_at ended_at updated_at last_message_at",
             yes_no="ended_at_is_approximate",
         ),
@@ -233,6 +243,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(rowid="rowid", text="id role", moment="created_at"),
         "size_bytes": _size_of("content"),
         "name": _TOOL,
+        "deadline": _DEADLINE,
     },
 }
 

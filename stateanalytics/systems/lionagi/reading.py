@@ -172,7 +172,8 @@ def read(
     elsewhere = _elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path))
     if not keep:  # these are told by now, and large
         lists = raw["progressions"].drop("collection")
-        raw, distinct = {**raw, "messages": raw["messages"].clear(), "progressions": lists}, {}
+        limits = raw["messages"].filter(pl.col("deadline").is_not_null())
+        raw, distinct = {**raw, "messages": limits, "progressions": lists}, {}
     everything = _entities(raw, history, happened, details, derive)
     del raw
     known = derive(_with_ends, everything, runs, history)
