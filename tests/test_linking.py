@@ -51,8 +51,8 @@ def frame(*rows: dict) -> pl.DataFrame:
     names = ("parent_id", "recorded_by", "directory", "native_session_id", "agent")
     texts = dict.fromkeys(names, pl.String)
     moments = dict.fromkeys(("created_at", "ended_at", "last_activity_at"), MOMENT)
-    empty = {"provider": None, "n_output_tokens": None, "n_starts": None}
-    numbers = {"provider": pl.String, "n_output_tokens": pl.Int64, "n_starts": pl.Int64}
+    empty = {"provider": None, "n_output_tokens": None, "starts": None}
+    numbers = {"provider": pl.String, "n_output_tokens": pl.Int64, "starts": pl.String}
     whole = [empty | row for row in rows]
     return pl.DataFrame(whole, schema_overrides={**texts, **moments, **numbers})
 
@@ -267,6 +267,17 @@ def ran(entity_id: str, begin_s: float, end_s: float, **others: object) -> dict:
     }  # fmt: skip
 
 
+def starts(*spans: tuple[float, float], places: tuple[str, ...] = ("/w", "/w")) -> str:
+    """What ``entities.starts`` says of them."""
+    lines = [
+        " ".join(
+            [*((AT + timedelta(seconds=s)).strftime("%Y-%m-%dT%H:%M:%SZ") for s in span), place]
+        )
+        for span, place in zip(spans, places, strict=True)
+    ]
+    return "\n".join(lines)
+
+
 def wrote(entity_id: str, begin_s: float, end_s: float, n_output: int | None = 50) -> dict:
     """A transcript of Codex in that directory."""
     return row("codex", entity_id, begin_s) | {
@@ -324,7 +335,11 @@ def pairs(*rows: dict) -> tuple[list[tuple[str, str]], int]:
             id="two that together have its tokens",
         ),
         pytest.param(
-            [ran("d", 0, 60, n_starts=2), wrote("t", 1, 19), wrote("u", 20, 40, None)],
+            [
+                ran("d", 0, 60, starts=starts((0, 19), (20, 60))),
+                wrote("t", 1, 19),
+                wrote("u", 20, 40),
+            ],
             [("d", "t"), ("d", "u")],
             0,
             id="resumed",

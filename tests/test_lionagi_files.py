@@ -258,7 +258,7 @@ def test_a_branch_leads_from_its_run_to_its_session(tmp_path):
 
 def _started_at(path: Path) -> list[tuple]:
     sessions = _read(path).entities.filter(entity_type="session").sort("entity_id")
-    return sessions.select("entity_id", "directory", "n_starts").rows()
+    return sessions.select("entity_id", "directory", "starts").rows()
 
 
 def test_a_session_worked_where_its_runs_say_else_where_it_was_launched(tmp_path):
@@ -283,10 +283,14 @@ def test_a_session_worked_where_its_runs_say_else_where_it_was_launched(tmp_path
     _write(path.parent / "runs" / "odd" / "run.json", {"branch_id": "b-empty", "cwd": ["/w"]})
     assert _started_at(path) == [
         ("broken", None, None),
-        ("empty", None, 1),
+        ("empty", None, None),
         ("launched", "/launched", None),
         ("number", "7", None),
-        ("ran", "/ran", 2),
+        (
+            "ran",
+            "/ran",
+            "2026-05-27T00:00:00.000000Z - /ran\n2026-05-27T00:00:09.000000Z - /elsewhere",
+        ),
         ("text", None, None),
     ]
 

@@ -49,6 +49,7 @@ NEEDED = (
     *("started_at", "created_at", "ended_at", "last_activity_at"),
     *("directory", "native_session_id", "agent"),
 )
+_START = r"^(?P<_started_at>\S+) (?P<_ended_at>\S+) (?P<_directory>.+)$"
 _USAGE = (
     *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
     "cost_usd",
@@ -175,7 +176,7 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
         .agg(n_parts=pl.col("entity_id").n_unique())
     )
     drivers = (
-        sessions.filter(is_driver)
+        _each_start(sessions.filter(is_driver))
         .join(
             legs,
             left_on=["source", "system", "entity_id"],
@@ -240,9 +241,29 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
             (pl.col("last") <= pl.col("closed")).fill_null(value=True),
         )
         .drop("place_told", "at_low", "at_high")
+        .unique([*_DRIVER, *_TOLD], keep="first", maintain_order=True)
         .sort(*_DRIVER, *_TOLD)
     )  # fmt: skip
     return by_id, _one_to_one(fits), told
+
+
+def _each_start(drivers: pl.DataFrame) -> pl.DataFrame:
+    """A row each time that a session was started, with when and where; ``n_starts`` of them."""
+    line = pl.col("starts")
+    known = ("directory", "started_at", "ended_at")
+    each = (
+        drivers.with_columns(line.str.split("\n"))
+        .with_columns(n_starts=line.list.len())
+        .explode("starts")
+        .with_columns(line.str.extract_groups(_START).struct.unnest())
+    )
+    moments = (
+        pl.col(f"_{name}").str.to_datetime(time_zone="UTC", strict=False) for name in known[1:]
+    )
+    values = (pl.col("_directory"), *moments)
+    return each.with_columns(
+        pl.coalesce(value, name).alias(name) for name, value in zip(known, values, strict=True)
+    )
 
 
 def _one_to_one(fits: pl.DataFrame) -> pl.DataFrame:

@@ -210,36 +210,49 @@ def add_timeouts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def add_starts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Tell how often a session was started, and where: by its run directories, else its branches.
+    """Tell when and where a session was started: by its run directories, else its branches.
 
-    Of several places that of the first start counts.
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        All of them; of branches ``directory``.
+    runs : polars.DataFrame
+        As `link_runs` gives them.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``entities``, with ``starts``; ``directory`` of a session is that of its first start.
     """
-    of_runs = runs.select(
-        "directory", entity_id="session_id", rank=pl.lit(0), at="started_at", of="run_id"
-    )
-    of_branches = entities.filter(pl.col("entity_type") == "branch").select(
-        "directory", entity_id="session_id", rank=pl.lit(1), at="created_at", of="entity_id"
-    )
-    known = (
-        pl.concat([of_runs, of_branches])
-        .drop_nulls(["directory", "entity_id"])
-        .sort("rank", "at", "of", nulls_last=True)
-        .unique("entity_id", keep="first", maintain_order=True)
-        .select("entity_id", found="directory")
-    )
-    counts = (
-        runs.filter(pl.col("derived_status").is_not_null())
+    launched = (
+        entities.filter(pl.col("entity_type") == "branch")
+        .drop_nulls(["directory", "session_id"])
+        .sort("created_at", "entity_id", nulls_last=True)
         .group_by(entity_id="session_id")
-        .agg(n_starts=pl.len().cast(pl.Int64))
+        .agg(launched=pl.col("directory").first())
     )
-    of_sessions = known.join(counts, on="entity_id", how="full", coalesce=True).with_columns(
+    began, ended = (
+        pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").fill_null("-")
+        for name in ("started_at", "ended_at")
+    )
+    of_runs = (
+        runs.drop_nulls(["session_id", "directory"])
+        .filter(pl.col("is_time_from_files").not_() & ~pl.col("directory").str.contains("\n"))
+        .sort("started_at", "run_id")
+        .group_by(entity_id="session_id", maintain_order=True)
+        .agg(
+            starts=pl.format("{} {} {}", began, ended, "directory").str.join("\n"),
+            ran=pl.col("directory").first(),
+        )
+    )
+    of_sessions = of_runs.join(launched, on="entity_id", how="full", coalesce=True).with_columns(
         entity_type=pl.lit("session")
     )
     return (
-        entities.drop("n_starts")
+        entities.drop("starts")
         .join(of_sessions, on=["entity_type", "entity_id"], how="left", maintain_order="left")
-        .with_columns(directory=pl.coalesce("found", "directory"))
-        .drop("found")
+        .with_columns(directory=pl.coalesce("ran", "launched", "directory"))
+        .drop("ran", "launched")
     )
 
 
