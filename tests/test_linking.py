@@ -1,5 +1,6 @@
 """Work that an orchestrator drove and a transcript tells too: linked, and counted once."""
 
+import json
 import runpy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.core.schema import ENTITY_KEY, MOMENT
+from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, MOMENT
 from stateanalytics.sql.conditions import NOT_DRIVEN
 from stateanalytics.state.population import counted, is_mirror, rows_of
-from stateanalytics.systems.linking import is_driven, links
+from stateanalytics.systems.linking import ambiguous_links, is_driven, links, with_usage
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.lionagi_stores import session, write_store
@@ -50,7 +51,10 @@ def frame(*rows: dict) -> pl.DataFrame:
     names = ("parent_id", "recorded_by", "directory", "native_session_id", "agent")
     texts = dict.fromkeys(names, pl.String)
     moments = dict.fromkeys(("created_at", "ended_at", "last_activity_at"), MOMENT)
-    return pl.DataFrame(rows, schema_overrides={**texts, **moments})
+    empty = {"provider": None, "n_output_tokens": None, "starts": None}
+    numbers = {"provider": pl.String, "n_output_tokens": pl.Int64, "starts": pl.String}
+    whole = [empty | row for row in rows]
+    return pl.DataFrame(whole, schema_overrides={**texts, **moments, **numbers})
 
 
 def found(*rows: dict) -> list[tuple]:
@@ -254,3 +258,205 @@ def test_tokens_of_a_driver_that_tells_none_are_those_of_its_transcripts(
     used = ("system", "n_input_tokens", "n_output_tokens")
     assert runs.select(used).rows() == [("lionagi", 2000, 20), ("codex", 1000, 10)]
     assert runs["model"].unique().to_list() == [snap.table("codex_turns")["model"][0]]
+
+
+def ran(entity_id: str, begin_s: float, end_s: float, **others: object) -> dict:
+    """A session of lionagi that ran Codex in a directory that people use too."""
+    return row("lionagi", entity_id, begin_s) | {
+        "ended_at": AT + timedelta(seconds=end_s), "directory": "/w", "provider": "codex", **others,
+    }  # fmt: skip
+
+
+def starts(*spans: tuple[float, float], places: tuple[str, ...] = ("/w", "/w")) -> str:
+    """What ``entities.starts`` says of them."""
+    lines = [
+        " ".join(
+            [*((AT + timedelta(seconds=s)).strftime("%Y-%m-%dT%H:%M:%SZ") for s in span), place]
+        )
+        for span, place in zip(spans, places, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def wrote(entity_id: str, begin_s: float, end_s: float, n_output: int | None = 50) -> dict:
+    """A transcript of Codex in that directory."""
+    return row("codex", entity_id, begin_s) | {
+        "last_activity_at": AT + timedelta(seconds=end_s),
+        "directory": "/w", "n_output_tokens": n_output,
+    }  # fmt: skip
+
+
+def branch(of: str, name: str) -> dict:
+    return row("lionagi", name) | {"entity_type": "branch", "session_id": of}
+
+
+def pairs(*rows: dict) -> tuple[list[tuple[str, str]], int]:
+    """What is linked, and how many sessions cannot be."""
+    entities = frame(*rows)
+    told = links(entities).select("entity_id", "told_id").rows()
+    return told, ambiguous_links(entities).height
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "n_ambiguous"),
+    [
+        pytest.param([ran("d", 0, 60), wrote("t", 1, 59)], [("d", "t")], 0, id="within its time"),
+        pytest.param([ran("d", 0, 60), wrote("t", -9, 30)], [], 0, id="began before"),
+        pytest.param([ran("d", 0, 60), wrote("t", 30, 90)], [], 0, id="went on after the end"),
+        pytest.param([ran("d", 0, 60), wrote("t", 61, 62)], [], 0, id="began after the end"),
+        pytest.param(
+            [ran("d", 0, 60), wrote("t", 1, 59), wrote("own", 20, 90), wrote("old", -60, 2)],
+            [("d", "t")],
+            0,
+            id="people's own only overlap",
+        ),
+        pytest.param(
+            [ran("d", 0, 60), wrote("t", 1, 59), wrote("own", 20, 40)],
+            [],
+            1,
+            id="one too many",
+        ),
+        pytest.param(
+            [ran("d", 0, 60, n_output_tokens=50), wrote("t", 1, 59), wrote("own", 20, 40, 70)],
+            [("d", "t")],
+            0,
+            id="one too many, of which one has its tokens",
+        ),
+        pytest.param(
+            [ran("d", 0, 60, n_output_tokens=50), wrote("t", 1, 59), wrote("own", 20, 40)],
+            [],
+            1,
+            id="one too many, of which both have its tokens",
+        ),
+        pytest.param(
+            [ran("d", 0, 60, n_output_tokens=120), wrote("t", 1, 59), wrote("u", 20, 40, 70)],
+            [("d", "t"), ("d", "u")],
+            0,
+            id="two that together have its tokens",
+        ),
+        pytest.param(
+            [
+                ran("d", 0, 60, starts=starts((0, 19), (20, 60))),
+                wrote("t", 1, 19),
+                wrote("u", 20, 40),
+            ],
+            [("d", "t"), ("d", "u")],
+            0,
+            id="resumed",
+        ),
+        pytest.param(
+            [
+                ran("d", 0, 60),
+                branch("d", "b"),
+                branch("d", "c"),
+                wrote("t", 1, 9),
+                wrote("u", 1, 9),
+            ],
+            [("d", "t"), ("d", "u")],
+            0,
+            id="two branches",
+        ),
+        pytest.param(
+            [ran("d", 0, 60), ran("e", 10, 60), wrote("t", 1, 59), wrote("u", 11, 59)],
+            [("d", "t"), ("e", "u")],
+            0,
+            id="two at once, of which one began first",
+        ),
+        pytest.param(
+            [ran("d", 0, 60), ran("e", 0, 60), wrote("t", 1, 59), wrote("u", 1, 59)],
+            [],
+            2,
+            id="two at once that nothing tells apart",
+        ),
+        pytest.param(
+            [
+                *(ran("d", 0, 60, n_output_tokens=50), ran("e", 0, 60, n_output_tokens=70)),
+                *(wrote("t", 1, 59), wrote("u", 1, 59, 70)),
+            ],
+            [("d", "t"), ("e", "u")],
+            0,
+            id="two at once, told apart by their tokens",
+        ),
+        pytest.param(
+            [ran("d", 0, 60, provider="openai"), wrote("t", 1, 59)], [], 0, id="no agent at all"
+        ),
+        pytest.param(
+            [ran("d", 0, 60, agent="reviewer"), wrote("t", 1, 59)], [("d", "t")], 0, id="a profile"
+        ),
+        pytest.param(
+            [ran("d", 0, 60, provider="claude_code"), wrote("t", 1, 59)], [], 0, id="another agent"
+        ),
+        pytest.param(
+            [
+                ran("d", 0, 60, ended_at=None, last_activity_at=AT + timedelta(seconds=9)),
+                wrote("t", 1, 500),
+            ],
+            [("d", "t")],
+            0,
+            id="killed, and its agent went on",
+        ),
+    ],
+)
+def test_where_people_work_too_a_transcript_must_lie_within_one_session(
+    rows, expected, n_ambiguous
+) -> None:
+    assert pairs(*rows) == (expected, n_ambiguous)
+    assert pairs(*reversed(rows), *rows) == (expected, n_ambiguous)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=8), st.randoms())
+@examples(30)
+def test_runs_one_after_another_have_each_its_transcript(spans, random) -> None:
+    rows, at_s, expected = [], 0, []
+    for number, (pause_s, length_s) in enumerate(spans):
+        at_s += pause_s + 1
+        rows += [ran(f"d{number}", at_s, at_s + length_s)]
+        rows += [wrote(f"t{number}", at_s + 0.5, at_s + length_s - 0.4)]
+        expected.append((f"d{number}", f"t{number}"))
+        at_s += length_s
+    random.shuffle(rows)
+    assert not rows or pairs(*rows) == (expected, 0)
+
+
+def test_tokens_are_those_of_the_transcripts_where_the_driver_tells_fewer() -> None:
+    usage = ("n_input_tokens", "n_cache_read_tokens", "n_cache_write_tokens", "cost_usd", "model")
+    none = dict.fromkeys(usage)
+    entities = ENTITIES.conform(
+        frame(
+            ran("d", 0, 60, **none) | {"n_input_tokens": 10, "n_output_tokens": 9, "cost_usd": 0.5},
+            wrote("t", 1, 59, 9) | none | {"n_input_tokens": 40, "cost_usd": 0.4},
+            ran("e", 100, 160, **none) | {"n_input_tokens": 0, "n_output_tokens": 0},
+            wrote("u", 101, 159, 7) | none | {"n_input_tokens": 30, "cost_usd": 0.4},
+        )
+    )
+    told = with_usage(entities).filter(system="lionagi")
+    used = told.select("n_input_tokens", "n_output_tokens", "cost_usd").rows()
+    assert used == [(40, 9, 0.5), (30, 7, 0.4)]
+
+
+def test_what_cannot_be_told_apart_is_a_finding_and_counts_as_it_did(tmp_path: Path) -> None:
+    folder, started_s = tmp_path / "codex", (AT - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+    for name in ("one", "other"):
+        told = maker.Rollout(name, "2026-05-18T09:00:01")
+        told.turn("Do it")
+        told.tokens(1000, 0, 10)
+        told.complete("Done.")
+        path = folder / told.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(told.text())
+    [directory] = (
+        sa.read(folder, progress=False).table("entities")["directory"].drop_nulls().unique()
+    )
+    own = session("driver", started_at=started_s, ended_at=started_s + 900, provider="codex")
+    launched = {"id": "b", "session_id": "driver", "progression_id": "list-b"}
+    launched["node_metadata"] = json.dumps({"mcp_launch": {"launch_dir": directory}})
+    store = write_store(tmp_path / "state.db", sessions=[own], branches=[launched])
+    snap = sa.read(store, folder, as_of="2026-05-28T00:00Z", progress=False)
+    assert snap.table("entities").filter(entity_type="session", system="lionagi")[
+        "directory"
+    ].to_list() == [directory]
+    assert snap.table("links").is_empty()
+    assert counted(rows_of(snap), "session").height == 3
+    [finding] = snap.table("findings").filter(code="link.ambiguous").to_dicts()
+    assert (finding["entity_id"], finding["severity"]) == ("driver", "info")
+    assert finding["message"].startswith("2 transcripts")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -115,6 +116,52 @@ def test_an_odd_timeout_in_the_metadata_is_a_finding(tmp_path, odd):
     assert found.select("entity_id", "column").rows() == [("a", "node_metadata.timeout_seconds")]
 
 
+@pytest.mark.parametrize(
+    ("began_s", "created_s", "text", "expected"),
+    [
+        pytest.param(-0.47, -0.46, None, 9.0, id="the only whole number that fits"),
+        pytest.param(0.0, 0.0, None, 8.0, id="to the second"),
+        pytest.param(-0.02, 0.01, None, None, id="two fit"),
+        pytest.param(-60.0, -0.46, None, None, id="a branch that is older"),
+        pytest.param(
+            -0.47, -0.46, "[DEADLINE]\nYou have no time (until later)", None, id="no time"
+        ),
+        pytest.param(-0.47, -0.46, "Say [DEADLINE] (until {}) to complete", None, id="elsewhere"),
+    ],
+)
+def test_a_limit_of_the_command_line_is_known_from_the_deadline_of_its_prompt(
+    tmp_path, began_s, created_s, text, expected
+):
+    until = datetime.fromtimestamp(NOW_S + 8, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shape = text or "[DEADLINE]\nYou have 1 minute (until {}) to complete this task.\n[/DEADLINE]"
+    instruction = {"instruction": shape.format(until)}
+    path = _home(
+        tmp_path,
+        session("limited", created_at=NOW_S + created_s, first_msg_id="m"),
+        session("free", created_at=NOW_S + created_s, first_msg_id="other"),
+        branches=[
+            {"id": f"b-{name}", "session_id": name, "progression_id": "l",
+             "created_at": NOW_S + began_s}
+            for name in ("limited", "free")
+        ],
+        messages=[
+            {"id": "m", "role": "user", "content": json.dumps(instruction), "created_at": NOW_S},
+            {"id": "other", "role": "assistant", "content": json.dumps(instruction),
+             "created_at": NOW_S},
+            {"id": "blob", "role": "user", "content": b"[DEADLINE]", "created_at": NOW_S},
+        ],
+    )  # fmt: skip
+    for read in (lionagi.read, lionagi.read_once):
+        with open_store(path) as store:
+            found = read(store).entities.filter(entity_type="session")
+        limits = {row[0]: row[1:] for row in found.select(*_LIMIT).rows()}
+        assert limits["free"] == (None, None)
+        assert limits["limited"] == (expected, expected and "deadline")
+
+
+_LIMIT = ("entity_id", "timeout_s", "timeout_from")
+
+
 def test_metadata_that_was_encoded_twice_still_tells_its_timeout(tmp_path):
     metadata = json.dumps(json.dumps({"timeout_seconds": 30}))
     part = _read(_home(tmp_path, session("a", node_metadata=metadata)))
@@ -207,6 +254,45 @@ def test_a_branch_leads_from_its_run_to_its_session(tmp_path):
     path = _home(tmp_path, session("a"), branches=[{"id": "b", "session_id": "a"}])
     _write(path.parent / "runs" / "r" / "run.json", {"branch_id": "b"})
     assert _read(path).details["lionagi_runs"]["session_id"].to_list() == ["a"]
+
+
+def _started_at(path: Path) -> list[tuple]:
+    sessions = _read(path).entities.filter(entity_type="session").sort("entity_id")
+    return sessions.select("entity_id", "directory", "starts").rows()
+
+
+def test_a_session_worked_where_its_runs_say_else_where_it_was_launched(tmp_path):
+    launched = [
+        {"id": f"b-{name}", "session_id": name, "progression_id": "l", "created_at": NOW_S,
+         "node_metadata": metadata}
+        for name, metadata in {
+            "ran": '{"mcp_launch": {"launch_dir": "/launched"}}',
+            "launched": '{"mcp_launch": {"launch_dir": "/launched"}}',
+            "number": '{"mcp_launch": {"launch_dir": 7}}',
+            "text": '{"mcp_launch": "launch_dir"}',
+            "broken": '{"launch_dir',
+            "empty": '{"mcp_launch": {"launch_dir": ""}}',
+        }.items()
+    ]  # fmt: skip
+    names = ("ran", "launched", "number", "text", "broken", "empty")
+    path = _home(tmp_path, *(session(name) for name in names), branches=launched)
+    first = {"branch_id": "b-ran", "status": "completed", "started_at": NOW_S, "cwd": "/ran"}
+    again = first | {"started_at": NOW_S + 9, "cwd": "/elsewhere"}
+    for name, manifest in {"z": first, "a": again}.items():
+        _write(path.parent / "runs" / name / "run.json", manifest)
+    _write(path.parent / "runs" / "odd" / "run.json", {"branch_id": "b-empty", "cwd": ["/w"]})
+    assert _started_at(path) == [
+        ("broken", None, None),
+        ("empty", None, None),
+        ("launched", "/launched", None),
+        ("number", "7", None),
+        (
+            "ran",
+            "/ran",
+            "2026-05-27T00:00:00.000000Z - /ran\n2026-05-27T00:00:09.000000Z - /elsewhere",
+        ),
+        ("text", None, None),
+    ]
 
 
 def test_a_start_that_was_not_written_is_taken_from_the_file_and_marked(tmp_path):

@@ -447,6 +447,9 @@ class System:
     drives_agents : bool
         Do its sessions run agents that write transcripts of their own, so that the same work
         may be told twice: see `linking.links`.
+    shares_directories : bool
+        Do these sessions work where people work too, so that not every transcript of their
+        directory and time is theirs.
     last_update_is_life : bool
         Does a write to the row count as a sign of life where nothing was said.
     """
@@ -489,6 +492,7 @@ class System:
     dispositions: Callable[[], Frame] | None = None
     used_tokens: Callable[[Facts], pl.DataFrame] | None = None
     drives_agents: bool = False
+    shares_directories: bool = False
     last_update_is_life: bool = False
 
     def __repr__(self) -> str:

@@ -2,17 +2,30 @@
 
 They are one by the id of the transcript, which the orchestrator mostly stores, or by the
 working directory and the time, where only one of its sessions fits; what a transcript's
-subagents did is of the same session. Which of the two counts is said with each: the
-orchestrator's, unless it only mirrors the transcript itself.
+subagents did is of the same session. Where people work in the same directories, transcripts
+may be theirs: what cannot be told apart is not linked, and is a finding. Which of the two
+counts is said with each: the orchestrator's, unless it only mirrors the transcript itself.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.schema import KEY_COLUMNS, REAL, TEXT, YES_NO, Column, Frame
+from stateanalytics.core.facts import pool
+from stateanalytics.core.schema import (
+    ENTITIES,
+    FINDINGS,
+    KEY_COLUMNS,
+    MOMENT,
+    REAL,
+    TEXT,
+    YES_NO,
+    Column,
+    Frame,
+)
+from stateanalytics.io.findings import per_entity
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.recorded import evidence
 
@@ -36,6 +49,7 @@ NEEDED = (
     *("started_at", "created_at", "ended_at", "last_activity_at"),
     *("directory", "native_session_id", "agent"),
 )
+_START = r"^(?P<_started_at>\S+) (?P<_ended_at>\S+) (?P<_directory>.+)$"
 _USAGE = (
     *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
     "cost_usd",
@@ -43,6 +57,12 @@ _USAGE = (
 _TOLD = ["told_source", "told_system", "told_id"]
 _DRIVER = [column.name for column in KEY_COLUMNS]
 _SLACK = timedelta(seconds=60)
+# A driver that starts its agent itself goes by the same clock, which transcripts round; an agent
+# that it stops may still write its last lines.
+_ROUNDING = timedelta(seconds=0.1)
+_LAST_LINES = timedelta(seconds=5)
+# Each settles what the one before left over; what is left after these stays ambiguous.
+_ROUNDS = 50
 _CONFIDENCE = {"session_id": 1.0, "directory": 0.8}
 
 
@@ -64,57 +84,10 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
     A directory says nothing where the session that had it was heard of for the last time
     before the transcript began, or ran the agent of another system.
     """
-    drives = [known.name for known in all_systems() if known.drives_agents]
-    systems = set(entities["system"].unique())
-    if systems.isdisjoint(drives) or systems <= {*drives}:
+    by_id, by_place, told = _candidates(entities)
+    if told.is_empty():
         return LINKS.empty()
-    # Two rows of one key are one session, whoever tells it.
-    sessions = entities.filter(pl.col("entity_type") == "session").unique(
-        _DRIVER, keep="first", maintain_order=True
-    )
-    is_driver = pl.col("system").is_in(drives)
-    # Windows takes either slash and either case, and each program writes its own.
-    written = pl.col("directory")
-    anyhow = written.str.to_lowercase().str.replace_all("\\", "/", literal=True)
-    on_windows = written.str.contains(r"^[A-Za-z]:[\\/]")
-    place = pl.when(on_windows).then(anyhow).otherwise(written)
-    place = place.str.strip_chars_end("/").replace("", None)
-    started = pl.coalesce("started_at", "created_at")
-    drivers = sessions.filter(is_driver).select(
-        *_DRIVER,
-        *("recorded_by", "native_session_id"),
-        place=place,
-        begin=started,
-        until=pl.coalesce("ended_at", "last_activity_at") + _SLACK,
-        agent_system=pl.col("agent").str.replace_all("-", "_"),
-    )
-    told = sessions.filter(~is_driver).select(
-        told_source="source",
-        told_system="system",
-        told_id="entity_id",
-        parent=pl.when(pl.col("kind") == "subagent").then("parent_id"),
-        place=place,
-        at=started,
-    )
-    # A mirror of a transcript often has its very id.
-    ids = (pl.col("native_session_id").str.split(" "), pl.concat_list("entity_id"))
-    named = pl.concat([drivers.with_columns(told_id=each).explode("told_id") for each in ids])
-    by_id = named.drop("place").join(told, on="told_id", how="inner", maintain_order="left")
-    parents = told.select("told_source", "told_system", parent="told_id")
-    unnamed = (
-        told.join(by_id, on=_TOLD, how="anti", maintain_order="left")
-        .join(parents, on=parents.columns, how="anti", maintain_order="left")
-        .drop_nulls("place")
-    )
-    is_then = pl.col("at") >= pl.col("begin") - _SLACK, pl.col("at") <= pl.col("until")
-    is_its_agent = ~pl.col("agent_system").is_in([known.name for known in all_systems()]) | (
-        pl.col("agent_system") == pl.col("told_system")
-    )
-    by_place = (
-        drivers.join(unnamed, on="place", how="inner", maintain_order="left")
-        .filter(*(rule.fill_null(value=True) for rule in (*is_then, is_its_agent)))
-        .filter(pl.len().over(_TOLD) == 1)
-    )
+    by_place = by_place.filter(~pl.col("is_ambiguous"))
     found = pl.concat(
         [
             by_id.with_columns(linked_by=pl.lit("session_id")),
@@ -135,6 +108,203 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
         .pipe(_with_subagents, told)
         .with_columns(evidence=evidence(pl.lit("link"), pl.col("linked_by"), detail))
         .sort(*_DRIVER, *_TOLD)
+    )
+
+
+def ambiguous_links(entities: pl.DataFrame) -> pl.DataFrame:
+    """Sessions whose transcripts cannot be told from those of others in their directory.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        As for `links`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Findings ``link.ambiguous``, one a session, with how many transcripts may be its.
+    """
+    _, by_place, _ = _candidates(entities)
+    of = by_place.filter("is_ambiguous")
+    counts = of.group_by(_DRIVER).agg(n_rows=pl.len()).sort(_DRIVER)
+    message = pl.format("{} transcripts of its directory and time, not all can be its", "n_rows")
+    found = [
+        per_entity(
+            rows,
+            source,
+            system,
+            "link.ambiguous",
+            severity="info",
+            message=message,
+            column="directory",
+            action="not linked: where they are its work, it is counted twice",
+        )
+        for (source, system), rows in counts.group_by("source", "system", maintain_order=True)
+    ]
+    return pool(found, FINDINGS)
+
+
+def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Pairs that fit by id, those that fit by place and time, and all transcripts."""
+    drives = [known.name for known in all_systems() if known.drives_agents]
+    shares = [known.name for known in all_systems() if known.shares_directories]
+    parts = [name for known in all_systems() for name in known.part_types]
+    systems = set(entities["system"].unique())
+    if systems.isdisjoint(drives) or systems <= {*drives}:
+        none = LINKS.empty().with_columns(is_ambiguous=pl.lit(value=False))
+        return none, none, LINKS.empty()
+    # Two rows of one key are one session, whoever tells it.
+    sessions = ENTITIES.conform(entities.filter(pl.col("entity_type") == "session")).unique(
+        _DRIVER, keep="first", maintain_order=True
+    )
+    is_driver = pl.col("system").is_in(drives)
+    # Windows takes either slash and either case, and each program writes its own.
+    written = pl.col("directory")
+    anyhow = written.str.to_lowercase().str.replace_all("\\", "/", literal=True)
+    on_windows = written.str.contains(r"^[A-Za-z]:[\\/]")
+    place = pl.when(on_windows).then(anyhow).otherwise(written)
+    place = place.str.strip_chars_end("/").replace("", None)
+    started = pl.coalesce("started_at", "created_at")
+    ended = pl.coalesce("ended_at", "last_activity_at")
+    names = [known.name for known in all_systems()]
+    agents = [pl.col(name).str.replace_all("-", "_") for name in ("agent", "provider")]
+    is_shared = pl.col("system").is_in(shares)
+    slack = pl.when(is_shared & pl.col("ended_at").is_not_null()).then(_ROUNDING).otherwise(_SLACK)
+    legs = (
+        entities.filter(pl.col("entity_type").is_in(parts))
+        .group_by("source", "system", "session_id")
+        .agg(n_parts=pl.col("entity_id").n_unique())
+    )
+    drivers = (
+        _each_start(sessions.filter(is_driver))
+        .join(
+            legs,
+            left_on=["source", "system", "entity_id"],
+            right_on=["source", "system", "session_id"],
+            how="left",
+            maintain_order="left",
+        )
+        .select(
+            *_DRIVER,
+            *("recorded_by", "native_session_id"),
+            is_shared=is_shared,
+            n_parts=pl.max_horizontal("n_parts", "n_starts", pl.lit(1)),
+            n_output="n_output_tokens",
+            place=place,
+            begin=started - pl.when(is_shared).then(_ROUNDING).otherwise(_SLACK),
+            until=ended + slack,
+            # A session that ended has no agent that goes on.
+            closed=pl.when(is_shared).then(pl.col("ended_at") + _LAST_LINES),
+            agent_system=pl.coalesce(
+                *(pl.when(each.is_in(names)).then(each) for each in agents),
+                pl.when(is_shared).then("provider"),
+            ),
+        )
+    )
+    told = sessions.filter(~is_driver).select(
+        told_source="source",
+        told_system="system",
+        told_id="entity_id",
+        parent=pl.when(pl.col("kind") == "subagent").then("parent_id"),
+        place=place,
+        at=started,
+        last=pl.max_horizontal("ended_at", "last_activity_at"),
+        told_output="n_output_tokens",
+    )
+    # A mirror of a transcript often has its very id.
+    ids = (pl.col("native_session_id").str.split(" "), pl.concat_list("entity_id"))
+    named = pl.concat([drivers.with_columns(told_id=each).explode("told_id") for each in ids])
+    by_id = named.drop("place").join(told, on="told_id", how="inner", maintain_order="left")
+    parents = told.select("told_source", "told_system", parent="told_id")
+    unnamed = (
+        told.join(by_id, on=_TOLD, how="anti", maintain_order="left")
+        .join(parents, on=parents.columns, how="anti", maintain_order="left")
+        .drop_nulls("place")
+    )
+    # Of a time that is not known nothing is ruled out.
+    first, last = pl.lit(datetime.min, MOMENT), pl.lit(datetime.max, MOMENT)
+    open_ended = drivers.drop_nulls("place").with_columns(
+        pl.col("begin").fill_null(first), pl.col("until").fill_null(last)
+    )
+    fits = (
+        open_ended.join_where(
+            unnamed.with_columns(
+                place_told="place", at_low=pl.col("at").fill_null(first),
+                at_high=pl.col("at").fill_null(last),
+            ).drop("place"),
+            pl.col("place") == pl.col("place_told"),
+            pl.col("begin") <= pl.col("at_high"),
+            pl.col("until") >= pl.col("at_low"),
+        )
+        .filter(
+            (pl.col("agent_system") == pl.col("told_system")).fill_null(value=True),
+            (pl.col("last") <= pl.col("closed")).fill_null(value=True),
+        )
+        .drop("place_told", "at_low", "at_high")
+        .unique([*_DRIVER, *_TOLD], keep="first", maintain_order=True)
+        .sort(*_DRIVER, *_TOLD)
+    )  # fmt: skip
+    return by_id, _one_to_one(fits), told
+
+
+def _each_start(drivers: pl.DataFrame) -> pl.DataFrame:
+    """A row each time that a session was started, with when and where; ``n_starts`` of them."""
+    line = pl.col("starts")
+    known = ("directory", "started_at", "ended_at")
+    each = (
+        drivers.with_columns(line.str.split("\n"))
+        .with_columns(n_starts=line.list.len())
+        .explode("starts")
+        .with_columns(line.str.extract_groups(_START).struct.unnest())
+    )
+    moments = (
+        pl.col(f"_{name}").str.to_datetime(time_zone="UTC", strict=False) for name in known[1:]
+    )
+    values = (pl.col("_directory"), *moments)
+    return each.with_columns(
+        pl.coalesce(value, name).alias(name) for name, value in zip(known, values, strict=True)
+    )
+
+
+def _one_to_one(fits: pl.DataFrame) -> pl.DataFrame:
+    """Pairs without those that others rule out; ``is_ambiguous`` where too many are left.
+
+    Where people work in the same directories, a driver has as many transcripts as it has
+    parts or starts; or more, if they wrote just as many tokens as it tells.
+    """
+    is_sole = pl.len().over(_TOLD) == 1
+    for _ in range(_ROUNDS):
+        n_before = fits.height
+        # Who has all its own has no part in what may be of another.
+        fits = (
+            fits.with_columns(is_sole=is_sole)
+            .with_columns(n_own=pl.col("is_sole").sum().over(_DRIVER))
+            .filter(
+                pl.col("is_sole") | ~pl.col("is_shared") | (pl.col("n_own") < pl.col("n_parts"))
+            )
+        )
+        if fits.height == n_before:
+            break
+    tells = pl.col("is_shared") & (pl.col("n_output") > 0)
+    judged = fits.with_columns(
+        is_sole=is_sole,
+        is_too_many=pl.col("is_shared") & (pl.len().over(_DRIVER) > pl.col("n_parts")),
+        is_all=tells & (pl.col("told_output").sum().over(_DRIVER) == pl.col("n_output")),
+        is_same=tells & (pl.col("told_output") == pl.col("n_output")),
+    ).with_columns(pl.col("is_all", "is_same").fill_null(value=False))
+    # What can be told only by the tokens: of each but one that has just as many.
+    is_open = (pl.col("is_too_many") & ~pl.col("is_all")) | ~pl.col("is_sole")
+    is_one = [pl.col("is_same").sum().over(whose) == 1 for whose in (_DRIVER, _TOLD)]
+    paired = judged.filter(is_open & pl.col("is_same"), *is_one)
+    rest = judged.join(paired, on=_DRIVER, how="anti").join(paired, on=_TOLD, how="anti")
+    is_ambiguous = ~is_sole | (
+        pl.col("is_shared") & (pl.len().over(_DRIVER) > pl.col("n_parts")) & ~pl.col("is_all")
+    )
+    return pl.concat(
+        [
+            paired.with_columns(is_ambiguous=pl.lit(value=False)),
+            rest.with_columns(is_ambiguous=is_ambiguous),
+        ]
     )
 
 
@@ -225,10 +395,18 @@ def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) ->
         .group_by(_DRIVER, maintain_order=True)
         .agg(*sums, *last)
     )
-    names = ("model", "provider", *_USAGE)
-    tells_none = pl.all_horizontal(pl.col(_USAGE).is_null())
     joined = entities.join(of_drivers, on=_DRIVER, how="left", maintain_order="left")
+    # A driver that failed may tell zero of what was used, or tokens without those of the cache.
+    tells_none = pl.all_horizontal(pl.col(_USAGE).fill_null(0) == 0)
+    own = pl.when(
+        ~tells_none | pl.all_horizontal(pl.col(f"{name}_told").is_null() for name in _USAGE)
+    )
     return joined.with_columns(
-        pl.when(tells_none).then(pl.coalesce(name, f"{name}_told")).otherwise(name).alias(name)
-        for name in names
+        *(
+            pl.max_horizontal(name, f"{name}_told").alias(name)
+            for name in _USAGE
+            if name != "cost_usd"
+        ),
+        own.then("cost_usd").otherwise(pl.coalesce("cost_usd_told", "cost_usd")).alias("cost_usd"),
+        *(pl.coalesce(name, f"{name}_told").alias(name) for name in ("model", "provider")),
     ).select(entities.columns)

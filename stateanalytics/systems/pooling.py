@@ -21,6 +21,7 @@ from stateanalytics.io.parts import Digested, Parts
 from stateanalytics.io.store_process import state_of_store
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.history import rewound, with_notes
+from stateanalytics.systems.linking import ambiguous_links
 from stateanalytics.systems.places import Place, files_beside, files_of
 
 
@@ -169,6 +170,8 @@ class Pooled:
         )
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
+        said = pool([facts.findings, ambiguous_links(facts.entities)], schema.FINDINGS)
+        facts = changed_facts(facts, findings=said)
         return changed_facts(facts, sources=_counted(facts))
 
     def _instant(

@@ -48,7 +48,9 @@ def run(client: str, base: Path, programs: Path, arguments: argparse.Namespace) 
     """All scenarios of one client; how many facts are wrong."""
     program = install(client, arguments.version, programs)
     if client == "lionagi":
-        others = {"claude": install("claude", arguments.version, programs)}
+        agents = ("claude", "codex")
+        version = "newest" if arguments.version == "newest" else "pinned"
+        others = {name: install(name, version, programs) for name in agents}
         link_programs(base / "bin", others)
     with MockProvider(translate(client)) as provider:
         runner = Client(client, program, base, provider.url)
@@ -66,12 +68,12 @@ def run(client: str, base: Path, programs: Path, arguments: argparse.Namespace) 
         record(client, runner.store, target, base)
         truth.write_csv(target / "truth.csv")
         (target / "as_of.txt").write_text(f"{ended_at:%Y-%m-%dT%H:%M:%S+00:00}\n", "utf-8")
-    return show(client, runner.store, truth, ended_at)
+    return show(client, runner.stores, truth, ended_at)
 
 
-def show(client: str, store: Path, truth: pl.DataFrame, ended_at: datetime) -> int:
+def show(client: str, stores: list[Path], truth: pl.DataFrame, ended_at: datetime) -> int:
     """Print what is wrong and what is unknown; how many facts are wrong."""
-    snap = read_store(store, ended_at)
+    snap = read_store(stores, ended_at)
     if client != "lionagi":
         systems = snap.table("entities")["system"].unique().to_list()
         if systems != [SYSTEMS.get(client, client)]:
@@ -124,6 +126,8 @@ def play(client: Client, provider: MockProvider, scenario: Scenario) -> list[dic
     ]  # fmt: skip
     name, of = scenario.name, client.name
     children = [row for row in log[before:] if row["scenario"] == "child"]
+    if of == "lionagi":  # a session counts what the agents of its agent did, too
+        own, children = [*own, *children], []
     rows = list(truth_of(of, name, "", first.session_id, own, children))
     if forked is not None:
         inside = [row for row in log[fork_from:fork_to] if row["scenario"] == name]
@@ -132,7 +136,8 @@ def play(client: Client, provider: MockProvider, scenario: Scenario) -> list[dic
         rows += truth_of(of, name, "child", first.session_id, children)
     if other is not None:
         beside_it = [row for row in log[before:] if row["scenario"] == scenario.beside]
-        rows += truth_of(of, scenario.beside, "", other.session_id, beside_it)
+        if not SCENARIOS[scenario.beside].is_by_hand:
+            rows += truth_of(of, scenario.beside, "", other.session_id, beside_it)
     return rows
 
 

@@ -6,6 +6,7 @@ that is none, and with every switch that keeps it from asking anybody but the mo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,10 +17,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.contract.scenarios import SCENARIOS, Scenario
 
 PACKAGES = {
     "claude": ("@anthropic-ai/claude-code", "2.1.330"),
@@ -35,6 +38,13 @@ BINARIES = {
 }
 """The programs stand in packages of the platform: what npm links to is only their starter."""
 MODEL = {"claude": "claude-opus-4-5", "codex": "mock-1", "opencode": "mock/mock-1"}
+PLACES = {
+    "claude": (".claude",),
+    "codex": (".codex",),
+    "opencode": (".local/share/opencode",),
+    "lionagi": (".lionagi/state.db", ".claude", ".codex"),
+}
+"""What each writes in its home, and for an orchestrator what the clients write that it starts."""
 TIME_LIMIT_S = 120
 
 
@@ -61,6 +71,41 @@ def install(client: str, version: str, into: Path) -> Path:
         subprocess.run([*command, f"{package}@{wanted}"], check=True)
     # Of builds for old processors, too, the first is the usual one.
     return sorted(place.glob(f"node_modules/{BINARIES[client]}"))[0]
+
+
+def command(
+    client: str, scenario: Scenario, how: str, session_id: str | None
+) -> tuple[list[str], str | None]:
+    """How a session is begun, resumed, forked or compacted, and its id where we choose it."""
+    prompt = f"[[{scenario.name}]] please do it ({how})"
+    again = [session_id] if session_id else []
+    if client == "claude":
+        chosen = session_id if how in ("resume", "compact") else str(uuid.uuid4())
+        ways = {
+            "begin": ["--session-id", chosen or ""],
+            "resume": ["--resume", *again],
+            "compact": ["--resume", *again],
+            "fork": ["--resume", *again, "--fork-session", "--session-id", chosen or ""],
+        }
+        said = "/compact" if how == "compact" else prompt
+        words = ["-p", said, "--output-format", "json", "--model", MODEL["claude"]]
+        return [*words, *ways[how], "--allowedTools", "Bash", "Read"], chosen
+    if client == "codex":
+        words = ["exec", "--json", "--skip-git-repo-check"]
+        if "compaction" in prompt:
+            words += ["-c", "model_auto_compact_token_limit=200000"]
+        ways = {"begin": [], "resume": ["resume", *again], "fork": ["fork", *again]}
+        return [*words, *ways[how], prompt], session_id if how == "resume" else None
+    if client == "opencode":
+        ways = {
+            "begin": [],
+            "resume": ["--session", *again],
+            "fork": ["--session", *again, "--fork"],
+        }
+        return ["run", "--format", "json", *ways[how], prompt], None
+    limit = [] if scenario.time_limit_s is None else ["--timeout", str(scenario.time_limit_s)]
+    whom = ["-c"] if how == "resume" else [scenario.agent]
+    return ["agent", *whom, prompt, "--bypass", *limit], None
 
 
 @dataclass
@@ -104,54 +149,31 @@ class Client:
 
     @property
     def store(self) -> Path:
-        """What is read: the client's own directory in its home."""
-        places = {"claude": ".claude", "codex": ".codex", "opencode": ".local/share/opencode"}
-        return self.home / places[self.name] if self.name in places else self.home
+        """Where it writes: the client's own directory in its home, or all of it."""
+        return self.home / PLACES[self.name][0] if self.name != "lionagi" else self.home
 
-    def command(
-        self, prompt: str, how: str, session_id: str | None
-    ) -> tuple[list[str], str | None]:
-        """How a session is begun, resumed, forked or compacted, and its id where we choose it."""
-        again = [session_id] if session_id else []
-        if self.name == "claude":
-            chosen = session_id if how in ("resume", "compact") else str(uuid.uuid4())
-            ways = {
-                "begin": ["--session-id", chosen or ""],
-                "resume": ["--resume", *again],
-                "compact": ["--resume", *again],
-                "fork": ["--resume", *again, "--fork-session", "--session-id", chosen or ""],
-            }
-            said = "/compact" if how == "compact" else prompt
-            words = ["-p", said, "--output-format", "json", "--model", MODEL["claude"]]
-            return [*words, *ways[how], "--allowedTools", "Bash", "Read"], chosen
-        if self.name == "codex":
-            words = ["exec", "--json", "--skip-git-repo-check"]
-            if "compaction" in prompt:
-                words += ["-c", "model_auto_compact_token_limit=200000"]
-            ways = {"begin": [], "resume": ["resume", *again], "fork": ["fork", *again]}
-            return [*words, *ways[how], prompt], session_id if how == "resume" else None
-        if self.name == "opencode":
-            ways = {
-                "begin": [],
-                "resume": ["--session", *again],
-                "fork": ["--session", *again, "--fork"],
-            }
-            return ["run", "--format", "json", *ways[how], prompt], None
-        return ["agent", "claude", prompt, "--bypass"], None
+    @property
+    def stores(self) -> list[Path]:
+        """What is read."""
+        return [self.home / place for place in PLACES[self.name]]
 
     def start(
-        self, scenario: str, how: str = "begin", session_id: str | None = None
+        self, name: str, how: str = "begin", session_id: str | None = None
     ) -> tuple[subprocess.Popen[bytes], Path, str | None]:
-        """Start one run in the scenario's own working directory."""
-        directory = self.base / "work" / scenario
+        """Start one run in the working directory of a scenario."""
+        scenario = SCENARIOS[name]
+        directory = self.base / "work" / (scenario.directory or name)
         directory.mkdir(parents=True, exist_ok=True)
         outputs = self.base / "outputs"
         outputs.mkdir(exist_ok=True)
-        output = outputs / f"{scenario}.{how}.{time.monotonic_ns()}.txt"
-        words, chosen = self.command(f"[[{scenario}]] please do it ({how})", how, session_id)
+        output = outputs / f"{name}.{how}.{time.monotonic_ns()}.txt"
+        client, program = self.name, self.program
+        if scenario.is_by_hand:
+            client, program = scenario.agent, self.base / "bin" / scenario.agent
+        words, chosen = command(client, scenario, how, session_id)
         with output.open("wb") as out:
             process = subprocess.Popen(
-                [str(self.program), *words],
+                [str(program), *words],
                 cwd=directory,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -185,7 +207,9 @@ class Client:
             time.sleep(0.2)
         time.sleep(3)  # so that what it was doing is written
         if name == "KILL":
-            os.killpg(process.pid, signal.SIGKILL)
+            for each in list(_with_children(process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
         else:
             process.send_signal(signal.SIGINT)
             try:
@@ -196,11 +220,24 @@ class Client:
 
     def session_of(self, output: str) -> str | None:
         """The id that the program says its session has."""
-        names = {"codex": r'"thread_id":\s*"([^"]+)"', "opencode": r'"sessionID":\s*"([^"]+)"'}
-        if self.name in names:
-            found = re.search(names[self.name], output)
-            return found[1] if found else None
+        names = {
+            "codex": r'"thread_id":\s*"([^"]+)"',
+            "opencode": r'"sessionID":\s*"([^"]+)"',
+            "lionagi": r"li agent status ([0-9a-f-]{36})",
+        }
+        if self.name in names and (found := re.search(names[self.name], output)):
+            return found[1]
+        if self.name != "lionagi":
+            return None
         return _newest_session(self.home / ".lionagi" / "state.db")
+
+
+def _with_children(process: int) -> Iterator[int]:
+    """A process and all that it started: an agent of an orchestrator has a group of its own."""
+    yield process
+    for listed in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in listed.read_text("utf-8").split():
+            yield from _with_children(int(child))
 
 
 def _newest_session(database: Path) -> str | None:
@@ -284,7 +321,11 @@ def translate(client: str) -> Callable[[str, str, dict[str, Any]], tuple[str, di
             return "read", {"filePath": words}
         return "task", {"description": "look", "prompt": words, "subagent_type": "general"}
 
-    return {"codex": of_codex, "opencode": of_opencode}.get(client, of_claude)
+    def of_either(kind: str, words: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return (of_codex if "input" in body else of_claude)(kind, words, body)
+
+    known = {"codex": of_codex, "opencode": of_opencode, "lionagi": of_either}
+    return known.get(client, of_claude)
 
 
 def link_programs(into: Path, programs: dict[str, Path]) -> None:

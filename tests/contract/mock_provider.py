@@ -21,6 +21,7 @@ from typing import Any
 from tests.contract.scenarios import ERRORS, SCENARIOS, Answer, Usage
 
 MARKER = re.compile(r"\[\[(\w+)\]\]")
+_SESSION = re.compile(r"session(?:_id\W+|_)([0-9a-f]{8}-[0-9a-f-]{27})")
 ASIDE = Answer("A title", usage=Usage(7, 0, 0, 3, 0))
 Translate = Callable[[str, str, dict[str, Any]], tuple[str, dict[str, Any]]]
 """A call in general words, with the request, as the client's tool and its arguments."""
@@ -48,6 +49,14 @@ def marker_of(body: dict[str, Any]) -> str | None:
         if found := MARKER.search(text):
             return found[1]
     return None
+
+
+def session_of(body: dict[str, Any]) -> str | None:
+    """The session of a request, where the client says so: what its transcript is named after."""
+    if key := body.get("prompt_cache_key"):
+        return str(key)
+    found = _SESSION.search(str((body.get("metadata") or {}).get("user_id")))
+    return found[1] if found else None
 
 
 class MockProvider(ThreadingHTTPServer):
@@ -95,6 +104,7 @@ class MockProvider(ThreadingHTTPServer):
                 "is_whole": False,
                 "usage": asdict(answer.usage),
                 "n_calls": len(answer.calls),
+                "session_id": session_of(body),
                 "stop": answer.stop,
             }
             self.log.append(row)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 import stateanalytics as sa
+from stateanalytics.systems.linking import with_usage
 from tests.contract.scenarios import SCENARIOS
 
 SYSTEMS = {"claude": "claude_code"}
@@ -21,7 +22,11 @@ TRUTH = {
     "truth": pl.String,
 }
 """``part``: empty for the session itself, else ``fork`` or ``child``; every value is text."""
-NOT_ON_DISK = {("codex", "refusal"), ("opencode", "killed_in_tool")}
+NOT_ON_DISK = {
+    ("codex", "refusal"),
+    ("opencode", "killed_in_tool"),
+    ("lionagi", "codex_refusal"),
+}
 """Answers whose tokens the client throws away or had not yet written: nobody can read them."""
 
 
@@ -46,7 +51,7 @@ def truth_of(
     whole = [row for row in log if row["is_whole"] and row["status"] < 400]
     if whole and (client, name) not in NOT_ON_DISK:
         usage = [row["usage"] for row in whole]
-        has_cache_writes = client == "claude"
+        has_cache_writes = "claude" in (client, scenario.agent)
         facts["n_input_tokens"] = sum(
             each["fresh"] + each["cache_read"] + each["cache_write"] for each in usage
         )
@@ -54,12 +59,17 @@ def truth_of(
         facts["n_cache_read_tokens"] = sum(each["cache_read"] for each in usage)
         if has_cache_writes:
             facts["n_cache_write_tokens"] = sum(each["cache_write"] for each in usage)
-        facts["n_tool_calls"] = sum(row["n_calls"] for row in whole)
+        if client != "lionagi":
+            facts["n_tool_calls"] = sum(row["n_calls"] for row in whole)
         # A process that is killed records no cost, and a subagent's is its parent's.
         if client == "claude" and scenario.signal != "KILL" and part != "child":
             paid = [*usage, *(row["usage"] for row in children)]
             usd = sum(each[kind] * price for each in paid for kind, price in USD_PER_TOKEN.items())
             facts["cost_usd"] = round(usd, 9)
+    if client == "lionagi":
+        asked = {row["session_id"] for row in log if row["session_id"]}
+        facts["transcripts"] = " ".join(sorted(asked)) or None
+        facts["timeout_s"] = scenario.time_limit_s and float(scenario.time_limit_s)
     for fact, value in scenario.expected.items():
         of, _, rest = fact.rpartition(".")
         if of in ("", client):
@@ -70,9 +80,9 @@ def truth_of(
         yield common | {"fact": fact, "truth": str(value)}
 
 
-def read_store(store: Path, as_of: datetime) -> sa.Snapshot:
-    """The store as it is read a day after its last record, when silence means something."""
-    return sa.read(store, as_of=as_of + timedelta(days=1), progress=False)
+def read_store(stores: list[Path], as_of: datetime) -> sa.Snapshot:
+    """Stores as they are read a day after their last record, when silence means something."""
+    return sa.read(*stores, as_of=as_of + timedelta(days=1), progress=False)
 
 
 def compare(snap: sa.Snapshot, client: str, truth: pl.DataFrame) -> pl.DataFrame:
@@ -80,7 +90,7 @@ def compare(snap: sa.Snapshot, client: str, truth: pl.DataFrame) -> pl.DataFrame
     system = SYSTEMS.get(client, client)
     sessions = {
         row["entity_id"]: row
-        for row in snap.table("entities")
+        for row in with_usage(snap.table("entities"))
         .filter(entity_type="session", system=system)
         .join(
             snap.table("states").select(
@@ -121,6 +131,10 @@ def _counts(snap: sa.Snapshot, client: str) -> dict[str, dict[str, Any]]:
     if client in ("claude", "codex"):
         frame = snap.table("claude_sessions" if client == "claude" else "codex_sessions")
         return {row["thread_id"]: row for row in frame.to_dicts()}
+    if client == "lionagi":
+        direct = snap.table("links").filter(pl.col("linked_by") != "parent").sort("told_id")
+        found = direct.group_by("entity_id").agg(transcripts=pl.col("told_id").str.join(" "))
+        return {row["entity_id"]: row for row in found.to_dicts()}
     if client != "opencode":
         return {}
     is_error = pl.col("state").is_in(["error", "failed"]) | (pl.col("exit_code") != 0)

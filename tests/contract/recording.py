@@ -13,7 +13,12 @@ KEPT = {
     "claude": ("projects/*/**/*.jsonl", "projects/*/**/*.json", "sessions/*.json"),
     "codex": ("sessions/**/*.jsonl", "archived_sessions/*.jsonl"),
     "opencode": ("opencode*.db",),
-    "lionagi": (".lionagi/state.db", ".lionagi/runs/*/run.json", ".claude/projects/*/**/*.jsonl"),
+    "lionagi": (
+        ".lionagi/state.db",
+        ".lionagi/runs/*/run.json",
+        ".claude/projects/*/**/*.jsonl",
+        ".codex/sessions/**/*.jsonl",
+    ),
 }
 """What our reading opens; caches, logs and derived databases are left out."""
 LONGEST_TEXT = 600

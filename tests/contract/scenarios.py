@@ -6,7 +6,9 @@ words (``shell``, ``read``, ``agent``); `tests.contract.clients` puts them into 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,14 @@ class Scenario:
     clients: tuple[str, ...] = ("claude", "codex", "opencode")
     beside: str = ""
     """The scenario that runs at the same time."""
+    agent: str = ""
+    """The client that an orchestrator starts."""
+    time_limit_s: int | None = None
+    """What an orchestrator is told to allow it."""
+    directory: str = ""
+    """Where it works, if not in a directory of its own."""
+    is_by_hand: bool = False
+    """Whether a person starts the agent, and no orchestrator."""
 
 
 GOOD: dict[str, str | int | float | None] = {"lifecycle": "completed", "outcome": "completed"}
@@ -276,37 +286,48 @@ SCENARIOS = {
             GOOD,
             clients=(),
         ),
-        Scenario("driven", (Answer("Hello.", usage=FIRST),), GOOD, clients=("lionagi",)),
-        Scenario(
-            "driven_tools",
-            (
-                Answer("Two.", (("shell", "echo a"), ("shell", "exit 3")), usage=FIRST),
-                DONE,
-            ),
-            GOOD,
-            clients=("lionagi",),
-        ),
-        Scenario(
-            "driven_refusal",
-            (Answer("I cannot", stop="refusal", usage=FIRST),),
-            {"cause": "content_filtered"},
-            clients=("lionagi",),
-        ),
-        Scenario(
-            "driven_overflow",
-            (Answer(status=400, error="overflow"),),
-            {"cause": "context_overflow"},
-            clients=("lionagi",),
-        ),
-        Scenario(
-            "driven_killed",
-            (
-                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
-                Answer("never", wait_s=60),
-            ),
-            {},
-            signal="KILL",
-            clients=("lionagi",),
-        ),
     )
 }
+
+
+def _driven(agent: str) -> Iterator[Scenario]:
+    """The same for an orchestrator, which starts an agent, and what only it can do."""
+    expected: dict[str, dict[str, str | int | None]] = {
+        "success": GOOD,
+        "failing_tool": GOOD,
+        "parallel_tools": GOOD,
+        "retried": GOOD,
+        "refusal": FAILED,
+        "output_limit": {},
+        "cut_once": GOOD,
+        "overflow": FAILED,
+        "unauthorized": FAILED,
+        "killed": {},
+        "killed_in_tool": {},
+        "interrupted": {},
+        "resume": GOOD,
+        "subagent": GOOD,
+    }
+    common: Any = {"clients": ("lionagi",), "agent": agent}
+    for name, facts in expected.items():
+        same = SCENARIOS[name]
+        again = same.follow_up[:1]
+        changed = {"name": f"{agent}_{name}", "expected": facts, "follow_up": again}
+        yield replace(same, **changed, **common)
+    waiting, one, other = (
+        SCENARIOS[name].answers for name in ("killed", "one_of_two", "other_of_two")
+    )
+    timed_out = {"lifecycle": "timed_out"}
+    yield Scenario(f"{agent}_timed_out", waiting, timed_out, time_limit_s=9, **common)
+    # Both of a pair work in one directory.
+    for name, beside in (("one_of_two", "other_of_two"), ("not_alone", "by_hand")):
+        where = f"{agent}_{name}"
+        first, second = where, f"{agent}_{beside}"
+        yield Scenario(first, one, GOOD, beside=second, directory=where, **common)
+        yield Scenario(
+            second, other, GOOD, clients=(), agent=agent, directory=where,
+            is_by_hand=beside == "by_hand",
+        )  # fmt: skip
+
+
+SCENARIOS |= {each.name: each for agent in ("claude", "codex") for each in _driven(agent)}

@@ -65,4 +65,5 @@ SYSTEM = System(
         of_silences=later(f"{_HERE}.constants:silence_ends"),
     ),
     drives_agents=True,
+    shares_directories=True,
 )

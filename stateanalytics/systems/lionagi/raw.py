@@ -32,8 +32,9 @@ def _object(column: str) -> str:
 
 def _key(column: str, key: str) -> str:
     """SQL: one key of a JSON object; rows that cannot have it cost one substring search."""
+    last = key.rpartition(".")[2]
     return (
-        f"CASE WHEN instr({column}, '\"{key}\"') THEN "
+        f"CASE WHEN instr({column}, '\"{last}\"') THEN "
         f"json_extract({_object(column)}, '$.{key}') END"
     )
 
@@ -53,6 +54,16 @@ _TOOL = Cell(
     "CASE WHEN lion_class = 4 THEN CASE WHEN octet_length(content) < 20000 THEN "
     f"{_key('content', 'function')} END END",
     ("lion_class", "content"),
+)
+
+
+# What `--timeout` puts before a prompt names the second that it ends in, and nothing else does.
+_DEADLINE = Cell(
+    "text",
+    "CASE WHEN role = 'user' THEN CASE WHEN typeof(content) = 'text' THEN "
+    "CASE WHEN instr(substr(content, 1, 40), '\"[DEADLINE]') THEN substr(content, 1, 160) "
+    "END END END",
+    ("role", "content"),
 )
 
 
@@ -102,7 +113,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(
             text="id status run_id invocation_id invocation_kind source_kind name user_label "
             "project agent_name model provider playbook_name show_topic show_play_name "
-            "progression_id cc_session_id",
+            "progression_id first_msg_id cc_session_id",
             moment="created_at started_at ended_at updated_at last_message_at",
             yes_no="ended_at_is_approximate",
         ),
@@ -120,6 +131,9 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(
             text="id session_id progression_id name agent_name model provider status",
             moment="created_at started_at ended_at",
+        ),
+        "launch_dir": Cell(
+            "text", _key("node_metadata", "mcp_launch.launch_dir"), ("node_metadata",)
         ),
         **_USAGE,
     },
@@ -242,6 +256,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(rowid="rowid", text="id role", moment="created_at"),
         "size_bytes": _size_of("content"),
         "name": _TOOL,
+        "deadline": _DEADLINE,
     },
 }
 

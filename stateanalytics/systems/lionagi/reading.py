@@ -23,6 +23,7 @@ from stateanalytics.systems.lionagi.findings import per_entity
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
 from stateanalytics.systems.lionagi.reasons import add_all_reasons
 from stateanalytics.systems.lionagi.run_directories import (
+    add_starts,
     add_timeouts,
     link_runs,
     read_runs,
@@ -172,7 +173,8 @@ def read(
     elsewhere = _elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path))
     if not keep:  # these are told by now, and large
         lists = raw["progressions"].drop("collection")
-        raw, distinct = {**raw, "messages": raw["messages"].clear(), "progressions": lists}, {}
+        limits = raw["messages"].filter(pl.col("deadline").is_not_null())
+        raw, distinct = {**raw, "messages": limits, "progressions": lists}, {}
     everything = _entities(raw, history, happened, details, derive)
     del raw
     known = derive(_with_ends, everything, runs, history)
@@ -205,7 +207,8 @@ def read(
 
 
 def _with_ends(everything: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
-    return add_end_writers(add_timeouts(everything, runs), history)
+    timed = add_timeouts(add_starts(everything, runs), runs)
+    return add_end_writers(timed, history)
 
 
 def _with_reasons(known: pl.DataFrame, label: str) -> pl.DataFrame:

@@ -54,6 +54,7 @@ _SHAPE = pl.Schema(
     {
         **{name: dtype for name, dtype in frames.RUNS.dtypes.items() if name != "source"},
         "branch_id": schema.TEXT,
+        "directory": schema.TEXT,
         "has_odd_timeout": schema.YES_NO,
         "problem": schema.TEXT,
         "problem_file": schema.TEXT,
@@ -208,6 +209,53 @@ def add_timeouts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def add_starts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Tell when and where a session was started: by its run directories, else its branches.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        All of them; of branches ``directory``.
+    runs : polars.DataFrame
+        As `link_runs` gives them.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``entities``, with ``starts``; ``directory`` of a session is that of its first start.
+    """
+    launched = (
+        entities.filter(pl.col("entity_type") == "branch")
+        .drop_nulls(["directory", "session_id"])
+        .sort("created_at", "entity_id", nulls_last=True)
+        .group_by(entity_id="session_id")
+        .agg(launched=pl.col("directory").first())
+    )
+    began, ended = (
+        pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").fill_null("-")
+        for name in ("started_at", "ended_at")
+    )
+    of_runs = (
+        runs.drop_nulls(["session_id", "directory"])
+        .filter(pl.col("is_time_from_files").not_() & ~pl.col("directory").str.contains("\n"))
+        .sort("started_at", "run_id")
+        .group_by(entity_id="session_id", maintain_order=True)
+        .agg(
+            starts=pl.format("{} {} {}", began, ended, "directory").str.join("\n"),
+            ran=pl.col("directory").first(),
+        )
+    )
+    of_sessions = of_runs.join(launched, on="entity_id", how="full", coalesce=True).with_columns(
+        entity_type=pl.lit("session")
+    )
+    return (
+        entities.drop("starts")
+        .join(of_sessions, on=["entity_type", "entity_id"], how="left", maintain_order="left")
+        .with_columns(directory=pl.coalesce("ran", "launched", "directory"))
+        .drop("ran", "launched")
+    )
+
+
 def run_findings(runs: pl.DataFrame, sessions: pl.DataFrame, source: str) -> pl.DataFrame:
     """Where a run directory and the store disagree.
 
@@ -280,6 +328,7 @@ def _read_run(folder: Path) -> dict[str, Any] | None:
         "run_id": legible(folder.name),
         "session_id": as_text(saved.get("session_id")),
         "branch_id": as_text(run.get("branch_id")),
+        "directory": as_text(run.get("cwd")) or None,
         "status": as_text(run.get("status")),
         "derived_status": derive_status(run) if has_manifest else None,
         "kind": as_text(run.get("invocation_kind")) or as_text(run.get("kind")),

@@ -15,7 +15,9 @@ from stateanalytics.systems.recorded import first_of_status, texts_of
 # Where a model is not known, mirrored transcripts say so in angle brackets.
 _PLACEHOLDER = r"^<.*>$"
 _LAST_ID = r'[\[,]\s*"([\w.:-]+)"\s*\]\s*$'
+_UNTIL = r"\(until (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\) to complete"
 MS_PER_S = 1000.0
+US_PER_S = 1e6
 
 
 def sessions(raw: Raw) -> pl.DataFrame:
@@ -31,13 +33,14 @@ def sessions(raw: Raw) -> pl.DataFrame:
     polars.DataFrame, shape (n_sessions, ...)
         Names as in `stateanalytics.core.schema.ENTITIES`.
     """
-    rows = _with_messages(_with_timeouts(_with_contracts(raw["sessions"])), raw)
+    limited = _with_deadlines(_with_timeouts(_with_contracts(raw["sessions"])), raw)
+    rows = _with_messages(limited, raw)
     return rows.select(
         pl.col("invocation_id", "project", "provider", "created_at", "started_at", "ended_at"),
         pl.col("updated_at", "last_message_at", "n_messages", "has_artifacts"),
         pl.col("is_contract_valid", "verdict", "is_verdict_valid", "n_expected"),
-        pl.col("n_required_missing", "n_optional_missing", "n_produced", "timeout_s"),
-        pl.col("timeout_elapsed_s", "last_message_id"),
+        pl.col("n_required_missing", "n_optional_missing", "n_produced"),
+        pl.col("timeout_s", "timeout_from", "timeout_elapsed_s", "last_message_id"),
         entity_type=pl.lit("session"),
         entity_id="id",
         parent_type=pl.when(pl.col("invocation_id").is_not_null()).then(pl.lit("invocation")),
@@ -59,7 +62,6 @@ def sessions(raw: Raw) -> pl.DataFrame:
         ),
         n_turns="num_turns",
         has_contract=pl.col("is_contract_valid").is_not_null(),
-        timeout_from=pl.when(pl.col("timeout_s").is_not_null()).then(pl.lit("metadata")),
         **reason("reason_codes"),
         **usage(),
         stored_health="health",
@@ -107,6 +109,7 @@ def branches(raw: Raw) -> pl.DataFrame:
         name=_first_text("name", "agent_name"),
         agent="agent_name",
         model=known_model("model"),
+        directory=pl.col("launch_dir").replace("", None),
         raw_status="status",
         last_activity_at=pl.col("started_at"),
         n_turns="num_turns",
@@ -227,6 +230,35 @@ def _with_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
         of_key = stored.filter(key=key).select("id", pl.col("seconds").alias(column))
         rows = rows.join(of_key, on="id", how="left", maintain_order="left")
     return rows
+
+
+def _with_deadlines(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """The limit of a command line, from the second that its prompt says it ends in.
+
+    The prompt was made between the branch and the session, for a whole number of seconds: where
+    only one fits, it is the limit.
+    """
+    until = pl.col("deadline").str.extract(_UNTIL).str.to_datetime(time_zone="UTC", strict=False)
+    ends = raw["messages"].select(first_msg_id="id", until=until).drop_nulls()
+    began = raw["branches"].group_by(id="session_id").agg(began_at=pl.col("created_at").min())
+    since_s = [
+        (pl.col("until") - pl.col(name)).dt.total_microseconds() / US_PER_S
+        for name in ("created_at", "began_at")
+    ]
+    least_s = since_s[0].ceil()
+    is_only = (least_s > 0) & (least_s + 1 >= since_s[1] + 1)
+    limit_s = pl.when(is_only).then(least_s)
+    source = pl.when(pl.col("timeout_s").is_not_null()).then(pl.lit("metadata"))
+    from_prompt = pl.when(limit_s.is_not_null()).then(pl.lit("deadline"))
+    return (
+        rows.join(ends, on="first_msg_id", how="left", maintain_order="left")
+        .join(began, on="id", how="left", maintain_order="left")
+        .with_columns(
+            timeout_s=pl.coalesce("timeout_s", limit_s),
+            timeout_from=pl.coalesce(source, from_prompt),
+        )
+        .drop("until", "began_at")
+    )
 
 
 def _with_contracts(rows: pl.DataFrame) -> pl.DataFrame:
