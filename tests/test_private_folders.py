@@ -12,12 +12,14 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io import private_folders
+from stateanalytics.io.outputs import put_in_place, write_output
 from stateanalytics.io.private_folders import (
     PREFIX,
     delete_abandoned_folders,
     make_private_folder,
 )
 from stateanalytics.io.sqlite import open_store
+from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
 
 
@@ -123,3 +125,89 @@ def test_a_temporary_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatc
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(NoRoomError, match=r"TMPDIR=.*not-mounted cannot be used"):
         open_store(store)
+
+
+def killed(script: str, *arguments: object) -> None:
+    """Another process prints a line, goes on, and is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(signal.SIGKILL)
+
+
+HALF = "print('now', flush=True); time.sleep(600)\n"
+HALF_A_FOLDER = (
+    "import sys, time\n"
+    "from pathlib import Path\n"
+    "from stateanalytics.io.outputs import put_in_place\n"
+    f"def write(path):\n    path.write_bytes(b'secret'); {HALF}"
+    "put_in_place(Path(sys.argv[1]), write)\n"
+)
+HALF_A_FILE = (
+    "import os, sys, time\n"
+    f"def half(handle):\n    {HALF}"
+    "os.fsync = half\n"
+    "from stateanalytics.io.outputs import write_output\n"
+    "write_output(sys.argv[1], b'secret')\n"
+)
+
+
+@pytest.mark.parametrize("script", [HALF_A_FOLDER, HALF_A_FILE])
+@pytest.mark.parametrize("name", ["e.sqlite", "in-use"])
+def test_what_a_killed_output_left_goes_with_the_next(tmp_path, monkeypatch, script, name):
+    monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})
+    target = tmp_path / name
+    killed(script, target)
+    (left,) = tmp_path.iterdir()
+    age(left)
+    put_in_place(target, lambda path: path.write_bytes(b"whole") and None)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert target.read_bytes() == b"whole"
+
+
+def test_an_output_that_is_being_written_stays(tmp_path, monkeypatch):
+    def write(path: Path) -> None:
+        path.write_bytes(b"half")
+        age(path.parent.parent)
+        monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})
+        write_output(tmp_path / "other", b"whole")
+        assert path.exists()
+
+    put_in_place(tmp_path / "one", write)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+def test_a_folder_whose_maker_was_killed_before_it_was_locked_goes(place):
+    folder = place / f"{PREFIX}early"
+    folder.mkdir()
+    assert delete_abandoned_folders() == []
+    age(folder)
+    assert delete_abandoned_folders() == [folder]
+    assert list(place.iterdir()) == []
+
+
+def test_an_export_that_was_killed_leaves_nothing_for_good(tmp_path, monkeypatch):
+    """Killed at several instants, as the memory killer does."""
+    monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})
+    command = [
+        sys.executable,
+        "-m",
+        "stateanalytics",
+        "export",
+        str(ROOT / "data" / "samples" / "state.db"),
+        "-o",
+    ]
+    for after_s in (1.5, 3.0):
+        process = subprocess.Popen(
+            [*command, str(tmp_path / "e.sqlite")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(after_s)
+        process.kill()
+        process.wait()
+    for left in tmp_path.iterdir():
+        age(left)
+    write_output(tmp_path / "x", b"whole")
+    assert {path.name for path in tmp_path.iterdir()} <= {"x", "e.sqlite"}

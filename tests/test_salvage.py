@@ -62,7 +62,9 @@ def whole():
 def schema_pages():
     """The pages that define tables: what they define cannot be read without them."""
     file = pages.File.of(DEMO.read_bytes())
-    return repair.read_schema(file)[1].pages
+    schema = repair.read_schema(file)[1]
+    rows = [(leaf.page, cell.at) for leaf in schema.leaves for cell in leaf.cells]
+    return schema.pages.union(*(file.overflow(*row) for row in rows))
 
 
 @pytest.mark.parametrize("seed", a_few(range(8), 3))
@@ -81,6 +83,217 @@ def test_of_three_random_pages_at_least_99_percent_of_the_rows_are_left(
         assert rows.items() <= whole[name].items(), f"{name} holds rows that never were"
     n_told = sum(table["n_lost"] for table in told["tables"])
     assert abs(n_told - (n_whole - n_left)) <= 15
+
+
+DRAWS = {
+    "swapped": lambda octets, noise: octets[::-1],
+    "overwritten": lambda octets, noise: [noise.randbytes(len(block)) for block in octets],
+    "zeroed": lambda octets, noise: [bytes(len(block)) for block in octets],
+    "half zeroed": lambda octets, noise: [
+        block[: len(block) // 2] + bytes(len(block) - len(block) // 2) for block in octets
+    ],
+}
+
+
+def with_bad_blocks(octets, kind, n_pairs, noise, schema_pages, *, n_bytes=4096):
+    """A store of which pairs of blocks are swapped, overwritten or zeroed."""
+    size = int.from_bytes(octets[16:18], "big")
+    kept = {(page - 1) * size // n_bytes for page in schema_pages} | {0}
+    blocks = noise.sample(sorted(set(range(len(octets) // n_bytes)) - kept), 2 * n_pairs)
+    changed = bytearray(octets)
+    for pair in zip(blocks[::2], blocks[1::2], strict=True):
+        places = [slice(n_bytes * block, n_bytes * (block + 1)) for block in pair]
+        bad = DRAWS[kind]([bytes(octets[place]) for place in places], noise)
+        for place, block in zip(places, bad, strict=True):
+            changed[place] = block
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize(("n_pairs", "seed"), a_few([(40, 1), (5, 2), (40, 3), (20, 4)], 2))
+def test_no_row_is_made_up_and_every_other_is_counted(
+    tmp_path, whole, schema_pages, kind, n_pairs, seed
+):
+    noise = random.Random(f"{kind}{n_pairs}{seed}")
+    path = tmp_path / "a.db"
+    path.write_bytes(with_bad_blocks(DEMO.read_bytes(), kind, n_pairs, noise, schema_pages))
+    told = salvage(path, tmp_path / "b.db")
+    left = tables_of(tmp_path / "b.db")
+    for name, rows in left.items():
+        assert rows.items() <= whole[name].items(), f"{name} holds rows that never were"
+    n_left, n_whole = (sum(map(len, tables.values())) for tables in (left, whole))
+    # Swapped pages are all there, and go back to the tables that their rows are of.
+    assert n_left >= (0.97 if kind == "swapped" else 1 - n_pairs / 250) * n_whole
+    n_told = sum(table["n_lost"] or table["n_unclaimed"] for table in told["tables"])
+    assert abs(n_told - (n_whole - n_left)) <= 0.01 * n_whole
+
+
+def two_tables(path, *definitions, n_rows=300, row=lambda table, n: (f"{table}-{n:05}", n)):
+    """A store with tables of some hundred rows each."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size=1024")
+        for place, definition in enumerate(definitions):
+            connection.execute(definition)
+            marks = ", ".join("?" * len(row(place, 0)))
+            name = definition.split()[2]
+            rows = [row(place, n) for n in range(n_rows)]
+            connection.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+        connection.commit()
+    return path.read_bytes()
+
+
+def swapped(octets, first, second):
+    size = int.from_bytes(octets[16:18], "big")
+    pages_ = [octets[begin : begin + size] for begin in range(0, len(octets), size)]
+    pages_[first - 1], pages_[second - 1] = pages_[second - 1], pages_[first - 1]
+    return b"".join(pages_)
+
+
+LOOKALIKES = ("CREATE TABLE t (id TEXT PRIMARY KEY, n)", "CREATE TABLE u (id TEXT PRIMARY KEY, n)")
+
+
+def test_a_root_in_the_place_of_another_gives_no_table_the_rows_of_the_other(tmp_path):
+    """Only the index of a table knows whose rows are whose, so each gets its own back."""
+    path = tmp_path / "a.db"
+    octets = two_tables(path, *LOOKALIKES)
+    before, roots = tables_of(path), roots_of(path)
+    path.write_bytes(swapped(octets, roots["t"], roots["u"]))
+    salvage(path, tmp_path / "b.db")
+    assert tables_of(tmp_path / "b.db") == before
+
+
+def test_the_empty_page_of_another_table_is_no_empty_table(tmp_path):
+    path = tmp_path / "a.db"
+    two_tables(path, LOOKALIKES[0])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(LOOKALIKES[1])
+    before, roots = tables_of(path), roots_of(path)
+    path.write_bytes(swapped(path.read_bytes(), roots["t"], roots["u"]))
+    salvage(path, tmp_path / "b.db")
+    assert tables_of(tmp_path / "b.db") == before
+
+
+def test_rows_of_a_page_that_two_tables_lead_to_are_nobodys_without_an_index(tmp_path):
+    path = tmp_path / "a.db"
+    octets = two_tables(path, "CREATE TABLE t (id, n)", "CREATE TABLE u (id, n)")
+    before, roots = tables_of(path), roots_of(path)
+    size = 1024
+    both = bytearray(octets)
+    both[size * (roots["u"] - 1) : size * roots["u"]] = octets[
+        size * (roots["t"] - 1) : size * roots["t"]
+    ]
+    path.write_bytes(both)
+    told = salvage(path, tmp_path / "b.db")
+    left = tables_of(tmp_path / "b.db")
+    assert all(rows.items() <= before[name].items() for name, rows in left.items())
+    assert [table["n_unclaimed"] for table in told["tables"]] == [300, 300]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "row"),
+    [
+        ("CREATE TABLE t (n NOT NULL)", "CREATE TABLE u (n)", lambda t, n: ([n, None][t],)),
+        ("CREATE TABLE t (id, n)", "CREATE TABLE u (id, n, m)", lambda t, n: (n,) * (2 + t)),
+        ("CREATE TABLE t (id TEXT)", "CREATE TABLE u (id)", lambda t, n: ([f"{n}", n][t],)),
+        ("CREATE TABLE t (id INT)", "CREATE TABLE u (id)", lambda t, n: ([n, f"n{n}"][t],)),
+        ("CREATE TABLE t (n INTEGER PRIMARY KEY)", "CREATE TABLE u (n)", lambda t, n: (n,)),
+        ("CREATE TABLE t (n REAL) STRICT", "CREATE TABLE u (n)", lambda t, n: ([n / 2, b"n"][t],)),
+    ],
+)  # fmt: skip
+def test_rows_that_do_not_fit_the_definition_are_set_apart(tmp_path, first, second, row):
+    path = tmp_path / "a.db"
+    octets = two_tables(path, first, second, row=row)
+    before, roots = tables_of(path), roots_of(path)
+    path.write_bytes(swapped(octets, roots["t"], roots["u"]))
+    told = salvage(path, tmp_path / "b.db")
+    left = tables_of(tmp_path / "b.db")
+    assert left["t"].items() <= before["t"].items()
+    assert told["n_unclaimed"] + sum(table["n_unclaimed"] for table in told["tables"]) or (
+        left == before
+    )
+
+
+def test_a_row_of_another_type_that_the_index_lists_is_kept(tmp_path):
+    path = tmp_path / "a.db"
+    rows = {"CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER)": 1}
+    octets = two_tables(path, *rows, row=lambda t, n: (f"{n}", "soon" if n % 50 == 7 else n))
+    before = tables_of(path)
+    path.write_bytes(octets + bytes(1024))
+    salvage(path, tmp_path / "b.db")
+    assert tables_of(tmp_path / "b.db") == before
+
+
+def test_a_leaf_in_the_place_of_an_interior_page_loses_nothing(tmp_path):
+    path = tmp_path / "a.db"
+    octets = two_tables(path, LOOKALIKES[0], n_rows=9000)
+    before = tables_of(path)
+    file = pages.File.of(octets)
+    tree = trees.walk(file, repair.read_schema(file)[0][0])
+    assert tree.leaf_depth == 2
+    interior = file.children(tree.root, trees.LEAST, trees.MOST)[0]
+    path.write_bytes(swapped(octets, interior[0], tree.leaves[0].page))
+    salvage(path, tmp_path / "b.db")
+    assert tables_of(tmp_path / "b.db") == before
+
+
+def test_an_empty_page_below_a_root_is_a_loss(tmp_path):
+    """Zeroed but for its kind and size, it is a sound page without rows."""
+    path = tmp_path / "a.db"
+    octets = two_tables(path, "CREATE TABLE t (id TEXT PRIMARY KEY, n)")
+    file = pages.File.of(octets)
+    leaf = trees.walk(file, repair.read_schema(file)[0][0]).leaves[2]
+    begin = 1024 * (leaf.page - 1)
+    path.write_bytes(octets[: begin + 3] + b"\0\0\4\0\0" + octets[begin + 8 :])
+    told = salvage(path, tmp_path / "b.db")
+    assert told["tables"][0]["n_lost"] == len(leaf.cells)
+    assert told["tables"][0]["n_ranges"] == 1
+
+
+def test_bad_rows_of_a_page_are_counted(tmp_path):
+    path = tmp_path / "a.db"
+    octets = two_tables(path, "CREATE TABLE t (id, n)")
+    file = pages.File.of(octets)
+    leaf = trees.walk(file, repair.read_schema(file)[0][0]).leaves[2]
+    begin = 1024 * (leaf.page - 1) + leaf.cells[1].at
+    path.write_bytes(octets[:begin] + b"\xff" * 9 + octets[begin + 9 :])
+    told = salvage(path, tmp_path / "b.db")
+    assert told["tables"][0]["n_lost"] == 300 - len(tables_of(tmp_path / "b.db")["t"]) > 0
+
+
+def test_a_table_that_checks_json_is_salvaged(tmp_path):
+    """SQLite calls such a function unsafe in a definition that it is told not to trust."""
+    path = tmp_path / "a.db"
+    octets = two_tables(
+        path,
+        "CREATE TABLE t (id TEXT PRIMARY KEY, n CHECK (json_valid(n)))",
+        row=lambda t, n: (f"{n}", "{}"),
+    )
+    before = tables_of(path)
+    path.write_bytes(octets + bytes(1024))
+    salvage(path, tmp_path / "b.db")
+    assert tables_of(tmp_path / "b.db") == before
+
+
+def test_a_long_definition_of_which_the_rest_is_lost_is_named(tmp_path):
+    path = tmp_path / "a.db"
+    columns = ", ".join(f"a_column_with_a_long_name_{n}" for n in range(90))
+    octets = two_tables(path, f"CREATE TABLE t (id, {columns})", row=lambda t, n: (n,) * 91)
+    file = pages.File.of(octets)
+    schema = repair.read_schema(file)[1]
+    rest = file.overflow(1, schema.leaves[0].cells[0].at)[0]
+    path.write_bytes(octets[: 1024 * (rest - 1)] + b"\xff" * 1024 + octets[1024 * rest :])
+    assert salvage(path, tmp_path / "b.db")["definitions_refused"] == ["t"]
+
+
+def test_what_is_set_apart_is_a_finding_with_its_table(tmp_path, schema_pages):
+    noise = random.Random("75 90125")
+    path = tmp_path / "state.db"
+    path.write_bytes(with_bad_blocks(DEMO.read_bytes(), "swapped", 150, noise, schema_pages))
+    snap = sa.read(path, on_error="salvage", progress=False)
+    apart = snap.findings.filter(pl.col("code") == "salvage.rows_unclaimed")
+    assert apart["n_rows"].sum() > 0
+    assert apart["table"].drop_nulls().len() > 0
+    assert snap.entities.filter(pl.col("entity_type") == "branch").height <= 457
 
 
 def test_a_root_that_is_lost_loses_no_row(tmp_path, whole):
@@ -291,6 +504,7 @@ def test_a_definition_that_would_run_something_is_not_believed(tmp_path):
         connection.commit()
     told = salvage(path, tmp_path / "b.db")
     assert [table["table"] for table in told["tables"]] == ["t"]
+    assert told["definitions_refused"] == ["u"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -17,10 +18,12 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+import stateanalytics as sa
 from stateanalytics import errors
 from stateanalytics.io import asked_process, refusals, sqlite, sqlite_copy, store_process
 from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
@@ -153,6 +156,54 @@ def test_tables_and_columns_are_named(tmp_path):
         assert dict(store.tables) == {"t": ("id", "a")}
         assert store.size_bytes == (tmp_path / "state.db").stat().st_size
         assert not store.is_live
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "agent-orchestrator-go/ao.db",
+        "lionagi/0.36.0/state.db",
+        "opencode/v1_1.18.34/opencode.db",
+        "opencode/v2_20260717/opencode-local.db",
+    ],
+)
+def test_names_of_tables_and_columns_have_no_case(shared, tmp_path, name):
+    """As in SQLite: a store of which every name was written in capitals has the same rows."""
+    original = shared / "samples" / name
+    folder = tmp_path / "one"
+    folder.mkdir()
+    path = folder / original.name
+    path.write_bytes(original.read_bytes())
+    before = read_in_december(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute("DELETE FROM sqlite_master WHERE type IN ('trigger', 'view')")
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sql%'"
+        for table, sql in connection.execute(query).fetchall():
+            changed = re.sub(rf"\b{table}\b", table.upper(), sql, count=1)
+            for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,)):
+                changed = re.sub(rf"(?<![\w']){column}(?![\w'])", column.upper(), changed)
+            connection.execute(
+                "UPDATE sqlite_master SET name = upper(name), tbl_name = upper(tbl_name), sql = ? "
+                "WHERE name = ?",
+                (changed, table),
+            )
+        connection.execute("UPDATE sqlite_master SET tbl_name = upper(tbl_name)")
+        connection.commit()
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+        names = [name for (name,) in connection.execute(query)]
+        assert names == [name.upper() for name in names]
+    after = read_in_december(path)
+    assert before.entities.height > 20
+    assert after.entities.equals(before.entities)
+    assert after.transitions.equals(before.transitions)
+    codes = [snap.findings["code"].value_counts().sort("code") for snap in (before, after)]
+    assert codes[0].equals(codes[1])
+
+
+def read_in_december(path):
+    return sa.read(path, as_of=datetime(2026, 12, 1, tzinfo=UTC), progress=False)
 
 
 def test_a_store_without_tables_has_none(tmp_path):

@@ -14,12 +14,16 @@ from pathlib import Path
 
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.files import LOG_ENDINGS, refuse_scheme
+from stateanalytics.io.private_folders import (
+    HIDDEN,
+    delete_abandoned_now_and_then,
+    lock,
+    make_private_folder,
+)
 from stateanalytics.io.walking import files_below
 
 PRIVATE = 0o600
 """The mode of a file with secrets in it: for its owner only."""
-
-_LONGEST_STEM = 40
 
 
 def write_output(
@@ -96,17 +100,18 @@ def put_in_place(
     if target.exists() and not target.is_file():
         what = "a folder that is there already" if target.is_dir() else "no regular file"
         raise ArgumentError(f"{str(path)!r} is {what}.", "name a new file or folder")
-    beside = target.with_name(f".{target.name[:_LONGEST_STEM]}.{secrets.token_hex(6)}")
+    delete_abandoned_now_and_then(target.parent)
     try:
-        beside.mkdir(mode=0o700)
+        folder = make_private_folder(target.parent)
         try:
-            made = beside / target.name
+            made = folder.path / "output" / target.name  # it may be called as the lock is
+            made.parent.mkdir()
             write(made)
             if is_private:
                 made.chmod(PRIVATE | (0o100 if made.is_dir() else 0))
             made.replace(target)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            folder.delete()
     except OSError as error:
         raise _not_written(path, error) from None
     return target
@@ -257,12 +262,14 @@ def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None
     """Write a file beside its place, where its name begins with a dot, and rename it."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
-    beside = target.with_name(f".{target.name[:_LONGEST_STEM]}.{secrets.token_hex(6)}")
+    delete_abandoned_now_and_then(target.parent)
+    beside = target.with_name(f"{HIDDEN}{secrets.token_hex(6)}")
     # Made anew, so that nobody's link is followed, and with the mode that the umask leaves.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(beside, flags, PRIVATE if is_private else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
+            lock(file.fileno())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -1,8 +1,9 @@
-"""Folders for private copies, which do not outlive the process that made them.
+"""Folders for private copies and half-written outputs, which do not outlive their process.
 
-Each holds a file that its process keeps locked. The lock ends with the process, however
-that ends, so a folder whose file can be locked belongs to nobody any more: the next load
-deletes it. A process id would not do; it may be another's by now, or of another container.
+Each holds a file that its process keeps locked; a half-written file is locked itself. The
+lock ends with the process, however that ends, so what can be locked belongs to nobody any
+more: the next load, or the next output to the same directory, deletes it. A process id would
+not do; it may be another's by now, or of another container.
 
 The copies have names, for SQLite opens no file without one (it resolves the links in
 ``/proc``), so they cannot be files that vanish by themselves.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -20,6 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PREFIX = "stateanalytics-"
+HIDDEN = f".{PREFIX}"
+"""How the name of an output begins until it is whole."""
+
 _LOCK = "in-use"
 _YOUNG_S = 60.0  # its maker may be about to lock it
 _EVERY_S = 600.0
@@ -46,8 +51,13 @@ class PrivateFolder:
             os.close(self._handle)
 
 
-def make_private_folder() -> PrivateFolder:
+def make_private_folder(parent: Path | None = None) -> PrivateFolder:
     """A new folder for this user only, for as long as this process lives.
+
+    Parameters
+    ----------
+    parent : pathlib.Path, optional
+        Where to make it, hidden; by default where temporary files go.
 
     Raises
     ------
@@ -55,19 +65,20 @@ def make_private_folder() -> PrivateFolder:
         If there is no room, no place for temporary files, or ``TMPDIR`` names one that cannot
         be used: a copy elsewhere may lie on a disk that is not encrypted.
     """
-    asked = os.environ.get("TMPDIR")
+    asked = os.environ.get("TMPDIR") if parent is None else None
     if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
         raise OSError(errno.ENOENT, f"TMPDIR={asked} cannot be used, and a copy goes nowhere else")
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    prefix = PREFIX if parent is None else HIDDEN
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    _lock(handle)
+    lock(handle)
     return PrivateFolder(path, handle)
 
 
 def delete_abandoned_folders(
     parent: Path | None = None, *, young_s: float = _YOUNG_S
 ) -> list[Path]:
-    """Delete the folders that killed processes of this user left, and say which.
+    """Delete the folders and files that killed processes of this user left, and say which.
 
     Parameters
     ----------
@@ -77,40 +88,45 @@ def delete_abandoned_folders(
         Folders that changed more recently are left alone, in seconds.
     """
     place = Path(tempfile.gettempdir()) if parent is None else parent
-    folders = sorted(place.glob(f"{PREFIX}*"))
+    folders = sorted([*place.glob(f"{PREFIX}*"), *place.glob(f"{HIDDEN}*")])
     return [folder for folder in folders if delete_if_abandoned(folder, young_s=young_s)]
 
 
-def delete_abandoned_now_and_then() -> None:
+def delete_abandoned_now_and_then(parent: Path | None = None) -> None:
     """Delete the folders that killed processes left, unless this one looked just now.
 
     Each look goes through the folders of all that is open, here and in other processes: of
     a thousand stores that are opened one after another, each would look at those before it.
     """
-    place, now_s = Path(tempfile.gettempdir()), time.monotonic()
+    place, now_s = parent or Path(tempfile.gettempdir()), time.monotonic()
     if now_s >= _NEXT_LOOK_S.get(place, now_s):
         _NEXT_LOOK_S[place] = now_s + _EVERY_S
         delete_abandoned_folders(place)
 
 
-def delete_if_abandoned(folder: Path, *, young_s: float) -> bool:
-    """Whether a folder belonged to nobody any more, and is deleted."""
+def delete_if_abandoned(path: Path, *, young_s: float) -> bool:
+    """Whether a folder or file belonged to nobody any more, and is deleted."""
     with suppress(OSError):
-        status = folder.lstat()
+        status = path.lstat()
         is_mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-        if not is_mine or folder.is_symlink() or time.time() - status.st_mtime < young_s:
+        if not is_mine or path.is_symlink() or time.time() - status.st_mtime < young_s:
             return False
-        handle = os.open(folder / _LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        is_file = stat.S_ISREG(status.st_mode)
+        if not is_file and not any(path.iterdir()):  # killed before it was locked
+            path.rmdir()
+            return True
+        flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+        handle = os.open(path if is_file else path / _LOCK, flags)
         try:
-            if _lock(handle):
-                shutil.rmtree(folder, ignore_errors=True)
-                return not folder.exists()
+            if lock(handle):
+                path.unlink() if is_file else shutil.rmtree(path, ignore_errors=True)
+                return not path.exists()
         finally:
             os.close(handle)
     return False
 
 
-def _lock(handle: int) -> bool:
+def lock(handle: int) -> bool:
     """Lock an open file, and say whether that was possible: another process may have."""
     try:
         import fcntl

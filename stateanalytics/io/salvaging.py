@@ -119,13 +119,28 @@ def _losses(losses: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             f"{n_pages} page{'s' if n_pages > 1 else ''} that define tables cannot be read, so "
             "tables may be missing altogether",
         )
+    if names := losses["definitions_refused"]:
+        yield _loss(
+            "definitions_lost",
+            f"{len(names)} definition{'s' if len(names) > 1 else ''} of tables cannot be read or "
+            "would run something, so these tables are missing",
+            example=", ".join(names),
+        )
     for table in losses["tables"]:
-        if table["n_ranges"]:
+        if table["n_ranges"] or table["n_lost"]:
             yield _of_table(table)
+        if n_rows := table["n_unclaimed"]:
+            yield _loss(
+                "rows_unclaimed",
+                f"pages of {table['table']} lead to {n_rows:,} more rows than can be its own: "
+                "its definition or its indexes contradict them, or another table claims them, too",
+                n_rows=n_rows,
+                table=table["table"],
+            )
     if n_rows := losses["n_unclaimed"]:
         yield _loss(
             "rows_unclaimed",
-            "rows of which nobody can tell which table they belong to",
+            "rows on pages that no table leads to, and that could be of none or of several",
             n_rows=n_rows,
         )
     yield {
@@ -148,7 +163,7 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, Any]:
         f"of {table['table']} {how_many} cannot be read; {n_read:,} were",
         n_rows=n_lost,
         table=table["table"],
-        example=_shown(table["ranges"][0]) + more,
+        example=_shown(table["ranges"][0]) + more if table["ranges"] else None,
     )
 
 

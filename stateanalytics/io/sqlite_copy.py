@@ -401,7 +401,7 @@ def contents(target: str) -> dict[str, Any]:
         query = "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
         for raw, kind, root in copy.execute(query).fetchall():
             try:
-                name = raw.decode()
+                name = lower(raw)
             except UnicodeDecodeError:
                 illegible.append(raw.decode(errors="backslashreplace"))
                 continue
@@ -412,7 +412,7 @@ def contents(target: str) -> dict[str, Any]:
             declared: dict[str, str] = {}
             for row in copy.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall():
                 try:
-                    column = row[1].decode()
+                    column = lower(row[1])
                 except UnicodeDecodeError:
                     illegible.append(f"{name}.{row[1].decode(errors='backslashreplace')}")
                     continue
@@ -426,6 +426,11 @@ def contents(target: str) -> dict[str, Any]:
             }
         encoding = copy.execute("PRAGMA encoding").fetchone()[0].decode()
     return {"tables": tables, "others": others, "illegible": illegible, "encoding": encoding}
+
+
+def lower(name: bytes) -> str:
+    """A name as readers know it: SQLite's names have no case, of letters of ASCII."""
+    return name.lower().decode()
 
 
 def missing_bytes(path: str) -> str:

@@ -7,10 +7,16 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 LEAF, INTERIOR = 13, 5
+INDEX_LEAF, INDEX_INTERIOR = 10, 2
+NULL, NUMBER, TEXT, BLOB = range(4)
+"""Kinds of values in the order in which SQLite sorts them."""
+
 LEAST, MOST = -(2**63), 2**63 - 1
 """The first and last row number that there can be."""
 
@@ -157,9 +163,87 @@ class File:
         sound = field == end and n_bytes == size and n_columns > 0
         return Cell(rowid, n_columns, at) if sound else None
 
-    def local_size(self, size: int) -> int:
+    def n_cells(self, number: int) -> int:
+        """How many rows a leaf says that it has."""
+        begin = 100 if number == 1 else 0
+        return int.from_bytes(self.page(number)[begin + 3 : begin + 5], "big")
+
+    def kinds(self, number: int, at: int) -> list[int]:
+        """The serial types of a sound row."""
+        page = self.page(number)
+        _, after = _varint(page, at)
+        _, begin = _varint(page, after)
+        header_size, field = _varint(page, begin)
+        kinds = []
+        while field < begin + header_size:
+            kind, field = _varint(page, field)
+            kinds.append(kind)
+        return kinds
+
+    def is_legible(self, number: int, at: int) -> bool:
+        """Whether the texts of a sound row are texts: what was overwritten seldom is one."""
+        encoding = self.text_encoding()
+        for kind, value in values_of(self.payload(number, at) or b"\x01") or ():
+            if kind == TEXT:
+                try:
+                    text = value.decode(encoding)
+                except UnicodeDecodeError:
+                    return False
+                if "\0" in text:
+                    return False
+        return True
+
+    def values(self, number: int, at: int, n: int) -> list[Value] | None:
+        """The first values of a sound row; None where its rest is not there."""
+        page = self.page(number)
+        size, after = _varint(page, at)
+        _, begin = _varint(page, after)
+        local = values_of(page[begin : begin + self.local_size(size)], n)
+        return local or values_of(self.payload(number, at) or b"\x01", n)
+
+    def index_entries(
+        self, number: int, n_values: int
+    ) -> list[tuple[int | None, tuple[Value, ...] | None]] | None:
+        """The entries of a page of an index, each after the page with those below it.
+
+        Parameters
+        ----------
+        number : int
+            The page.
+        n_values : int
+            How many an entry has, the row number included.
+
+        Returns
+        -------
+        list of (int or None, tuple or None), or None
+            Last comes the page with the entries above all others, if there are pages
+            below. None if this is no such page, or an entry is not sound.
+        """
+        page = self.page(number)
+        is_leaf = page[:1] == bytes([INDEX_LEAF])
+        if not is_leaf and page[:1] != bytes([INDEX_INTERIOR]):
+            return None
+        entries: list[tuple[int | None, tuple[Value, ...] | None]] = []
+        for at in _pointers(page, 0, 8 if is_leaf else 12, self.usable):
+            if at is None:
+                return None
+            begin = at if is_leaf else at + 4
+            try:
+                size, begin = _varint(page, begin)
+                values = values_of(self._whole(page, begin, size, is_index=True), n_values)
+            except (IndexError, ValueError):
+                return None
+            if values is None or len(values) != n_values:
+                return None
+            child = None if is_leaf else int.from_bytes(page[at : at + 4], "big")
+            entries.append((child, tuple(values)))
+        if not is_leaf:
+            entries.append((int.from_bytes(page[8:12], "big"), None))
+        return entries
+
+    def local_size(self, size: int, *, is_index: bool = False) -> int:
         """How much of a row of this size lies in its leaf; the rest overflows."""
-        most = self.usable - 35
+        most = (self.usable - 12) * 64 // 255 - 23 if is_index else self.usable - 35
         if size <= most:
             return size
         least = (self.usable - 12) * 32 // 255 - 23
@@ -171,29 +255,41 @@ class File:
         page = self.page(number)
         size, after = _varint(page, at)
         _, begin = _varint(page, after)
-        octets = bytearray(page[begin : begin + self.local_size(size)])
-        overflow = self.overflow(number, at)
+        return self._whole(page, begin, size)
+
+    def _whole(self, page: bytes, begin: int, size: int, *, is_index: bool = False) -> bytes:
+        local = self.local_size(size, is_index=is_index)
+        octets = bytearray(page[begin : begin + local])
+        overflow = self._overflow(page, begin + local, size - local)
         for following in overflow or ():
             octets += self.page(following)[4 : 4 + min(size - len(octets), self.usable - 4)]
         return b"" if overflow is None else bytes(octets)
 
     def overflow(self, number: int, at: int) -> list[int] | None:
-        """The pages that a row goes on to; None where one of them is not there."""
+        """The pages that a row goes on to; None where these are not a whole chain."""
         page = self.page(number)
         size, after = _varint(page, at)
         _, begin = _varint(page, after)
         local = self.local_size(size)
-        if size > self.n_pages * self.page_size:  # it would go round in circles
+        return self._overflow(page, begin + local, size - local)
+
+    def _overflow(self, page: bytes, end: int, n_left: int) -> list[int] | None:
+        if n_left > self.n_pages * self.page_size:  # it would go round in circles
             return None
-        pages = []
-        following = int.from_bytes(page[begin + local : begin + local + 4], "big")
-        for _ in range(0, size - local, self.usable - 4):
+        pages: list[int] = []
+        following = int.from_bytes(page[end : end + 4], "big")
+        for _ in range(0, n_left, self.usable - 4):
             page = self.page(following)
             if not page:
                 return None
             pages.append(following)
             following = int.from_bytes(page[:4], "big")
-        return pages
+        # The last page of a chain leads to none: a page of other contents seldom says so.
+        return None if pages and following else pages
+
+
+Value = tuple[int, Any]
+"""A kind, and the number or the bytes; compared as SQLite compares."""
 
 
 def size_of(kind: int) -> int:
@@ -209,19 +305,42 @@ def size_of(kind: int) -> int:
 
 def columns_of(payload: bytes, encoding: str) -> list[str | int | None]:
     """The texts and whole numbers of a row; anything else is None."""
+    return plain(values_of(payload) or (), encoding)
+
+
+def plain(values: Iterable[Value], encoding: str) -> list[str | int | None]:
+    """Texts and whole numbers as Python has them; anything else is None."""
+    return [
+        value.decode(encoding, "replace")
+        if kind == TEXT
+        else value
+        if isinstance(value, int) and kind == NUMBER
+        else None
+        for kind, value in values
+    ]
+
+
+def values_of(payload: bytes, n: int | None = None) -> list[Value] | None:
+    """The values of a row, or its first ones; None where it ends before they do."""
     header_size, at = _varint(payload, 0)
-    values: list[str | int | None] = []
+    values: list[Value] = []
     body = header_size
-    while at < header_size:
+    while at < header_size and (n is None or len(values) < n):
+        if at >= len(payload):
+            return None
         kind, at = _varint(payload, at)
         octets = payload[body : body + size_of(kind)]
         body += size_of(kind)
-        if kind >= 13 and kind % 2:
-            values.append(octets.decode(encoding, "replace"))
-        elif kind in (8, 9):
-            values.append(kind - 8)
+        if body > len(payload):
+            return None
+        if kind in (0, 8, 9):
+            values.append((NUMBER, kind - 8) if kind else (NULL, 0))
+        elif kind == 7:
+            values.append((NUMBER, struct.unpack(">d", octets)[0]))
+        elif kind < 12:
+            values.append((NUMBER, int.from_bytes(octets, "big", signed=True)))
         else:
-            values.append(int.from_bytes(octets, "big", signed=True) if 1 <= kind <= 6 else None)
+            values.append((TEXT if kind % 2 else BLOB, octets))
     return values
 
 

@@ -6,31 +6,61 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from stateanalytics.io.salvage.pages import INTERIOR, LEAF, File, columns_of, varint
+from stateanalytics.io.salvage.owners import Column, Owner, owner_of
+from stateanalytics.io.salvage.pages import INTERIOR, LEAF, NULL, File, columns_of, plain, varint
 from stateanalytics.io.salvage.trees import Leaf, Tree, adopt, walk
 
 HEADER = 100
 _SCHEMA_COLUMNS = 5
+_SCHEMA = Owner((Column("NUMERIC", False, False, False, False),) * _SCHEMA_COLUMNS)
 _KINDS = ("table", "index", "view", "trigger")
 
 
-def read_schema(file: File) -> tuple[list[Tree], Tree]:
-    """Tables whose definition is left, not walked yet, and the table of definitions itself."""
-    schema = walk(file, Tree("sqlite_schema", "", 1, _SCHEMA_COLUMNS))
+def read_schema(file: File) -> tuple[list[Tree], Tree, list[Tree]]:
+    """The tables, not walked yet.
+
+    Returns
+    -------
+    list of Tree
+        Tables whose definition is left, with what their rows are recognized by.
+    Tree
+        The table of definitions itself, walked.
+    list of Tree
+        Tables with a definition that is not believed, and those of SQLite's own.
+    """
+    schema = walk(file, Tree("sqlite_schema", "", 1, _SCHEMA))
     if schema.gaps:
-        (schema,), _ = adopt(file, [schema], _but_schema(file))
-    trees = []
+        (schema,) = adopt(file, [schema], _but_schema(file))
+    trees: list[Tree] = []
+    indexes: dict[str, list[tuple[str, int, str | None]]] = {}
     for leaf in schema.leaves:
         for cell in leaf.cells:
-            row = columns_of(file.payload(leaf.page, cell.at) or b"\x01", file.text_encoding())
-            if len(row) == _SCHEMA_COLUMNS and row[0] == "table":
-                _, name, _, root, sql = row
-                if isinstance(name, str) and isinstance(root, int) and isinstance(sql, str):
-                    trees.append(Tree(name, sql, root))
-    return [tree for tree in trees if tree.root and _is_definition(tree)], schema
+            # A long definition goes on elsewhere, and what comes before it is left.
+            values = file.values(leaf.page, cell.at, _SCHEMA_COLUMNS) or [
+                *(file.values(leaf.page, cell.at, _SCHEMA_COLUMNS - 1) or ()),
+                (NULL, 0),
+            ]
+            row = plain(values, file.text_encoding())
+            if len(row) != _SCHEMA_COLUMNS:
+                continue
+            kind, name, table, root, sql = row
+            if not isinstance(name, str) or not isinstance(root, int) or not root:
+                continue
+            if kind == "table":
+                trees.append(Tree(name, sql if isinstance(sql, str) else "", root))
+            elif kind == "index" and isinstance(table, str):
+                definition = sql if isinstance(sql, str) else None
+                indexes.setdefault(table.lower(), []).append((name, root, definition))
+    believed = [tree for tree in trees if _is_definition(tree)]
+    recognized = [
+        replace(tree, owner=owner_of(file, tree.name, tree.sql, indexes.get(tree.name.lower(), ())))
+        for tree in believed
+    ]
+    return recognized, schema, [tree for tree in trees if tree not in believed]
 
 
 def _but_schema(file: File) -> set[int]:
@@ -49,7 +79,6 @@ def _is_definition(tree: Tree) -> bool:
     if tree.name.startswith("sqlite_"):
         return False
     with closing(sqlite3.connect(":memory:")) as nowhere:
-        nowhere.execute("PRAGMA trusted_schema=OFF")
         selects: list[int] = []
 
         def watch(action: int, *_: object) -> int:

@@ -7,15 +7,23 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stateanalytics.io.salvage.pages import File
 from stateanalytics.io.salvage.repair import copy_rows, read_schema, rebuild
-from stateanalytics.io.salvage.trees import Gap, Tree, adopt, n_lost, walk
+from stateanalytics.io.salvage.trees import (
+    Gap,
+    Tree,
+    adopt,
+    n_in_no_tree,
+    n_lost,
+    n_set_apart,
+    own,
+    walk,
+)
 
-CPU_S, CPU_S_PER_GB = 120, 300
+CPU_S, CPU_S_PER_GB = 120, 600
 MEMORY_BYTES, MEMORY_PER_BYTE = 2**30, 12
 N_NAMED = 50  # ranges of lost rows that are named one by one, a table
 
@@ -38,12 +46,14 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
     file = File.of(work.read_bytes())
     if file.page_size < 512 or file.page_size & (file.page_size - 1) or not file.n_pages:
         raise ValueError("its header, which says how it is to be read, is damaged")
-    tables, schema = read_schema(file)
-    trees = [walk(file, replace(tree, n_columns=_n_columns(tree))) for tree in tables]
+    tables, schema, others = read_schema(file)
+    walked = [walk(file, tree) for tree in tables]
     free = file.free_pages()
     # Pages of tables that nobody knows any more must not be given to others.
     taken = None if free is None or schema.gaps else free | schema.pages
-    trees, n_unclaimed = adopt(file, trees, taken)
+    if taken is not None:
+        taken = taken.union(*(walk(file, tree).pages for tree in others))
+    trees = adopt(file, own(file, walked), taken)
     rebuild(file, trees, work)
     lost_rows = copy_rows(work, target, trees)
     work.unlink()
@@ -52,20 +62,34 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
         "page_size": file.page_size,
         "n_bytes_missing": _n_bytes_missing(file),
         "n_definition_pages": len(schema.gaps),
-        "n_unclaimed": n_unclaimed,
-        "tables": [_told(tree, lost_rows[tree.name]) for tree in trees],
+        "definitions_refused": [
+            tree.name for tree in others if not tree.name.startswith("sqlite_")
+        ],
+        "n_unclaimed": n_in_no_tree(file, [*walked, *trees], taken),
+        "tables": [
+            _told(tree, lost_rows[tree.name], n_unclaimed)
+            for tree, n_unclaimed in zip(trees, n_set_apart(walked, trees), strict=True)
+        ],
     }
 
 
-def _told(tree: Tree, lost: list[int]) -> dict[str, Any]:
+def _told(tree: Tree, lost: list[int], n_unclaimed: int) -> dict[str, Any]:
     n_read = sum(len(leaf.cells) for leaf in tree.leaves) - len(lost)
     ranges = [_range(tree, gap) for gap in tree.gaps]
+    ranges += [
+        {"first": leaf.first, "last": leaf.last, "n": leaf.n_lost, "page": leaf.page}
+        for leaf in tree.leaves
+        if leaf.n_lost
+    ]
     ranges += [{"first": rowid, "last": rowid, "n": 1, "page": None} for rowid in lost]
-    unknown = any(gap["n"] is None for gap in ranges)
+    n_rows = tree.owner.n_rows()
+    unknown = n_rows is None and any(gap["n"] is None for gap in ranges)
+    about = None if unknown else sum(gap["n"] or 0 for gap in ranges)
     return {
         "table": tree.name,
         "n_read": n_read,
-        "n_lost": None if unknown else sum(gap["n"] for gap in ranges),
+        "n_lost": about if n_rows is None else max(0, n_rows - n_read),
+        "n_unclaimed": n_unclaimed,
         "ranges": ranges[:N_NAMED],
         "n_ranges": len(ranges),
     }
@@ -93,13 +117,6 @@ def _merged_copy(source: Path, work: Path) -> list[str]:
     finally:
         copied.unlink(missing_ok=True)
         Path(f"{work}-shm").unlink(missing_ok=True)
-
-
-def _n_columns(tree: Tree) -> int:
-    with closing(sqlite3.connect(":memory:")) as nowhere:
-        nowhere.execute(tree.sql)
-        query = "SELECT count(*) FROM pragma_table_xinfo(?) WHERE hidden <> 2"
-        return int(nowhere.execute(query, (tree.name,)).fetchone()[0])
 
 
 def _n_bytes_missing(file: File) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
+from stateanalytics.io.salvage.owners import Owner
 from stateanalytics.io.salvage.pages import LEAF, LEAST, MOST, Cell, File
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A page of rows that can be read, in part at least."""
+    """A page of rows that can be read, in part at least: ``n_lost`` of them cannot."""
 
     page: int
     cells: tuple[Cell, ...]
+    n_lost: int = 0
 
     @property
     def first(self) -> int:
@@ -56,8 +60,8 @@ class Tree:
         As its definition says.
     root : int
         Page where it begins.
-    n_columns : int
-        Columns of the definition; rows may have fewer, never more.
+    owner : Owner
+        What its rows are recognized by.
     leaves : tuple of Leaf
         In the order of row numbers.
     gaps : tuple of Gap
@@ -71,7 +75,7 @@ class Tree:
     name: str
     sql: str
     root: int
-    n_columns: int = 0
+    owner: Owner = field(default=Owner(()), repr=False)
     leaves: tuple[Leaf, ...] = ()
     gaps: tuple[Gap, ...] = ()
     leaf_depth: int | None = None
@@ -85,33 +89,105 @@ class Tree:
 
 def walk(file: File, tree: Tree) -> Tree:
     """Follow a table from its root, and note each page that is not what it should be."""
-    leaves: list[Leaf] = []
+    leaves: list[tuple[Leaf, Gap]] = []
     gaps: list[Gap] = []
     seen: set[int] = set()
-    left = [(tree.root, LEAST, MOST, 0)]
-    leaf_depth = None
+    left = [Gap(tree.root, LEAST, MOST, 0)]
     while left:
-        page, low, high, depth = left.pop()
+        place = left.pop()
+        page, low, high, depth = place.page, place.low, place.high, place.depth or 0
         children = None if page in seen else file.children(page, low, high)
         cells = None if page in seen or children else file.cells(page, low, high)
-        if children is None and cells is None:
-            gaps.append(Gap(page, low, high, depth))
+        # Only a table without rows has a page without any: the one that it begins at.
+        if children is None and (cells is None or (depth and not cells)):
+            gaps.append(place)
             continue
         seen.add(page)
-        left.extend((*child, depth + 1) for child in reversed(children or []))
+        left.extend(Gap(*child, depth + 1) for child in reversed(children or []))
         if cells:
-            leaves.append(Leaf(page, tuple(cells)))
-            leaf_depth = depth
+            leaves.append((_leaf(file, page, cells), place))
+    n_at = Counter(place.depth for _, place in leaves)
+    leaf_depth = max(n_at, key=lambda depth: n_at[depth], default=None)
+    # All leaves lie equally deep: one above them is in the place of a page that led to many.
+    misplaced = [place for _, place in leaves if place.depth != leaf_depth]
     return replace(
         tree,
-        leaves=tuple(leaves),
-        gaps=tuple(gaps),
+        leaves=tuple(leaf for leaf, place in leaves if place not in misplaced),
+        gaps=tuple(gaps + [replace(place, depth=None) for place in misplaced]),
         leaf_depth=leaf_depth,
-        seen=frozenset(seen),
+        seen=frozenset(seen.difference(place.page for place in misplaced)),
     )
 
 
-def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> tuple[list[Tree], int]:
+def _leaf(file: File, page: int, cells: list[Cell]) -> Leaf:
+    return Leaf(page, tuple(cells), file.n_cells(page) - len(cells))
+
+
+def own(file: File, trees: list[Tree]) -> list[Tree]:
+    """The trees without rows of others, which an interior page out of its place leads to.
+
+    Returns
+    -------
+    list of Tree
+        A gap is where a leaf was another table's, or where nobody knows whose it is.
+    """
+    trees = [replace(tree, owner=_with_own_indexes(file, tree)) for tree in trees]
+    n_trees = Counter(leaf.page for tree in trees for leaf in tree.leaves)
+    return [
+        _without_others(tree, [_owned(file, leaf, tree, trees, n_trees) for leaf in tree.leaves])
+        for tree in trees
+    ]
+
+
+def _with_own_indexes(file: File, tree: Tree) -> Owner:
+    """What a table is recognized by, without indexes that list none of its rows.
+
+    The page that an index begins at may be out of its place, too, and nothing says so.
+    """
+    kept = []
+    for index in tree.owner.indexes:
+        alone = replace(tree.owner, indexes=(index,))
+        leaves = chain(tree.leaves, _leaves(file, tree.pages)) if index.entries else ()
+        if any(alone.judged(file, leaf.page, leaf.cells)[1] for leaf in leaves):
+            kept.append(index)
+    return replace(tree.owner, indexes=tuple(kept))
+
+
+def _owned(
+    file: File, leaf: Leaf, tree: Tree, trees: list[Tree], n_trees: Counter[int]
+) -> Leaf | None:
+    cells, n_sure = tree.owner.judged(file, leaf.page, leaf.cells)
+    if cells and (not n_sure or n_trees[leaf.page] > 1):
+        others = (other.owner for other in trees if other is not tree)
+        n_sure_elsewhere = max(
+            (owner.judged(file, leaf.page, leaf.cells)[1] for owner in others), default=0
+        )
+        if n_sure_elsewhere > n_sure or (n_trees[leaf.page] > 1 and n_sure_elsewhere == n_sure):
+            return None
+    return replace(leaf, cells=cells) if cells else None
+
+
+def _without_others(tree: Tree, kept: list[Leaf | None]) -> Tree:
+    leaves = [leaf for leaf in kept if leaf is not None]
+    others = [leaf for leaf, own in zip(tree.leaves, kept, strict=True) if own is None]
+    is_listed = bool(tree.owner.indexes) and not tree.leaves and not tree.gaps
+    if is_listed:  # it begins at the empty page of another table
+        return replace(tree, gaps=(Gap(tree.root, LEAST, MOST),))
+    if not others:
+        return replace(tree, leaves=tuple(leaves))
+    gaps: list[Gap] = []
+    lows = [LEAST, *(leaf.last for leaf in leaves)]
+    highs = [*(leaf.first - 1 for leaf in leaves), MOST]
+    for low, high in zip(lows, highs, strict=True):
+        # The bounds of another table's pages say nothing about what should be here.
+        pages = [leaf.page for leaf in others if low < leaf.first and leaf.last <= high]
+        inside = [gap for gap in tree.gaps if low <= gap.low and gap.high <= high]
+        gaps.extend([Gap(pages[0], low, high)] if pages else inside)
+    seen = tree.seen.difference(leaf.page for leaf in others)
+    return replace(tree, leaves=tuple(leaves), gaps=tuple(gaps), seen=seen)
+
+
+def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> list[Tree]:
     """Give leaves that no tree leads to any more back to the one gap that they fit into.
 
     Parameters
@@ -128,41 +204,59 @@ def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> tuple[list[T
     -------
     list of Tree
         With the leaves that they got back, and only the gaps that are left.
-    int
-        Rows of leaves that no tree could claim alone.
     """
     if taken is None or not any(tree.gaps for tree in trees):
-        return trees, 0
+        return trees
     known = taken.union(*(tree.seen for tree in trees))
     claimed: dict[int, list[Leaf]] = {}
-    n_unclaimed = 0
-    for page in range(2, file.n_pages + 1):
-        if page in known or file.page(page)[:1] != bytes([LEAF]):
-            continue
-        cells = file.cells(page)
-        if not cells:
-            continue
-        leaf = Leaf(page, tuple(cells))
-        fitting = [place for place, tree in enumerate(trees) if _fits(leaf, tree)]
-        if len(fitting) == 1:
-            claimed.setdefault(fitting[0], []).append(leaf)
-        else:
-            n_unclaimed += len(cells)
+    for leaf in _leaves(file, known):
+        fitting = [
+            (place, *tree.owner.judged(file, leaf.page, leaf.cells))
+            for place, tree in enumerate(trees)
+            if _fits(leaf, tree)
+        ]
+        most = max((n_sure for *_, n_sure in fitting), default=0)
+        best = [(place, cells) for place, cells, n_sure in fitting if cells and n_sure == most]
+        if len(best) == 1 and (most or not _is_listed(file, leaf, trees)):
+            place, cells = best[0]
+            claimed.setdefault(place, []).append(replace(leaf, cells=cells))
     whole = list(trees)
     for place, leaves in claimed.items():
         whole[place] = _with(trees[place], leaves)
-    return whole, n_unclaimed
+    return whole
+
+
+def n_set_apart(walked: list[Tree], trees: list[Tree]) -> list[int]:
+    """How many rows each walked tree led to that are in none of the trees in the end."""
+    kept = {leaf.page: len(leaf.cells) for tree in trees for leaf in tree.leaves}
+    return [
+        sum(max(0, len(leaf.cells) - kept.get(leaf.page, 0)) for leaf in tree.leaves)
+        for tree in walked
+    ]
+
+
+def n_in_no_tree(file: File, trees: list[Tree], taken: set[int] | None) -> int:
+    """How many rows are on leaves that are in use and that no tree leads to."""
+    if taken is None:  # they may have been deleted
+        return 0
+    known = taken.union(*(tree.pages for tree in trees))
+    return sum(len(leaf.cells) for leaf in _leaves(file, known))
+
+
+def _leaves(file: File, known: set[int]) -> Iterator[Leaf]:
+    for page in range(2, file.n_pages + 1):
+        if page not in known and file.page(page)[:1] == bytes([LEAF]):
+            cells = file.cells(page)
+            if cells:
+                yield _leaf(file, page, cells)
 
 
 def _fits(leaf: Leaf, tree: Tree) -> bool:
-    widest = max(cell.n_columns for cell in leaf.cells)
-    most = max((cell.n_columns for leaf in tree.leaves[:1] for cell in leaf.cells), default=0)
-    # Rows of one table have as many columns as it had when they were written.
-    return (
-        widest <= tree.n_columns
-        and (not most or 2 * widest >= most)
-        and any(gap.low < leaf.first and leaf.last <= gap.high for gap in tree.gaps)
-    )
+    return any(gap.low < leaf.first and leaf.last <= gap.high for gap in tree.gaps)
+
+
+def _is_listed(file: File, leaf: Leaf, trees: list[Tree]) -> bool:
+    return any(tree.owner.judged(file, leaf.page, leaf.cells)[1] for tree in trees)
 
 
 def _with(tree: Tree, leaves: Iterable[Leaf]) -> Tree:
