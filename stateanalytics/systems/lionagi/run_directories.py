@@ -2,7 +2,8 @@
 
 Only they tell a flow's configured timeout (``config.timeout`` of its checkpoint) and when and
 where each run of a session worked, and they say independently of the store how a run ended.
-They are written while runs go on and never repaired, so a file may lag behind, contradict the store, or be half there.
+They are written while runs go on and never repaired, so a file may lag behind, contradict
+the store, or be half there.
 """
 
 from __future__ import annotations
