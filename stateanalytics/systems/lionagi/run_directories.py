@@ -1,8 +1,9 @@
 """The directories of runs beside a store: ``runs/<run id>/run.json`` and ``checkpoint.json``.
 
-Only there a configured timeout survives (``config.timeout`` of a flow's checkpoint), and
-they say independently of the store how a run ended. They are written while runs go on
-and never repaired, so a file may lag behind, contradict the store, or be half there.
+Only they tell a flow's configured timeout (``config.timeout`` of its checkpoint) and when and
+where each run of a session worked, and they say independently of the store how a run ended.
+They are written while runs go on and never repaired, so a file may lag behind, contradict
+the store, or be half there.
 """
 
 from __future__ import annotations
