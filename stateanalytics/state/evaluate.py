@@ -83,8 +83,7 @@ NEEDED = kinds_of(
 """The columns of ``entities`` that states are derived from."""
 
 OPTIONAL = kinds_of(
-    *("cadence_s", "n_running", "last_sign_at", "due_at", "reason_message"),
-    *("last_message_at", "last_message_id"),
+    *("cadence_s", "n_running", "last_sign_at", "due_at", "last_message_at", "reason_message")
 )
 RECORDED = kinds_of(
     *(

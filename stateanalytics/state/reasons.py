@@ -53,12 +53,10 @@ _CLAIMS = schema.CLAIM_STATUSES
 _COLUMNS = schema.REASONS.dtypes.names()
 _SHARED = (*schema.ENTITY_KEY, "order", "code")
 _NUMBERS = f"{TEMPORARY}numbers"
-_MESSAGE = f"{TEMPORARY}message"
 _ORDER = f"{TEMPORARY}order"
 _SILENCE = f"{TEMPORARY}silence_s"
 _PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
 _END = '"}]'
-_PLAIN_ID = r"^[\w.:-]+$"
 _FIRST = nw.lit(1, nw.Int64)
 _NEEDS_HEALTH = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
 _NEEDS_DELIVERY = nw.col(DELIVERY).is_in(
@@ -241,8 +239,7 @@ def _of_health(evaluation: Evaluation) -> list[Frame]:
     rows = evaluation.frame.filter(_NEEDS_HEALTH & is_shared)
     rows = rows.with_columns(order=_first_derived(evaluation))
     coded = _coded(rows, evaluation, "health").select(
-        *(*_SHARED, "kind", "silence_s", "updated_age_s", "age_s", "last_message_id"),
-        *(HEALTH, HEALTH_RULE),
+        *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE
     )
     add_silence = partial(_add_silence, policy=evaluation.policy)
     return _explained(_held(evaluation, coded), "health", _HEALTH_CAUSES, add_silence)
@@ -343,11 +340,7 @@ def _explained(
     has_numbers = nw.col(rule).is_in([n for n, cause in enumerate(causes) if cause.detail == ""])
     counted = add_numbers(worded.filter(has_numbers)).with_columns(
         message=nw.concat_str(nw.col("message"), nw.col(_NUMBERS), nw.lit(".")),
-        evidence=nw.concat_str(
-            *(nw.col("evidence"), nw.col(_NUMBERS), nw.lit(_END[:-1])),
-            *(nw.col(_MESSAGE), nw.lit(_END[-1])),
-            ignore_nulls=True,
-        ),
+        evidence=nw.concat_str(nw.col("evidence"), nw.col(_NUMBERS), nw.lit(_END)),
     )
     return [part.select(*_COLUMNS) for part in (worded.filter(~has_numbers), counted)]
 
@@ -373,13 +366,7 @@ def _add_silence(rows: Frame, policy: Policy) -> Frame:
     worded = add_duration_text(measured, _SILENCE, _PIECES)
     ever = nw.when(nw.col(_SILENCE).is_null()).then(nw.lit("ever"))
     silent = nw.concat_str(nw.lit("silent for "), ever, *_PIECES, limit, ignore_nulls=True)
-    last_id = nw.col("last_message_id")
-    message = nw.concat_str(nw.lit(',{"kind":"message","message_id":"'), last_id, nw.lit('"}'))
-    # An id that JSON would have to escape is not one that a recorder made.
-    is_plain = last_id.str.contains(_PLAIN_ID).fill_null(value=False)
-    return worded.with_columns(
-        silent.alias(_NUMBERS), nw.when(is_plain).then(message).alias(_MESSAGE)
-    )
+    return worded.with_columns(silent.alias(_NUMBERS))
 
 
 def _threshold(seconds: float) -> str:
@@ -392,4 +379,4 @@ def _add_counts(rows: Frame) -> Frame:
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
     counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))
     detail = nw.coalesce(counted, nw.lit("the stored verdict says so"))
-    return rows.with_columns(detail.alias(_NUMBERS), nw.lit(None, nw.String).alias(_MESSAGE))
+    return rows.with_columns(detail.alias(_NUMBERS))

@@ -179,7 +179,6 @@ def values_at(at: datetime) -> dict[str, pl.Expr]:
         "end_written_by": pl.when(ended == pl.col("ended_at")).then("end_written_by"),
         "updated_at": updated,
         "last_message_at": last_message,
-        "last_message_id": pl.when(said_before).then("last_message_id"),
         "last_activity_at": pl.coalesce(was_active, last_sign),
         "last_sign_at": pl.when(pl.col("last_sign_at") <= at).then("last_sign_at"),
         "n_messages": n_messages,

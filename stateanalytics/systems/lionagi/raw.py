@@ -146,8 +146,6 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             "WHEN 'array' THEN json_array_length(collection) END END",
             ("collection",),
         ),
-        # The last id is in the last characters: no list is parsed for it.
-        "tail": Cell("text", "substr(collection, -120)", ("collection",)),
     },
     "shows": {
         **_columns(text="id topic status show_dir", moment="created_at updated_at"),

@@ -14,8 +14,11 @@ from stateanalytics.systems.recorded import first_of_status, texts_of
 
 # Where a model is not known, mirrored transcripts say so in angle brackets.
 _PLACEHOLDER = r"^<.*>$"
+<<<<<<< HEAD
 _LAST_ID = r'[\[,]\s*"([\w.:-]+)"\s*\]\s*$'
 _UNTIL = r"\(until (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\) to complete"
+=======
+>>>>>>> h-seed
 MS_PER_S = 1000.0
 US_PER_S = 1e6
 
@@ -39,8 +42,13 @@ def sessions(raw: Raw) -> pl.DataFrame:
         pl.col("invocation_id", "project", "provider", "created_at", "started_at", "ended_at"),
         pl.col("updated_at", "last_message_at", "n_messages", "has_artifacts"),
         pl.col("is_contract_valid", "verdict", "is_verdict_valid", "n_expected"),
+<<<<<<< HEAD
         pl.col("n_required_missing", "n_optional_missing", "n_produced"),
         pl.col("timeout_s", "timeout_from", "timeout_elapsed_s", "last_message_id"),
+=======
+        pl.col("n_required_missing", "n_optional_missing", "n_produced", "timeout_s"),
+        pl.col("timeout_elapsed_s"),
+>>>>>>> h-seed
         entity_type=pl.lit("session"),
         entity_id="id",
         parent_type=pl.when(pl.col("invocation_id").is_not_null()).then(pl.lit("invocation")),
@@ -294,20 +302,8 @@ def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         .agg(n=pl.col("n_messages").sum(), is_known=pl.col("n_messages").is_not_null().all())
     )
     n_messages = pl.when(pl.col("is_known").fill_null(value=True)).then(pl.col("n").fill_null(0))
-    # Only what is open is asked for its last message: ended sessions are many.
-    last = (
-        raw["progressions"]
-        .join(
-            rows.filter(pl.col("ended_at").is_null()),
-            left_on="id",
-            right_on="progression_id",
-            how="semi",
-        )
-        .select(progression_id="id", last_message_id=pl.col("tail").str.extract(_LAST_ID))
-    )
     return (
         rows.join(counts, left_on="id", right_on="session_id", how="left", maintain_order="left")
-        .join(last, on="progression_id", how="left", maintain_order="left")
         .with_columns(n_messages=n_messages)
         .drop("n", "is_known")
     )
