@@ -14,11 +14,7 @@ from stateanalytics.systems.recorded import first_of_status, texts_of
 
 # Where a model is not known, mirrored transcripts say so in angle brackets.
 _PLACEHOLDER = r"^<.*>$"
-<<<<<<< HEAD
-_LAST_ID = r'[\[,]\s*"([\w.:-]+)"\s*\]\s*$'
 _UNTIL = r"\(until (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\) to complete"
-=======
->>>>>>> h-seed
 MS_PER_S = 1000.0
 US_PER_S = 1e6
 
@@ -42,13 +38,8 @@ def sessions(raw: Raw) -> pl.DataFrame:
         pl.col("invocation_id", "project", "provider", "created_at", "started_at", "ended_at"),
         pl.col("updated_at", "last_message_at", "n_messages", "has_artifacts"),
         pl.col("is_contract_valid", "verdict", "is_verdict_valid", "n_expected"),
-<<<<<<< HEAD
         pl.col("n_required_missing", "n_optional_missing", "n_produced"),
-        pl.col("timeout_s", "timeout_from", "timeout_elapsed_s", "last_message_id"),
-=======
-        pl.col("n_required_missing", "n_optional_missing", "n_produced", "timeout_s"),
-        pl.col("timeout_elapsed_s"),
->>>>>>> h-seed
+        pl.col("timeout_s", "timeout_from", "timeout_elapsed_s"),
         entity_type=pl.lit("session"),
         entity_id="id",
         parent_type=pl.when(pl.col("invocation_id").is_not_null()).then(pl.lit("invocation")),
