@@ -133,7 +133,8 @@ def test_a_fault_has_one_group_of_causes_in_clusters_of_every_system(tmp_path, f
     said = f"ProviderError: Claude Code said: {told[0]}"
     stored = {"status": "failed", "status_reason_code": "run.failed.provider_nonretryable"}
     write_store(tmp_path / "state.db", sessions=[session("s", status_reason_summary=said) | stored])
-    of_lionagi = read_facts(tmp_path / "state.db")[0]
+    as_of = datetime(2026, 5, 28, tzinfo=UTC)
+    of_lionagi = read_facts(tmp_path / "state.db", as_of=as_of)[0]
     for folder in ("claude", "codex", "opencode"):
         (tmp_path / folder).mkdir()
     all_facts = [
