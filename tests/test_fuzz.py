@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from stateanalytics.io.archive import reading
 from tests.examples import a_few
 from tests.fuzz import archives, campaign, worker
 from tests.fuzz.counting import LostRowsError
+from tests.fuzz.mutations import GROWING
 from tests.fuzz.targets import TARGETS, chosen, made
 
 SEED = 11
@@ -83,9 +85,35 @@ def test_a_lost_row_of_an_archive_is_noticed(monkeypatch, tmp_path):
 
 
 def test_an_input_that_takes_too_long_is_noticed(monkeypatch, tmp_path, originals):
-    monkeypatch.setattr(worker, "LIMIT_S", 0.0)
+    monkeypatch.setattr(worker, "LIMIT_S", -1.0)
+    monkeypatch.setattr(worker, "S_A_BYTE", 0.0)
     answer = worker.run(SEED, first_of("rules"), originals, tmp_path / "input")
     assert (answer["verdict"], answer["kind"]) == ("defect", "TooSlow")
+
+
+def test_an_input_that_takes_too_much_memory_for_its_size_is_noticed(
+    monkeypatch, tmp_path, originals
+):
+    monkeypatch.setattr(worker, "PEAK_BYTES", -(10**9))
+    monkeypatch.setattr(worker, "PEAK_RATIO", 0)
+    answer = worker.run(SEED, first_of("rules"), originals, tmp_path / "input")
+    assert (answer["verdict"], answer["kind"]) == ("defect", "TooLarge")
+    assert 0 < answer["disk_bytes"] < 100_000
+
+
+@pytest.mark.parametrize("mutate", GROWING)
+@pytest.mark.parametrize("target", ["codex", "claude code", "opencode log"])
+def test_what_grows_when_it_is_read_takes_work_by_its_room_on_disk(
+    tmp_path, originals, target, mutate, monkeypatch
+):
+    [kind] = [each for each in TARGETS if each.name == target]
+    changing = tuple((pattern, (mutate,)) for pattern, _ in kind.mutations)
+    only = (replace(kind, mutations=changing),)
+    monkeypatch.setattr("tests.fuzz.targets.TARGETS", only)
+    answer = worker.run(SEED, 1, originals, tmp_path / "input")
+    assert answer["verdict"] in ("right", "refused"), answer
+    assert mutate.__name__ in answer["changed"][0]
+    assert answer["disk_bytes"] < 2_500_000
 
 
 def sleep_for_ever():

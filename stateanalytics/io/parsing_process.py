@@ -76,6 +76,7 @@ def parsed_apart(
     most_s = LEAST_S + n_bytes / BYTES_A_SECOND
     most_bytes = LEAST_MEMORY_BYTES + MEMORY_RATIO * n_bytes
     folder = make_private_folder()
+    pieces: list[list[pl.DataFrame]] = []
     process = AskedProcess(isolated(__name__))
     try:
         process.ask(
@@ -97,14 +98,13 @@ def parsed_apart(
             [pl.read_ipc((folder.path / file).read_bytes()) for file in files]
             for files in answer["pieces"]
         ]
-        error = OverBoundError(answer["lost"][0]) if answer["lost"] else None
         spent.draw(**answer["spent"])
-    except OSError as problem:
-        return pieces, problem
+    except OSError as error:
+        return pieces, error
     finally:
         process.end()
         folder.delete()
-    return pieces, error
+    return pieces, OverBoundError(answer["lost"][0]) if answer["lost"] else None
 
 
 def main() -> None:
@@ -153,7 +153,7 @@ def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
         for piece in in_pieces(chunks()):
             n_rows += sum(len(chunk.lines) for chunk in piece)
             n_bytes += sum(chunk.n_bytes for chunk in piece)
-            names = []
+            names: list[str] = []
             for frame in rows_of(piece, fields, typed, parser):
                 names.append(f"{len(pieces)}-{len(names)}.arrow")
                 frame.write_ipc(folder / names[-1])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,11 @@ from random import Random
 from typing import Any
 
 from tests.fuzz import hostile
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Mutation = Callable[[Path, Random], None]
 """``mutate(path, rng)`` changes one file, or what lies beside it."""
@@ -187,8 +193,42 @@ def odd_name(path: Path, rng: Random) -> None:
         file.write(path.read_bytes())
 
 
+def packed_data(path: Path, rng: Random) -> None:
+    """A packed file beside it, or in its place, of which few bytes become many."""
+    begin = path.read_bytes()[:2000] if path.suffix != ".zst" else b""
+    filling = rng.choice((b"\n", b'{"a":1}\n', b"{}\n", b"x", begin + b"\n"))
+    n_bytes = rng.choice((2**20, 2**24, 2**26))
+    octets = zstd.compress(begin + b"\n" + filling * (n_bytes // len(filling)))
+    path.with_name(path.name.removesuffix(".zst") + ".zst").write_bytes(octets)
+
+
+def with_a_hole(path: Path, rng: Random) -> None:
+    """The end is a hole, which takes no room on disk; in UTF-16, too."""
+    if rng.random() < 0.5:
+        path.write_bytes(path.read_bytes().decode("utf-8", "replace").encode("utf-16"))
+    os.truncate(path, path.stat().st_size + rng.choice((2**20, 2**26, 2**32)))
+
+
+def many_blank_lines(path: Path, rng: Random) -> None:
+    """Blank lines, or lines of hardly anything, by the hundred thousand."""
+    octets = path.read_bytes()
+    at = octets.find(b"\n", rng.randrange(len(octets) + 1)) + 1
+    line = rng.choice((b"\n", b"\r\n", b" \n", b"{}\n", b"\0\n"))
+    path.write_bytes(octets[:at] + line * rng.choice((5_000, 300_000)) + octets[at:])
+
+
+def many_names(path: Path, rng: Random) -> None:
+    """A record with thousands of keys."""
+    keys = {f"k{n}": n for n in range(rng.choice((1_000, 30_000)))}
+    record = json.dumps({"type": rng.choice(hostile.TEXTS)[:40], **keys}).encode()
+    path.write_bytes(record + b"\n" + path.read_bytes())
+
+
+GROWING: tuple[Mutation, ...] = (packed_data, with_a_hole, many_blank_lines, many_names)
 BYTES: tuple[Mutation, ...] = (flip_bytes, cut_off, insert_bytes, another_encoding, line_ends)
-DOCUMENTS: tuple[Mutation, ...] = (odd_json, odd_json, odd_json, deep_json, odd_line, *BYTES)
+DOCUMENTS: tuple[Mutation, ...] = (
+    *(odd_json,) * 5, deep_json, odd_line, *GROWING, *BYTES
+)  # fmt: skip
 PLACES: tuple[Mutation, ...] = (odd_place, odd_name)
 SETTINGS: tuple[Mutation, ...] = (odd_setting,) * 6 + (odd_line, *BYTES)
 KEY_VALUES: tuple[Mutation, ...] = (odd_value, odd_value, odd_line, *BYTES)

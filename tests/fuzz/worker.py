@@ -9,12 +9,18 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 20.0
-"""Most seconds of processor time for one input."""
+from stateanalytics.io.budget import on_disk
+
+LIMIT_S, S_A_BYTE = 20.0, 40e-6
+"""Most seconds of processor time for one input, and for each byte that it takes on disk."""
+PEAK_BYTES, PEAK_RATIO = 1_000_000_000, 500
+"""By how much memory may grow for one input, and for each of those bytes. 300,000 lines of two
+bytes (0.9 MB) took 8.4 s and 795 MB, the most of all; inputs of some kilobytes 1 s and 130 MB."""
 HANG_S = 90.0
 """After so many by the clock a worker hangs; other work may share the machine."""
 MEMORY_BYTES = 4_000_000_000
@@ -39,12 +45,15 @@ def run(
     from stateanalytics.errors import StateAnalyticsError
     from tests.fuzz.targets import made
 
-    begun, spent = time.monotonic(), _processor_s()
+    begun = time.monotonic()
     answer: dict[str, Any] = {"seed": seed, "number": number, "verdict": "defect"}
     at = {"step": "making"}
     try:
         made_input = made(folder, seed, number, originals)
         answer |= {"target": made_input.target.name, "changed": made_input.changed}
+        answer["disk_bytes"] = _disk_bytes(folder)
+        before = _peak_from_now_on()
+        spent = _processor_s()
         if now is not None:  # for whoever finds this process hanging or dead
             now.write_text(json.dumps(answer))
         answer["facts"] = made_input.target.run(made_input.path, made_input.rng, at)
@@ -60,9 +69,34 @@ def run(
         if isinstance(error, KeyboardInterrupt):
             raise
     seconds = time.monotonic() - begun
-    if _processor_s() - spent > LIMIT_S and answer["verdict"] != "defect":
-        answer |= {"verdict": "defect", "kind": "TooSlow", "where": at["step"]}
+    if answer["verdict"] != "defect":
+        answer |= {"cpu_s": round(_processor_s() - spent, 2), "peak_bytes": _peak_bytes() - before}
+        if answer["cpu_s"] > LIMIT_S + S_A_BYTE * answer["disk_bytes"]:
+            answer |= {"verdict": "defect", "kind": "TooSlow", "where": at["step"]}
+        elif answer["peak_bytes"] > PEAK_BYTES + PEAK_RATIO * answer["disk_bytes"]:
+            answer |= {"verdict": "defect", "kind": "TooLarge", "where": at["step"]}
     return answer | {"step": at["step"], "seconds": round(seconds, 2)}
+
+
+def _disk_bytes(folder: Path) -> int:
+    """The room that an input takes on disk."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(on_disk(path.stat()) for path in files)
+
+
+def _peak_from_now_on() -> int:
+    """The memory that is taken now; `_peak_bytes` counts from here on, where that can be asked."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _peak_bytes()
+
+
+def _peak_bytes() -> int:
+    """The most memory that was taken; 0 where nothing tells."""
+    with suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return 0
 
 
 def _processor_s() -> float:
