@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import main
 from stateanalytics.errors import SourceError
-from stateanalytics.systems.places import claims_on
+from stateanalytics.systems.places import claims_on, find_places
 from tests.conftest import SHIPPED
 
 LIVE = {
@@ -218,3 +218,46 @@ def test_archiving_a_place_that_is_mostly_unread_warns_first(tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"warning: {home}: most of what lies here")
     with sa.read(tmp_path / "history") as snap:
         assert "source.mostly_unread" in snap.findings["code"]
+
+
+USUAL = {
+    "lionagi": ".lionagi",
+    "agent_orchestrator": ".agent-orchestrator",
+    "opencode": ".local/share/opencode",
+    "claude_code": ".claude",
+    "codex": ".codex",
+}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(systems=st.sets(st.sampled_from(sorted(USUAL)), min_size=2))
+def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, systems):
+    home = tmp_path_factory.mktemp("home")
+    for system in systems:
+        shutil.copytree(homes[system], home / USUAL[system])
+    (home / "notes").mkdir()
+    (home / "notes" / "x.jsonl").write_text(TRANSCRIPT)
+    places, again = find_places([home, home / "."])
+    found = {place.system.name if place.system else "lionagi" for place in places}
+    assert found == systems
+    assert len(again) == len(places)
+
+
+def test_a_live_home_of_every_system(homes, tmp_path):
+    for system, folder in USUAL.items():
+        shutil.copytree(homes[system], tmp_path / folder)
+    (tmp_path / ".claude" / "sessions").mkdir()
+    for pid in range(60):
+        record = json.dumps(LIVE | {"pid": pid})
+        (tmp_path / ".claude" / "sessions" / f"{pid}.json").write_text(record)
+    with sa.read(tmp_path) as snap:
+        assert set(snap.sources["system"]) == set(USUAL)
+        codes = snap.findings["code"]
+        assert not codes.is_in(["source.other_system", "source.mostly_unread"]).any()
+
+
+def test_one_transcript_among_many_other_files_is_read(tmp_path):
+    (tmp_path / "s.jsonl").write_text(TRANSCRIPT)
+    for number in range(30):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"number": number}))
+    assert owners(tmp_path) == ["claude_code"]

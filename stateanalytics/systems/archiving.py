@@ -167,7 +167,7 @@ class Archiving:
             options=self.options,
             observed_at=observed_at,
         )
-        missing = losses_of(part.findings).filter(severity="warning")["message"].first() or ""
+        missing = str(losses_of(part.findings).filter(severity="warning")["message"].first() or "")
         status = "unchanged" if written is None else "archived"
         return outcome(part.label, part.system, status, written, message=missing)
 

@@ -393,6 +393,8 @@ def _expand(name: str | Path) -> list[Place]:
     try:
         if is_archive(path):
             return _of_archive(path)
+        if path.is_dir() and (places := _of_home(path)):
+            return places
         if path.exists() and (places := _of_files(path, text)):
             return places
         if path.is_dir():
@@ -412,6 +414,15 @@ def _expand(name: str | Path) -> list[Place]:
             "mend the link, or name the store itself",
         )
     raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
+
+
+def _of_home(path: Path) -> list[Place]:
+    """What lies in the usual places below a home directory; none where it is no home.
+
+    Systems that lie next to each other do not compete for the directory above them.
+    """
+    usual = [place for place in usual_places({}, path) if is_there(place)]
+    return _first_usual(usual) if len(usual) > 1 else []
 
 
 def _of_archive(path: Path) -> list[Place]:
