@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from polars import selectors
 
+from stateanalytics.core.facts import losses_of
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.disagreement_causes import disagreements
 from stateanalytics.errors import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 MOST_ROWS = 200
+MOST_LOSSES = 5
 MOST_CHARS = 40_000
 """Of an answer: about ten thousand tokens."""
 MOST_TOLD = 40
@@ -168,11 +170,14 @@ class Questions:
         return self._told(kept, _cut(len(kept), frame.height, is_whole=is_whole))
 
     def _told(self, data: Any, cut_off: str | None = None) -> str:
-        shown, n_masked = clean(data, secrets=True)
+        lost = losses_of(self._snap.findings).select("source", "message").head(MOST_LOSSES)
+        missing = [f"{source}: {message}" for source, message in lost.iter_rows()]
+        (shown, missing), n_masked = clean([data, missing], secrets=True)
         answer = {
             "note": UNTRUSTED,
             "as_of": iso(self._snap.as_of),
             "cut_off": cut_off,
+            "data_missing": missing,
             "n_secrets_masked": n_masked.total(),
             "data": shown,
         }

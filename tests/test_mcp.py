@@ -8,6 +8,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, StateAnalyticsError
 from stateanalytics.mcp_server import (
     MOST_CHARS,
@@ -35,6 +36,20 @@ def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(quest
     assert len(told["data"]) == 3
     assert told["cut_off"].startswith("these are the first 3 rows of 127")
     assert {row["severity"] for row in told["data"]} == {"critical"}
+
+
+def test_every_answer_says_what_of_the_sources_is_missing(questions, tmp_path):
+    assert json.loads(questions.schema())["data_missing"] == []
+    (tmp_path / "s.jsonl").write_text(
+        '{"type":"user","sessionId":"s","uuid":"u","timestamp":"2026-05-01T10:00:00.000Z",'
+        '"message":{"role":"user","content":"hi"}}\n'
+    )
+    (tmp_path / "x.json").write_text('{"a": "' + "b" * 5000 + '"}')
+    with sa.read(tmp_path) as snap:
+        asked = Questions(snap, Policy.v1())
+        for answer in (asked.attention(), asked.schema(), asked.sql("SELECT 1")):
+            [missing] = json.loads(answer)["data_missing"]
+            assert missing.startswith(f"{tmp_path}: most of what lies here is not read")
 
 
 def test_hostile_texts_are_masked_cut_and_made_visible(questions):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import main
 from stateanalytics.errors import SourceError
-from stateanalytics.systems.places import claims_on
+from stateanalytics.systems.places import claims_on, find_places
 from tests.conftest import SHIPPED
 
 LIVE = {
@@ -41,6 +42,31 @@ STRAYS = {
 }
 
 
+def real_files() -> dict[str, tuple[str, bytes]]:
+    """Of each system's sample a few files of every kind, by where they lie in it."""
+    found: dict[str, tuple[str, bytes]] = {}
+    n_seen: Counter[tuple[str, ...]] = Counter()
+    for system, sample in SHIPPED.items():
+        root = sample.parent if sample.is_file() else sample
+        files = [sample] if sample.is_file() else sorted(sample.rglob("*"))
+        for path in files:
+            name = path.relative_to(root).as_posix()
+            kind = (system, name.partition("/")[0], path.suffix)
+            n_seen[kind] += 1
+            if path.is_file() and n_seen[kind] <= 3:
+                found[f"{system}: {name}"] = name, path.read_bytes()
+    return found
+
+
+REAL = real_files()
+CHANGED = {
+    "whole": lambda content: content,
+    "half": lambda content: content[: len(content) // 2],
+    "empty": lambda _: b"",
+    "noise": lambda content: bytes(len(content) % 500 + 1),
+}
+
+
 @pytest.fixture(scope="module")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A copy of each system's sample, in a directory whose name says nothing."""
@@ -60,17 +86,25 @@ def owners(place: Path) -> list[str]:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(owner=st.sampled_from(sorted(SHIPPED)), stray=st.sampled_from(sorted(STRAYS)))
-def test_one_stray_file_of_another_system_never_changes_the_owner(homes, owner, stray):
+@given(
+    owner=st.sampled_from(sorted(SHIPPED)),
+    stray=st.sampled_from([*sorted(STRAYS), *sorted(REAL)]),
+    changed=st.sampled_from(sorted(CHANGED)),
+    below=st.sampled_from(["", "deep/er", "projects/p", "sessions"]),
+    is_bare=st.booleans(),
+)
+def test_one_stray_file_of_another_system_never_changes_the_owner(
+    homes, owner, stray, changed, below, is_bare
+):
     home = homes[owner]
-    name, text = STRAYS[stray]
-    path = home / name
-    if path.exists():
+    name, content = REAL[stray] if stray in REAL else (STRAYS[stray][0], STRAYS[stray][1].encode())
+    path = home / below / (Path(name).name if is_bare else name)
+    if path.exists() or stray.startswith(f"{owner}:") or any(map(Path.is_file, path.parents)):
         return
     before = claims_on(home)[0].system
     made = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_bytes(CHANGED[changed](content))
     try:
         claims = claims_on(home)
         # One file each proves nothing: that is an error, and no change of the owner.
@@ -149,3 +183,81 @@ def test_no_sample_is_mostly_unread(homes):
     for home in homes.values():
         with sa.read(home) as snap:
             assert not snap.findings["code"].eq("source.mostly_unread").any()
+
+
+@pytest.mark.parametrize("n_transcripts", [1, 2])
+def test_a_single_foreign_database_never_hides_transcripts(tmp_path, n_transcripts):
+    (tmp_path / "projects" / "p").mkdir(parents=True)
+    for number in range(n_transcripts):
+        (tmp_path / "projects" / "p" / f"{number}.jsonl").write_text(TRANSCRIPT)
+    shutil.copy(SHIPPED["lionagi"], tmp_path / "state.db")
+    if n_transcripts == 1:
+        with pytest.raises(SourceError, match="name the part that is meant"):
+            sa.read(tmp_path)
+    else:
+        assert owners(tmp_path) == ["claude_code"]
+
+
+def test_at_the_usual_place_of_a_system_it_wins_a_tie(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for home in (tmp_path / ".lionagi", tmp_path / ".claude"):
+        (home / "projects" / "p").mkdir(parents=True)
+        (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT)
+        shutil.copy(SHIPPED["lionagi"], home / "state.db")
+    assert owners(tmp_path / ".lionagi") == ["lionagi"]
+    assert owners(tmp_path / ".claude") == ["claude_code"]
+
+
+def test_archiving_a_place_that_is_mostly_unread_warns_first(tmp_path, capsys):
+    home = tmp_path / "home"
+    (home / "projects" / "p").mkdir(parents=True)
+    (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT + "\n")
+    (home / "x.json").write_text('{"a": "' + "b" * 5000 + '"}')
+    with pytest.raises(SystemExit):
+        main(["archive", str(home), "--to", str(tmp_path / "history")])
+    assert capsys.readouterr().err.startswith(f"warning: {home}: most of what lies here")
+    with sa.read(tmp_path / "history") as snap:
+        assert "source.mostly_unread" in snap.findings["code"]
+
+
+USUAL = {
+    "lionagi": ".lionagi",
+    "agent_orchestrator": ".agent-orchestrator",
+    "opencode": ".local/share/opencode",
+    "claude_code": ".claude",
+    "codex": ".codex",
+}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(systems=st.sets(st.sampled_from(sorted(USUAL)), min_size=2))
+def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, systems):
+    home = tmp_path_factory.mktemp("home")
+    for system in systems:
+        shutil.copytree(homes[system], home / USUAL[system])
+    (home / "notes").mkdir()
+    (home / "notes" / "x.jsonl").write_text(TRANSCRIPT)
+    places, again = find_places([home, home / "."])
+    found = {place.system.name if place.system else "lionagi" for place in places}
+    assert found == systems
+    assert len(again) == len(places)
+
+
+def test_a_live_home_of_every_system(homes, tmp_path):
+    for system, folder in USUAL.items():
+        shutil.copytree(homes[system], tmp_path / folder)
+    (tmp_path / ".claude" / "sessions").mkdir()
+    for pid in range(60):
+        record = json.dumps(LIVE | {"pid": pid})
+        (tmp_path / ".claude" / "sessions" / f"{pid}.json").write_text(record)
+    with sa.read(tmp_path) as snap:
+        assert set(snap.sources["system"]) == set(USUAL)
+        codes = snap.findings["code"]
+        assert not codes.is_in(["source.other_system", "source.mostly_unread"]).any()
+
+
+def test_one_transcript_among_many_other_files_is_read(tmp_path):
+    (tmp_path / "s.jsonl").write_text(TRANSCRIPT)
+    for number in range(30):
+        (tmp_path / f"{number}.json").write_text(json.dumps({"number": number}))
+    assert owners(tmp_path) == ["claude_code"]

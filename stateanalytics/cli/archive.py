@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stateanalytics.cli.options import budget_of, examples, salvage_option, sources_argument
+from stateanalytics.cli.options import (
+    budget_of,
+    examples,
+    salvage_option,
+    sources_argument,
+    warn,
+)
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import day_of
 
@@ -70,6 +76,8 @@ def archive(
     for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):
         for row in rows.iter_rows(named=True):
             totals[row["status"]] += 1
+            if row["status"] == "archived" and row["message"]:
+                warn(f"{row['source']}: {row['message']}")
             click.echo(visible(_line(row)), err=row["status"] == "failed")
     if totals.total() > 1:
         counts = ", ".join(f"{n:,} {status}" for status, n in sorted(totals.items()))

@@ -80,9 +80,14 @@ def dtype_name(dtype: pl.DataType) -> str:
         return f"one of {len(dtype.categories)} words"
     if isinstance(dtype, pl.Datetime):
         return "moment"
-    names = {
-        **{pl.String: "text", pl.Int64: "integer", pl.Float64: "float", pl.Boolean: "yes/no"},
-        **{pl.Date: "day", pl.List: "list", pl.Unknown: "any"},
+    names: dict[object, str] = {
+        pl.String: "text",
+        pl.Int64: "integer",
+        pl.Float64: "float",
+        pl.Boolean: "yes/no",
+        pl.Date: "day",
+        pl.List: "list",
+        pl.Unknown: "any",
     }
     return names.get(dtype.base_type(), str(dtype))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, losses_of
 from stateanalytics.errors import ArgumentError, NoRoomError, SourceError, in_short
 from stateanalytics.io.archive.attempts import Attempt, note_attempts
 from stateanalytics.io.archive.changes import digest_of_files
@@ -181,9 +181,9 @@ class Archiving:
             options=self.options,
             observed_at=observed_at,
         )
-        if written is None:
-            return outcome(part.label, part.system, "unchanged")
-        return outcome(part.label, part.system, "archived", written)
+        missing = str(losses_of(part.findings).filter(severity="warning")["message"].first() or "")
+        status = "unchanged" if written is None else "archived"
+        return outcome(part.label, part.system, status, written, message=missing)
 
     def add_facts(self, facts: Facts, named: Sequence[str | Path]) -> pl.DataFrame:
         """Archive the sources of facts that were read from what paths name.

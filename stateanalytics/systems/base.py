@@ -145,11 +145,6 @@ class Tables:
     in_words: Callable[[Mapping[str, Collection[str]]], str] | None = None
 
 
-A_DATABASE = 3
-"""Evidence of a database in files of records: it holds many runs, yet one stray database must
-not outweigh a directory of transcripts."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Files:
     """How a system's files and directories are found and read.
@@ -182,10 +177,10 @@ class Files:
     version_key : str
         The key of a record that holds the version of its program.
     evidence : callable, optional
-        ``evidence(path) -> int``: by how much one file proves that this system wrote it, judged
-        by what it begins with: 0 not at all, 1 a file of records, `A_DATABASE` a database. Where
-        several systems find something in one directory, the greatest sum reads it. None: each
-        input that `find` gave counts as one file.
+        ``evidence(path) -> bool``: whether this system wrote a file, judged by what it begins
+        with. Where several systems find something in one directory, the one with the most
+        such files reads it; a database counts as one, so that a single foreign one never
+        outweighs others. None: each input that `find` gave counts.
     processes : callable
         ``processes(path)``: each `io.processes.Process` that its programs wrote down for one
         that ``find`` gave; asked for only where a person wants processes to be looked for.
@@ -203,7 +198,7 @@ class Files:
     unread: Callable[[Path], Mapping[str, int]] = none_unread
     version: Callable[[Path], str] = nothing_said
     version_key: str = ""
-    evidence: Callable[[Path], int] | None = None
+    evidence: Callable[[Path], bool] | None = None
     processes: Callable[[Path], Iterable[Process]] = nothing
     aside: tuple[str, ...] = ()
 

@@ -21,7 +21,7 @@ from stateanalytics.errors import (
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
 from stateanalytics.io.files import LOG_ENDINGS, legible, matching, refuse_scheme
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
-from stateanalytics.systems.base import A_DATABASE, System, expanded
+from stateanalytics.systems.base import System, expanded
 
 _PATTERN_CHARACTERS = "*?["
 _MOST_LOOKED_AT = 500
@@ -189,6 +189,9 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
     if owner is None or runner_up is None:
         return owner, None
     if owner.evidence == runner_up.evidence:
+        usual = [claim for claim in (owner, runner_up) if path in _usual_places_of(claim)]
+        if len(usual) == 1:
+            return usual[0], runner_up if usual[0] is owner else owner
         examples = [_example(claim) for claim in (owner, runner_up)]
         raise SourceError(
             f"{str(path)!r} holds as much of {owner} as of {runner_up}, so that nothing tells "
@@ -196,6 +199,13 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
             f"name the part that is meant: {examples[0]!r} or {examples[1]!r}",
         )
     return owner, runner_up
+
+
+def _usual_places_of(claim: Claim) -> set[Path]:
+    """Where the systems of a claim keep their records, and the directories of their stores."""
+    known = [claim.system] if claim.system else [each for each in all_systems() if each.stores]
+    places = [path for each in known for path in each.usual_places(os.environ, Path.home())]
+    return {*places, *(path.parent for path in places if path.name in store_names())}
 
 
 def _example(claim: Claim) -> str:
@@ -217,7 +227,17 @@ def _evidence(known: System, inputs: Iterable[Path]) -> int:
 
 def _evidence_of(known: System, file: Path) -> int:
     evidence = known.files.evidence if known.files is not None else None
-    return 0 if evidence is None else int(looked(known, evidence, file, str(file)) or 0)
+    if evidence is None or _is_empty(file):
+        return 0
+    return int(bool(looked(known, evidence, file, str(file))))
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether a file holds nothing, so that its name proves nothing either."""
+    try:
+        return file.stat().st_size == 0
+    except OSError:
+        return True
 
 
 def _opened(known: System, path: Path) -> Iterator[Path]:
@@ -239,7 +259,8 @@ def _evidence_of_stores(stores: Sequence[Path]) -> int:
     """A store and the files beside it that are read with it."""
     folders = {path for store in stores for path in files_beside_store(store) if path.is_dir()}
     files = (name for folder in folders for _, _, names in os.walk(folder) for name in names)
-    return A_DATABASE * len(stores) + sum(1 for _ in islice(files, _MOST_LOOKED_AT))
+    n_stores = sum(not _is_empty(store) for store in stores)
+    return n_stores and n_stores + sum(1 for _ in islice(files, _MOST_LOOKED_AT))
 
 
 def files_beside_store(store: Path) -> list[Path]:
@@ -372,6 +393,8 @@ def _expand(name: str | Path) -> list[Place]:
     try:
         if is_archive(path):
             return _of_archive(path)
+        if path.is_dir() and (places := _of_home(path)):
+            return places
         if path.exists() and (places := _of_files(path, text)):
             return places
         if path.is_dir():
@@ -391,6 +414,15 @@ def _expand(name: str | Path) -> list[Place]:
             "mend the link, or name the store itself",
         )
     raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
+
+
+def _of_home(path: Path) -> list[Place]:
+    """What lies in the usual places below a home directory; none where it is no home.
+
+    Systems that lie next to each other do not compete for the directory above them.
+    """
+    usual = [place for place in usual_places({}, path) if is_there(place)]
+    return _first_usual(usual) if len(usual) > 1 else []
 
 
 def _of_archive(path: Path) -> list[Place]:

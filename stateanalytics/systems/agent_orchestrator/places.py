@@ -13,7 +13,6 @@ from typing import NamedTuple
 from stateanalytics.io.files import is_beside_a_log, legible, stores_among
 from stateanalytics.io.opening import open_regular
 from stateanalytics.systems import system_named
-from stateanalytics.systems.base import A_DATABASE
 from stateanalytics.systems.looking import schema_of
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
@@ -228,15 +227,13 @@ def _is_record(path: Path) -> bool:
     return any(key in begin for key in (_OWN_KEYS if is_process_note else _RECORD_KEYS))
 
 
-def evidence(path: Path) -> int:
-    """How much a file proves: a database much, a record by its keys, a log by its name."""
+def evidence(path: Path) -> bool:
+    """A database or a log by its name, a record by its keys."""
     if path.name in (EVENTS_DATABASE, GO_DATABASE):
-        return A_DATABASE
+        return True
     if path.name.endswith(("-wal", "-journal")):
-        return 0
-    if _kind_in_root(path.name) or _kind_of_log(path):
-        return 1
-    return int(_is_record(path))
+        return False
+    return bool(_kind_in_root(path.name) or _kind_of_log(path)) or _is_record(path)
 
 
 def _trees_below(path: Path) -> Iterator[Path]:

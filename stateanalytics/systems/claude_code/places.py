@@ -74,9 +74,9 @@ def is_transcript(path: Path) -> bool:
     return bool(_TYPED.search(begin)) and bool(_OWN_KEY.search(begin))
 
 
-def evidence(path: Path) -> int:
-    """1 for a transcript; settings and lists of prompts prove nothing."""
-    return int(path.suffix == SUFFIX and path.name not in NO_TRANSCRIPTS and is_transcript(path))
+def evidence(path: Path) -> bool:
+    """A transcript; settings and lists of prompts prove nothing."""
+    return path.suffix == SUFFIX and path.name not in NO_TRANSCRIPTS and is_transcript(path)
 
 
 def transcripts_of(path: Path) -> list[Path]:

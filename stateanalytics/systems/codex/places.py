@@ -60,9 +60,9 @@ def is_rollout(path: Path) -> bool:
     return bool(_OWN.search(begin)) or is_legacy
 
 
-def evidence(path: Path) -> int:
-    """1 for a rollout; databases are made from rollouts, and prove nothing without them."""
-    return int(is_rollout(path))
+def evidence(path: Path) -> bool:
+    """A rollout; databases are made from rollouts, and prove nothing without them."""
+    return is_rollout(path)
 
 
 def _rollouts(path: Path) -> Iterator[Path]:

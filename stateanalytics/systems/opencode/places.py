@@ -9,7 +9,6 @@ from pathlib import Path
 from stateanalytics.io.files import is_beside_a_log
 from stateanalytics.io.opening import open_regular
 from stateanalytics.io.store_process import mentions
-from stateanalytics.systems.base import A_DATABASE
 from stateanalytics.systems.unread import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
@@ -77,12 +76,10 @@ def is_database(path: Path) -> bool:
     return path.suffix in STORES and mentions(path, _TABLES, _HEAD_BYTES)
 
 
-def evidence(path: Path) -> int:
-    """A database counts as several files; else records, and sessions of the time before."""
-    if is_database(path):
-        return A_DATABASE
+def evidence(path: Path) -> bool:
+    """A database, a file of records, or a session of the time before databases."""
     is_session = "session" in path.parts and path.name.startswith("ses_")
-    return int(is_session or is_record_file(path))
+    return is_database(path) or is_session or is_record_file(path)
 
 
 def is_storage(folder: Path) -> bool:
