@@ -23,6 +23,7 @@ import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
+from stateanalytics.systems import transcripts
 from stateanalytics.systems.claude_code import frames, places
 from stateanalytics.systems.claude_code.constants import silence_ends
 from stateanalytics.systems.history import facts_at
@@ -463,6 +464,8 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None
     assert (n_rows["record.not_json"], n_rows["record.too_long"]) == (3, 1)
     path = tmp_path / f"{told.session_id}.jsonl"
     path.write_bytes(path.read_text().encode("utf-16"))
+    # Another process would have the bound of lines as it is.
+    monkeypatch.setattr(transcripts, "grows", lambda _: False)
     assert read_facts(tmp_path, as_of=NOON)[0].entities.height == facts.entities.height
 
 

@@ -274,7 +274,7 @@ ISSUE = (
 )
 
 
-@pytest.mark.parametrize("name", [*ISSUE, *FUNCTIONS.keys() - WITHOUT_FRAMES])
+@pytest.mark.parametrize("name", [*ISSUE, *sorted(FUNCTIONS.keys() - WITHOUT_FRAMES)])
 def test_schema_explains_a_function_by_every_name_of_it(demo, name):
     if name == "schema":
         return
