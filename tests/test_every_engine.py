@@ -4,14 +4,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import narwhals as nw
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core import schema
-from stateanalytics.core.engines import keep
 from stateanalytics.core.facts import Facts, pool
 from tests.conftest import ROOT, SHIPPED
 from tests.engines import (
@@ -59,38 +57,6 @@ def test_a_bare_frame_gives_the_states_of_the_snapshot(fleet: sa.Snapshot, engin
 def test_a_bare_frame_gives_the_reasons_of_the_snapshot(fleet: sa.Snapshot, engine: Engine) -> None:
     found = engine.back(sa.reasons(engine.of(fleet.entities), as_of=fleet.as_of))
     assert_same_rows(found, sa.reasons(fleet))
-
-
-@on_every_engine
-def test_a_kept_expression_is_what_it_was(engine: Engine) -> None:
-    """Used twice, as in what polars kept; and where Narwhals has nothing that could be kept."""
-    is_late = nw.col("age_s") > 60
-    frame = nw.from_native(engine.of(pl.DataFrame({"age_s": [5, 90]})))
-    kept = keep(is_late)
-    for expression, answers in (
-        (kept, [False, True]),
-        (kept, [False, True]),
-        (~kept, [True, False]),
-    ):
-        told = engine.back(frame.with_columns(is_late=expression).to_native())
-        assert told.sort("age_s")["is_late"].to_list() == answers
-    assert keep("no nodes") == "no nodes"  # type: ignore[arg-type, comparison-overlap]
-
-
-def test_polars_makes_a_kept_expression_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    original = nw.Expr._to_compliant_expr
-
-    def counted(self: nw.Expr, ns: object) -> object:
-        made.append(1)
-        return original(self, ns)  # type: ignore[arg-type]
-
-    is_late = keep((nw.col("age_s") > nw.lit(60)).alias("is_late"))
-    frame = nw.from_native(pl.DataFrame({"age_s": [5, 90]}))
-    monkeypatch.setattr(nw.Expr, "_to_compliant_expr", counted)
-    found = [(frame.select(is_late).rows(), len(made)) for _ in range(2)]
-    assert found == [([(False,), (True,)], len(made))] * 2
-    assert made
 
 
 @pytest.fixture(scope="module")

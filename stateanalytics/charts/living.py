@@ -9,11 +9,13 @@ a chart is whole, so that one can be layered, put beside others and configured l
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import polars as pl
@@ -69,23 +71,38 @@ def living(chart: Chart, palette: Palette, source: Source | None = None) -> Char
     Parameters
     ----------
     chart : altair top-level chart
-        Changed in place.
+        Stays as it is.
     palette : mapping of str to str
         `LIGHT`, `DARK` or `VARIABLES`.
     source : Source, optional
         Where the rows behind its marks are.
     """
-    kind: Any = type(chart)
-    # Altair takes every plain assignment for a part of the chart.
-    object.__setattr__(chart, "__class__", _kind(kind, tuple(palette.items()), source))
-    return chart
+    plain: Any = getattr(chart, "_plain", type(chart))
+    made: Chart = _kind(plain, tuple(palette.items()), source)(**_parts(chart, plain))
+    return made
 
 
 @cache
-def _kind(kind: Any, colours: tuple[tuple[str, str], ...], source: Source | None) -> type:
-    if issubclass(kind, _Living):
-        kind = kind.__mro__[2]
-    return type(kind.__name__, (_Living, kind), {"_palette": dict(colours), "_source": source})
+def _kind(plain: type, colours: tuple[tuple[str, str], ...], source: Source | None) -> type:
+    own = {"_palette": dict(colours), "_source": source, "_plain": plain}
+    return type(plain.__name__, (_Living, plain), own)
+
+
+def _parts(chart: Any, plain: type) -> dict[str, Any]:
+    """What a chart is made of, by the names that its part of the schema of Vega-Lite has."""
+    parts = {}
+    for name in _names(plain):
+        # A method may have the name of a part, so that parts are asked for as items.
+        with suppress(KeyError):
+            parts[name] = chart[name]
+    return parts
+
+
+@cache
+def _names(plain: type) -> tuple[str, ...]:
+    is_spec = re.compile("TopLevel.+Spec").fullmatch
+    spec = next(kind for kind in plain.__mro__ if is_spec(kind.__name__))
+    return tuple(name for name in signature(spec).parameters if name != "self")
 
 
 class _Living:
@@ -97,13 +114,14 @@ class _Living:
 
     _palette: Palette
     _source: Source | None
+    _plain: type
 
     def to_dict(self, *args: Any, context: dict[str, Any] | None = None, **options: Any) -> Any:
         """The specification: with our look where it is whole, and none as a part of another."""
         plain: Any = self
         if context is None or context.get("top_level", True):
             plain = plain.copy(deep=False)
-            own = plain._get("config")
+            own: Any = _parts(plain, self._plain).get("config")
             asked = own.to_dict() if hasattr(own, "to_dict") else own
             look = _look(self._palette)
             plain["config"] = _merged(look, asked) if isinstance(asked, Mapping) else look

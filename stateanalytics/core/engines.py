@@ -151,36 +151,6 @@ def _typed(frame: Frame, needed: Mapping[str, Kind]) -> Frame:
     )
 
 
-class _Kept(nw.Expr):
-    """An expression of Narwhals that remembers what it is to polars."""
-
-    _of_polars: Any = None
-
-    def _to_compliant_expr(self, ns: Any) -> Any:
-        if getattr(ns, "_implementation", None) is not nw.Implementation.POLARS:
-            return super()._to_compliant_expr(ns)
-        if self._of_polars is None:
-            self._of_polars = super()._to_compliant_expr(ns)
-        return self._of_polars
-
-
-def keep(expression: nw.Expr) -> nw.Expr:
-    """The same expression, for one that is used again and again: polars' is made of it once.
-
-    Narwhals makes an engine's expressions anew with every use, which for all rules takes
-    longer than polars takes for thousands of rows. There is no public way to keep them: a
-    Narwhals that does it by another method than today's makes them with every use again.
-
-    Examples
-    --------
-    >>> is_late = keep(nw.col("age_s") > 60)
-    >>> nw.from_native(pl.DataFrame({"age_s": [5, 90]})).filter(is_late).rows()
-    [(90,)]
-    """
-    nodes = getattr(expression, "_nodes", None)
-    return expression if nodes is None else _Kept(*nodes)
-
-
 def first_true(rules: Mapping[int, nw.Expr]) -> nw.Expr:
     """The number of the first rule that is true; null where none is.
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.core.engines import Frame, keep, lookup
+from stateanalytics.core.engines import Frame, lookup
 from stateanalytics.core.schema import DELIVERIES, HEALTHS
 from stateanalytics.state.lifecycle import StatusCell
 
@@ -152,7 +152,7 @@ def _pieces(seconds: str, pieces: tuple[str, str]) -> tuple[nw.Expr, nw.Expr]:
         .when(is_minutes)
         .then(whole % _MINUTE)
     )
-    return keep(of_large.alias(large)), keep(of_rest.alias(rest))
+    return of_large.alias(large), of_rest.alias(rest)
 
 
 _MOST_DAYS = 9999

@@ -23,7 +23,6 @@ from stateanalytics.core.engines import (
     adapt,
     encode,
     first_true,
-    keep,
     lookup,
 )
 from stateanalytics.core.windows import Moment, read_moment
@@ -262,7 +261,7 @@ def _own_rules(table: StatusTable, policy: Policy) -> tuple[nw.Expr, nw.Expr]:
     if table.has_recorded:
         judged = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, judged)
         delivered = nw.when(nw.col("recorded_delivery").is_null()).then(delivered)
-    return keep(judged.alias(SESSION_RULE)), keep(delivered.alias(DELIVERY_RULE))
+    return judged.alias(SESSION_RULE), delivered.alias(DELIVERY_RULE)
 
 
 def _surveyed(own: Frame, table: StatusTable) -> tuple[Frame, Contents]:
@@ -279,7 +278,7 @@ def _contents(table: StatusTable) -> tuple[nw.Expr, ...]:
         "has_links": needs_links(table),
         "has_unnamed": table.where(lambda cell: not cell.is_known_text),
     }
-    return tuple(keep(is_so.any().alias(name)) for name, is_so in asked.items())
+    return tuple(is_so.any().alias(name) for name, is_so in asked.items())
 
 
 def _sessions(frame: Frame, as_of: datetime) -> Frame:
@@ -304,6 +303,6 @@ def _everyones_rules(table: StatusTable, policy: Policy) -> tuple[nw.Expr, nw.Ex
     worked = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
     theirs = nw.when(worked & (SESSION_DELIVERY != NO_DELIVERY)).then(SESSION_DELIVERY)
     return (
-        keep(nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE)),
-        keep(nw.coalesce(theirs, nw.col(DELIVERY)).alias(DELIVERY)),
+        nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE),
+        nw.coalesce(theirs, nw.col(DELIVERY)).alias(DELIVERY),
     )

@@ -17,7 +17,7 @@ from operator import or_
 
 import narwhals as nw
 
-from stateanalytics.core.engines import TEMPORARY, Frame, encode, keep, lookup
+from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS, TABLES, StatusWord
 from stateanalytics.state.definitions import GOOD_ENDS
@@ -233,9 +233,9 @@ class StatusTable:
         numbers = [number for number, cell in enumerate(self.all) if holds(cell)]
         runs = _runs(numbers)
         if not 0 < len(runs) <= _FEW:
-            return keep(nw.col(CELL).is_in(numbers))
+            return nw.col(CELL).is_in(numbers)
         # Cells of a type lie together; a range is cheaper than a set, above all in SQL.
-        return keep(reduce(or_, (_within(first, last) for first, last in runs)))
+        return reduce(or_, (_within(first, last) for first, last in runs))
 
 
 def _recorded_cell(entity_type: str | None, lifecycle: str, outcome: str | None) -> StatusCell:

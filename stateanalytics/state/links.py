@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import narwhals as nw
 
-from stateanalytics.core.engines import TEMPORARY, Frame, keep
+from stateanalytics.core.engines import TEMPORARY, Frame
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.state.delivery import DELIVERY
 from stateanalytics.state.health import (
@@ -83,7 +83,7 @@ def add_links(own: Frame, table: StatusTable) -> Frame:
 def _session_id(table: StatusTable) -> nw.Expr:
     """The session that works for the row, where one does."""
     worked = nw.when(table.of("play", "engine_run")).then(nw.col("session_id"))
-    return keep(worked.alias(_SESSION))
+    return worked.alias(_SESSION)
 
 
 def _of_sessions(own: Frame, table: StatusTable) -> Frame:
@@ -127,6 +127,6 @@ def _parents(table: StatusTable) -> tuple[nw.Expr, tuple[nw.Expr, ...]]:
         HAS_BLOCKED: blocked.cast(nw.Int16),
     }
     return (
-        keep(is_child & ~nw.col("parent_id").is_null()),
-        tuple(keep(column.alias(name)) for name, column in columns.items()),
+        is_child & ~nw.col("parent_id").is_null(),
+        tuple(column.alias(name) for name, column in columns.items()),
     )

@@ -8,14 +8,13 @@ from typing import Any, TypeVar, cast
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.core.engines import keep
 from stateanalytics.errors import MissingColumnsError
 
 FrameT = TypeVar("FrameT")
 """A frame of any engine that Narwhals knows: the same kind comes back."""
 
-Steps = tuple[tuple[Any, ...], ...]
-"""Columns to add, step by step, that polars' expressions are made of once: see `kept`."""
+Steps = tuple[Mapping[str, Any], ...]
+"""Columns to add, step by step: a later step may read those of an earlier one."""
 
 
 def need(frame: pl.DataFrame, names: Iterable[str], function: str) -> None:
@@ -45,16 +44,8 @@ def need(frame: pl.DataFrame, names: Iterable[str], function: str) -> None:
         raise MissingColumnsError.of(missing, frame.columns, function)
 
 
-def kept(*steps: Mapping[str, Any]) -> Steps:
-    """Steps of `add_columns` that are the same with every use, for a cached function to give."""
-    return tuple(tuple(keep(rule.alias(name)) for name, rule in step.items()) for step in steps)
-
-
 def add_columns(
-    frame: FrameT,
-    needs: Iterable[str],
-    function: str,
-    *steps: Mapping[str, Any] | tuple[Any, ...],
+    frame: FrameT, needs: Iterable[str], function: str, *steps: Mapping[str, Any]
 ) -> FrameT:
     """Add columns to a frame of any engine, after a look at what it has.
 
@@ -66,7 +57,7 @@ def add_columns(
         The columns the rule reads.
     function : str
         The rule's name, for the message.
-    *steps : mapping of str to narwhals.Expr, or what `kept` made of some
+    *steps : mapping of str to narwhals.Expr
         Columns to add; a later step may read those of an earlier one.
 
     Returns
@@ -92,10 +83,7 @@ def add_columns(
     if missing:
         raise MissingColumnsError.of(missing, there, function)
     for columns in steps:
-        if isinstance(columns, tuple):
-            over = over.with_columns(columns)
-        else:
-            over = over.with_columns(**columns)
+        over = over.with_columns(**columns)
     return cast(FrameT, over.to_native())
 
 

@@ -13,7 +13,6 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     Steps,
     add_columns,
     first_true,
-    kept,
     look_up,
     with_defaults,
 )
@@ -116,7 +115,7 @@ def _traps() -> Steps:
         "is_zombie": ~is_over & nw.col("runtime_state").is_in(("exited", "missing")),
         "is_spawn_race": is_lost & (nw.col("created_age_s") - ended < RACE_S),
     }
-    return kept({name: rule.fill_null(False) for name, rule in rules.items()})
+    return ({name: rule.fill_null(False) for name, rule in rules.items()},)
 
 
 def reattribute_ends(frame: FrameT) -> FrameT:

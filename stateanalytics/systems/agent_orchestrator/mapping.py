@@ -13,7 +13,6 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     add_columns,
     drop_columns,
     first_true,
-    kept,
     look_up,
 )
 from stateanalytics.systems.agent_orchestrator.mapping_table import (
@@ -120,7 +119,7 @@ def _steps() -> Steps:
     joined = nw.concat_str(
         *(nw.col(name) for name in REASON_CODES), separator=", ", ignore_nulls=True
     )
-    return kept(*steps, {"reason_codes": joined})
+    return (*steps, {"reason_codes": joined})
 
 
 def _col(name: str) -> Any:

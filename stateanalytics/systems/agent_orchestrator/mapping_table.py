@@ -19,7 +19,6 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
     Steps,
     add_columns,
-    kept,
     look_up,
 )
 
@@ -207,7 +206,7 @@ def _legacy_steps() -> Steps:
                 .otherwise(rules[name])
             )
     codes = {"reason_codes": rules.pop("reason_codes")}
-    return kept(rules, codes)
+    return rules, codes
 
 
 def map_go_words(frame: FrameT) -> FrameT:
@@ -242,7 +241,7 @@ def map_go_words(frame: FrameT) -> FrameT:
 def _go_steps() -> Steps:
     rules = _rules(nw.col("status"), GO_MEANINGS, None)
     codes = {"reason_codes": rules.pop("reason_codes")}
-    return kept(rules, codes)
+    return rules, codes
 
 
 def _rules(word: Any, table: Mapping[str, WordMeaning], extra: str | None) -> dict[str, Any]:
