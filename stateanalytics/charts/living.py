@@ -121,7 +121,7 @@ class _Living:
         plain: Any = self
         if context is None or context.get("top_level", True):
             plain = plain.copy(deep=False)
-            own = _parts(plain, self._plain).get("config")
+            own: Any = _parts(plain, self._plain).get("config")
             asked = own.to_dict() if hasattr(own, "to_dict") else own
             look = _look(self._palette)
             plain["config"] = _merged(look, asked) if isinstance(asked, Mapping) else look

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import polars as pl
 
+from stateanalytics.core.connected import components
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
@@ -160,25 +161,11 @@ def _bursts(
 
 def _components(linked: pl.DataFrame) -> pl.DataFrame:
     """Number what hangs together over any number of links: by the first of its rows."""
-    numbered = linked.with_columns(component=pl.int_range(pl.len(), dtype=pl.Int64))
-    while True:
-        smaller = numbered
-        for link in LINKS:
-            least = pl.col("component").min().over(f"by_{link}")
-            smaller = smaller.with_columns(
-                component=pl.when(pl.col(f"by_{link}").is_not_null())
-                .then(least)
-                .otherwise("component")
-            )
-        # A component is the number of a row: taking over that row's own component, for all
-        # rows that had the same one, doubles the reach, so that long chains need few rounds.
-        least = pl.col("component").min().over(numbered["component"])
-        smaller = smaller.with_columns(component=least).with_columns(
-            pl.col("component").gather("component")
-        )
-        if smaller["component"].equals(numbered["component"]):
-            return numbered
-        numbered = smaller
+    row = pl.int_range(pl.len(), dtype=pl.Int64)
+    pairs = pl.concat(
+        linked.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
+    ).drop_nulls()
+    return linked.with_columns(component=components(linked.height, pairs))
 
 
 def _incident_id(first_key: str) -> str:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.connected import components
 from stateanalytics.core.facts import pool
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted
@@ -146,18 +147,12 @@ def _without_copies(
 
 def _groups(parts: Sequence[Parts], kept: Sequence[int]) -> list[list[int]]:
     """The inputs that tell the same work, oldest observation first; only where there are two."""
-    leader = {i: i for i in kept}
-
-    def top(i: int) -> int:
-        while leader[i] != i:
-            i = leader[i]
-        return i
-
-    for a, b in _same_work(parts, kept):
-        leader[top(b)] = top(a)
+    pairs = [(i, n) for n, pair in enumerate(_same_work(parts, kept)) for i in pair]
+    links = pl.DataFrame(pairs, schema={"node": pl.Int64, "id": pl.Int64}, orient="row")
+    component = components(len(parts), links)
     groups: dict[int, list[int]] = {}
     for i in kept:
-        groups.setdefault(top(i), []).append(i)
+        groups.setdefault(component[i], []).append(i)
     several = [group for group in groups.values() if len(group) > 1]
     return [sorted(group, key=lambda i: _observed(parts[i], i)) for group in several]
 

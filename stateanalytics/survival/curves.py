@@ -15,6 +15,7 @@ from stateanalytics.survival.risk_sets import (
     LEAST_AT_RISK,
     STRATUM,
     checked_spells,
+    product_limit,
     risk_sets,
     strata_of,
     tie,
@@ -216,7 +217,7 @@ def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
         first = pl.when(is_first).then("duration_s").forward_fill()
         table = table.group_by(first, maintain_order=True).agg(sums.sum())
     at_risk = left.sum() - left.cum_sum() + left
-    survival = (1 - pl.col("n_events") / at_risk).cum_prod()
+    survival = product_limit(pl.col("n_events") / at_risk)
     return table.select("duration_s", "n_events", survival=survival)
 
 
@@ -228,7 +229,7 @@ def greenwood_sum() -> pl.Expr:
 
 def survival() -> pl.Expr:
     """The product of shares that stay open, over a table of risk sets."""
-    return (1 - pl.col("n_events") / pl.col("n_at_risk")).cum_prod().over(STRATUM)
+    return product_limit(pl.col("n_events") / pl.col("n_at_risk")).over(STRATUM)
 
 
 def known_survival() -> pl.Expr:

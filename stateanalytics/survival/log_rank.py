@@ -16,6 +16,7 @@ from stateanalytics.survival.risk_sets import (
     STRATUM,
     checked_spells,
     number,
+    product_limit,
     strata_of,
     with_ties,
 )
@@ -177,7 +178,7 @@ def counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
         per_group.group_by(STRATUM, "duration_s")
         .agg(n=pl.col("n_at_risk").sum(), d=pl.col("n_events").sum())
         .sort(STRATUM, "duration_s")
-        .with_columns(survival=(1 - pl.col("d") / pl.col("n")).cum_prod().over(STRATUM))
+        .with_columns(survival=product_limit(pl.col("d") / pl.col("n")).over(STRATUM))
         .with_columns(
             # As Fleming and Harrington weigh: by the survival just before.
             weight=pl.col("survival").shift(1, fill_value=1.0).over(STRATUM).pow(rho),

@@ -183,6 +183,19 @@ def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def product_limit(leaving: pl.Expr) -> pl.Expr:
+    """The share that is left after each step, from the share that leaves in it.
+
+    Examples
+    --------
+    >>> steps = pl.DataFrame({"n_events": [1, 1], "n_at_risk": [4, 2]})
+    >>> left = product_limit(pl.col("n_events") / pl.col("n_at_risk"))
+    >>> steps.select(left=left)["left"].to_list()
+    [0.75, 0.375]
+    """
+    return (1 - leaving).cum_prod()
+
+
 def tie(ascending: pl.Series) -> float:
     """The longest step between two moments that are the same."""
     known = ascending.filter(ascending >= 0)

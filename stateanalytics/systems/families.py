@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from stateanalytics.core.connected import components
+
 FAMILY = "family"
 
 
@@ -42,7 +44,7 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
     # Ids as numbers: two that are alike by chance make a family larger, and nothing wrong.
     pairs = pl.concat(
         nodes.select(
-            own,
+            own.alias("node"),
             id=pl.col("source").hash(kind) ^ pl.col(column).hash(kind),
             is_id=pl.col(column).is_not_null(),
         )
@@ -51,14 +53,5 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
         for kind, columns in enumerate(ids)
         for column in columns
     ).unique()
-    shared = pairs.filter(pl.len().over("id") > 1)
-    family = numbered[FAMILY]
-    while True:
-        now = shared.with_columns(now=family.gather(shared[FAMILY]))
-        least = now.with_columns(least=pl.col("now").min().over("id")).group_by("now")
-        smaller = family.replace(*least.agg(pl.col("least").min()))
-        # A family is the number of a node: taking over that node's doubles the reach.
-        smaller = smaller.gather(smaller)
-        if smaller.equals(family):
-            return numbered.select(*node, family)
-        family = smaller
+    family = components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
+    return numbered.select(*node, family)

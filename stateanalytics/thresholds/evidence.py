@@ -16,6 +16,7 @@ from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.stats import random_columns
+from stateanalytics.survival.risk_sets import product_limit
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems
@@ -181,7 +182,7 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("n_left").fill_null(0))
     )
     stopped = (pl.col("n") / pl.col("n_left")).clip(upper_bound=1.0)
-    without_shorter = (1 - pl.col("stopped")).cum_prod().shift(1, fill_value=1.0)
+    without_shorter = product_limit(pl.col("stopped")).shift(1, fill_value=1.0)
     among = [*key, "is_inferred"]
     return (
         came_so_far.sort(*among, "limit_s")
