@@ -30,7 +30,7 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     in_short,
 )
-from stateanalytics.io.files import read_json_object
+from stateanalytics.io.files import read_json_object, refuse_scheme
 from stateanalytics.io.opening import read_octets
 from stateanalytics.io.outputs import put_whole, refuse_inputs
 
@@ -88,6 +88,7 @@ def _named(path: str | Path, kind: Kind) -> Path:
         raise ArgumentError(
             f"A {kind.name} needs the name of a folder; found {in_short(path)}.", "'fleet/'"
         )
+    refuse_scheme(path)
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
