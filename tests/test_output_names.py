@@ -28,6 +28,8 @@ def test_a_scheme_is_refused_by_name_and_makes_no_folder(demo, here, place):
         lambda to: sa.report(demo, sections=["headline"]).write_html(to),
         sa.read,
         lambda to: sa.collect(str(SHIPPED["claude_code"]), to=to),
+        sa.summarize(demo).write,
+        sa.Summary.read,
     ):
         with pytest.raises(ArgumentError, match=f"by the scheme '{scheme}'"):
             write(place)

@@ -30,8 +30,13 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     in_short,
 )
+<<<<<<< HEAD
 from stateanalytics.io.files import read_json_object
 from stateanalytics.io.opening import read_octets, read_parquet
+=======
+from stateanalytics.io.files import read_json_object, refuse_scheme
+from stateanalytics.io.opening import read_octets
+>>>>>>> h-registry
 from stateanalytics.io.outputs import put_whole, refuse_inputs
 
 HEAD = "head.json"
@@ -88,6 +93,7 @@ def _named(path: str | Path, kind: Kind) -> Path:
         raise ArgumentError(
             f"A {kind.name} needs the name of a folder; found {in_short(path)}.", "'fleet/'"
         )
+    refuse_scheme(path)
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
