@@ -30,13 +30,8 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     in_short,
 )
-<<<<<<< HEAD
-from stateanalytics.io.files import read_json_object
-from stateanalytics.io.opening import read_octets, read_parquet
-=======
 from stateanalytics.io.files import read_json_object, refuse_scheme
-from stateanalytics.io.opening import read_octets
->>>>>>> h-registry
+from stateanalytics.io.opening import read_octets, read_parquet
 from stateanalytics.io.outputs import put_whole, refuse_inputs
 
 HEAD = "head.json"
