@@ -156,7 +156,7 @@ def _without_secrets(text: pl.Expr) -> pl.Expr:
     for shape in KEPT_READABLE:
         text = text.str.replace_all(shape, f"${{1}}{READABLE}${{2}}")
     for kind, shape in SHAPES:
-        text = text.str.replace_all(shape, f"${{1}}{MARKS[kind]}")
+        text = text.str.replace_all(shape, f"${{1}}{MARKS[kind]}${{2}}")
     return text
 
 
