@@ -32,8 +32,12 @@ from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import iso
 from stateanalytics.reporting.session import session_page
+<<<<<<< HEAD
 from stateanalytics.snapshot import Snapshot, only_frame
 from stateanalytics.sql.masked import masked_names
+=======
+from stateanalytics.snapshot import Snapshot
+>>>>>>> h-safety
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.advice import recommend
 
@@ -155,8 +159,6 @@ class Questions:
             policy=self._policy,
             redact=True,
         )
-        # The query may name a column as it likes.
-        found.columns = masked_names(found.columns)
         return self._rows(found, limit, is_whole=False)
 
     def schema(self, table: str | None = None) -> str:
@@ -205,10 +207,11 @@ _OF_THRESHOLDS = [
     *("name", "system", "kind", "setting", "meaning", "today_s", "recommended_s", "verdict"),
     *("n", "in_words"),
 ]
+_OF_SQL = ("sql", "schema")
 _OF_CAUSES = ["a", "b", "label_a", "n_a", "n_b", "cause", "n", "words"]
 
 
-def server(snap: Snapshot, policy: Policy | None = None) -> MCPServer:
+def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True) -> MCPServer:
     """A server of these tools over one snapshot.
 
     Parameters
@@ -217,6 +220,8 @@ def server(snap: Snapshot, policy: Policy | None = None) -> MCPServer:
         What `read` gave; its instant is that of every answer.
     policy : Policy, optional
         What counts as bad; v1 by default.
+    has_sql : bool
+        Whether agents may ask in SQL; the other tools answer without.
 
     Raises
     ------
@@ -238,11 +243,13 @@ def server(snap: Snapshot, policy: Policy | None = None) -> MCPServer:
         version=version("stateanalytics"),
         log_level="WARNING",
     )
-    for name in TOOLS:
+    for name in TOOLS if has_sql else [tool for tool in TOOLS if tool not in _OF_SQL]:
         served.tool(
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
             structured_output=False,
         )(_guarded(getattr(questions, name), lock))
+    if not has_sql:
+        return served
     schema = _guarded(questions.schema, lock)
 
     def tables() -> str:
@@ -258,11 +265,11 @@ def server(snap: Snapshot, policy: Policy | None = None) -> MCPServer:
     return served
 
 
-def serve(snap: Snapshot, policy: Policy | None = None) -> None:
+def serve(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True) -> None:
     """Answer over standard input and output, until they are closed."""
     # What was cut off is said in each answer.
     warnings.simplefilter("ignore", TruncatedWarning)
-    server(snap, policy).run("stdio")
+    server(snap, policy, has_sql=has_sql).run("stdio")
 
 
 def _guarded(question: Callable[..., str], lock: threading.Lock) -> Callable[..., str]:

@@ -166,9 +166,10 @@ class Snapshot(Facts):
         >>> snap.sql(q, {"type": "session"}).columns
         ['entity_id']
         """
+        from stateanalytics.core.redaction import redact_names
         from stateanalytics.sql import run
 
-        return run(
+        answer = run(
             query,
             params,
             self._masked_for(policy) if redact else self._tables_for(policy),
@@ -177,6 +178,9 @@ class Snapshot(Facts):
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
         )
+        if redact:  # the query may name a column as it likes
+            answer.columns = redact_names(answer.columns)
+        return answer
 
     def with_table(self, name: str, rows: Any) -> Snapshot:
         """The same snapshot with a table of yours, to be joined in SQL: who owns what, say.

@@ -8,6 +8,8 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.redaction import redact_texts
+from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.state.policy import Policy
@@ -48,7 +50,8 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
     entities : polars.DataFrame
         `schema.ENTITIES`.
     entity_id : str
-        Or ``type:id`` where several types share an id.
+        Or ``type:id`` where several types share an id; also as pages show it, with secrets
+        masked and signs that nobody sees as escapes.
 
     Raises
     ------
@@ -67,6 +70,9 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
     asked = rest if is_typed else entity_id.strip()
     same = rows.filter(pl.col("entity_id") == asked)
     alike = rows.filter(pl.col("entity_id").str.starts_with(asked)) if same.is_empty() else same
+    if alike.is_empty():
+        shown = redact_texts(rows["entity_id"])[0].map_elements(visible, pl.String)
+        alike = rows.filter(shown == asked)
     # A session and the run of it in its own words may share an id: the session is meant.
     of_work = alike.filter(pl.col("entity_type") == "session")
     chosen = of_work if alike.height > 1 and of_work.height == 1 else alike

@@ -185,9 +185,11 @@ def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
 def test_two_runs_at_once_harm_nobody(of_day, tmp_path):
     history, snap, wait = tmp_path / "history", of_day(3), threading.Barrier(4)
 
+    said = []
+
     def add():
         wait.wait()
-        snap.archive(history)
+        said.append(snap.archive(history))
 
     threads = [threading.Thread(target=add) for _ in range(4)]
     for thread in threads:
@@ -195,6 +197,9 @@ def test_two_runs_at_once_harm_nobody(of_day, tmp_path):
     for thread in threads:
         thread.join()
     kept = sa.read(history)
+    # New rows are new to one of them.
+    assert sorted(row["status"].item() for row in said) == ["archived", *["unchanged"] * 3]
+    assert len(list((history / "manifests").iterdir())) == 1
     others = ["fingerprint", *COLLECTED]
     assert_frame_equal(kept.sources.drop(others), snap.sources.drop(others))
     assert codes(kept) == []

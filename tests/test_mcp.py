@@ -19,6 +19,7 @@ from stateanalytics.mcp_server import (
     Questions,
     _refusal,
     in_words,
+    server,
 )
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT, component
@@ -101,6 +102,18 @@ def test_an_error_stands_under_the_note_as_data_does():
     assert told["n_secrets_masked"] == 1
     assert told["data"]["error"].startswith("found [API key]")
     assert "\u202e" not in told["data"]["error"]
+
+
+def test_a_server_without_sql_has_neither_its_tools_nor_its_tables(questions):
+    component("mcp")
+
+    async def offered():
+        served = server(questions._snap, has_sql=False)
+        return await served.list_tools(), await served.list_resources()
+
+    tools, resources = asyncio.run(offered())
+    assert {tool.name for tool in tools} == {*TOOLS} - {"sql", "schema"}
+    assert list(resources) == []
 
 
 @pytest.mark.slow

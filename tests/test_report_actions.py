@@ -17,13 +17,15 @@ from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.actions import actions_of
+from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.digest import as_markdown
-from stateanalytics.reporting.named_runs import named_runs, place_of
+from stateanalytics.reporting.named_runs import named_runs, place_of, show_command
 from stateanalytics.reporting.slack import MOST_BLOCKS, as_slack
 from stateanalytics.reporting.summarize import _asked_of
 from stateanalytics.reporting.tripwires import tripped
 from tests.conftest import ROOT, component
 from tests.frames import AS_OF, facts
+from tests.lionagi_stores import session, write_store
 from tests.report_parts import material_of
 from tests.samples import SAMPLES
 
@@ -351,6 +353,32 @@ def test_the_script_keeps_the_digest_on_one_issue(tmp_path):
         assert code == 3, "bad news"
         assert f"issue {verb} --body-file" in said.read_text()
     assert (tmp_path / "out" / "week.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("name", ["new\nline", "a'b $(id) `id`", "\x1b[31mred", "x\u202ey", "ü 🦜"])
+def test_a_command_can_be_pasted_whatever_the_path(tmp_path, name):
+    """As bash takes it apart, it names the store, and runs nothing else."""
+    folder = tmp_path / name
+    folder.mkdir()
+    store = write_store(folder / "state.db", sessions=[session("s1", status="failed")])
+    snap = sa.read(store, progress=False)
+    commands = [clean(place_of(snap), secrets=True)[0]]
+    row = snap.entities.row(0, named=True)
+    commands.append(clean(show_command(row, place_of(snap)), secrets=True)[0])
+    for command, words in zip(commands, ([], ["stateanalytics", "show"]), strict=True):
+        asked = ["bash", "-c", f"printf '%s\\0' {command}"]
+        said = subprocess.run(asked, capture_output=True, check=True).stdout.decode().split("\0")
+        assert said[: len(words) + 1] == [*words, str(store)]
+
+
+def test_the_home_directory_in_a_command_is_one_that_works(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a b").mkdir()
+    store = write_store(tmp_path / "a b" / "state.db", sessions=[session("s1")])
+    with sa.read(store, progress=False) as snap:
+        assert place_of(snap) == "'~/a b/state.db'"
+    with sa.read("~/a b/state.db", progress=False) as snap:
+        assert snap.entities.height == 1
 
 
 def test_commands_name_what_was_read_and_the_window(monkeypatch):

@@ -77,7 +77,11 @@ def test_the_default_window_holds_as_of_itself():
         pytest.param("2025-W53", "no week 53 in 2025, which has 52", id="a year of 52 weeks"),
         pytest.param("2026-W00", "no week 0 in 2026", id="week nought"),
         pytest.param("0000-W01", "no week 1 in 0", id="year nought"),
-        pytest.param("9999-W52", "no week 52 in 9999", id="a week past the last year"),
+        pytest.param(
+            "9999-W52",
+            "no week 52 in 9999 .* ends in the year 10000",
+            id="a week past the last year",
+        ),
         pytest.param("last week", "ISO week; found 'last week'", id="words"),
         pytest.param("2026-W1", "ISO week", id="one digit"),
         pytest.param(("2026-05-18", "2026-05-18"), "needs a length", id="empty"),

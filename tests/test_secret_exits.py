@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from html import unescape
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
@@ -14,6 +15,7 @@ from stateanalytics.cli import run
 from stateanalytics.summaries.shapes import FRAMES
 from tests.conftest import ROOT
 from tests.examples import a_few
+from tests.lionagi_stores import session, write_store
 from tests.secret_kinds import planted
 
 # A home directory's "ann" is in other words, too.
@@ -166,3 +168,35 @@ def test_what_is_asked_for_is_shown_to_its_owner_only(store, tmp_path):
         assert run(["sql", str(store), query, "-o", str(path), *options]) == 0
         assert bool(came_through(path.read_text("utf-8"))) is is_private
         assert (path.stat().st_mode & 0o077 == 0) is is_private
+
+
+def test_no_function_of_a_query_and_no_name_of_a_column_brings_one_back(tmp_path, capsys):
+    key = "sk-" + "ant-api03-" + "a1B2" * 12
+    store = write_store(tmp_path / "state.db", sessions=[session("s1", name=key)])
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute(f'CREATE TABLE notes ("{key}" TEXT, "x\u202ey" TEXT)')
+        connection.execute("INSERT INTO notes VALUES ('a', 'b')")
+        connection.commit()
+    for asked in ("reverse(name)", "hex(encode(name))", "substr(name, 14)", "name"):
+        assert run(["sql", str(store), f"SELECT {asked} AS y FROM raw_sessions", "-f", "csv"]) == 0
+        shown = capsys.readouterr().out
+        assert "2B1a" not in shown and "61314232" not in shown and "a1B2" not in shown, asked
+        assert "a1b2" not in shown
+    assert run(["sql", str(store), "FROM raw_notes", "-f", "csv"]) == 0
+    shown = capsys.readouterr().out
+    assert "[API key]" in shown and "a1b2" not in shown.lower() and "\u202e" not in shown
+    query = f"SELECT count(*) AS n FROM raw_sessions WHERE name = '{key}'"
+    assert run(["sql", str(store), query, "-f", "csv"]) == 0
+    answer = capsys.readouterr()
+    assert answer.out == "n\n0\n" and "--no-redact compares" in answer.err
+    assert run(["sql", str(store), query, "-f", "csv", "--no-redact"]) == 0
+    assert capsys.readouterr().out == "n\n1\n"
+
+
+def test_no_name_of_an_export_holds_a_secret(tmp_path):
+    key = "sk-" + "ant-api03-" + "a1B2" * 12
+    snap = sa.demo().with_table("own", pl.DataFrame({key: ["x"], "id": [key]}))
+    for name in ("own.sqlite", "own.csv", "own.duckdb"):
+        octets = snap.export(tmp_path / name, tables=["own"]).read_bytes()
+        assert key.encode() not in octets
+        assert b"[API key]" in octets

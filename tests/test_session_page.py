@@ -13,6 +13,7 @@ from stateanalytics.charts.selecting import SelectableChart
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.reporting.cleaning import clean
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store
@@ -132,6 +133,16 @@ def test_the_same_id_in_two_stores_is_told_by_the_store():
     with pytest.raises(ArgumentError, match=words) as raised:
         find_entity(facts(rows).entities, "a")
     assert "one of the stores alone" in str(raised.value)
+
+
+@pytest.mark.parametrize("own", ["two\nlines", "a\u202eb", "ann.lee@example.org", "a$(id)'b"])
+def test_an_entity_is_found_by_its_id_as_pages_show_it(own):
+    entities = facts([{"entity_id": own}, {"entity_id": "another"}]).entities
+    shown = clean(own, secrets=True)[0]
+    assert find_entity(entities, shown)["entity_id"] == own
+    two = facts([{"entity_id": "ann@example.org"}, {"entity_id": "bob@example.org"}]).entities
+    with pytest.raises(ArgumentError, match="is 2 entities"):
+        find_entity(two, "[e-mail]")
 
 
 def test_a_session_is_meant_where_an_id_is_shared():

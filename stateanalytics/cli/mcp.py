@@ -25,7 +25,16 @@ from stateanalytics.cli.options import (
 @as_of_option
 @policy_option
 @salvage_option
-def mcp(*, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bool) -> None:
+@click.option(
+    "--sql/--no-sql",
+    "has_sql",
+    default=True,
+    show_default=True,
+    help="Offer the tools `sql` and `schema`, too.",
+)
+def mcp(
+    *, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bool, has_sql: bool
+) -> None:
     """Answer agents over standard input and output, with read-only tools (MCP).
 
     The sources are read once, when it starts, and nothing else is ever opened. Secrets are
@@ -34,4 +43,4 @@ def mcp(*, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bo
     from stateanalytics.mcp_server import serve
 
     with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        serve(snap, policy_of(policy))
+        serve(snap, policy_of(policy), has_sql=has_sql)

@@ -17,7 +17,7 @@ import polars as pl
 from stateanalytics.cli.formats import as_csv, as_json, as_parquet
 from stateanalytics.cli.options import note
 from stateanalytics.cli.tables import table_for_people
-from stateanalytics.core.redaction import redact as redact_frame
+from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
@@ -104,7 +104,7 @@ def write(
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame without what looks like a secret; what was taken out is counted."""
-    masked, n_masked = redact_frame(frame)
+    masked, n_masked = redact_with_names(frame)
     if n_masked:
         counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
         note(f"masked: {counts}; --no-redact shows them")

@@ -29,7 +29,7 @@ from stateanalytics.cli.options import (
 )
 from stateanalytics.cli.output import FORMATS, form_of, put, refuse_inputs_of
 from stateanalytics.cli.request import Request, takes
-from stateanalytics.core.redaction import redact
+from stateanalytics.core.redaction import redact, redact_texts
 from stateanalytics.core.text import visible
 from stateanalytics.errors import TruncatedWarning
 
@@ -115,7 +115,8 @@ def sql(
     QUERY may name every frame (entities, states, reasons, events, …), the ready views
     (running_sessions, failed_24h, attention, …) and each table of the store as raw_….
     `stateanalytics schema` lists them. It cannot reach files, the network or settings.
-    A QUERY of - is read from standard input.
+    Secrets are masked in the tables, before QUERY sees them. A QUERY of - is read from
+    standard input.
     """
     values = pairs_of(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
     text = sys.stdin.read() if query == "-" else query
@@ -129,6 +130,12 @@ def sql(
                 timeout_s=timeout,
                 memory_bytes=memory_bytes,
                 policy=request.chosen_policy,
+                redact=request.redact,
+            )
+        if request.redact and redact_texts(pl.Series([text, *map(str, values.values())]))[1]:
+            note(
+                "the query has what looks like a secret, which is masked in the tables; "
+                "--no-redact compares with what was there"
             )
         request.write(frame, limit=frame.height, inputs=snap.inputs)
         for warning in caught:

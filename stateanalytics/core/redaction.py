@@ -8,6 +8,7 @@ costs no more than friendly text.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -21,7 +22,7 @@ from stateanalytics.core.secret_shapes import (
     READABLE,
     SHAPES,
 )
-from stateanalytics.core.text import ANSI, UNSEEN
+from stateanalytics.core.text import ANSI, UNSEEN, visible
 
 _HINT = "|".join(HINTS)
 _MARK = "[" + "".join(MARKS.values()) + "]"
@@ -67,6 +68,36 @@ def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
         columns.append(masked)
         n_masked += n_in_column
     return pl.DataFrame(columns, height=frame.height), n_masked
+
+
+def redact_with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
+    """As `redact`, the names of columns included: of raw tables they are a store's."""
+    masked, n_masked = redact(frame)
+    return masked.rename(
+        dict(zip(frame.columns, redact_names(frame.columns), strict=True))
+    ), n_masked
+
+
+def redact_names(names: Sequence[str]) -> list[str]:
+    """Names without secrets and without signs that nobody sees, none twice.
+
+    Examples
+    --------
+    >>> redact_names(["id", "sk-abcdefghijklmnopqrst", "sk-abcdefghijklmnopqrsu"])
+    ['id', '[API key]', '[API key]_1']
+    """
+    shown = [visible(name) for name in redact_texts(pl.Series(names, dtype=pl.String))[0]]
+    # Names that stay keep their name, whatever comes before them.
+    taken = {name.casefold() for name, was in zip(shown, names, strict=True) if name == was}
+    apart = []
+    for name, was in zip(shown, names, strict=True):
+        free, number = name, 0
+        while name != was and free.casefold() in taken:
+            number += 1
+            free = f"{name}_{number}"
+        taken.add(free.casefold())
+        apart.append(free)
+    return apart
 
 
 def redact_column(column: pl.Series) -> tuple[pl.Series, Counter[str]]:
@@ -156,7 +187,7 @@ def _without_secrets(text: pl.Expr) -> pl.Expr:
     for shape in KEPT_READABLE:
         text = text.str.replace_all(shape, f"${{1}}{READABLE}${{2}}")
     for kind, shape in SHAPES:
-        text = text.str.replace_all(shape, f"${{1}}{MARKS[kind]}")
+        text = text.str.replace_all(shape, f"${{1}}{MARKS[kind]}${{2}}")
     return text
 
 

@@ -38,7 +38,8 @@ ANY_MARK = "\ue0f0-\ue0ff"
 
 # Behind a colour, a word, a ``_``, an escape of JSON (``\n``) or of a link (``%20``). The edge of
 # a word is that of ASCII: Unicode's is slow to look for.
-_BORDER = r"(\x1b\[[0-9;]*m|(?-u:\b)|_|\\[abfnrtv]|%[0-9A-Fa-f]{2})"
+_EDGE = r"\x1b\[[0-9;]*m|(?-u:\b)|\\[abfnrtv]|%[0-9A-Fa-f]{2}"
+_BORDER = f"({_EDGE}|_)"
 _QUOTE = r"(?:\\*[\"'`])"
 
 _SERVICE = (
@@ -71,13 +72,14 @@ _IS_LOOSELY = rf"{_IS}\s{{0,4}}"
 # ``name=value`` and ``name = value``, but not ``name: value``, which is prose as well.
 _EQUALS = rf"(?:{_IS}|{_QUOTE}?\s{{0,4}}==?>?\s{{0,4}})"
 
+_ENCODED, _PADDED = "[J-Za-e][A-Za-z0-9+/]{3}", "[J-Za-e][A-Za-z0-9+/]{1,2}={1,2}"
 _COMMAND = r"[^|;&\n]*?\s"
 _PASSWORD_FLAG = r"--?[A-Za-z0-9_-]*(?:password|passwd|passphrase|pass|pwd)"
 _TOKEN_FLAG = r"--?[A-Za-z0-9_-]*(?:token|secret|key|auth|credentials?)"
 _HEADER = rf"(?:proxy-)?authorization{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}?"
 
-#: (kind, shape), what comes before the secret in a group; in this order: what is whole in
-#: itself first, since a shape below could match a part of it.
+#: (kind, shape), what comes before the secret in a group, and what must follow in a second; in
+#: this order: what is whole in itself first, since a shape below could match a part of it.
 SHAPES: tuple[tuple[str, str], ...] = (
     (
         "private key",
@@ -93,6 +95,8 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("JSON web token", _BORDER + r"eyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)*"),
     ("API key", f"{_BORDER}(?:{'|'.join(SERVICE_KEYS.values())})"),
+    # Of Cursor; behind a ``_``, as in ``cache_key_…``, it is a digest.
+    ("API key", f"({_EDGE})key_[0-9a-f]{{64}}"),
     (
         "cookie",
         rf"(?i)((?:set-)?cookie{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_QUOTE}?)[^\s=;\"']+=[^\r\n\"']+",
@@ -104,7 +108,7 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     (
         "bearer token",
-        r"((?-u:\b)(?i:bearer|basic)\s{1,8})(?:[A-Za-z._~+/=-]*(?:[0-9]|[a-z][A-Z]))"
+        r"((?-u:\b)(?i:bearer|basic|ssws)\s{1,8})(?:[A-Za-z._~+/=-]*(?:[0-9]|[a-z][A-Z]))"
         r"[A-Za-z0-9._~+/=-]{8,}",
     ),
     (
@@ -112,6 +116,30 @@ SHAPES: tuple[tuple[str, str], ...] = (
         rf"(://)[^\s:/@\"'<>{ANY_MARK}]*:[^\s\"'<>@{ANY_MARK}]+(?:@[^\s\"'<>@/?#,{ANY_MARK}]+)*@",
     ),
     ("password in a URL", "(://)[A-Za-z_-]*[0-9][A-Za-z0-9_-]{18,}@"),
+    # DSN of Go, where only what follows shows that it is one.
+    (
+        "named secret",
+        rf"((?-u:\b)[A-Za-z0-9_.-]+:)[^\s\"'`@(){ANY_MARK}]+(@(?:tcp|udp|unix)[46]?\()",
+    ),
+    # A line of .pgpass; of ports only its own, since compilers name places alike.
+    (
+        "named secret",
+        r"((?:[A-Za-z0-9_.-]+:(?:543[0-9]|6432):[^\s:\"']+|\*:\*:\*):[^\s:\"']+:)"
+        rf"[^\s\"'`\\{ANY_MARK}]+",
+    ),
+    # Hashes of passwords, as htpasswd and /etc/shadow have them.
+    (
+        "named secret",
+        r"()\$(?:2[abxy]?\$[0-9]{2}\$|(?:apr1|[156])\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9]{1,16}\$)"
+        r"[./A-Za-z0-9]{22,}",
+    ),
+    # What Docker keeps of a login: base64 of a name, a colon and a password, so each four signs
+    # begin as three characters of ASCII do.
+    (
+        "named secret",
+        rf"((?-u:\b)(?i:auth){_IS_LOOSELY}{_QUOTE})"
+        rf"(?:(?:{_ENCODED}){{4,}}(?:{_PADDED})?|(?:{_ENCODED}){{2,}}{_PADDED})",
+    ),
     # Assignments. In capitals, as in an environment, all up to a space belongs to the value.
     (
         "named secret",
@@ -148,6 +176,24 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("named secret", rf"(?i)(login\s+\S+\s+password\s+)[^\s{ANY_MARK}]+"),
     ("named secret", rf"(?i)((?:identified\s+by|password)\s+')[^'\n{ANY_MARK}]+"),
+    # PHP: salts of WordPress, arguments of a connection.
+    (
+        "named secret",
+        rf"(?i)(define\(\s*{_QUOTE}(?:(?:(?:secure_)?auth|logged_in|nonce)_(?:key|salt)"
+        rf"|[a-z_]*(?:passw(?:or)?d|secret|api_key|token)){_QUOTE}\s*,\s*{_QUOTE})"
+        rf"[^'\"\n{ANY_MARK}]+",
+    ),
+    (
+        "named secret",
+        rf"(?i)((?:(?:mysqli?_p?connect|new\s+mysqli)\(\s*|mysqli_real_connect\([^,()\n]+,\s*)"
+        rf"(?:[^,()\n]+,\s*){{2}}{_QUOTE})[^'\"\\\n{ANY_MARK}]+",
+    ),
+    # Twelve words and more behind a name: words alone are prose.
+    (
+        "named secret",
+        rf"(?i)((?:mnemonic|(?:seed|recovery)[ _-]?(?:phrase|words))(?:{_IS_LOOSELY}|\s+is\s+)"
+        rf"{_QUOTE}?)(?:[a-z]{{3,8}}[ ,]{{1,2}}){{11,23}}[a-z]{{3,8}}",
+    ),
     # Prose: "the password is hunter2".
     (
         "named secret",
@@ -209,7 +255,9 @@ HINTS: tuple[str, ...] = (
     r"://[A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]+@|://[^\s/@]*:[^\s@]+@",
     "(?i-u:cookie|authorization|phpsessid|jsessionid|connect\\.sid|signature=|identified)",
     "(?i-u:sig=|security-token=|_auth|sshpass|redis-cli|mysql|mariadb|curl|wget)",
-    r"(?i-u:bearer|basic|https?|login)\s",
+    r"(?i-u:bearer|basic|ssws|https?|login)\s",
+    r"key_[0-9a-f]{9}|\$(?:2[abxy]?|apr1|[156])\$|@(?:tcp|udp|unix)[46]?\(|:(?:543[0-9]|6432):|\*:\*:\*:",
+    r"(?i-u:define\(\s*\\*['\"]|mnemonic|(?:seed|recovery)[ _-]?(?:phrase|words))",
     # A name, and then what gives it a value.
     rf"(?i-u:(?:pass|{_WORDS}|key_base|secret[_-]?id|auth)"
     r"(?:[_.-]?(?:value|base64|b64|[0-9]))?[\\\"'`]*\s*(?:[:=>]|%3))",

@@ -8,6 +8,7 @@ reads, in a terminal as in a page.
 from __future__ import annotations
 
 import re
+import shlex
 
 # Colours and cursor moves (CSI) and titles and links (OSC): decoration, dropped whole.
 ANSI = (
@@ -65,6 +66,23 @@ def visible(text: str, *, keep: str = "") -> str:
     return _STRANGE.sub(
         lambda found: found[0] if found[0] in keep else _escaped(found[0]), _ANSI.sub("", text)
     )
+
+
+def shell_word(text: str) -> str:
+    r"""Text as one word of a shell, in ASCII where signs are in it that nobody sees.
+
+    Examples
+    --------
+    >>> print(shell_word("a b"), shell_word("new\nline"))
+    'a b' $'new\x0aline'
+    """
+    if not _STRANGE.search(text):
+        return shlex.quote(text)
+    signs = (
+        chr(octet) if 32 <= octet < 127 and octet not in b"\\'" else f"\\x{octet:02x}"
+        for octet in text.encode(errors="surrogateescape")
+    )
+    return f"$'{''.join(signs)}'"
 
 
 def shortened(text: str, width: int) -> str:

@@ -235,9 +235,16 @@ def _week(text: str) -> Window:
         sunday = monday + timedelta(days=6)
         since = datetime.combine(monday, time(), UTC)
         until = since + WEEK
-    except (ValueError, OverflowError):
+    except ValueError:
         raise ArgumentError(
             f"There is no week {week} in {year}{_weeks_of(year)}.", _HOW, shell=_HOW_IN_SHELL
+        ) from None
+    except OverflowError:
+        raise ArgumentError(
+            f"There is no week {week} in {year} that can be read: it ends in the year {year + 1}, "
+            f"and {year} is the last with dates.",
+            _HOW,
+            shell=_HOW_IN_SHELL,
         ) from None
     first = day_of(monday) if monday.year == sunday.year else f"{day_of(monday)} {monday.year}"
     days = f"{first} to {day_of(sunday)} {sunday.year}"

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.text import shell_word
 from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.reporting.pills import pill_of
@@ -70,7 +71,13 @@ def _as_read(facts: Facts) -> str:
 
 
 def _words(paths: Iterable[str]) -> str:
-    return " ".join(map(shlex.quote, dict.fromkeys(paths)))
+    return " ".join(map(_word, dict.fromkeys(paths)))
+
+
+def _word(path: str) -> str:
+    """A path as a shell takes it; ``~``, which we expand ourselves, does not name the user."""
+    home = f"{Path.home()}{os.sep}"
+    return shell_word(f"~/{path.removeprefix(home)}" if path.startswith(home) else path)
 
 
 def _near(path: Path) -> str:
@@ -82,7 +89,7 @@ def show_command(entity: Mapping[str, Any], place: str) -> str:
     """How to see one entity at the terminal, whatever stands in its id."""
     # An id may begin like an option.
     dashes = "-- " if entity["entity_id"].startswith("-") else ""
-    where = shlex.quote(entity["source"]) if place == SEVERAL and "source" in entity else place
+    where = _word(entity["source"]) if place == SEVERAL and "source" in entity else place
     return f"stateanalytics show {dashes}{where} {shlex.quote(entity['entity_id'])}"
 
 

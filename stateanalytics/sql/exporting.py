@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.core.redaction import redact
+from stateanalytics.core.redaction import redact_names, redact_with_names
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.files import LOG_ENDINGS
@@ -79,8 +79,9 @@ def export_tables(
         )
 
     def rows() -> Iterator[tuple[str, pl.DataFrame]]:
-        for name, load in tables.items():
-            yield name, redact(load())[0] if is_masked else load()
+        names = redact_names([*tables]) if is_masked else [*tables]
+        for name, load in zip(names, tables.values(), strict=True):
+            yield name, redact_with_names(load())[0] if is_masked else load()
 
     def write(path: Path) -> None:
         _refuse_used(str(to))

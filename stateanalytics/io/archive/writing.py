@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -27,7 +28,7 @@ from stateanalytics.io.archive.manifests import (
 from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, digests, is_owned_elsewhere
-from stateanalytics.io.outputs import put_whole
+from stateanalytics.io.outputs import alone_in, put_whole
 from stateanalytics.io.parts import Parts, fingerprint
 
 _HISTORY = {"transitions": CHANGE, "events": EVENT}
@@ -94,47 +95,51 @@ def archive_part(
         If something cannot be written; what was there before is there still.
     """
     part = _as_kept(part, options)
-    earlier = archived_source(root, key)
-    part = replace(part, fingerprint=digests([part])[0].fingerprint)
-    content = _digest_of_all(part)
-    last = earlier.last
-    is_same = _is_same(last, content, options)
-    is_touched = last is None or (part.size_bytes, files or last.files) != (
-        last.size_bytes,
-        last.files,
-    )
-    if is_same and not is_touched:
-        return None
-    draft = replace(
-        _draft(part, key, earlier, options, observed_at),
-        place=masked_text(place) if options.redacted else place,
-        files=files,
-        content=content,
-    )
-    new: Iterable[tuple[str, Filed]] = ()
-    if not is_same:  # else only its files were touched, which the next run can know then
-        new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
-    target = root / "manifests" / draft.name
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shards = [
-            _put(root, draft, name, week, rows)
-            for name, filed in new
-            for week, rows in filed
-            if rows.height
-        ]
-        if part.findings.height:
-            shards.append(_put(root, draft, "findings", ACROSS, part.findings))
-        manifest = replace(draft, shards=tuple(shards))
-        put_whole(target, manifest.as_json().encode("utf-8"))
-    except OSError as error:
-        if not earlier.files:
-            raise NoRoomError(
-                f"Nothing can be archived to {str(root)!r}: {error.strerror or error}.",
-                "name a folder that you may write to, on a disk with room",
-            ) from None
-        raise no_more_room(root, error) from None
-    return None if last is not None and last.content == content else manifest
+    with suppress(OSError):  # said where something is written
+        root.mkdir(parents=True, exist_ok=True)
+    # Another run at once would write the same rows, and count them as new, too.
+    with alone_in(root):
+        earlier = archived_source(root, key)
+        part = replace(part, fingerprint=digests([part])[0].fingerprint)
+        content = _digest_of_all(part)
+        last = earlier.last
+        is_same = _is_same(last, content, options)
+        is_touched = last is None or (part.size_bytes, files or last.files) != (
+            last.size_bytes,
+            last.files,
+        )
+        if is_same and not is_touched:
+            return None
+        draft = replace(
+            _draft(part, key, earlier, options, observed_at),
+            place=masked_text(place) if options.redacted else place,
+            files=files,
+            content=content,
+        )
+        new: Iterable[tuple[str, Filed]] = ()
+        if not is_same:  # else only its files were touched, which the next run can know then
+            new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
+        target = root / "manifests" / draft.name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shards = [
+                _put(root, draft, name, week, rows)
+                for name, filed in new
+                for week, rows in filed
+                if rows.height
+            ]
+            if part.findings.height:
+                shards.append(_put(root, draft, "findings", ACROSS, part.findings))
+            manifest = replace(draft, shards=tuple(shards))
+            put_whole(target, manifest.as_json().encode("utf-8"))
+        except OSError as error:
+            if not earlier.files:
+                raise NoRoomError(
+                    f"Nothing can be archived to {str(root)!r}: {error.strerror or error}.",
+                    "name a folder that you may write to, on a disk with room",
+                ) from None
+            raise no_more_room(root, error) from None
+        return None if last is not None and last.content == content else manifest
 
 
 def no_more_room(root: Path, error: OSError) -> NoRoomError:
