@@ -32,12 +32,7 @@ from stateanalytics.reporting.cleaning import clean
 from stateanalytics.reporting.front import said_first
 from stateanalytics.reporting.material import iso
 from stateanalytics.reporting.session import session_page
-<<<<<<< HEAD
 from stateanalytics.snapshot import Snapshot, only_frame
-from stateanalytics.sql.masked import masked_names
-=======
-from stateanalytics.snapshot import Snapshot
->>>>>>> h-safety
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.advice import recommend
 
