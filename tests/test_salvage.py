@@ -236,6 +236,20 @@ def test_a_leaf_in_the_place_of_an_interior_page_loses_nothing(tmp_path):
     assert tables_of(tmp_path / "b.db") == before
 
 
+def test_a_text_that_goes_on_in_noise_is_not_read(tmp_path):
+    """The last page of a long text leads to none, which SQLite does not look at."""
+    path = tmp_path / "a.db"
+    octets = two_tables(path, LOOKALIKES[0], row=lambda t, n: (f"{n}", "y" * (1500 * (n == 30))))
+    before = tables_of(path)
+    numbers = range(2, len(octets) // 1024 + 1)
+    (rest,) = (number for number in numbers if octets[1024 * number - 1020 :][:4] == b"yyyy")
+    damaged(path, octets, [rest])
+    told = salvage(path, tmp_path / "b.db")
+    left = tables_of(tmp_path / "b.db")["t"]
+    assert set(before["t"].items()) - set(left.items()) == {(31, (b"30", b"y" * 1500))}
+    assert told["tables"][0]["n_lost"] == 1
+
+
 def test_an_empty_page_below_a_root_is_a_loss(tmp_path):
     """Zeroed but for its kind and size, it is a sound page without rows."""
     path = tmp_path / "a.db"

@@ -182,8 +182,10 @@ class File:
 
     def is_legible(self, number: int, at: int) -> bool:
         """Whether the texts of a sound row are texts: what was overwritten seldom is one."""
-        encoding = self.text_encoding()
-        for kind, value in values_of(self.payload(number, at) or b"\x01") or ():
+        encoding, payload = self.text_encoding(), self.payload(number, at)
+        if not payload:  # SQLite misses a page, but never the end of a chain
+            return self.overflow(number, at, must_end=False) is None
+        for kind, value in values_of(payload) or ():
             if kind == TEXT:
                 try:
                     text = value.decode(encoding)
@@ -265,15 +267,17 @@ class File:
             octets += self.page(following)[4 : 4 + min(size - len(octets), self.usable - 4)]
         return b"" if overflow is None else bytes(octets)
 
-    def overflow(self, number: int, at: int) -> list[int] | None:
+    def overflow(self, number: int, at: int, *, must_end: bool = True) -> list[int] | None:
         """The pages that a row goes on to; None where these are not a whole chain."""
         page = self.page(number)
         size, after = _varint(page, at)
         _, begin = _varint(page, after)
         local = self.local_size(size)
-        return self._overflow(page, begin + local, size - local)
+        return self._overflow(page, begin + local, size - local, must_end=must_end)
 
-    def _overflow(self, page: bytes, end: int, n_left: int) -> list[int] | None:
+    def _overflow(
+        self, page: bytes, end: int, n_left: int, *, must_end: bool = True
+    ) -> list[int] | None:
         if n_left > self.n_pages * self.page_size:  # it would go round in circles
             return None
         pages: list[int] = []
@@ -285,7 +289,7 @@ class File:
             pages.append(following)
             following = int.from_bytes(page[:4], "big")
         # The last page of a chain leads to none: a page of other contents seldom says so.
-        return None if pages and following else pages
+        return None if must_end and pages and following else pages
 
 
 Value = tuple[int, Any]
