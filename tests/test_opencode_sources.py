@@ -138,8 +138,8 @@ def test_a_log_that_breaks_off_while_it_is_read_is_left_out_whole(
     )
     octets_of = json_lines._octets_of
 
-    def failing(path: Path) -> Iterator[tuple[bytes, bool]]:
-        yield from octets_of(path)
+    def failing(path: Path, *rest: object) -> Iterator[tuple[bytes, bool]]:
+        yield from octets_of(path, *rest)
         if path == bad:
             raise OSError(errno.EIO, "Input/output error")
 

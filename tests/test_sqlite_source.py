@@ -300,7 +300,7 @@ def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, mo
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr("tempfile.gettempdir", none)
-    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: none())
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: none())
     assert "in a folder for temporary files, but the system" in refusal(path, errors.NoRoomError)
 
 

@@ -429,8 +429,12 @@ def contents(target: str) -> dict[str, Any]:
 
 
 def lower(name: bytes) -> str:
-    """A name as readers know it: SQLite's names have no case, of letters of ASCII."""
-    return name.lower().decode()
+    """A name as readers know it: SQLite's names have no case, of letters of ASCII.
+
+    What is no plain word is the name of no table that a reader knows, and stays as it is.
+    """
+    is_word = name.replace(b"_", b"").isalnum()
+    return (name.lower() if is_word else name).decode()
 
 
 def missing_bytes(path: str) -> str:
