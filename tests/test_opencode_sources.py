@@ -3,12 +3,14 @@
 import errno
 import gzip
 import json
+import os
 import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import polars as pl
 import pytest
@@ -138,9 +140,9 @@ def test_a_log_that_breaks_off_while_it_is_read_is_left_out_whole(
     )
     octets_of = json_lines._octets_of
 
-    def failing(path: Path, *rest: object) -> Iterator[tuple[bytes, bool]]:
-        yield from octets_of(path, *rest)
-        if path == bad:
+    def failing(raw: BinaryIO, *rest: Any) -> Iterator[tuple[bytes, bool]]:
+        yield from octets_of(raw, *rest)
+        if os.path.samestat(os.fstat(raw.fileno()), bad.stat()):
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(json_lines, "_octets_of", failing)
