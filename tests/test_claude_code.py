@@ -462,7 +462,8 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None
     n_rows = dict(facts.findings.select("code", "n_rows").iter_rows())
     assert (n_rows["record.not_json"], n_rows["record.too_long"]) == (3, 1)
     path = tmp_path / f"{told.session_id}.jsonl"
-    path.write_bytes(path.read_text().encode("utf-16"))
+    # UTF-16 is parsed in a process of its own, which does not know the limit of this test.
+    path.write_bytes(path.read_text().replace(bad[3], "{}").encode("utf-16"))
     assert read_facts(tmp_path, as_of=NOON)[0].entities.height == facts.entities.height
 
 
