@@ -31,7 +31,7 @@ STORES = [
     ),
 ]
 KEY = ["entity_type", "entity_id"]
-BESIDE = ("timeout_s", "timeout_from")
+BESIDE = ("timeout_s", "timeout_from", "directory", "starts")
 """Told by run directories, which a copy of the file alone does not have."""
 DETAILS = {"lionagi_schedules", "lionagi_dispositions", "lionagi_decisions"}
 SLICES = 20
