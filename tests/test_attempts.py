@@ -55,9 +55,9 @@ RESUMED = life(
     (6, "running", "executor"),
     (4, "completed", "executor"),
     timeout_s=3600.0,
-    n_turns=9,
+    n_model_turns=9,
 )
-PLAIN = life("plain", (3, "running", "system"), (1, "completed", "executor"), n_turns=4)
+PLAIN = life("plain", (3, "running", "system"), (1, "completed", "executor"), n_model_turns=4)
 
 
 def test_each_attempt_has_its_own_time_end_and_limit():
@@ -69,7 +69,7 @@ def test_each_attempt_has_its_own_time_end_and_limit():
         ("plain", 0, 2.0, "completed", True),
     ]
     assert found["cut_off_by"].to_list() == ["time_limit", None, None]
-    assert found["n_turns"].to_list() == [None, None, 4]
+    assert found["n_model_turns"].to_list() == [None, None, 4]
 
 
 def test_the_work_as_a_whole_is_one_row_from_first_to_last():

@@ -237,7 +237,7 @@ def test_work_that_was_waiting_then_had_not_started():
 
 
 def test_turns_that_were_counted_later_are_not_missing_then():
-    done = session(raw_status="completed", ended_at=ago(hours=6), n_turns=3)
+    done = session(raw_status="completed", ended_at=ago(hours=6), n_model_turns=3)
     history = [change(ago(hours=6), "running", "completed")]
     given = facts([done], transitions=history)
     assert answers(given, detectors=["B17"])["status_degraded"]["fires"] is False

@@ -17,6 +17,9 @@ from tests import test_claude_code as claude
 from tests import test_codex as codex
 from tests.conftest import SHARED
 from tests.lionagi_stores import session, write_store
+from tests.opencode_logs import event as log_event
+from tests.opencode_logs import facts_of as log_facts
+from tests.opencode_logs import step as log_step
 from tests.opencode_logs import v1_call, v1_export, v1_message
 
 AUTH = '{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}'
@@ -50,6 +53,10 @@ PROVIDER = {
         "unable to verify the first certificate",
         *("unknown", "other", None, "provider_transport"),
     ),
+    "output limit": (
+        "API Error: Claude's response exceeded the 32000 output token maximum.",
+        *("max_output_tokens", "other", None, "truncated_length"),
+    ),
     "refusal": (
         "Output blocked by content filtering policy",
         *("invalid_request", "other", 400, "content_filtered"),
@@ -57,20 +64,13 @@ PROVIDER = {
 }
 
 
-NOT_RECORDED = {
-    ("lionagi", "every fault"): "it stores codes of its own, which its registry fixes; the words "
-    "beside them give the group of causes",
-    ("lionagi", "calls of tools"): "calls are messages there and no work of their own",
-    ("agent_orchestrator", "calls of tools"): "they stand in the transcripts of its agents",
-    ("agent_orchestrator", "tag and status"): "a turn that failed keeps words only",
-    ("codex", "empty answer"): "older versions end a failed turn without a word, too",
-}
-"""Cells of the table that no store can fill, and why."""
+def codes_of(facts: Facts, entity_type: str = "session") -> list[str]:
+    codes = sa.states(facts).filter(entity_type=entity_type)["reason_codes"].drop_nulls()
+    return [code for text in codes for code in text.split(", ")]
 
 
 def causes_of(facts: Facts, entity_type: str = "session") -> list[str]:
-    codes = sa.states(facts).filter(entity_type=entity_type)["reason_codes"].drop_nulls()
-    return [code.rpartition(".")[2] for text in codes for code in text.split(", ")]
+    return [code.rpartition(".")[2] for code in codes_of(facts, entity_type)]
 
 
 def of_claude(path, words, tag, _, status, *, has_tag):
@@ -96,6 +96,11 @@ def of_opencode(path, words, _tag, _info, status, *, has_tag):
 def of_agent_orchestrator(path, words, *_, has_tag):
     """A chat's turn that failed has the words of its agent, and nothing else."""
     del has_tag
+    return go_store_of(path, "failed", words)
+
+
+def go_store_of(path, state, words):
+    """The sample of the rewrite, with all turns of its chats in one state."""
     store = SHARED / "samples" / "agent-orchestrator-go" / "ao.db"
     if not store.exists():
         pytest.skip("the folder ../shared is not here")
@@ -105,9 +110,9 @@ def of_agent_orchestrator(path, words, *_, has_tag):
         for (name,) in triggers:
             db.execute(f"DROP TRIGGER {name}")
         db.execute(
-            "UPDATE conversation_turns SET state = 'failed', error_message = ?, completed_at = "
+            "UPDATE conversation_turns SET state = ?, error_message = ?, completed_at = "
             "coalesce(completed_at, started_at, requested_at)",
-            [words],
+            [state, words],
         )
         db.commit()
     return read_facts(path / "ao.db", as_of=datetime(2026, 8, 22, 12, tzinfo=UTC))[0]
@@ -135,7 +140,7 @@ def test_a_fault_has_one_group_of_causes_in_clusters_of_every_system(tmp_path, f
     write_store(tmp_path / "state.db", sessions=[session("s", status_reason_summary=said) | stored])
     as_of = datetime(2026, 5, 28, tzinfo=UTC)
     of_lionagi = read_facts(tmp_path / "state.db", as_of=as_of)[0]
-    for folder in ("claude", "codex", "opencode"):
+    for folder in ("claude", "codex", "opencode", "go"):
         (tmp_path / folder).mkdir()
     all_facts = [
         of_lionagi,
@@ -143,10 +148,23 @@ def test_a_fault_has_one_group_of_causes_in_clusters_of_every_system(tmp_path, f
         of_codex(tmp_path / "codex", *told, has_tag=True),
         of_opencode(tmp_path / "opencode", *told, has_tag=True),
     ]
-    groups = {sa.failures.clusters(facts)["cause_group"].item() for facts in all_facts}
+    groups = {group_of_session(facts, cause) for facts in all_facts}
+    of_chats = of_agent_orchestrator(tmp_path / "go", *told, has_tag=False)
+    clusters = sa.failures.clusters(of_chats).filter(pl.col("entity_types").str.contains("turn"))
+    groups |= {*clusters["cause_group"]}
     assert len(groups) == 1
     assert groups != {None}
     assert cause_of_words(said) == cause
+
+
+def group_of_session(facts: Facts, cause: str) -> str | None:
+    """The group of its one cluster; of an answer that was cut off, which is no failure, its own."""
+    clusters = sa.failures.clusters(facts)
+    if clusters.is_empty():
+        code = next(code for code in codes_of(facts) if code.endswith(f".{cause}"))
+        no_words = {"template": pl.Series([None], dtype=pl.String)}
+        clusters = add_cause_groups(pl.DataFrame({"code": [code], **no_words}))
+    return clusters["cause_group"].item()
 
 
 def cause_of_words(*texts: str) -> str:
@@ -157,40 +175,188 @@ def cause_of_words(*texts: str) -> str:
     return cause
 
 
-OF_CALLS = {
-    "tool time limit": (
-        ("Command timed out after 2m 0.0s", 124, "(Command timed out after 120000 ms)"),
-        "own_limit",
-    ),
-    "denied tool": (
-        ("Permission to use Bash has been denied.", None, None),
-        "permission_rejected",
-    ),
-    "declined permission": (
-        ("The user doesn't want to proceed with this tool use.", None, None),
-        "permission_rejected",
-    ),
+# Ends that no provider made, with the one cause and the one group of causes of each.
+OTHER_FAULTS = {
+    "empty answer": ("empty_output", "empty_answer"),
+    "tool time limit": ("own_limit", "timeout"),
+    "denied tool": ("permission_rejected", "permission"),
+    "declined permission": ("permission_rejected", "permission"),
+    "kill": ("process_dead_no_terminal", "killed"),
+    "Ctrl-C": ("user_interrupt", "killed"),
 }
-REFUSED = {
-    "denied tool": "The user has specified a rule which prevents you from using this tool call",
-    "declined permission": "The user rejected permission to use this specific tool call.",
+SYSTEMS = ("claude_code", "codex", "opencode", "lionagi", "agent_orchestrator")
+IN_MESSAGES = "it keeps calls of tools as messages, which have no state of their own"
+IN_TRANSCRIPTS = "calls of tools stand in the transcripts of its agents"
+NOT_RECORDED = {
+    **{
+        (fault, system): why
+        for fault in ("tool time limit", "denied tool", "declined permission")
+        for system, why in (("lionagi", IN_MESSAGES), ("agent_orchestrator", IN_TRANSCRIPTS))
+    },
+    ("empty answer", "agent_orchestrator"): "a turn that completed keeps no size of its answer",
 }
+"""Cells of the table that no store can fill, and why."""
+FAULTS = (*PROVIDER, *OTHER_FAULTS)
+CELLS = [
+    (fault, system)
+    for fault in OTHER_FAULTS
+    for system in SYSTEMS
+    if (fault, system) not in NOT_RECORDED
+]
+OWN_WORDS = {
+    ("empty answer", "lionagi"): "no_evidence",
+    ("kill", "lionagi"): "process_dead",
+    ("kill", "agent_orchestrator"): "runtime_lost",
+    ("Ctrl-C", "lionagi"): "sigint",
+}
+"""Codes that lionagi stores, or that the reference of Agent Orchestrator fixes."""
 
 
-@pytest.mark.parametrize("fault", OF_CALLS)
-def test_a_call_that_was_not_allowed_or_took_too_long_has_one_cause(tmp_path, fault):
-    (words, _, output), cause = OF_CALLS[fault]
-    if fault in REFUSED:
-        part = v1_call(status="error", error=REFUSED[fault])
-    else:
-        part = v1_call(output=output)
-    facts = v1_export(tmp_path, v1_message(1, "user"), v1_message(2, parts=[part]))
-    assert causes_of(facts, "tool_call") == [cause]
+def test_cells_and_what_is_not_recorded_are_the_whole_table():
+    grid = {(fault, system) for fault in FAULTS for system in SYSTEMS}
+    assert len(grid) == 19 * 5
+    # Every system has a reader of what a provider says, so that these rows have no gap.
+    filled = {*CELLS, *((fault, system) for fault in PROVIDER for system in SYSTEMS)}
+    assert filled | {*NOT_RECORDED} == grid
+    assert not filled & {*NOT_RECORDED}
+    assert all(NOT_RECORDED.values())
+    assert {*OWN_WORDS} <= filled
+
+
+@pytest.mark.parametrize(("fault", "system"), CELLS)
+def test_a_fault_has_one_cause_in_every_system_that_records_it(tmp_path, fault, system):
+    facts, entity_type = PROVOKE[system](tmp_path, fault)
+    cause, group = OTHER_FAULTS[fault]
+    found = causes_of(facts, entity_type)
+    expected = OWN_WORDS.get((fault, system), cause)
+    assert expected in found
+    # The group that clusters show is the same, whatever word the system has.
+    known = facts.entities.filter(entity_type=entity_type)["reason_message"].drop_nulls()
+    codes = [code for code in codes_of(facts, entity_type) if code.endswith(f".{expected}")]
+    words = pl.DataFrame(
+        {"code": codes[:1], "template": [known.first()]},
+        schema={"code": pl.String, "template": pl.String},
+    )
+    assert add_cause_groups(words)["cause_group"].to_list() == [group]
+    by_code = words.with_columns(template=pl.lit(None, pl.String))
+    assert add_cause_groups(by_code)["cause_group"].to_list() == [group]
+
+
+def in_claude_code(path, fault):
     told = claude.begun()
-    told.answer(claude.call("toolu_1", "Bash"), stop="tool_use", usage=claude.USAGE)
-    told.result("toolu_1", words, is_error=True)
-    (tmp_path / "claude").mkdir()
-    assert cause in causes_of(claude.facts_of(tmp_path / "claude", told), "tool_call")
+    ask = claude.call("toolu_1", "Bash", command="make")
+    results = {
+        "tool time limit": "Command timed out after 2m 0.0s",
+        "denied tool": "Permission to use Bash has been denied.",
+        "declined permission": "The user doesn't want to proceed with this tool use.",
+    }
+    if fault == "empty answer":
+        told.answer(claude.say(""), stop="end_turn", usage=claude.USAGE)
+    else:
+        told.answer(ask, stop="tool_use", usage=claude.USAGE)
+    if fault in results:
+        told.result("toolu_1", results[fault], is_error=True)
+        return claude.facts_of(path, told), "tool_call"
+    if fault == "kill":
+        told.user("Are you there?", 600.0)
+        return claude.facts_of(path, told), "turn"
+    if fault == "Ctrl-C":
+        told.user(claude.say("[Request interrupted by user]"), interruptedMessageId="msg_x")
+    return claude.facts_of(path, told), "session"
+
+
+def in_codex(path, fault):
+    told = codex.begun()
+    if fault == "empty answer":
+        told.complete(None)
+    elif fault == "Ctrl-C":
+        codex.abort("interrupted")(told)
+    else:
+        told.call("c")
+    if fault == "tool time limit":
+        told.ran("c", 124, 10.0, "command timed out after 10000 milliseconds")
+    elif fault in ("denied tool", "declined permission"):
+        told.event("exec_command_end", call_id="c", exit_code=-1, status="declined")
+    elif fault == "kill":
+        told.turn("Are you there?", 600.0)
+    kinds = {"empty answer": "session", "Ctrl-C": "session", "kill": "turn"}
+    return codex.facts_of(path, told), kinds.get(fault, "tool_call")
+
+
+def in_opencode(path, fault):
+    parts = {
+        "tool time limit": v1_call(output="(Command timed out after 120000 ms)"),
+        "denied tool": v1_call(
+            status="error",
+            error="The user has specified a rule which prevents you from using this tool call",
+        ),
+        "declined permission": v1_call(
+            status="error", error="The user rejected permission to use this specific tool call."
+        ),
+    }
+    if fault in parts:
+        answer = v1_message(2, parts=[parts[fault]])
+        return v1_export(path, v1_message(1, "user"), answer), "tool_call"
+    ends = {
+        "empty answer": (log_event(3, "execution.succeeded"),),
+        "kill": (log_event(3, "execution.started"),),
+        "Ctrl-C": (log_event(3, "execution.interrupted", reason="user"),),
+    }
+    begin = (log_event(0, "execution.started"), log_step(1, "step.started"))
+    return log_facts(path, *begin, log_step(2, "step.ended", finish="stop"), *ends[fault]), (
+        "execution"
+    )
+
+
+def in_lionagi(path, fault):
+    """What lionagi writes at such an end, in its own words."""
+    status, code, summary = {
+        "empty answer": (
+            "completed_empty",
+            "run.completed_empty.no_evidence",
+            "Run exited clean but produced no commits ahead of base and no artifacts.",
+        ),
+        "kill": ("failed", "session.phantom.process_dead", "phantom_reaped"),
+        "Ctrl-C": ("cancelled", "run.cancelled.sigint", "User pressed Ctrl-C (SIGINT)."),
+    }[fault]
+    reason = {"status_reason_code": code, "status_reason_summary": summary}
+    write_store(path / "state.db", sessions=[session("s", status=status, **reason)])
+    return read_facts(path / "state.db", as_of=datetime(2026, 5, 28, tzinfo=UTC))[0], "session"
+
+
+def in_agent_orchestrator(path, fault):
+    if fault == "Ctrl-C":
+        return go_store_of(path, "interrupted", ""), "turn"
+    project = path / "projects" / "app"
+    record = {
+        "project": "app",
+        "status": "killed",
+        "lifecycle": {
+            "version": 2,
+            "session": {
+                "kind": "worker",
+                "state": "terminated",
+                "reason": "runtime_lost",
+                "startedAt": "2026-05-18T09:00:00.000Z",
+                "terminatedAt": "2026-05-18T09:10:00.000Z",
+                "lastTransitionAt": "2026-05-18T09:10:00.000Z",
+            },
+            "pr": {"state": "none", "reason": "not_created"},
+            "runtime": {"state": "missing", "reason": "tmux_missing"},
+        },
+    }
+    (project / "sessions").mkdir(parents=True)
+    (project / "sessions" / "app-1.json").write_text(json.dumps(record))
+    return read_facts(path, as_of=datetime(2026, 5, 19, tzinfo=UTC))[0], "session"
+
+
+PROVOKE = {
+    "claude_code": in_claude_code,
+    "codex": in_codex,
+    "opencode": in_opencode,
+    "lionagi": in_lionagi,
+    "agent_orchestrator": in_agent_orchestrator,
+}
 
 
 def test_the_groups_of_clusters_agree_with_the_causes_of_words():

@@ -57,7 +57,7 @@ def test_a_run_that_goes_on_past_its_limit():
 
 @pytest.mark.parametrize(("n_turns", "is_silent"), [(0, True), (3, False), (None, None)])
 def test_runs_that_never_spoke_are_told_apart(n_turns, is_silent):
-    assert timeouts_of([run(900, n_turns=n_turns)])["has_no_turns"].item() is is_silent
+    assert timeouts_of([run(900, n_model_turns=n_turns)])["has_no_turns"].item() is is_silent
 
 
 def test_what_a_reaper_called_timed_out_is_no_timeout():
@@ -67,8 +67,8 @@ def test_what_a_reaper_called_timed_out_is_no_timeout():
 def test_limits_are_counted_with_what_they_stopped():
     listed = timeouts_of(
         [
-            run(900, timeout_s=900.0, n_turns=0),
-            run(300, timeout_s=900.0, n_turns=2),
+            run(900, timeout_s=900.0, n_model_turns=0),
+            run(300, timeout_s=900.0, n_model_turns=2),
             run(700, DONE, timeout_s=900.0),
             run(44, timeout_s=1800.0),
         ]

@@ -26,7 +26,8 @@ EVERYWHERE = MappingProxyType(
         **{
             column.name: column.meaning
             for column in ENTITIES.named(
-                *("kind", "n_messages", "n_turns", "n_children", "agent", "project", "recorded_by"),
+                *("kind", "n_messages", "n_turns", "n_model_turns", "n_children", "agent"),
+                *("project", "recorded_by"),
                 *("reason_code", "reason_message"),
                 *("process_alive", "has_artifacts", "has_stale_locks"),
             )
@@ -52,6 +53,7 @@ _LOST_EVERYWHERE = MappingProxyType(
         "reason_message": ("reason",),
         "n_messages": ("n_messages",),
         "n_turns": ("record",),
+        "n_model_turns": ("record",),
         "updated_age_s": ("updated",),
         "touched_age_s": ("updated",),
         "last_message_age_s": ("message",),

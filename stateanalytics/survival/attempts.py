@@ -58,7 +58,7 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
         is_open=pl.lit(value=False),
         is_end_approximate=pl.lit(value=False),
         health=pl.lit(None, runs.schema["health"]),
-        n_turns=pl.lit(None, runs.schema["n_turns"]),
+        n_model_turns=pl.lit(None, runs.schema["n_model_turns"]),
         **{name: pl.col(f"{name}_of_attempt").cast(runs.schema[name]) for name in _OF_ATTEMPT},
     )
     resumed = ended.group_by(ENTITY_KEY).agg(
@@ -67,7 +67,7 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     last = whole.join(resumed, on=ENTITY_KEY, how="left", maintain_order="left").with_columns(
         started_at=pl.coalesce("resumed_at", "started_at"),
         n_resumed=pl.col("number").fill_null(0),
-        n_turns=pl.when(pl.col("number").is_null()).then("n_turns"),
+        n_model_turns=pl.when(pl.col("number").is_null()).then("n_model_turns"),
     )
     return (
         pl.concat([earlier.select(whole.columns), last.select(whole.columns)])

@@ -32,7 +32,7 @@ OF_RUNS = {
     *("session_id", "invocation_id", "show_id", "created_at", "last_activity_at", "placed_at"),
     "last_sign_at",
     *("health", "outcome", "raw_status", "delivery", "reason_code", "reason_message"),
-    *("is_open", "is_end_approximate", "end_written_by", "timeout_s", "left_out", "n_turns"),
+    *("is_open", "is_end_approximate", "end_written_by", "timeout_s", "left_out", "n_model_turns"),
 }
 """What of a run its spells and its stretches are made from, and what they tell of it."""
 

@@ -102,7 +102,7 @@ def timeouts(
             .then(pl.lit("before"))
             .when(over > 0)
             .then(pl.lit("after")),
-            has_no_turns=pl.col("n_turns") == 0,
+            has_no_turns=pl.col("n_model_turns") == 0,
         )
     )
 

@@ -355,7 +355,7 @@ def _beside(
 _MOSTLY_AT_THE_END = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
     *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
-    *("cost_usd", "stored_duration_s", "n_turns"),
+    *("cost_usd", "stored_duration_s", "n_turns", "n_model_turns", "n_chat_messages"),
     *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
 )
 

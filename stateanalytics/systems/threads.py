@@ -92,6 +92,7 @@ def entities_of(
         created_at="started_at",
         last_message_at=pl.when(~is_call).then("last_activity_at"),
         n_messages=pl.col("n_prompts") + pl.col("n_answers"),
+        n_chat_messages=pl.col("n_prompts") + pl.col("n_answers"),
         n_turns=pl.when(pl.col("entity_type") == "turn").then(1).otherwise("n_turns"),
         reason_message="error_message",
         provider=pl.when(~is_call).then("provider"),

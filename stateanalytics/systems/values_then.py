@@ -22,7 +22,7 @@ _NO_HISTORY = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
     *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
     *("cost_usd", "stored_duration_s", "attempt"),
-    *("n_turns", "starts", "exit_code"),
+    *("n_turns", "n_model_turns", "n_chat_messages", "starts", "exit_code"),
     *("stored_health", "stored_delivery", "stored_reason_codes"),
     *("due_at", "retry_code", "n_running", "n_questions", "n_unknown_finishes"),
     "patience_s",

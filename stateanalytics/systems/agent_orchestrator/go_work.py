@@ -268,6 +268,17 @@ def _situation() -> pl.Expr:
     )
 
 
+def with_turns(sessions: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Entities of sessions with how many turns of chats each has; null: none is recorded."""
+    turns = work.filter(pl.col("entity_type") == "turn")
+    counts = turns.group_by("source", entity_id="session_id").agg(_n=pl.len().cast(pl.Int64))
+    return (
+        sessions.join(counts, on=["source", "entity_id"], how="left", maintain_order="left")
+        .with_columns(n_turns="_n")
+        .drop("_n")
+    )
+
+
 def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     """Pieces of work as entities; a spawn only where no session is left to tell of it.
 
@@ -296,6 +307,7 @@ def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
             last_activity_at=pl.coalesce("ended_at", "started_at", "created_at"),
             situation=_situation(),
             has_output=pl.lit(value=True),
+            n_turns=pl.when(pl.col("entity_type") == "turn").then(pl.lit(1, pl.Int64)),
             # What the provider said of a turn is all that is recorded of why it failed.
             cause=pl.coalesce(
                 pl.col("error_code").str.to_lowercase(),

@@ -42,6 +42,7 @@ from stateanalytics.systems.agent_orchestrator.go_told import (
 from stateanalytics.systems.agent_orchestrator.go_usage import read_usage
 from stateanalytics.systems.agent_orchestrator.go_work import (
     read_work,
+    with_turns,
     work_entities,
     work_transitions,
 )
@@ -157,7 +158,7 @@ def _parts(
     return Parts(
         system=SYSTEM,
         format=_format(meant, stores),
-        entities=pl.concat([entities, work_entities(work, entities)]),
+        entities=pl.concat([with_turns(entities, work), work_entities(work, entities)]),
         transitions=pl.concat([changes, work_transitions(work)]),
         events=told,
         findings=pool(

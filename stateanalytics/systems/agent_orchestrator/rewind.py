@@ -21,7 +21,7 @@ from stateanalytics.systems.agent_orchestrator.columns import look_up
 from stateanalytics.systems.agent_orchestrator.decisions import standing
 from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS, add_silence
 from stateanalytics.systems.agent_orchestrator.go_told import with_circumstances
-from stateanalytics.systems.agent_orchestrator.go_work import work_entities, work_then
+from stateanalytics.systems.agent_orchestrator.go_work import with_turns, work_entities, work_then
 from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
@@ -312,9 +312,9 @@ def _replaced(
         for (source,), rows in stood.partition_by("source", as_dict=True, include_key=True).items()
     ]
     sessions = pl.concat([entities.clear(), *told])
-    told.append(work_entities(beside[frames.WORK.name], sessions))
+    work = beside[frames.WORK.name]
     key = list(schema.ENTITY_KEY)
-    known = pl.concat([entities.clear(), *told])
+    known = pl.concat([with_turns(sessions, work), work_entities(work, sessions)])
     others = entities.join(known, on=key, how="anti")
     places = entities.select(key).with_row_index("_place")
     both = pl.concat([others, known]).join(places, on=key, how="left", nulls_equal=True)

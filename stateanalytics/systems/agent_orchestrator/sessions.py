@@ -404,6 +404,8 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         model=pl.coalesce("model", "used_model"),
         provider="used_provider",
         n_messages="n_messages",
+        # Its chats list no messages of tools.
+        n_chat_messages="n_messages",
         last_message_at="said_at",
         **{name: name for name in SUMS},
         recorded_by=pl.lit("live"),

@@ -224,9 +224,9 @@ def _chips() -> _Rules:
             "inputs": ("status", "ended_age_s"),
         },
         "status_degraded": {
-            "fires": is_own & pl.col("n_turns").is_null(),
+            "fires": is_own & pl.col("n_model_turns").is_null(),
             "scope": _status.is_in(("completed", "completed_empty", "merged")),
-            "inputs": ("status", "recorded_by", "n_turns"),
+            "inputs": ("status", "recorded_by", "n_model_turns"),
         },
     }
 

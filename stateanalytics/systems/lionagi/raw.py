@@ -234,6 +234,14 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         "error": Cell("text", f"CAST({_key('payload', 'error')} AS TEXT)", ("payload",)),
         "elapsed": Cell("real", _key("payload", "elapsed"), ("payload",)),
         "duration_ms": Cell("real", _key("payload", "duration_ms"), ("payload",)),
+        **{
+            name: Cell(
+                "integer",
+                f"CASE WHEN kind = 'RunEnd' THEN {_key('payload', name)} END",
+                ("kind", "payload"),
+            )
+            for name in ("input_tokens", "cached_tokens", "cache_write_tokens")
+        },
     },
     "admin_events": {
         **_columns(

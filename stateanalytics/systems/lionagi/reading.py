@@ -244,7 +244,7 @@ def _entities(
     """All entities, type by type, in the order of their tables."""
     of_sessions = derive(add_plays_as_parents, derive(sessions.sessions, raw), raw)
     frames = [
-        _with_last_messages(of_sessions, happened),
+        sessions.with_chats(_with_last_messages(of_sessions, happened), happened, ["entity_id"]),
         derive(sessions.branches, raw),
         derive(work.shows, raw),
         derive(work.plays, raw),

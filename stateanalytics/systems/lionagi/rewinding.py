@@ -14,6 +14,7 @@ from stateanalytics.systems.lionagi.end_writers import add_end_writers
 from stateanalytics.systems.lionagi.raw import SYSTEM
 from stateanalytics.systems.lionagi.reasons import add_all_reasons
 from stateanalytics.systems.lionagi.schedules import cron_cadences, last_sign_at, of_runs
+from stateanalytics.systems.lionagi.sessions import with_chats
 
 _LOOKS = ("last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
 _OF_SESSION = {
@@ -49,7 +50,8 @@ def rewind(past: Past, facts: Facts) -> Past:
     fires = facts.detail(frames.FIRES)
     of_then = _schedules_then(schedules, fires, known, at).filter(pl.col("source").is_in(later))
     linked = _with_links(_with_parts(_with_schedules(known, of_then), later), facts.entities)
-    rows = _with_ends(_with_lists(linked, facts.events, at), past, later)
+    counted = _with_chats_then(_with_lists(linked, facts.events, at), facts.events, at)
+    rows = _with_ends(counted, past, later)
     disk = facts.detail(frames.SHOWS_ON_DISK)
     runs = known.filter(pl.col("entity_type") == "schedule_run")
     details = {
@@ -243,6 +245,17 @@ def _with_lists(rows: pl.DataFrame, events: pl.DataFrame, at: datetime) -> pl.Da
         .when(is_behind)
         .then(pl.col("n_messages") - pl.col("n_later"))
         .otherwise("n_messages"),
+    )
+
+
+def _with_chats_then(rows: pl.DataFrame, events: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Sessions with their prompts and answers of then."""
+    said = events.filter((pl.col("system") == SYSTEM) & (pl.col("at") <= at))
+    counted = with_chats(rows, said, ["source", "entity_id"])
+    is_mine = (pl.col("system") == SYSTEM) & (pl.col("entity_type") == "session")
+    names = ("n_turns", "n_chat_messages")
+    return rows.with_columns(
+        pl.when(is_mine).then(counted[name]).otherwise(name).alias(name) for name in names
     )
 
 

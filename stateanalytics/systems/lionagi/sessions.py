@@ -16,6 +16,7 @@ from stateanalytics.systems.recorded import first_of_status, texts_of
 _PLACEHOLDER = r"^<.*>$"
 _UNTIL = r"\(until (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\) to complete"
 MS_PER_S = 1000.0
+_CACHE_APART = ("claude_code", "anthropic")
 US_PER_S = 1e6
 
 
@@ -33,7 +34,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
         Names as in `stateanalytics.core.schema.ENTITIES`.
     """
     limited = _with_deadlines(_with_timeouts(_with_contracts(raw["sessions"])), raw)
-    rows = _with_messages(limited, raw)
+    rows = _with_caches(_with_messages(limited, raw), raw)
     return rows.select(
         pl.col("invocation_id", "project", "provider", "created_at", "started_at", "ended_at"),
         pl.col("updated_at", "last_message_at", "n_messages", "has_artifacts"),
@@ -59,10 +60,10 @@ def sessions(raw: Raw) -> pl.DataFrame:
         is_end_approximate=pl.when(pl.col("ended_at").is_not_null()).then(
             pl.col("ended_at_is_approximate").fill_null(value=False)
         ),
-        n_turns="num_turns",
+        n_model_turns="num_turns",
         has_contract=pl.col("is_contract_valid").is_not_null(),
         **reason("reason_codes"),
-        **usage(),
+        **(usage() | _usage_with_caches()),
         stored_health="health",
         stored_delivery="delivery",
         stored_reason_codes="reason_codes",
@@ -111,8 +112,37 @@ def branches(raw: Raw) -> pl.DataFrame:
         directory=pl.col("launch_dir").replace("", None),
         raw_status="status",
         last_activity_at=pl.col("started_at"),
-        n_turns="num_turns",
+        n_model_turns="num_turns",
         **usage(),
+    )
+
+
+def with_chats(of_sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Sessions with how many prompts, and prompts and answers, they had; null: some are lost.
+
+    Parameters
+    ----------
+    of_sessions : polars.DataFrame
+        With the columns ``key`` and ``n_messages``.
+    events : polars.DataFrame
+        What happened up to the instant.
+    key : list of str
+        The columns that name a session in both.
+    """
+    said = events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
+    is_chat = pl.col("role").is_in(["user", "assistant"])
+    counts = said.group_by(key).agg(
+        n_found=pl.len().cast(pl.Int64),
+        n_turns=(pl.col("role") == "user").sum().cast(pl.Int64),
+        n_chat_messages=is_chat.sum().cast(pl.Int64),
+    )
+    filled = ("n_turns", "n_chat_messages")
+    others = of_sessions.drop(filled, strict=False)
+    is_whole = pl.col("n_messages") == pl.col("n_found").fill_null(0)
+    return (
+        others.join(counts, on=key, how="left", maintain_order="left")
+        .with_columns(pl.when(is_whole).then(pl.col(filled).fill_null(0)))
+        .drop("n_found")
     )
 
 
@@ -137,6 +167,52 @@ def usage() -> dict[str, pl.Expr]:
         "n_output_tokens": pl.col("output_tokens"),
         "cost_usd": pl.col("total_cost_usd"),
         "stored_duration_s": pl.col("duration_ms") / MS_PER_S,
+    }
+
+
+def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Sessions with ``cached`` and ``cache_written``, which only signals of ends of runs report.
+
+    A branch that is resumed reports all that it used so far, branches next to each other each
+    their own: that is taken which has the same input tokens as the session, else nothing.
+    """
+    counts = {"input": "input_tokens", "cached": "cached_tokens", "written": "cache_write_tokens"}
+    ends = raw["session_signals"].filter(pl.col("input_tokens").is_not_null()).sort("seq")
+    reported = ends.group_by(id="session_id").agg(
+        *(pl.col(column).last().alias(f"last_{name}") for name, column in counts.items()),
+        *(
+            pl.when(pl.col(column).is_not_null().all())
+            .then(pl.col(column).sum())
+            .alias(f"all_{name}")
+            for name, column in counts.items()
+        ),
+    )
+
+    def that_fits(name: str) -> pl.Expr:
+        return pl.coalesce(
+            pl.when(pl.col(f"{of}_input") == pl.col("input_tokens")).then(f"{of}_{name}")
+            for of in ("last", "all")
+        )
+
+    return (
+        rows.join(reported, on="id", how="left", maintain_order="left")
+        .with_columns(cached=that_fits("cached"), cache_written=that_fits("written"))
+        .select(*rows.columns, "cached", "cache_written")
+    )
+
+
+def _usage_with_caches() -> dict[str, pl.Expr]:
+    """Tokens read in whatever way; Claude counts those of a cache apart, others within."""
+    of_caches = pl.col("cached") + pl.col("cache_written")
+    is_apart = pl.col("provider").is_in(_CACHE_APART).fill_null(value=False) | (
+        of_caches > pl.col("input_tokens")
+    )
+    # Of a provider whose caches lionagi does not ask for, it writes 0.
+    is_known = is_apart | (of_caches > 0)
+    return {
+        "n_input_tokens": pl.col("input_tokens") + pl.when(is_apart).then(of_caches).fill_null(0),
+        "n_cache_read_tokens": pl.when(is_known).then("cached"),
+        "n_cache_write_tokens": pl.when(is_known).then("cache_written"),
     }
 
 

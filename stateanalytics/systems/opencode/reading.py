@@ -230,7 +230,8 @@ def assembled(
     )
     spoken = written.join(by_messages.sessions, on=SESSION_KEY, how="semi", maintain_order="left")
     is_said = pl.col("role").is_in(["user", "assistant"])
-    n_messages = written.filter(is_said).group_by(SESSION_KEY).agg(n_messages=pl.len())
+    said = written.filter(is_said).group_by(SESSION_KEY)
+    n_messages = said.agg(n_messages=pl.len(), n_chat_messages=pl.len())
     findings = findings_of(gathered, folded, details, is_table=is_table)
     return Parts(
         system=SYSTEM,
