@@ -222,6 +222,14 @@ def test_a_count_that_began_anew_is_added(tmp_path: Path) -> None:
     assert session_of(facts)["cost_usd"] == usd(130)
 
 
+def test_a_count_that_restarts_without_a_start_time_is_added(tmp_path: Path) -> None:
+    session = Session(0).prompt().answer(100).ended(startTime=None).killed()
+    session.used = {}
+    session.prompt().answer(30).ended(startTime=None).prompt().answer(9).ended(startTime=None)
+    row = session_of(facts_of(tmp_path, session))
+    assert (row["cost_usd"], row["n_input_tokens"]) == (usd(139), 139)
+
+
 def test_a_subagent_is_part_of_what_its_session_cost(tmp_path: Path) -> None:
     session = Session(0).prompt().answer(100)
     child = Session(0)

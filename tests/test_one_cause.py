@@ -157,6 +157,40 @@ def cause_of_words(*texts: str) -> str:
     return cause
 
 
+OTHER_WORDS = {
+    "provider_auth": [
+        "OAuth token has expired. Please obtain a new token or refresh your existing token.",
+        "Your access token could not be refreshed because your refresh token was revoked.",
+    ],
+    "context_overflow": [
+        "Request too large (max 32MB). Double press esc to go back.",
+        "Conversation too long. Press esc twice to go up a few messages and try again.",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "413 Payload Too Large",
+    ],
+    "content_filtered": [
+        "The response was filtered due to the prompt triggering the content management policy.",
+    ],
+    "truncated_length": ["The model stopped at its output limit."],
+    "provider_internal": [
+        "The server had an error while processing your request. Sorry about that!",
+        "We're currently experiencing high demand, which may cause temporary errors.",
+    ],
+    "provider_rate_limit": [
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 41000.",
+    ],
+    "provider_transport": [
+        "error sending request for url (https://example.com/v1/responses)",
+        "status 408 Request Timeout",
+    ],
+}
+
+
+@pytest.mark.parametrize("cause", OTHER_WORDS)
+def test_words_of_other_clients_and_providers_have_the_same_cause(cause):
+    assert cause_of_words(*OTHER_WORDS[cause]) == cause
+
+
 OF_CALLS = {
     "tool time limit": (
         ("Command timed out after 2m 0.0s", 124, "(Command timed out after 120000 ms)"),

@@ -93,6 +93,8 @@ def _above_the_last(records: pl.DataFrame) -> pl.DataFrame:
     for name in _COUNTS:
         count = pl.col(name)
         same = count.cum_max().forward_fill().shift(1).over(*of_model, "counted_since")
+        # Records that do not say since when they count may each be of another count.
+        same = pl.when(pl.col("counted_since").is_not_null()).then(same)
         before = pl.when(went_on).then(count.forward_fill().shift(1).over(of_model))
         steps[name] = (count - pl.coalesce(same, before, 0.0)).clip(0)
     was_inherited = ~pl.col("is_own").shift(1).over(of_model)

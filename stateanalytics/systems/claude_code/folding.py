@@ -180,25 +180,36 @@ def own(rows: Rows) -> Rows:
     return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
 
 
+REPORTED = {
+    "completed": "completed",
+    **dict.fromkeys(("killed", "stopped", "cancelled"), "stopped"),
+    "failed": "failed",
+}
+"""How a subagent ended, by the word of its parent's record; every other word is no end."""
+
+
 def reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """The subagents that completed, as their parents' records say.
+    """The subagents that ended, as the last of their parents' records says.
 
     Returns
     -------
     polars.DataFrame
-        The key of the subagent's thread, ``reported_at``, and ``n_reported_tokens``: what its
-        last answer wrote.
+        The key of the subagent's thread, ``reported_at``, ``reported`` (a value of `REPORTED`),
+        and ``n_reported_tokens``: what its last answer wrote.
     """
-    told = own(rows.lazy()).filter(
-        pl.col("result_agent_id").is_not_null(), pl.col("result_status") == "completed"
+    ends = own(rows.lazy()).filter(
+        pl.col("result_agent_id").is_not_null(), pl.col("result_status").is_in(list(REPORTED))
     )
     return (
-        told.group_by(
+        ends.sort("at", "seq", nulls_last=False)
+        .group_by(
             "source",
             thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"),
         )
         .agg(
-            reported_at=pl.col("at").max(), n_reported_tokens=pl.col("n_result_output_tokens").max()
+            reported_at=pl.col("at").last(),
+            reported=pl.col("result_status").last().replace(REPORTED),
+            n_reported_tokens=pl.col("n_result_output_tokens").drop_nulls().last(),
         )
         .collect()
     )
