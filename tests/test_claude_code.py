@@ -804,3 +804,25 @@ def test_a_full_context_window_is_a_failure(tmp_path):
     told.answer(say("half"), stop="model_context_window_exceeded", usage=USAGE)
     row = state_of(facts_of(tmp_path, told))
     assert (row["outcome"], row["reason_codes"]) == ("failed", "run.failed.context_overflow")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("Exit code 1\ncat: /etc/shadow: Permission denied", "failed.exit_nonzero"),
+        ("Exit code 2\nread timed out after 5 attempts", "failed.exit_nonzero"),
+        ("Exit code 143\nCommand timed out after 2m 0.0s", "timed_out.own_limit"),
+        ("EACCES: permission denied, open '/root/a'", "failed.tool_error"),
+        ("Permission for this action has been denied.", "cancelled.permission_rejected"),
+        ("This command requires approval", "cancelled.permission_rejected"),
+        ("cd in '/x' was blocked. For security, …", "cancelled.permission_rejected"),
+        ("<tool_use_error>Sibling tool call errored</tool_use_error>", "cancelled.interrupted"),
+        ("Cancelled: parallel tool call Bash(ls) errored", "cancelled.interrupted"),
+    ],
+)
+def test_the_words_of_a_command_are_not_those_of_the_client(tmp_path, words, code):
+    told = begun()
+    told.answer(call("toolu_1", "Bash"), stop="tool_use", usage=USAGE)
+    told.result("toolu_1", words, is_error=True)
+    shown = states(facts_of(tmp_path, told)).filter(entity_type="tool_call")
+    assert shown["reason_codes"].to_list() == [f"invocation.{code}"]

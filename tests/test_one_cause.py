@@ -157,6 +157,23 @@ def cause_of_words(*texts: str) -> str:
     return cause
 
 
+OUTPUT = "Incomplete response returned, reason: max_output_tokens"
+
+
+@pytest.mark.parametrize("read", [of_claude, of_codex, of_opencode])
+@pytest.mark.parametrize("has_tag", [True, False], ids=["tagged", "words only"])
+def test_an_answer_cut_off_at_its_limit_is_partial_in_every_system(tmp_path, read, has_tag):
+    if has_tag and read is of_opencode:
+        error = {"name": "MessageOutputLengthError", "data": {}}
+        answer = v1_message(2, error=error, finish=None)
+        facts = v1_export(tmp_path, v1_message(1, "user"), answer)
+    else:
+        facts = read(tmp_path, OUTPUT, "max_output_tokens", "other", None, has_tag=has_tag)
+    [row] = sa.states(facts).filter(entity_type="session").to_dicts()
+    assert (row["outcome"], row["delivery"]) == ("completed", "partial")
+    assert row["reason_codes"] == "run.delivery.truncated_length"
+
+
 OTHER_WORDS = {
     "provider_auth": [
         "OAuth token has expired. Please obtain a new token or refresh your existing token.",

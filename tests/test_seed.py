@@ -159,17 +159,26 @@ def test_a_list_of_anything_but_texts_is_a_finding(tmp_path, text):
 
 
 @examples(30)
-@given(st.lists(st.text("ab._,:[]{} é", max_size=6), max_size=5))
-def test_any_list_of_texts_is_read_in_its_order(texts):
-    lists = [json.dumps(listed, ensure_ascii=False) for listed in (texts, [*texts, 1])]
+@given(st.lists(st.text('ab._,:[]{} é"\\/\n😀', max_size=6), max_size=5), st.booleans())
+def test_any_list_of_texts_is_read_in_its_order(texts, is_escaped):
+    lists = [json.dumps(listed, ensure_ascii=is_escaped) for listed in (texts, [*texts, 1])]
     frame = pl.DataFrame({"codes": [*lists, None]})
     expected = [text for text in dict.fromkeys(texts) if text]
     assert frame.select(texts_of("codes"))["codes"].to_list() == [expected, None, None]
 
 
+@pytest.mark.parametrize(
+    "text", [r'["\ud800"]', r'["\x"]', '["a\nb"]', '[\xa0"a"]', '["a",]', '["a"', "[", r'["\u12"]']
+)
+def test_what_is_almost_a_list_of_texts_is_none(text):
+    assert pl.DataFrame({"codes": [text]}).select(texts_of("codes")).item() is None
+
+
 PLAYS = [
     play("done"),
     play("broken", status="failed"),
+    play("prüfung", status="blocked"),
+    play("blocked-by-escaped", status="blocked", depends_on=json.dumps(["prüfung"])),
     play("blocked-by-failure", status="blocked", depends_on='["done", "broken"]'),
     play("blocked-by-blocked", status="blocked", depends_on='["blocked-by-failure"]'),
     play("blocked-by-nobody", status="blocked", depends_on='["nobody"]'),
@@ -183,6 +192,7 @@ PLAYS = [
 BECAUSE = {
     "blocked-by-failure": "play.blocked.dependency_failed",
     "blocked-by-blocked": "play.blocked.dependency_failed",
+    "blocked-by-escaped": "play.blocked.dependency_failed",
     "blocked-by-nobody": "play.blocked.dependency_invalid",
     "elsewhere": "play.blocked.dependency_invalid",
     "show": "show.failed.critical_path_blocked",
@@ -206,6 +216,7 @@ def test_other_entities_explain_what_is_blocked(tmp_path, seed):
     assert named == {
         "blocked-by-failure": ["broken"],
         "blocked-by-blocked": ["blocked-by-failure"],
+        "blocked-by-escaped": ["prüfung"],
         "blocked-by-nobody": [None],
         "elsewhere": [None],
         "show": ["broken"],

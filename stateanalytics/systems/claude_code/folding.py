@@ -36,11 +36,17 @@ _OF_ORDER = (
     *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from"),
 )
 _DENIED = (
-    r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
-    r"(?:has been )?denied|requested permissions? to|was blocked by"
+    r"(?i)doesn't want to (?:proceed|take this)|user (?:rejected|denied|declined)"
+    r"|permission.* has been denied|denied by your permission|requested permissions? to"
+    r"|requires approval|was blocked(?: by|\. For security)"
+    r"|blocked by hook|hook.{0,80} denied"
 )
+# What a command wrote below its exit code may be of anything: another program's time limit.
+_EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
+_OWN_LIMIT = r"(?im)^command timed out after"
 _CAUSES = {
-    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted",
+    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted"
+    r"|^(?:<tool_use_error>)?(?:Cancelled: parallel|Sibling) tool call",
     "permission_rejected": _DENIED,
     "timeout": r"(?i)timed out after|^.{0,40}timed? ?out",
     "exit_nonzero": r"(?i)exit code:? [1-9]",
@@ -285,7 +291,11 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
     words = pl.col("error_message").fill_null("")
     rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
+    has_exit = words.str.contains(_EXIT)
+    for name in ("permission_rejected", "timeout"):
+        rules[name] &= ~has_exit
     rules["permission_rejected"] |= pl.col("denial").is_not_null()
+    rules["timeout"] |= words.str.contains(_OWN_LIMIT)
     cause = pl.coalesce(
         *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
     )

@@ -103,7 +103,9 @@ def _rules() -> dict[str, pl.Expr]:
         "blocked": yes("is_blocked") & over,
         "rejected": rejected,
         "without_steps": good & (pl.col("n_steps") == 0),
-        "truncated": good & word("last_finish", "length"),
+        # V1 writes it as an error, and what there is of the answer is kept all the same.
+        "truncated": (good & word("last_finish", "length"))
+        | (word("outcome", "failed") & word("cause", "truncated_length")),
         "unknown_finish": good & word("last_finish", "unknown", "error"),
         "empty": good & ~yes("has_output"),
         "good": good,
