@@ -190,3 +190,16 @@ def test_without_the_original_its_work_counts_in_the_oldest_fork_alone(tmp_path)
 
 def test_a_row_that_counts_nothing_is_not_below_zero(tmp_path):
     assert min(forks_of_forks(tmp_path, is_counted=False).values()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "lifecycle"),
+    [("", "cancelled"), (" with the following feedback: use rg", "running")],
+)
+def test_a_rejection_with_instructions_does_not_end_the_turn(tmp_path, answer, lifecycle):
+    words = f"The user rejected permission to use this specific tool call{answer}"
+    part = v1_call(status="error", error=words)
+    facts = v1_export(tmp_path, PROMPT, v1_message(2, finish="tool-calls", parts=[part]))
+    assert session_of(facts)["lifecycle"] == lifecycle
+    call = sa.states(facts).filter(entity_type="tool_call")
+    assert call["reason_codes"].to_list() == ["invocation.failed.permission_rejected"]

@@ -284,6 +284,15 @@ def test_an_overdue_schedule_without_a_cadence_is_misfired(tmp_path, cron_expr, 
     assert sa.states(snap).filter(entity_id="s")["health"].to_list() == [health]
 
 
+@pytest.mark.parametrize(("after_s", "health"), [(-5, "misfired"), (5, "due")])
+def test_a_schedule_that_fired_at_its_planned_time_missed_nothing(tmp_path, after_s, health):
+    planned = NOW_S - 3600
+    schedule = {"id": "s", "enabled": 1, "trigger_type": "once", "next_fire_at": planned}
+    fired = {"id": "r", "schedule_id": "s", "status": "completed", "fired_at": planned + after_s}
+    snap = adr_store(tmp_path, schedules=[schedule], schedule_runs=[fired])
+    assert sa.states(snap).filter(entity_id="s")["health"].to_list() == [health]
+
+
 @pytest.mark.parametrize("status", ["failed", "timed_out", "aborted"])
 def test_what_ended_badly_has_a_reason_even_if_none_is_stored(tmp_path, status):
     snap = adr_store(tmp_path, sessions=[failed("a", status=status)])
