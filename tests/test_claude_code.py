@@ -710,6 +710,35 @@ def test_a_subagent_that_nobody_saw_complete_is_stalled(tmp_path, result):
     assert state_of(facts, f"{parent.session_id}/a1")["health"] == "stalled"
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"), [("killed", "cancelled"), ("stopped", "cancelled"), ("failed", "failed")]
+)
+def test_a_background_subagent_ends_as_its_parent_was_notified(tmp_path, status, outcome):
+    parent, child = a_subagent(result={"status": "async_launched"})
+    note = f"<task-notification>\n<task-id>a1</task-id>\n<status>{status}</status>"
+    parent.add("queue-operation", operation="enqueue", content=note)
+    facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
+    row = state_of(facts, f"{parent.session_id}/a1")
+    assert (row["outcome"], row["health"]) == (outcome, "ok")
+    then = facts_at(facts, parent.now - timedelta(seconds=1)).facts
+    assert state_of(then, f"{parent.session_id}/a1")["outcome"] is None
+
+
+def test_a_subagent_that_went_on_has_the_tokens_and_the_end_of_its_last_report(tmp_path):
+    parent, child = a_subagent(result={"status": "completed", "usage": {"output_tokens": 900}})
+    child.now = parent.now
+    child.user("go on")
+    child.answer(say("more"), stop=None, usage=(1, 2, 3, 3))
+    parent.now += timedelta(minutes=5)
+    parent.answer(call("toolu_2", "Agent", prompt="go on"), stop="tool_use", usage=USAGE)
+    told = {"agentId": "a1", "status": "completed", "usage": {"output_tokens": 40}}
+    parent.result("toolu_2", "found", 60.0, toolUseResult=told)
+    facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
+    own = facts.entities.filter(entity_id=f"{parent.session_id}/a1").row(0, named=True)
+    assert own["n_output_tokens"] == 3 + 40
+    assert state_of(facts, f"{parent.session_id}/a1")["outcome"] == "completed"
+
+
 def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
     parent, child = a_subagent(result=None, agent="acompact-1f2e")
     facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
@@ -775,3 +804,25 @@ def test_a_full_context_window_is_a_failure(tmp_path):
     told.answer(say("half"), stop="model_context_window_exceeded", usage=USAGE)
     row = state_of(facts_of(tmp_path, told))
     assert (row["outcome"], row["reason_codes"]) == ("failed", "run.failed.context_overflow")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("Exit code 1\ncat: /etc/shadow: Permission denied", "failed.exit_nonzero"),
+        ("Exit code 2\nread timed out after 5 attempts", "failed.exit_nonzero"),
+        ("Exit code 143\nCommand timed out after 2m 0.0s", "timed_out.own_limit"),
+        ("EACCES: permission denied, open '/root/a'", "failed.tool_error"),
+        ("Permission for this action has been denied.", "cancelled.permission_rejected"),
+        ("This command requires approval", "cancelled.permission_rejected"),
+        ("cd in '/x' was blocked. For security, …", "cancelled.permission_rejected"),
+        ("<tool_use_error>Sibling tool call errored</tool_use_error>", "cancelled.interrupted"),
+        ("Cancelled: parallel tool call Bash(ls) errored", "cancelled.interrupted"),
+    ],
+)
+def test_the_words_of_a_command_are_not_those_of_the_client(tmp_path, words, code):
+    told = begun()
+    told.answer(call("toolu_1", "Bash"), stop="tool_use", usage=USAGE)
+    told.result("toolu_1", words, is_error=True)
+    shown = states(facts_of(tmp_path, told)).filter(entity_type="tool_call")
+    assert shown["reason_codes"].to_list() == [f"invocation.{code}"]

@@ -215,11 +215,37 @@ def test_a_fork_without_its_origin_has_all_that_it_copied(tmp_path: Path) -> Non
     assert (row["cost_usd"], row["n_input_tokens"]) == (usd(120), 120)
 
 
+@pytest.mark.parametrize("is_parallel", [True, False])
+def test_two_forks_of_a_deleted_origin_count_its_cost_once(tmp_path: Path, is_parallel) -> None:
+    origin = Session(0).prompt().answer(100).ended()
+    first = Session(1, origin).prompt().answer(20).ended()
+    second = Session(2, origin)
+    if not is_parallel:
+        second.now = first.now + timedelta(minutes=1)
+        second.lines[0]["timestamp"] = second.now.isoformat().replace("+00:00", "Z")
+    facts = facts_of(tmp_path, first, second.prompt().answer(30).ended())
+    assert [session_of(facts, n)["cost_usd"] for n in (1, 2)] == [usd(120), None]
+    assert [session_of(facts, n)["n_input_tokens"] for n in (1, 2)] == [120, 30]
+    [total] = sa.failures.costs(facts).to_dicts()
+    assert total["total_usd"] == round(150 * USD, 6)
+    assert n_of(facts, "cost.not_recorded") == 1
+    facts = facts_of(tmp_path, first, second.prompt().answer(7).ended())
+    assert session_of(facts, 2)["cost_usd"] == usd(7)
+
+
 def test_a_count_that_began_anew_is_added(tmp_path: Path) -> None:
     session = Session(0).prompt().answer(100).ended().killed()
     session.used, session.start = {}, session.now
     facts = facts_of(tmp_path, session.prompt().answer(30).ended())
     assert session_of(facts)["cost_usd"] == usd(130)
+
+
+def test_a_count_that_restarts_without_a_start_time_is_added(tmp_path: Path) -> None:
+    session = Session(0).prompt().answer(100).ended(startTime=None).killed()
+    session.used = {}
+    session.prompt().answer(30).ended(startTime=None).prompt().answer(9).ended(startTime=None)
+    row = session_of(facts_of(tmp_path, session))
+    assert (row["cost_usd"], row["n_input_tokens"]) == (usd(139), 139)
 
 
 def test_a_subagent_is_part_of_what_its_session_cost(tmp_path: Path) -> None:

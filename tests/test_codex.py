@@ -241,6 +241,7 @@ def tail_phase(told: object) -> None:
     told.lines[-2]["payload"]["phase"] = "final_answer"
 
 
+DECLINED = "invocation.cancelled.permission_rejected"
 INTERRUPTED = "invocation.cancelled.interrupted"
 CUT_OFF = "run.delivery.truncated_length"
 LAST_TURNS = [
@@ -301,6 +302,17 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         ("apply_patch verification failed: no such line", "invocation.failed.tool_error"),
         ("failed to parse function arguments: missing field", "invocation.failed.tool_error"),
         ("Exit code: -1\nWall time: 2 seconds\nOutput:\naborted by user", INTERRUPTED),
+        ("exec command rejected by user", DECLINED),
+        ("patch rejected by user", DECLINED),
+        ("`git push` rejected: blocked by policy", DECLINED),
+        (
+            "exec_command failed for `rm x`: CreateProcess { message: "
+            '"Rejected(\\"rejected by user\\")" }',
+            DECLINED,
+        ),
+        ("err: user cancelled MCP tool call", DECLINED),
+        ("exec_command failed for `ls`: no such directory", "invocation.failed.tool_error"),
+        ("The docs say: a patch rejected by user is kept", None),
         ("The docs say: unsupported call: made_up", None),
         ("Exit code: 0\nWall time: 2 seconds\nOutput:\naborted by user", None),
     ],

@@ -175,6 +175,57 @@ def cause_of_words(*texts: str) -> str:
     return cause
 
 
+OUTPUT = "Incomplete response returned, reason: max_output_tokens"
+
+
+@pytest.mark.parametrize("read", [of_claude, of_codex, of_opencode])
+@pytest.mark.parametrize("has_tag", [True, False], ids=["tagged", "words only"])
+def test_an_answer_cut_off_at_its_limit_is_partial_in_every_system(tmp_path, read, has_tag):
+    if has_tag and read is of_opencode:
+        error = {"name": "MessageOutputLengthError", "data": {}}
+        answer = v1_message(2, error=error, finish=None)
+        facts = v1_export(tmp_path, v1_message(1, "user"), answer)
+    else:
+        facts = read(tmp_path, OUTPUT, "max_output_tokens", "other", None, has_tag=has_tag)
+    [row] = sa.states(facts).filter(entity_type="session").to_dicts()
+    assert (row["outcome"], row["delivery"]) == ("completed", "partial")
+    assert row["reason_codes"] == "run.delivery.truncated_length"
+
+
+OTHER_WORDS = {
+    "provider_auth": [
+        "OAuth token has expired. Please obtain a new token or refresh your existing token.",
+        "Your access token could not be refreshed because your refresh token was revoked.",
+    ],
+    "context_overflow": [
+        "Request too large (max 32MB). Double press esc to go back.",
+        "Conversation too long. Press esc twice to go up a few messages and try again.",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "413 Payload Too Large",
+    ],
+    "content_filtered": [
+        "The response was filtered due to the prompt triggering the content management policy.",
+    ],
+    "truncated_length": ["The model stopped at its output limit."],
+    "provider_internal": [
+        "The server had an error while processing your request. Sorry about that!",
+        "We're currently experiencing high demand, which may cause temporary errors.",
+    ],
+    "provider_rate_limit": [
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 41000.",
+    ],
+    "provider_transport": [
+        "error sending request for url (https://example.com/v1/responses)",
+        "status 408 Request Timeout",
+    ],
+}
+
+
+@pytest.mark.parametrize("cause", OTHER_WORDS)
+def test_words_of_other_clients_and_providers_have_the_same_cause(cause):
+    assert cause_of_words(*OTHER_WORDS[cause]) == cause
+
+
 # Ends that no provider made, with the one cause and the one group of causes of each.
 OTHER_FAULTS = {
     "empty answer": ("empty_output", "empty_answer"),

@@ -1,9 +1,28 @@
 """What V1 of opencode keeps in messages alone is read as in the other systems."""
 
+import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+
 import pytest
 
 import stateanalytics as sa
-from tests.opencode_logs import event, facts_of, in_sessions, step, v1_call, v1_export, v1_message
+from stateanalytics.systems.reading import read_facts
+from tests.conftest import ROOT
+from tests.contract.recording import restore
+from tests.opencode_logs import (
+    T0,
+    event,
+    facts_of,
+    in_sessions,
+    step,
+    v1_call,
+    v1_export,
+    v1_message,
+)
+
+RECORDED = ROOT / "tests" / "recorded" / "opencode"
 
 TEXT = {"type": "text", "text": "Done."}
 PROMPT = v1_message(1, "user", parts=[TEXT])
@@ -120,3 +139,67 @@ def test_what_messages_do_not_tell_is_null_and_messages_are_counted(tmp_path):
     for name in ("opencode_sessions", "opencode_executions", "opencode_steps"):
         assert set(facts.details[name]["n_retries"]) == {None}
     assert facts.entities.filter(entity_type="session")["n_messages"].to_list() == [4]
+
+
+ORIGIN, FORK, AGAIN = (f"ses_{name}" for name in ("origin", "fork", "again"))
+
+
+def forks_of_forks(path, *, kept=(ORIGIN, FORK, AGAIN), is_counted=True):
+    """Three sessions, each with the messages of the one before and an answer of its own."""
+    store = restore(RECORDED, path / "store") / "opencode.db"
+    with closing(sqlite3.connect(store)) as db:
+        for table in ("event", "part", "message", "session"):
+            db.execute(f"DELETE FROM {table}")
+        asked = []
+        for number, name in enumerate((ORIGIN, FORK, AGAIN)):
+            born = T0 + 100_000 * number
+            asked.append(v1_message(10 * number + 1, "user")["info"])
+            usage = {"input": 100, "output": 10, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+            asked.append(v1_message(10 * number + 2, cost=0.5, tokens=usage)["info"])
+            if name not in kept:
+                continue
+            n_answers = (number + 1) * is_counted
+            db.execute(
+                "INSERT INTO session (id, project_id, slug, directory, title, version, cost, "
+                "tokens_input, tokens_output, time_created, time_updated) "
+                "VALUES (?, 'global', 'a', '/a', 'a', '1.18.33', ?, ?, ?, ?, ?)",
+                [name, 0.5 * n_answers, 100 * n_answers, 10 * n_answers, born, born],
+            )
+            for place, info in enumerate(asked):
+                own = info | {"id": f"msg_{name}_{place}", "sessionID": name}
+                if "parentID" in own:
+                    own["parentID"] = f"msg_{name}_{place - 1}"
+                at = info["time"]["created"]
+                data = json.dumps({k: v for k, v in own.items() if k not in ("id", "sessionID")})
+                db.execute(
+                    "INSERT INTO message VALUES (?, ?, ?, ?, ?)", [own["id"], name, at, at, data]
+                )
+        db.commit()
+    facts = read_facts(store, as_of=datetime.fromtimestamp(T0 / 1000 + 3600, UTC))[0]
+    sessions = facts.entities.filter(entity_type="session")
+    return dict(sessions.select("entity_id", "n_input_tokens").iter_rows())
+
+
+def test_forks_of_forks_count_what_each_added(tmp_path):
+    assert forks_of_forks(tmp_path) == {ORIGIN: 100, FORK: 100, AGAIN: 100}
+
+
+def test_without_the_original_its_work_counts_in_the_oldest_fork_alone(tmp_path):
+    assert forks_of_forks(tmp_path, kept=(FORK, AGAIN)) == {FORK: 200, AGAIN: 100}
+
+
+def test_a_row_that_counts_nothing_is_not_below_zero(tmp_path):
+    assert min(forks_of_forks(tmp_path, is_counted=False).values()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "lifecycle"),
+    [("", "cancelled"), (" with the following feedback: use rg", "running")],
+)
+def test_a_rejection_with_instructions_does_not_end_the_turn(tmp_path, answer, lifecycle):
+    words = f"The user rejected permission to use this specific tool call{answer}"
+    part = v1_call(status="error", error=words)
+    facts = v1_export(tmp_path, PROMPT, v1_message(2, finish="tool-calls", parts=[part]))
+    assert session_of(facts)["lifecycle"] == lifecycle
+    call = sa.states(facts).filter(entity_type="tool_call")
+    assert call["reason_codes"].to_list() == ["invocation.failed.permission_rejected"]

@@ -159,17 +159,26 @@ def test_a_list_of_anything_but_texts_is_a_finding(tmp_path, text):
 
 
 @examples(30)
-@given(st.lists(st.text("ab._,:[]{} é", max_size=6), max_size=5))
-def test_any_list_of_texts_is_read_in_its_order(texts):
-    lists = [json.dumps(listed, ensure_ascii=False) for listed in (texts, [*texts, 1])]
+@given(st.lists(st.text('ab._,:[]{} é"\\/\n😀', max_size=6), max_size=5), st.booleans())
+def test_any_list_of_texts_is_read_in_its_order(texts, is_escaped):
+    lists = [json.dumps(listed, ensure_ascii=is_escaped) for listed in (texts, [*texts, 1])]
     frame = pl.DataFrame({"codes": [*lists, None]})
     expected = [text for text in dict.fromkeys(texts) if text]
     assert frame.select(texts_of("codes"))["codes"].to_list() == [expected, None, None]
 
 
+@pytest.mark.parametrize(
+    "text", [r'["\ud800"]', r'["\x"]', '["a\nb"]', '[\xa0"a"]', '["a",]', '["a"', "[", r'["\u12"]']
+)
+def test_what_is_almost_a_list_of_texts_is_none(text):
+    assert pl.DataFrame({"codes": [text]}).select(texts_of("codes")).item() is None
+
+
 PLAYS = [
     play("done"),
     play("broken", status="failed"),
+    play("prüfung", status="blocked"),
+    play("blocked-by-escaped", status="blocked", depends_on=json.dumps(["prüfung"])),
     play("blocked-by-failure", status="blocked", depends_on='["done", "broken"]'),
     play("blocked-by-blocked", status="blocked", depends_on='["blocked-by-failure"]'),
     play("blocked-by-nobody", status="blocked", depends_on='["nobody"]'),
@@ -183,6 +192,7 @@ PLAYS = [
 BECAUSE = {
     "blocked-by-failure": "play.blocked.dependency_failed",
     "blocked-by-blocked": "play.blocked.dependency_failed",
+    "blocked-by-escaped": "play.blocked.dependency_failed",
     "blocked-by-nobody": "play.blocked.dependency_invalid",
     "elsewhere": "play.blocked.dependency_invalid",
     "show": "show.failed.critical_path_blocked",
@@ -206,6 +216,7 @@ def test_other_entities_explain_what_is_blocked(tmp_path, seed):
     assert named == {
         "blocked-by-failure": ["broken"],
         "blocked-by-blocked": ["blocked-by-failure"],
+        "blocked-by-escaped": ["prüfung"],
         "blocked-by-nobody": [None],
         "elsewhere": [None],
         "show": ["broken"],
@@ -270,6 +281,15 @@ def test_an_overdue_schedule_without_a_cadence_is_misfired(tmp_path, cron_expr, 
         "created_at": NOW_S - 90_000,
     }
     snap = adr_store(tmp_path, schedules=[schedule])
+    assert sa.states(snap).filter(entity_id="s")["health"].to_list() == [health]
+
+
+@pytest.mark.parametrize(("after_s", "health"), [(-5, "misfired"), (5, "due")])
+def test_a_schedule_that_fired_at_its_planned_time_missed_nothing(tmp_path, after_s, health):
+    planned = NOW_S - 3600
+    schedule = {"id": "s", "enabled": 1, "trigger_type": "once", "next_fire_at": planned}
+    fired = {"id": "r", "schedule_id": "s", "status": "completed", "fired_at": planned + after_s}
+    snap = adr_store(tmp_path, schedules=[schedule], schedule_runs=[fired])
     assert sa.states(snap).filter(entity_id="s")["health"].to_list() == [health]
 
 

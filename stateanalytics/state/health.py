@@ -222,7 +222,10 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
         "schedule_running": is_on & (yes(n_running > 0) | yes(has_running)),
         # Without a cadence there is only the planned time: what has not fired by now missed it.
-        "schedule_overdue": is_on & ~yes(cadence > 0) & yes(due_age_s > policy.overdue_grace_s),
+        "schedule_overdue": is_on
+        & ~yes(cadence > 0)
+        & yes(due_age_s > policy.overdue_grace_s)
+        & ~yes(sign_age_s <= due_age_s),
         "schedule_due": is_on & yes(due_age_s >= 0),
         "schedule_unknown": is_on & has_no_record,
         "schedule_run_silent": is_fire & yes(unwritten_s >= policy.schedule_run_stalled_after_s),

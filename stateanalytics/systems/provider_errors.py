@@ -49,23 +49,29 @@ _QUOTA = (
     r"|insufficient.{0,9}(?:balance|credit|fund)|purchase.{0,9}credit"
 )
 _OVERFLOW = (
-    r"(?i)is too long|context[ _-]?(?:window|length|limit|size)|maximum context|too many tokens"
+    r"(?i)(?:is|conversation) too long|context[ _-]?(?:window|length|limit|size)|maximum context"
+    r"|too many tokens|request too large|token count.{0,30}exceeds"
 )
 _FILTER = (
-    r"(?i)content.{0,3}(?:filter|polic)|usage polic|moderation.{0,20}(?:block|flag)"
-    r"|(?:response|answer|request) was (?:refused|blocked|flagged)"
+    r"(?i)content.{0,3}(?:filter|polic)|content management polic|usage polic"
+    r"|moderation.{0,20}(?:block|flag)"
+    r"|(?:response|answer|request|prompt) was (?:refused|blocked|flagged|filtered)"
 )
-_OUTPUT = r"(?i)output token (?:maximum|limit)|reason\W+(?:max_(?:output_)?tokens|length)\b"
+_OUTPUT = r"(?i)output (?:token )?(?:maximum|limit)\b|reason\W+(?:max_(?:output_)?tokens|length)\b"
 _AUTH = (
     r"(?i)(?:invalid|incorrect|expired|missing|revoked).{0,12}(?:api.?key|credential|token)"
-    r"|api.?key.{0,4}(?:not valid|is invalid|expired)|(?:log|sign) ?in again"
+    r"|(?:api.?key|token).{0,9}(?:not valid|is invalid|expired|revoked)|(?:log|sign) ?in again"
     r"|unauthori[sz]ed|not logged in|please run /login|authentication"
 )
-_RATE = r"(?i)rate.?limit|too many requests|throttl"
-_INTERNAL = r"(?i)overloaded|internal server error|service unavailable|bad gateway|at capacity"
+_RATE = r"(?i)rate.?limit|too many requests|throttl|tokens per min"
+_INTERNAL = (
+    r"(?i)overloaded|internal server error|service unavailable|bad gateway|at capacity"
+    r"|server had an error|high demand"
+)
 _CONNECTION = (
     r"(?i)timed? ?out|ECONN|ENOTFOUND|EAI_AGAIN|socket|fetch failed|certificate|\btls\b|\bssl\b"
-    r"|transport error|network|stream (?:disconnected|closed|ended|error)|terminated$"
+    r"|error sending request|transport error|network"
+    r"|stream (?:disconnected|closed|ended|error)|terminated$"
     r"|connection.{0,20}(?:error|refused|reset|closed|failed|lost)"
     r"|(?:unable to|failed to|could not|cannot) connect"
 )
@@ -149,6 +155,9 @@ def _by_status(status: pl.Expr) -> pl.Expr:
             "provider_auth": status.is_in([401, 403]),
             "provider_quota": status == 402,
             "provider_rate_limit": status == 429,
+            # A request that took too long, and one that is too large.
+            "provider_transport": status == 408,
+            "context_overflow": status == 413,
             "provider_internal": status >= 500,
             "provider_invalid_request": status >= 400,
         }

@@ -58,8 +58,14 @@ def is_content_filter(finish: str) -> pl.Expr:
     return letters.is_in(words).fill_null(value=False)
 
 
-_TEXT = r'"(?:[^"\\]|\\.)*"'
-_LIST_OF_TEXTS = rf"^\s*\[\s*(?:{_TEXT}\s*(?:,\s*{_TEXT}\s*)*)?\]\s*$"
+# Half of a pair of surrogates is no text, and no parser reads it.
+_UNICODE = (
+    r"\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|{_UNICODE})*"'
+_GAP = r"[ \t\r\n]*"
+_LIST_OF_TEXTS = rf"^{_GAP}\[{_GAP}(?:{_TEXT}{_GAP}(?:,{_GAP}{_TEXT}{_GAP})*)?\]{_GAP}$"
 OTHER_AXES = r"\.(health|delivery)\."
 """In a reason code: it explains the health or the delivery, not the status."""
 
@@ -73,10 +79,9 @@ def texts_of(column: str) -> pl.Expr:
     >>> rows.select(texts_of("codes"))["codes"].to_list()
     [['b', 'a'], [], None, None]
     """
-    texts = pl.col(column).str.extract_all(_TEXT).list.eval(pl.element().str.slice(1).str.head(-1))
-    return pl.when(pl.col(column).str.contains(_LIST_OF_TEXTS)).then(
-        texts.list.eval(pl.element().filter(pl.element() != "")).list.unique(maintain_order=True)
-    )
+    sound = pl.when(pl.col(column).str.contains(_LIST_OF_TEXTS)).then(column)
+    texts = sound.str.json_decode(pl.List(pl.String))
+    return texts.list.eval(pl.element().filter(pl.element() != "")).list.unique(maintain_order=True)
 
 
 def first_of_status(codes: pl.Expr) -> pl.Expr:

@@ -37,28 +37,46 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         A row a record and model, and one with ``model`` null for the whole record: the key of
         the thread, ``by`` (the last moment before the record), `_COUNTS`, ``inherited_usd``.
+        None where nothing tells what the count began with.
     """
     states = rows.filter(pl.col("type") == COST_RECORD).select(
         *THREAD, "seq", "counted_since", "model_usage", *_TOTALS,
         # In a file that was shuffled nothing says when: it is taken for the end.
         by=pl.coalesce("by", pl.col("at").max().over(THREAD)),
     )  # fmt: skip
-    begun = pl.col("at").filter(~pl.col("is_copied"), pl.col("what").is_in(list(SIGNS))).min()
-    forks = rows.group_by(THREAD).agg(
-        begun_at=begun, origin=pl.col("copied_from").drop_nulls().last()
+    at = pl.col("at")
+    threads = rows.group_by(THREAD).agg(
+        begun_at=at.filter(~pl.col("is_copied"), pl.col("what").is_in(list(SIGNS))).min(),
+        copied_until=at.filter("is_copied").max(),
+        wrote_at=pl.coalesce(at.filter(pl.col("uuid").is_null()).min(), at.min()),
+        origin=pl.col("copied_from").drop_nulls().last(),
     )
+    forks = threads.drop_nulls("origin").join(
+        threads.select("source", origin="thread_id", origin_wrote_at="wrote_at"),
+        on=["source", "origin"],
+    )
+    # Two forks of a session that is deleted have records in common, and neither is the origin:
+    # what the second one began with stands nowhere.
+    is_sibling = (pl.col("copied_until") < pl.col("origin_wrote_at")).fill_null(value=False)
     inherited = (
         states.join(
-            forks.drop_nulls("origin").rename({"thread_id": "fork"}),
+            forks.filter(~is_sibling).select("source", "origin", "begun_at", fork="thread_id"),
             left_on=THREAD,
             right_on=("source", "origin"),
         )
         .filter(pl.col("by") <= pl.col("begun_at"))
-        .select(pl.exclude("thread_id", "begun_at").name.keep())
+        .drop("thread_id", "begun_at")
         .rename({"fork": "thread_id"})
     )
+    unknown = states.join(forks.filter(is_sibling), on=THREAD, how="semi").filter(
+        pl.col("seq") == pl.col("seq").min().over(THREAD)
+    )
     known = pl.concat(
-        [inherited.with_columns(is_own=False), states.with_columns(is_own=True)], how="diagonal"
+        [
+            pl.concat([inherited, unknown], how="diagonal").with_columns(is_own=False),
+            states.join(unknown, on=[*THREAD, "seq"], how="anti").with_columns(is_own=True),
+        ],
+        how="diagonal",
     ).with_row_index("record")
     models = (
         known.select("record", models=pl.col("model_usage").str.json_decode(_BY_MODEL))
@@ -93,6 +111,8 @@ def _above_the_last(records: pl.DataFrame) -> pl.DataFrame:
     for name in _COUNTS:
         count = pl.col(name)
         same = count.cum_max().forward_fill().shift(1).over(*of_model, "counted_since")
+        # Records that do not say since when they count may each be of another count.
+        same = pl.when(pl.col("counted_since").is_not_null()).then(same)
         before = pl.when(went_on).then(count.forward_fill().shift(1).over(of_model))
         steps[name] = (count - pl.coalesce(same, before, 0.0)).clip(0)
     was_inherited = ~pl.col("is_own").shift(1).over(of_model)

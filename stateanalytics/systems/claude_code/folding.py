@@ -36,11 +36,17 @@ _OF_ORDER = (
     *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from"),
 )
 _DENIED = (
-    r"(?i)doesn't want to proceed|user (?:rejected|denied|declined)|permission (?:to .* )?"
-    r"(?:has been )?denied|requested permissions? to|was blocked by"
+    r"(?i)doesn't want to (?:proceed|take this)|user (?:rejected|denied|declined)"
+    r"|permission.* has been denied|denied by your permission|requested permissions? to"
+    r"|requires approval|was blocked(?: by|\. For security)"
+    r"|blocked by hook|hook.{0,80} denied"
 )
+# What a command wrote below its exit code may be of anything: another program's time limit.
+_EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
+_OWN_LIMIT = r"(?im)^command timed out after"
 _CAUSES = {
-    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted",
+    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted"
+    r"|^(?:<tool_use_error>)?(?:Cancelled: parallel|Sibling) tool call",
     "permission_rejected": _DENIED,
     "timeout": r"(?i)timed out after|^.{0,40}timed? ?out",
     "exit_nonzero": r"(?i)exit code:? [1-9]",
@@ -180,25 +186,36 @@ def own(rows: Rows) -> Rows:
     return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
 
 
+REPORTED = {
+    "completed": "completed",
+    **dict.fromkeys(("killed", "stopped", "cancelled"), "stopped"),
+    "failed": "failed",
+}
+"""How a subagent ended, by the word of its parent's record; every other word is no end."""
+
+
 def reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """The subagents that completed, as their parents' records say.
+    """The subagents that ended, as the last of their parents' records says.
 
     Returns
     -------
     polars.DataFrame
-        The key of the subagent's thread, ``reported_at``, and ``n_reported_tokens``: what its
-        last answer wrote.
+        The key of the subagent's thread, ``reported_at``, ``reported`` (a value of `REPORTED`),
+        and ``n_reported_tokens``: what its last answer wrote.
     """
-    told = own(rows.lazy()).filter(
-        pl.col("result_agent_id").is_not_null(), pl.col("result_status") == "completed"
+    ends = own(rows.lazy()).filter(
+        pl.col("result_agent_id").is_not_null(), pl.col("result_status").is_in(list(REPORTED))
     )
     return (
-        told.group_by(
+        ends.sort("at", "seq", nulls_last=False)
+        .group_by(
             "source",
             thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"),
         )
         .agg(
-            reported_at=pl.col("at").max(), n_reported_tokens=pl.col("n_result_output_tokens").max()
+            reported_at=pl.col("at").last(),
+            reported=pl.col("result_status").last().replace(REPORTED),
+            n_reported_tokens=pl.col("n_result_output_tokens").drop_nulls().last(),
         )
         .collect()
     )
@@ -274,7 +291,11 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
     words = pl.col("error_message").fill_null("")
     rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
+    has_exit = words.str.contains(_EXIT)
+    for name in ("permission_rejected", "timeout"):
+        rules[name] &= ~has_exit
     rules["permission_rejected"] |= pl.col("denial").is_not_null()
+    rules["timeout"] |= words.str.contains(_OWN_LIMIT)
     cause = pl.coalesce(
         *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
     )

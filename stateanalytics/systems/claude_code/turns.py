@@ -43,7 +43,9 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0),
     )
     named = known.with_columns(cause=cause_of_error()).with_columns(
-        situation=first_that_holds(_rules())
+        situation=first_that_holds(_rules()).replace(
+            {"stopped": "interrupted", "reported_failed": "failed"}
+        )
     )
     is_open = pl.col("situation").is_in(list(OPEN))
     ends = {
@@ -153,9 +155,10 @@ def _of_tools(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _is_reported() -> pl.Expr:
-    """Has the parent's record said that the subagent completed, and nothing came after it."""
-    return (pl.col("reported_at") >= pl.col("last_activity_at")).fill_null(value=False)
+def _is_reported(end: str) -> pl.Expr:
+    """Does the parent's record report that the subagent ended so, with nothing after it."""
+    is_last_word = pl.col("reported_at") >= pl.col("last_activity_at")
+    return pl.col("is_last") & (is_last_word & (pl.col("reported") == end)).fill_null(value=False)
 
 
 def _is_compaction() -> pl.Expr:
@@ -170,7 +173,7 @@ def _rules() -> dict[str, pl.Expr]:
     is_after = answer > pl.max_horizontal("input_seq", "retry_seq")
     is_end = is_after & is_closed
     is_confirmed = stop.is_in(list(_GOOD_STOPS)) | (pl.col("turn_end_seq") > answer)
-    is_known_over = pl.col("is_last") & (_is_reported() | (is_end & _is_compaction()))
+    is_known_over = _is_reported("completed") | (pl.col("is_last") & is_end & _is_compaction())
     is_odd = stop.is_not_null() & ~stop.is_in(list(_GOES_ON))
     had_later = ~pl.col("is_last")
     return {
@@ -186,6 +189,8 @@ def _rules() -> dict[str, pl.Expr]:
         "max_turns": pl.col("max_turns_seq") > answer,
         "good": ((is_end & is_confirmed) | is_known_over) & pl.col("has_output"),
         "empty": (is_end & is_confirmed) | is_known_over,
+        "stopped": _is_reported("stopped"),
+        "reported_failed": _is_reported("failed"),
         "unknown_finish": is_end & is_odd,
         "aborted": had_later & ~is_closed,
         "good_inferred": had_later & is_end & (pl.col("n_text_chars") > 0),

@@ -48,6 +48,12 @@ _FAILED_IN_WORDS = (
     r"|failed to parse function arguments|(?:exec_command|shell|write_stdin) failed\b"
     r"|execution error: )"
 )
+# Nor has one that a person or a rule refused.
+_DECLINED_IN_WORDS = (
+    r"^(?:(?:exec command|patch|apply_patch) )?rejected by user|^This action was rejected\b"
+    r"|user (?:rejected|cancelled) MCP tool call\s*$|rejected: (?:blocked by policy|approval)"
+    r'|\bRejected\(\\?"(?:rejected by user|blocked by policy|approval)'
+)
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
@@ -149,18 +155,20 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
         is_stopped & pl.col("said").str.contains(_ABORTED_COMMAND)
     )
-    is_declined = is_event & status.is_in(_DECLINED)
+    said = pl.coalesce("error_message", "refused", "said")
+    is_declined = (is_event & status.is_in(_DECLINED)).fill_null(value=False) | (
+        pl.col("exit_code").is_null() & said.str.contains(_DECLINED_IN_WORDS)
+    )
     is_late = (pl.col("exit_code") == 124) & pl.col("said").str.contains("timed out")
     is_over = is_cancelled.fill_null(value=False) | is_declined.fill_null(value=False)
     is_error = pl.any_horizontal(sign.fill_null(value=False) for sign in signs) & ~is_over
-    words = pl.coalesce("error_message", "refused", "said")
     return typed.with_columns(
         is_error=pl.when(is_result).then(is_error),
         is_cancelled=pl.when(is_result).then(is_cancelled.fill_null(value=False)),
         is_declined=pl.when(is_result).then(is_declined.fill_null(value=False)),
         is_timed_out=pl.when(is_result).then(is_late.fill_null(value=False)),
         error_message=pl.when(~is_result | is_error)
-        .then(pl.when(is_result).then(words).otherwise("error_message"))
+        .then(pl.when(is_result).then(said).otherwise("error_message"))
         .str.slice(0, MOST_ERROR_CHARS),
     )
 

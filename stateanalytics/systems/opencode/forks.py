@@ -20,18 +20,21 @@ _SAME = ["source", "role", "created_ms", "completed_ms", "n_input_tokens", "n_ou
 def without_copies(gathered: Gathered) -> Gathered:
     """The same without the messages that a fork copied, and without their part of its sums.
 
-    Where the original is not there any more, the copy stays: nothing else counts the work.
+    Where the original is not there any more, the copy of the oldest fork stays: nothing else
+    counts the work.
     """
     born = gathered.session_rows.select(*SESSION_KEY, born_ms="created_ms")
     messages = gathered.messages.join(born, on=SESSION_KEY, how="left", maintain_order="left")
     is_older = pl.col("created_ms") < pl.col("born_ms")
     originals = (
-        messages.filter(~is_older.fill_null(value=False))
+        messages.sort(is_older.fill_null(value=False), "born_ms", maintain_order=True)
         .select(*_SAME, original_id="session_id")
         .unique(_SAME, keep="first", maintain_order=True)
     )
-    copies = messages.filter(is_older).join(
-        originals, on=_SAME, how="inner", nulls_equal=True, maintain_order="left"
+    copies = (
+        messages.filter(is_older)
+        .join(originals, on=_SAME, how="inner", nulls_equal=True, maintain_order="left")
+        .filter(pl.col("session_id") != pl.col("original_id"))
     )
     if copies.is_empty():
         return gathered
@@ -44,7 +47,8 @@ def without_copies(gathered: Gathered) -> Gathered:
     )
     rows = gathered.session_rows.join(sums, on=SESSION_KEY, how="left", maintain_order="left")
     of_rows = {name: f"row_{name.removeprefix('n_')}" for name in USAGE}
-    left = {row: pl.col(row) - pl.col(name).fill_null(0) for name, row in of_rows.items()}
+    # A row of a version that counted nothing yet is zero, with copies or without.
+    left = {row: (pl.col(row) - pl.col(name).fill_null(0)).clip(0) for name, row in of_rows.items()}
     return replace(
         gathered,
         messages=gathered.messages.join(copies, on=message, how="anti", maintain_order="left"),

@@ -45,10 +45,13 @@ PROJECTED = "C"
 """The era of a message that 2.0 made from its events."""
 
 ABORTED = "MessageAbortedError"
-_REJECTED = r"^The user (?:rejected permission|dismissed this question)"
+_REJECTED = r"^The user (?:rejected permission[^:]*$|dismissed this question)"
 """What a tool says that a person, or a run without one, did not allow: V1 ends its turn so."""
-_FORBIDDEN = r"^The user has (?:specified a rule which prevents|specifically restricted access)"
-"""What a tool says that a rule forbids: the model goes on."""
+_FORBIDDEN = (
+    r"^The user (?:has (?:specified a rule which prevents|specifically restricted access)"
+    r"|rejected permission.*feedback:)"
+)
+"""What a tool says that a rule forbids, or a person with other instructions: the model goes on."""
 
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
