@@ -14,9 +14,11 @@ from stateanalytics.errors import NoRoomError
 from stateanalytics.io import private_folders
 from stateanalytics.io.outputs import put_in_place, write_output
 from stateanalytics.io.private_folders import (
+    HIDDEN,
     PREFIX,
     delete_abandoned_folders,
     make_private_folder,
+    new_path,
 )
 from stateanalytics.io.sqlite import open_store
 from tests.conftest import ROOT
@@ -94,6 +96,17 @@ def test_a_copy_that_is_used_stays(tmp_path, place):
         )
         assert done.stdout == "[]\n"
         assert first.copy.exists()
+
+
+@pytest.mark.parametrize("name", ["week.html", "week", ".week", "0123456789abc", "projects"])
+@pytest.mark.parametrize("prefix", [PREFIX, HIDDEN])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_files_and_folders_that_people_named_after_the_program_stay(place, prefix, name, is_file):
+    theirs = place / f"{prefix}{name}"
+    theirs.write_text("a report of last week") if is_file else theirs.mkdir()
+    age(theirs)
+    assert delete_abandoned_folders(place) == []
+    assert theirs.exists()
 
 
 @pytest.mark.parametrize("what", ["a young folder", "no lock", "a link", "another name"])
@@ -179,7 +192,7 @@ def test_an_output_that_is_being_written_stays(tmp_path, monkeypatch):
 
 
 def test_a_folder_whose_maker_was_killed_before_it_was_locked_goes(place):
-    folder = place / f"{PREFIX}early"
+    folder = new_path(place)
     folder.mkdir()
     assert delete_abandoned_folders() == []
     age(folder)

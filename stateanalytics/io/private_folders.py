@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -24,6 +26,8 @@ from pathlib import Path
 PREFIX = "stateanalytics-"
 HIDDEN = f".{PREFIX}"
 """How the name of an output begins until it is whole."""
+# People name files of their own after the program, and nothing else shows that these are theirs.
+_MADE_HERE = re.compile(rf"\.?{PREFIX}[0-9a-f]{{12}}")
 
 _LOCK = "in-use"
 _YOUNG_S = 60.0  # its maker may be about to lock it
@@ -68,11 +72,16 @@ def make_private_folder(parent: Path | None = None) -> PrivateFolder:
     asked = os.environ.get("TMPDIR") if parent is None else None
     if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
         raise OSError(errno.ENOENT, f"TMPDIR={asked} cannot be used, and a copy goes nowhere else")
-    prefix = PREFIX if parent is None else HIDDEN
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    path = new_path(Path(tempfile.gettempdir()), PREFIX) if parent is None else new_path(parent)
+    path.mkdir(mode=0o700)
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     lock(handle)
     return PrivateFolder(path, handle)
+
+
+def new_path(parent: Path, prefix: str = HIDDEN) -> Path:
+    """A path that nothing has yet, with a name that `delete_if_abandoned` recognizes."""
+    return parent / f"{prefix}{secrets.token_hex(6)}"
 
 
 def delete_abandoned_folders(
@@ -112,7 +121,10 @@ def delete_if_abandoned(path: Path, *, young_s: float) -> bool:
         if not is_mine or path.is_symlink() or time.time() - status.st_mtime < young_s:
             return False
         is_file = stat.S_ISREG(status.st_mode)
-        if not is_file and not any(path.iterdir()):  # killed before it was locked
+        is_unlocked = not is_file and not any(path.iterdir())  # its maker was killed before
+        if (is_file or is_unlocked) and not _MADE_HERE.fullmatch(path.name):
+            return False
+        if is_unlocked:
             path.rmdir()
             return True
         flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
