@@ -133,7 +133,8 @@ class Snapshot(Facts):
             For ``states``, ``reasons`` and ``attention``; v1 by default.
         redact : bool
             Whether secrets are masked in the tables, names included, before the query sees
-            them, so that no function of it brings one back.
+            them, so that no function of it brings one back. Where different values of a column
+            that it names are equal then, a `MaskedWarning` says so.
 
         Returns
         -------

@@ -33,13 +33,23 @@ def masked_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
 
 
 def _masked(table: Table) -> Table:
+    merged: dict[str, int] = {}
     return Table(
         tuple(redact_names(table.columns)),
         left_out=tuple(redact_names(table.left_out)),
         view=table.view,
-        load=table.load and functools.cache(functools.partial(_rows, table.load)),
+        load=table.load and functools.cache(functools.partial(_rows, table.load, merged)),
+        merged=merged,
     )
 
 
-def _rows(load: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    return redact_with_names(load())[0]
+def _rows(load: Callable[[], pl.DataFrame], merged: dict[str, int]) -> pl.DataFrame:
+    rows = load()
+    masked, n_masked = redact_with_names(rows)
+    if n_masked:
+        texts = zip(rows.get_columns(), masked.get_columns(), strict=True)
+        for before, after in texts:
+            n_merged = before.n_unique() - after.n_unique() if after.dtype == pl.String else 0
+            if n_merged:
+                merged[after.name] = n_merged
+    return masked
