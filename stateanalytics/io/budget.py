@@ -179,7 +179,9 @@ class OverBoundError(OSError):
 class BudgetSpentError(OverBoundError):
     """A limit of the whole read is reached; ``n_bytes`` of a file were left out for that."""
 
-    n_bytes = 0
+    def __init__(self, reason: str, n_bytes: int = 0) -> None:
+        super().__init__(reason)
+        self.n_bytes = n_bytes
 
 
 def over_growth(status: os.stat_result, most: float, what: str = "bytes") -> OverBoundError:
@@ -232,7 +234,7 @@ class Spending:
             most = getattr(self.budget, name)
             if most is not None and value > most:
                 raise BudgetSpentError(
-                    f"the read's budget of {most:,.0f} {_WORDS[name]} ({name}) is spent"
+                    f"the read's budget of {most:,.12g} {_WORDS[name]} ({name}) is spent"
                 )
 
 

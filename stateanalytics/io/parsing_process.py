@@ -63,16 +63,20 @@ def parsed_apart(
     """
     import polars as pl
 
-    from stateanalytics.io.budget import OverBoundError, on_disk, spending
+    from stateanalytics.io.budget import BudgetSpentError, OverBoundError, on_disk, spending
     from stateanalytics.io.private_folders import make_private_folder
 
     spent = spending()
     called = typed if isinstance(typed, partial) else partial(typed)
     try:
+        status = path.stat()
         spent.draw()
-        n_bytes = on_disk(path.stat())
+    except BudgetSpentError as error:
+        error.n_bytes = status.st_size
+        return [], error
     except OSError as error:
         return [], error
+    n_bytes = on_disk(status)
     most_s = LEAST_S + n_bytes / BYTES_A_SECOND
     most_bytes = LEAST_MEMORY_BYTES + MEMORY_RATIO * n_bytes
     folder = make_private_folder()
@@ -98,13 +102,23 @@ def parsed_apart(
             [pl.read_ipc((folder.path / file).read_bytes()) for file in files]
             for files in answer["pieces"]
         ]
-        spent.draw(**answer["spent"])
+        with contextlib.suppress(BudgetSpentError):  # what was read is kept: the next one says so
+            spent.draw(**answer["spent"])
     except OSError as error:
         return pieces, error
     finally:
         process.end()
         folder.delete()
-    return pieces, OverBoundError(answer["lost"][0]) if answer["lost"] else None
+    return pieces, _lost(*answer["lost"]) if answer["lost"] else None
+
+
+def _lost(kind: str, reason: str, n_bytes: int) -> OSError:
+    """What the process could not read, as the error that it met."""
+    from stateanalytics.io.budget import BudgetSpentError, OverBoundError
+
+    if kind == BudgetSpentError.__name__:
+        return BudgetSpentError(reason, n_bytes)
+    return OverBoundError(reason) if kind == OverBoundError.__name__ else OSError(reason)
 
 
 def main() -> None:
@@ -139,13 +153,14 @@ def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
     from stateanalytics.io.json_losses import rows_of
 
     path, name, fields, limits = of_file
-    lost: list[str] = []
+    lost: list[str | int] = []
 
     def chunks() -> Iterator[Chunk]:
         try:
             yield from chunks_of(Path(path), name, "transcript")
         except OSError as error:
-            lost.append(str(error.strerror or error))
+            reason = str(error.strerror or error)
+            lost.extend([type(error).__name__, reason, getattr(error, "n_bytes", 0)])
 
     pieces: list[list[str]] = []
     n_rows = n_bytes = 0
