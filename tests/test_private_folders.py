@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.cli import cli
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io import private_folders
 from stateanalytics.io.outputs import put_in_place, write_output
@@ -20,7 +21,9 @@ from stateanalytics.io.private_folders import (
     make_private_folder,
     new_path,
 )
+from stateanalytics.io.salvaging import salvage
 from stateanalytics.io.sqlite import open_store
+from stateanalytics.sql import process
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
 
@@ -138,6 +141,25 @@ def test_a_temporary_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatc
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(NoRoomError, match=r"TMPDIR=.*not-mounted cannot be used"):
         open_store(store)
+
+
+@pytest.mark.parametrize("what", ["parsed apart", "report", "salvage", "sql"])
+def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypatch, what):
+    recorded = sorted((ROOT / "tests/recorded/claude/projects").glob("*/*.jsonl"))[0]
+    path = tmp_path / "projects" / "a" / recorded.name
+    path.parent.mkdir(parents=True)
+    path.write_text(recorded.read_text("utf-8"), "utf-16" if what == "parsed apart" else "utf-8")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "not-mounted"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(NoRoomError, match=r"TMPDIR=.*not-mounted cannot be used"):
+        if what == "report":
+            cli.main(["report", str(tmp_path), "-o", "-", "-f", "md"], standalone_mode=False)
+        elif what == "salvage":
+            salvage(path, str(path), path.stat().st_size)
+        else:
+            snap = sa.read(tmp_path)
+            monkeypatch.setattr(process._WORKERS, "_folder", None)
+            snap.sql("FROM entities")
 
 
 def killed(script: str, *arguments: object) -> None:

@@ -11,7 +11,6 @@ The copies have names, for SQLite opens no file without one (it resolves the lin
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import secrets
@@ -23,12 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stateanalytics.errors import NoRoomError
+
 PREFIX = "stateanalytics-"
 HIDDEN = f".{PREFIX}"
 """How the name of an output begins until it is whole."""
 # People name files of their own after the program, and nothing else shows that these are theirs.
 _MADE_HERE = re.compile(rf"\.?{PREFIX}[0-9a-f]{{12}}")
 
+_HINT = "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`"
 _LOCK = "in-use"
 _YOUNG_S = 60.0  # its maker may be about to lock it
 _EVERY_S = 600.0
@@ -65,14 +67,24 @@ def make_private_folder(parent: Path | None = None) -> PrivateFolder:
 
     Raises
     ------
-    OSError
+    NoRoomError
         If there is no room, no place for temporary files, or ``TMPDIR`` names one that cannot
         be used: a copy elsewhere may lie on a disk that is not encrypted.
+    OSError
+        If it cannot be made in ``parent``.
     """
-    asked = os.environ.get("TMPDIR") if parent is None else None
+    if parent is not None:
+        return _made(new_path(parent))
+    asked = os.environ.get("TMPDIR")
     if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
-        raise OSError(errno.ENOENT, f"TMPDIR={asked} cannot be used, and a copy goes nowhere else")
-    path = new_path(Path(tempfile.gettempdir()), PREFIX) if parent is None else new_path(parent)
+        raise NoRoomError(f"TMPDIR={asked} cannot be used, and a copy goes nowhere else.", _HINT)
+    try:
+        return _made(new_path(Path(tempfile.gettempdir()), PREFIX))
+    except OSError as error:
+        raise NoRoomError(f"No private copy can be made: {error}.", _HINT) from error
+
+
+def _made(path: Path) -> PrivateFolder:
     path.mkdir(mode=0o700)
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     lock(handle)
