@@ -705,8 +705,8 @@ def read(
     budget : Budget or str, optional
         What the read may cost in bytes, rows, processor time and memory, such as
         ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"``: whatever it
-        takes. What is beyond is left out and named in ``findings``; by default nothing is that
-        sound stores of gigabytes hold.
+        takes. What is beyond is skipped and named in ``findings``; by default sound stores of
+        gigabytes are read whole.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -720,8 +720,7 @@ def read(
     SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
         If an input cannot be read.
     ArgumentError
-        If as-of is no moment, or is given although processes are to be looked for, or the
-        budget is none.
+        If as-of is no moment, or is given together with ``probe``, or the budget is invalid.
 
     Examples
     --------

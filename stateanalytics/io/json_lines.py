@@ -185,7 +185,7 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
             error.n_bytes = unread_bytes
             raise
         finally:
-            with suppress(BudgetSpentError):  # what was read is kept: the next one says so
+            with suppress(BudgetSpentError):  # what was read is kept: the next file reports it
                 spent.draw(n_rows=n_rows - n_drawn)
 
 

@@ -274,7 +274,7 @@ def _is_stream(target: Path) -> bool:
 
 
 def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None:
-    """Write a file beside its place, where its name begins with a dot, and rename it."""
+    """Write a file next to its place, under a hidden name, and rename it."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     delete_abandoned_now_and_then(target.parent)

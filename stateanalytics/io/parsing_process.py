@@ -1,12 +1,12 @@
 """Files that may be made to do harm are parsed by a process that is killed in time.
 
-Whoever parses such a file is inside of libraries that no clock of Python interrupts. What is
-read of it is bounded already, by the room that it takes on disk (`stateanalytics.io.budget`);
-here the system ends what still takes too long, or too much memory, and this process lives on.
-Rows come back as Arrow files, of which nothing is run.
+A library that parses such a file cannot be interrupted from Python. What is read of it is
+bounded already, by the room that it takes on disk (`stateanalytics.io.budget`); here the system
+kills a process that still takes too long, or too much memory, and the caller lives on. Rows
+come back as Arrow files, of which nothing is run.
 
-The process sees no libraries until it is told where they are, so that those that it needs are
-imported in functions.
+The process finds no libraries before the request that names their folders, so they are imported
+in functions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 LEAST_S = 20.0
 BYTES_A_SECOND = 50_000
-"""Seconds of processor time that a file may take: so many, and one for each of these bytes."""
+"""Processor time that a file may take: `LEAST_S`, and a second for so many bytes on disk."""
 LEAST_MEMORY_BYTES = 2 * 2**30
 MEMORY_RATIO = 200
-"""Memory that it may take: so much, and so many times the bytes that it takes on disk."""
+"""Memory that it may take: `LEAST_MEMORY_BYTES`, and so many times its bytes on disk."""
 _WALL_RATIO = 20
 """A loaded machine takes longer than its processors work."""
 
@@ -102,7 +102,7 @@ def parsed_apart(
             [pl.read_ipc((folder.path / file).read_bytes()) for file in files]
             for files in answer["pieces"]
         ]
-        with contextlib.suppress(BudgetSpentError):  # what was read is kept: the next one says so
+        with contextlib.suppress(BudgetSpentError):  # what was read is kept
             spent.draw(**answer["spent"])
     except OSError as error:
         return pieces, error

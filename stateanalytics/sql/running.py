@@ -43,13 +43,12 @@ class Table(TableText):
     ----------
     load : callable, optional
         Gives its rows; called when a query names the table.
-    merged : dict of str to int
-        Columns in which masking made texts equal to others, and how many; known once the
-        rows are loaded.
+    merged : set of str
+        Columns in which masking made different texts equal; known once the rows are loaded.
     """
 
     load: Callable[[], pl.DataFrame] | None = None
-    merged: dict[str, int] = field(default_factory=dict, repr=False)
+    merged: set[str] = field(default_factory=set, repr=False)
     _written: list[TableFile] = field(default_factory=list, repr=False)
 
     def file(self, name: str) -> TableFile:
@@ -113,7 +112,7 @@ def run(
     Returns
     -------
     polars.DataFrame, shape (at most max_rows, ...)
-        Columns of the same name are told apart by ``_1``, ``_2`` ….
+        The second column of the same name has ``_1`` behind it, and so on.
 
     Raises
     ------
@@ -144,7 +143,7 @@ def run(
     merged = [
         f"{name}.{column}"
         for name in files
-        for column in tables[name].merged
+        for column in sorted(tables[name].merged)
         if re.search(rf"(?i)(?<!\w){re.escape(column)}(?!\w)", query)
     ]
     if merged:
