@@ -17,7 +17,7 @@
     │   └── QueryTimeoutError        (TimeoutError)  the SQL took too long
     └── MissingComponentError        (ImportError)  an optional part is not installed
 
-`TruncatedWarning` (a UserWarning) stands beside the tree.
+`MaskedWarning` and `TruncatedWarning` are each a UserWarning.
 
 Every message says what was needed, what was found, and ends with a line
 ``Hint: …`` that says what to type. The command line prints it and exits with 2.
@@ -40,6 +40,7 @@ __all__ = [
     "ArgumentError",
     "ColumnTypeError",
     "DamagedStoreError",
+    "MaskedWarning",
     "MissingColumnsError",
     "MissingComponentError",
     "NoRoomError",
@@ -146,6 +147,10 @@ class QueryTimeoutError(QueryError, TimeoutError):
 
 class MissingComponentError(StateAnalyticsError, ImportError):
     """An optional part is not installed."""
+
+
+class MaskedWarning(UserWarning):
+    """Masking made different texts equal, so that a query cannot tell them apart."""
 
 
 class TruncatedWarning(UserWarning):

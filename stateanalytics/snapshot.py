@@ -133,7 +133,8 @@ class Snapshot(Facts):
             For ``states``, ``reasons`` and ``attention``; v1 by default.
         redact : bool
             Whether secrets are masked in the tables, names included, before the query sees
-            them, so that no function of it brings one back.
+            them, so that no function of it brings one back. Where different values of a column
+            that it names are equal then, a `MaskedWarning` says so.
 
         Returns
         -------
@@ -704,8 +705,8 @@ def read(
     budget : Budget or str, optional
         What the read may cost in bytes, rows, processor time and memory, such as
         ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"``: whatever it
-        takes. What is beyond is left out and named in ``findings``; by default nothing is that
-        sound stores of gigabytes hold.
+        takes. What is beyond is skipped and named in ``findings``; by default sound stores of
+        gigabytes are read whole.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -719,8 +720,7 @@ def read(
     SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
         If an input cannot be read.
     ArgumentError
-        If as-of is no moment, or is given although processes are to be looked for, or the
-        budget is none.
+        If as-of is no moment, or is given together with ``probe``, or the budget is invalid.
 
     Examples
     --------

@@ -30,6 +30,7 @@ from stateanalytics.io.archive.manifests import SCHEMA_VERSION
 from stateanalytics.io.archive.reading import archived_source, read_archived
 from stateanalytics.io.archive.writing import Options, archive_part
 from stateanalytics.io.observations import as_last_seen
+from stateanalytics.io.outputs import alone_in
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.archiving import Archiving
@@ -37,6 +38,7 @@ from stateanalytics.systems.collecting import collect_each
 from tests.conftest import EXTRACTS
 from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame
+from tests.lionagi_stores import session, write_store
 from tests.test_archive import COLLECTED, codes
 from tests.test_observations import store_at
 
@@ -495,3 +497,39 @@ def test_a_column_of_another_type_is_another_schema_version():
         now = {**schema.FRAMES, **detail_frames()}[shard.name.rpartition("-")[0]].dtypes
         then = pl.read_parquet_schema(shard)
         assert {name: now[name] for name in then} == dict(then)
+
+
+def test_an_archive_that_another_process_never_releases_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("stateanalytics.io.outputs.MOST_WAIT_S", 0.2)
+    store = write_store(tmp_path / "state.db", sessions=[session("s1")])
+    archive = tmp_path / "history"
+    archive.mkdir()
+    with alone_in(archive):
+        (row,) = sa.collect(store, archive).to_dicts()
+        assert row["status"] == "failed"
+        assert "has been writing to" in row["message"] and str(archive) in row["message"]
+    assert sa.collect(store, archive)["status"].to_list() == ["archived"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_does_not_keep_the_lock_of_an_archive(tmp_path):
+    script = (
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "from stateanalytics.io import outputs\n"
+        "outputs.MOST_WAIT_S = 0.2\n"
+        "with outputs.alone_in(Path(sys.argv[1])):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "try:\n"
+        "    with outputs.alone_in(Path(sys.argv[1])):\n"
+        "        print('free')\n"
+        "finally:\n"
+        "    os.kill(child, signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "free\n", done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import re
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.cli import cli
+from stateanalytics.cli import cli, run
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io import budget, json_lines, parsing_process
 from stateanalytics.io.budget import LEAST_ROWS, Budget, Spending, spend
@@ -280,8 +281,11 @@ def test_commands_that_read_take_a_budget(tmp_path):
 
 
 def test_each_source_of_a_fleet_has_a_budget_of_its_own(tmp_path):
-    paths = [transcript(tmp_path / f"m{k}" / NAME, 700) for k in range(2)]
-    done = sa.collect(paths, tmp_path / "history", budget="n_rows=1000")
+    paths = [tmp_path / f"m{k}" for k in range(2)]
+    for path in paths:
+        transcript(path / "sessions" / NAME, 700)
+        transcript(path / "sessions" / NAME.replace("000000000001", "000000000002"), 700)
+    done = sa.collect(paths, tmp_path / "history", budget="n_rows=2000")
     assert done["status"].to_list() == ["archived", "archived"]
     with sa.read(tmp_path / "history") as snap:
         assert "read.over_budget" not in snap.findings["code"]
@@ -335,6 +339,50 @@ def test_a_parser_that_overruns_is_killed_and_the_rest_is_read(tmp_path, monkeyp
             [found] = snap.findings.filter(code="file.over_bound")["message"]
             assert "seconds of processor time or" in found
             assert "on disk are not read" in found
+
+
+def test_what_a_process_of_its_own_leaves_out_is_the_same_finding(tmp_path):
+    """Its part of the budget is spent there; the finding has the bytes that are left."""
+    lines = [b'{"a":"%s"}' % (secrets.token_hex(8).encode() + b"x" * 1500) for _ in range(15_000)]
+    path = packed(tmp_path, b"\n".join([META, *lines]) + b"\n")
+    assert json_lines.grows(path)
+    with sa.read(tmp_path, budget="n_rows=1000") as snap:
+        [found] = snap.findings.filter(code="read.over_budget").to_dicts()
+        assert "(n_rows) is spent" in found["message"]
+        assert "of which 0 bytes" not in found["message"]
+        assert "file.over_bound" not in snap.findings["code"]
+    whole = f"of which {path.stat().st_size:,} bytes were not read"
+    with sa.read(tmp_path, budget="processor_s=0.001") as snap:
+        [found] = snap.findings.filter(code="read.over_budget").to_dicts()
+        assert whole in found["message"] and "budget of 0.001 seconds" in found["message"]
+
+
+def test_a_damaged_file_is_damaged_in_a_process_of_its_own_too(tmp_path):
+    path = packed(tmp_path, META + b"\n" + secrets.token_bytes(2**16) + b"\n" * 2**24)
+    octets = bytearray(path.read_bytes())
+    octets[-40:] = b"\xff" * 40
+    path.write_bytes(octets)
+    assert json_lines.grows(path)
+    with sa.read(tmp_path) as snap:
+        [found] = snap.findings.filter(code="file.unreadable")["message"]
+        assert "Zstandard says" in found
+        assert "file.over_bound" not in snap.findings["code"]
+
+
+@pytest.mark.parametrize("command", ["attention", "states"])
+def test_what_a_budget_leaves_out_is_a_warning_of_every_command(tmp_path, command, capsys):
+    path = transcript(tmp_path / "a" / "sessions" / NAME, 700)
+    source = [command, str(tmp_path / "a"), "--budget", "n_rows=100"]
+    assert run(source) == 0
+    assert "warning: " not in capsys.readouterr().err  # it fits into one piece, and is read whole
+    transcript(path.with_name(NAME.replace("000000000001", "000000000002")), 700)
+    assert run(source) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("warning: ") and "budget of 100 rows" in first
+    packed(tmp_path, META + b"\n" + b'{"a":1}\n' * (LEAST_ROWS + 5))
+    assert run([command, str(tmp_path / "sessions")]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("warning: ") and "larger than its bound" in first
 
 
 def never_ends(*_):

@@ -26,7 +26,7 @@ SQL = (ROOT / "docs" / "sql.md").read_text("utf-8")
 
 PUBLIC = [
     *sa.__all__,
-    *(f"errors.{name}" for name in ("StateAnalyticsError", "TruncatedWarning")),
+    *(f"errors.{name}" for name in ("StateAnalyticsError", "MaskedWarning", "TruncatedWarning")),
     *(
         f"{space.__name__.rpartition('.')[2]}.{name}"
         for space in (sa.failures, sa.survival, sa.detectors, sa.thresholds)

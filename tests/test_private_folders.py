@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.cli import cli
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io import private_folders
 from stateanalytics.io.outputs import put_in_place, write_output
 from stateanalytics.io.private_folders import (
+    HIDDEN,
     PREFIX,
     delete_abandoned_folders,
     make_private_folder,
+    new_path,
 )
+from stateanalytics.io.salvaging import salvage
 from stateanalytics.io.sqlite import open_store
+from stateanalytics.sql import process
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
 
@@ -96,6 +101,17 @@ def test_a_copy_that_is_used_stays(tmp_path, place):
         assert first.copy.exists()
 
 
+@pytest.mark.parametrize("name", ["week.html", "week", ".week", "0123456789abc", "projects"])
+@pytest.mark.parametrize("prefix", [PREFIX, HIDDEN])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_files_and_folders_that_people_named_after_the_program_stay(place, prefix, name, is_file):
+    theirs = place / f"{prefix}{name}"
+    theirs.write_text("a report of last week") if is_file else theirs.mkdir()
+    age(theirs)
+    assert delete_abandoned_folders(place) == []
+    assert theirs.exists()
+
+
 @pytest.mark.parametrize("what", ["a young folder", "no lock", "a link", "another name"])
 def test_what_may_be_somebody_elses_stays(place, what):
     folder = place / ("other-x" if what == "another name" else f"{PREFIX}x")
@@ -125,6 +141,25 @@ def test_a_temporary_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatc
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(NoRoomError, match=r"TMPDIR=.*not-mounted cannot be used"):
         open_store(store)
+
+
+@pytest.mark.parametrize("what", ["parsed apart", "report", "salvage", "sql"])
+def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypatch, what):
+    recorded = sorted((ROOT / "tests/recorded/claude/projects").glob("*/*.jsonl"))[0]
+    path = tmp_path / "projects" / "a" / recorded.name
+    path.parent.mkdir(parents=True)
+    path.write_text(recorded.read_text("utf-8"), "utf-16" if what == "parsed apart" else "utf-8")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "not-mounted"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(NoRoomError, match=r"TMPDIR=.*not-mounted cannot be used"):
+        if what == "report":
+            cli.main(["report", str(tmp_path), "-o", "-", "-f", "md"], standalone_mode=False)
+        elif what == "salvage":
+            salvage(path, str(path), path.stat().st_size)
+        else:
+            snap = sa.read(tmp_path)
+            monkeypatch.setattr(process._WORKERS, "_folder", None)
+            snap.sql("FROM entities")
 
 
 def killed(script: str, *arguments: object) -> None:
@@ -179,7 +214,7 @@ def test_an_output_that_is_being_written_stays(tmp_path, monkeypatch):
 
 
 def test_a_folder_whose_maker_was_killed_before_it_was_locked_goes(place):
-    folder = place / f"{PREFIX}early"
+    folder = new_path(place)
     folder.mkdir()
     assert delete_abandoned_folders() == []
     age(folder)

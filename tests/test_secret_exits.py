@@ -200,3 +200,23 @@ def test_no_name_of_an_export_holds_a_secret(tmp_path):
         octets = snap.export(tmp_path / name, tables=["own"]).read_bytes()
         assert key.encode() not in octets
         assert b"[API key]" in octets
+
+
+def test_a_query_is_warned_where_masking_makes_different_values_equal(tmp_path, capsys):
+    people = pl.DataFrame({"email": ["ann@example.org", "bob@example.org"], "n": [1, 2]})
+    people.write_csv(tmp_path / "people.csv")
+    store = write_store(tmp_path / "state.db", sessions=[session("s1")])
+    own = ["--table", f"people={tmp_path / 'people.csv'}", "-f", "csv"]
+    query = "SELECT count(*) AS n FROM people a JOIN people b USING (email)"
+    assert run(["sql", str(store), query, *own]) == 0
+    answer = capsys.readouterr()
+    assert answer.out == "n\n4\n"
+    assert "masked in people.email" in answer.err and "--no-redact keeps" in answer.err
+    assert run(["sql", str(store), query, *own, "--no-redact"]) == 0
+    answer = capsys.readouterr()
+    assert answer.out == "n\n2\n" and "masked" not in answer.err
+    # Neither another column nor a single secret changes what a query finds.
+    assert run(["sql", str(store), "SELECT sum(n) AS n FROM people", *own]) == 0
+    assert "masked" not in capsys.readouterr().err
+    snap = sa.demo().with_table("people", people.head(1))
+    assert snap.sql("SELECT email FROM people", redact=True).item() == "[e-mail]"

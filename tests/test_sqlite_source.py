@@ -290,7 +290,9 @@ def test_a_missing_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     said = refusal(path, errors.NoRoomError)
-    assert f"in '{tmp_path / 'gone'}', but the system says: No such file" in said
+    assert "No private copy can be made: " in said
+    assert f"No such file or directory: '{tmp_path / 'gone'}" in said
+    assert "TMPDIR" in said
 
 
 def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
@@ -300,8 +302,7 @@ def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, mo
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr("tempfile.gettempdir", none)
-    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: none())
-    assert "in a folder for temporary files, but the system" in refusal(path, errors.NoRoomError)
+    assert "No usable temporary directory found" in refusal(path, errors.NoRoomError)
 
 
 def test_a_copy_without_room_says_where_to_put_it(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ from stateanalytics.cli.output import FORMATS, form_of, put, refuse_inputs_of
 from stateanalytics.cli.request import Request, takes
 from stateanalytics.core.redaction import redact, redact_texts
 from stateanalytics.core.text import visible
-from stateanalytics.errors import TruncatedWarning
+from stateanalytics.errors import MaskedWarning, TruncatedWarning
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -123,6 +123,7 @@ def sql(
     with request.opened() as snap:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TruncatedWarning)
+            warnings.simplefilter("always", MaskedWarning)
             frame = with_tables(snap, own).sql(
                 text,
                 values or None,
@@ -139,7 +140,8 @@ def sql(
             )
         request.write(frame, limit=frame.height, inputs=snap.inputs)
         for warning in caught:
-            note(str(warning.message).replace("max_rows=…", "--max-rows"))
+            words = str(warning.message).replace("max_rows=…", "--max-rows")
+            note(words.replace("redact=False", "--no-redact"))
 
 
 @click.command(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,6 +43,7 @@ from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.io.frame_folders import kind_at
+from stateanalytics.io.private_folders import make_private_folder
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -248,8 +248,11 @@ def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
 
 def _pipe(write: Callable[[Path], Path]) -> None:
     """What a writer of files writes, on standard output."""
-    with TemporaryDirectory() as folder:
-        click.echo(write(Path(folder) / "report").read_bytes(), nl=False)
+    folder = make_private_folder()
+    try:
+        click.echo(write(folder.path / "report").read_bytes(), nl=False)
+    finally:
+        folder.delete()
 
 
 def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:

@@ -22,6 +22,7 @@ AS_OF_FROM = {
 
 MOSTLY_UNREAD = "source.mostly_unread"
 """The finding that most of a directory was not read, so that every count may be too low."""
+_OF_LOSSES = ("archive.not_collected", MOSTLY_UNREAD, "read.over_budget", "file.over_bound")
 
 _WORTH_ONE_VALUE = 10_000  # rows: fewer are carried along in no time
 
@@ -230,7 +231,7 @@ def _looked_up(keys: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
-    """The findings that say what is missing: of a damaged store, an archive, a directory.
+    """The findings on what is missing: of a damaged store, an archive, a directory, for a bound.
 
     Examples
     --------
@@ -238,7 +239,7 @@ def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
     0
     """
     is_lost = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
-    return findings.filter(is_lost | pl.col("code").is_in(["archive.not_collected", MOSTLY_UNREAD]))
+    return findings.filter(is_lost | pl.col("code").is_in(_OF_LOSSES))
 
 
 def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:

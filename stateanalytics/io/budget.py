@@ -21,15 +21,15 @@ from stateanalytics.errors import ArgumentError, in_short
 
 LEAST_BYTES = 2**20
 LEAST_ROWS = 50_000
-"""So much of every file is read, however little room it takes."""
+"""Bytes and rows of a file that are read however little room it takes on disk."""
 SUSPICIOUS_RATIO = 50
-"""A file that grows more than that is parsed by a process of its own; sound ones seldom do."""
+"""A file that grows more than this is parsed by a process of its own; sound ones seldom do."""
 MAX_LINE_BYTES = 16 * 2**20
-"""Longer lines of logs are left out and counted: JSON takes fifty times its size to take apart."""
+"""Longer lines are skipped and counted: parsing JSON takes fifty times its size in memory."""
 MAX_OWN_COLUMNS = 2000
-"""Of a table of the user's own, which is read whole."""
+"""The most columns of a table of the user's own, which is read whole."""
 OVER_BUDGET = "read.over_budget"
-"""The code of the finding on what is left out for a limit of the whole read."""
+"""The code of the finding on what is skipped for a limit of the whole read."""
 _OFF = "off"
 _WORDS = {
     "grown_bytes": "bytes that packed or converted files became",
@@ -49,7 +49,7 @@ def _most_memory() -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What one read may cost; what is beyond is left out, and counted in ``findings``.
+    """What one read may cost; what is beyond is skipped, and counted in ``findings``.
 
     The defaults are far beyond what a sound store of gigabytes needs. None is no limit.
 
@@ -177,9 +177,11 @@ class OverBoundError(OSError):
 
 
 class BudgetSpentError(OverBoundError):
-    """A limit of the whole read is reached; ``n_bytes`` of a file were left out for that."""
+    """A limit of the whole read is reached; ``n_bytes`` of a file were skipped for that."""
 
-    n_bytes = 0
+    def __init__(self, reason: str, n_bytes: int = 0) -> None:
+        super().__init__(reason)
+        self.n_bytes = n_bytes
 
 
 def over_growth(status: os.stat_result, most: float, what: str = "bytes") -> OverBoundError:
@@ -232,12 +234,12 @@ class Spending:
             most = getattr(self.budget, name)
             if most is not None and value > most:
                 raise BudgetSpentError(
-                    f"the read's budget of {most:,.0f} {_WORDS[name]} ({name}) is spent"
+                    f"the read's budget of {most:,.12g} {_WORDS[name]} ({name}) is spent"
                 )
 
 
 def _memory_bytes() -> int:
-    """Resident memory of this process; 0 where nothing tells."""
+    """Resident memory of this process; 0 where it is not known."""
     if sys.platform != "linux":
         return 0
     try:
@@ -250,12 +252,12 @@ _CURRENT: ContextVar[Spending | None] = ContextVar("spending", default=None)
 
 
 def spending() -> Spending:
-    """That of the read that is under way; outside of any the default budget, with nothing spent."""
+    """The spending of the current read; outside of any, a new one with the default budget."""
     return _CURRENT.get() or Spending(Budget())
 
 
 def share(current: Spending) -> None:
-    """Let this thread draw from the budget of the one that started it."""
+    """Let this thread draw from the budget of the thread that started it."""
     _CURRENT.set(current)
 
 

@@ -20,6 +20,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -157,8 +158,12 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
     with open_regular(path) as raw:
         status = os.fstat(raw.fileno())
         most, n_rows, n_before = spent.budget.most_rows(status), 0, 0
+        n_drawn, unread_bytes = 0, status.st_size
         try:
             for octets, is_finished in _octets_of(raw, status, spent):
+                # Only now is it known that not all was read with the last piece.
+                spent.draw(n_rows=n_rows - n_drawn)
+                n_drawn, unread_bytes = n_rows, max(0, status.st_size - raw.tell())
                 parts = _BLANK_RUN.split(octets) if _BLANK in octets else [octets]
                 for place, part in enumerate(parts):
                     if place % 2:
@@ -176,10 +181,12 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
                     n_rows += len(lines)
                     if is_over:
                         raise over_growth(status, most, "records")
-                    spent.draw(n_rows=len(lines))
         except BudgetSpentError as error:
-            error.n_bytes = max(0, status.st_size - raw.tell())
+            error.n_bytes = unread_bytes
             raise
+        finally:
+            with suppress(BudgetSpentError):  # what was read is kept: the next file reports it
+                spent.draw(n_rows=n_rows - n_drawn)
 
 
 def _octets_of(

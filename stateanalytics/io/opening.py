@@ -102,7 +102,7 @@ def read_octets(path: str | Path, max_bytes: int | None = None) -> tuple[bytes, 
         if status.st_size > most:
             raise over_growth(status, most)
         pieces = [os.read(handle, status.st_size + 1)]
-        # Of what grew meanwhile, or told no size, nobody knows the room on disk.
+        # Room on disk is not known of what grew meanwhile, or has no size.
         bound = float("inf") if max_bytes is None else max_bytes
         left = bound + 1 - len(pieces[0])
         # A short answer is the whole of a file that did not grow; some tell no size at all.

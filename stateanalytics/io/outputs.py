@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shlex
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, StoreBusyError
 from stateanalytics.io.files import LOG_ENDINGS, refuse_scheme
 from stateanalytics.io.private_folders import (
-    HIDDEN,
     delete_abandoned_now_and_then,
     lock,
     make_private_folder,
+    new_path,
 )
 from stateanalytics.io.walking import files_below
 
 PRIVATE = 0o600
 """The mode of a file with secrets in it: for its owner only."""
+MOST_WAIT_S = 600.0
+"""For others that write to a folder."""
+_LOOK_EVERY_S = 0.05
 
 
 def write_output(
@@ -157,29 +160,41 @@ def alone_in(folder: Path) -> Iterator[None]:
     For files that are read, changed and written. The lock is on the folder itself, so
     nothing is left there, and ends with the process, however that ends. Where there are no
     such locks (Windows, some network drives) nobody waits.
+
+    Raises
+    ------
+    StoreBusyError
+        If another one keeps it for ten minutes: it may be stopped, and would never let go.
     """
-    handle = _locked(folder)
-    try:
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)
-
-
-def _locked(folder: Path) -> int | None:
-    """An open folder that this process has for itself; None: it cannot be locked."""
     try:
         import fcntl
 
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (ImportError, OSError, ValueError):
-        return None
+        yield
+        return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:
+        until_s = time.monotonic() + MOST_WAIT_S
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < until_s:
+                    time.sleep(_LOOK_EVERY_S)
+                    continue
+                raise StoreBusyError(
+                    f"Another process has been writing to {str(folder)!r:.200} for more than "
+                    f"{MOST_WAIT_S:g} s.",
+                    "wait for it, or end it if it is stopped, and try again",
+                ) from None
+            except OSError:
+                pass  # there are no locks here
+            break
+        yield
+    finally:
+        with suppress(OSError):  # a process that was forked meanwhile would keep the lock
+            fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
-        return None
-    return handle
 
 
 def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
@@ -259,11 +274,11 @@ def _is_stream(target: Path) -> bool:
 
 
 def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None:
-    """Write a file beside its place, where its name begins with a dot, and rename it."""
+    """Write a file next to its place, under a hidden name, and rename it."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     delete_abandoned_now_and_then(target.parent)
-    beside = target.with_name(f"{HIDDEN}{secrets.token_hex(6)}")
+    beside = new_path(target.parent)
     # Made anew, so that nobody's link is followed, and with the mode that the umask leaves.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(beside, flags, PRIVATE if is_private else 0o666)

@@ -1,12 +1,12 @@
 """Files that may be made to do harm are parsed by a process that is killed in time.
 
-Whoever parses such a file is inside of libraries that no clock of Python interrupts. What is
-read of it is bounded already, by the room that it takes on disk (`stateanalytics.io.budget`);
-here the system ends what still takes too long, or too much memory, and this process lives on.
-Rows come back as Arrow files, of which nothing is run.
+A library that parses such a file cannot be interrupted from Python. What is read of it is
+bounded already, by the room that it takes on disk (`stateanalytics.io.budget`); here the system
+kills a process that still takes too long, or too much memory, and the caller lives on. Rows
+come back as Arrow files, of which nothing is run.
 
-The process sees no libraries until it is told where they are, so that those that it needs are
-imported in functions.
+The process finds no libraries before the request that names their folders, so they are imported
+in functions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 LEAST_S = 20.0
 BYTES_A_SECOND = 50_000
-"""Seconds of processor time that a file may take: so many, and one for each of these bytes."""
+"""Processor time that a file may take: `LEAST_S`, and a second for so many bytes on disk."""
 LEAST_MEMORY_BYTES = 2 * 2**30
 MEMORY_RATIO = 200
-"""Memory that it may take: so much, and so many times the bytes that it takes on disk."""
+"""Memory that it may take: `LEAST_MEMORY_BYTES`, and so many times its bytes on disk."""
 _WALL_RATIO = 20
 """A loaded machine takes longer than its processors work."""
 
@@ -63,16 +63,20 @@ def parsed_apart(
     """
     import polars as pl
 
-    from stateanalytics.io.budget import OverBoundError, on_disk, spending
+    from stateanalytics.io.budget import BudgetSpentError, OverBoundError, on_disk, spending
     from stateanalytics.io.private_folders import make_private_folder
 
     spent = spending()
     called = typed if isinstance(typed, partial) else partial(typed)
     try:
+        status = path.stat()
         spent.draw()
-        n_bytes = on_disk(path.stat())
+    except BudgetSpentError as error:
+        error.n_bytes = status.st_size
+        return [], error
     except OSError as error:
         return [], error
+    n_bytes = on_disk(status)
     most_s = LEAST_S + n_bytes / BYTES_A_SECOND
     most_bytes = LEAST_MEMORY_BYTES + MEMORY_RATIO * n_bytes
     folder = make_private_folder()
@@ -98,13 +102,23 @@ def parsed_apart(
             [pl.read_ipc((folder.path / file).read_bytes()) for file in files]
             for files in answer["pieces"]
         ]
-        spent.draw(**answer["spent"])
+        with contextlib.suppress(BudgetSpentError):  # what was read is kept
+            spent.draw(**answer["spent"])
     except OSError as error:
         return pieces, error
     finally:
         process.end()
         folder.delete()
-    return pieces, OverBoundError(answer["lost"][0]) if answer["lost"] else None
+    return pieces, _lost(*answer["lost"]) if answer["lost"] else None
+
+
+def _lost(kind: str, reason: str, n_bytes: int) -> OSError:
+    """What the process could not read, as the error that it met."""
+    from stateanalytics.io.budget import BudgetSpentError, OverBoundError
+
+    if kind == BudgetSpentError.__name__:
+        return BudgetSpentError(reason, n_bytes)
+    return OverBoundError(reason) if kind == OverBoundError.__name__ else OSError(reason)
 
 
 def main() -> None:
@@ -139,13 +153,14 @@ def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
     from stateanalytics.io.json_losses import rows_of
 
     path, name, fields, limits = of_file
-    lost: list[str] = []
+    lost: list[str | int] = []
 
     def chunks() -> Iterator[Chunk]:
         try:
             yield from chunks_of(Path(path), name, "transcript")
         except OSError as error:
-            lost.append(str(error.strerror or error))
+            reason = str(error.strerror or error)
+            lost.extend([type(error).__name__, reason, getattr(error, "n_bytes", 0)])
 
     pieces: list[list[str]] = []
     n_rows = n_bytes = 0

@@ -11,8 +11,9 @@ The copies have names, for SQLite opens no file without one (it resolves the lin
 
 from __future__ import annotations
 
-import errno
 import os
+import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -21,10 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stateanalytics.errors import NoRoomError
+
 PREFIX = "stateanalytics-"
 HIDDEN = f".{PREFIX}"
 """How the name of an output begins until it is whole."""
+# People name files of their own after the program, and nothing else shows that these are theirs.
+_MADE_HERE = re.compile(rf"\.?{PREFIX}[0-9a-f]{{12}}")
 
+_HINT = "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`"
 _LOCK = "in-use"
 _YOUNG_S = 60.0  # its maker may be about to lock it
 _EVERY_S = 600.0
@@ -61,18 +67,33 @@ def make_private_folder(parent: Path | None = None) -> PrivateFolder:
 
     Raises
     ------
-    OSError
+    NoRoomError
         If there is no room, no place for temporary files, or ``TMPDIR`` names one that cannot
         be used: a copy elsewhere may lie on a disk that is not encrypted.
+    OSError
+        If it cannot be made in ``parent``.
     """
-    asked = os.environ.get("TMPDIR") if parent is None else None
+    if parent is not None:
+        return _made(new_path(parent))
+    asked = os.environ.get("TMPDIR")
     if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
-        raise OSError(errno.ENOENT, f"TMPDIR={asked} cannot be used, and a copy goes nowhere else")
-    prefix = PREFIX if parent is None else HIDDEN
-    path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        raise NoRoomError(f"TMPDIR={asked} cannot be used, and a copy goes nowhere else.", _HINT)
+    try:
+        return _made(new_path(Path(tempfile.gettempdir()), PREFIX))
+    except OSError as error:
+        raise NoRoomError(f"No private copy can be made: {error}.", _HINT) from error
+
+
+def _made(path: Path) -> PrivateFolder:
+    path.mkdir(mode=0o700)
     handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     lock(handle)
     return PrivateFolder(path, handle)
+
+
+def new_path(parent: Path, prefix: str = HIDDEN) -> Path:
+    """A path that nothing has yet, with a name that `delete_if_abandoned` recognizes."""
+    return parent / f"{prefix}{secrets.token_hex(6)}"
 
 
 def delete_abandoned_folders(
@@ -112,7 +133,10 @@ def delete_if_abandoned(path: Path, *, young_s: float) -> bool:
         if not is_mine or path.is_symlink() or time.time() - status.st_mtime < young_s:
             return False
         is_file = stat.S_ISREG(status.st_mode)
-        if not is_file and not any(path.iterdir()):  # killed before it was locked
+        is_unlocked = not is_file and not any(path.iterdir())  # its maker was killed before
+        if (is_file or is_unlocked) and not _MADE_HERE.fullmatch(path.name):
+            return False
+        if is_unlocked:
             path.rmdir()
             return True
         flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)

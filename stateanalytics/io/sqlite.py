@@ -332,10 +332,7 @@ def open_store(
 
 def _folder_for(path: Path, size_bytes: int) -> PrivateFolder:
     """A private folder with room for so many bytes."""
-    try:
-        folder = make_private_folder()
-    except OSError as error:
-        raise refusals.no_room(path, f"the system says: {error.strerror}", size_bytes) from error
+    folder = make_private_folder()
     room = shutil.disk_usage(folder.path).free
     if room < size_bytes + 2**20:
         folder.delete()

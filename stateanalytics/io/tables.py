@@ -43,7 +43,7 @@ def read(
     except BudgetSpentError as error:
         return shape.to_frame(), _why_left_out(store, table, error)
     scanned, n_rows, problems = _columns(plans(store, table, columns), only)
-    with contextlib.suppress(BudgetSpentError):  # what was read is kept: the next one says so
+    with contextlib.suppress(BudgetSpentError):  # what was read is kept: the next table reports it
         spending().draw(n_rows=n_rows)
     documents_in = [name for name in scanned.columns if columns[name].kind == "json"]
     scanned, of_documents = cells.check_json(scanned, documents_in)

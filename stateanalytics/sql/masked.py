@@ -25,21 +25,29 @@ def masked_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
     Returns
     -------
     dict of str to Table
-        Names that are masked alike are told apart by ``_1``, ``_2`` …. Rows are masked once,
-        when a query first names their table.
+        Names that are the same once they are masked get ``_1``, ``_2`` …. Rows are masked
+        once, when a query first names their table.
     """
     names = redact_names([*tables])
     return {name: _masked(table) for name, table in zip(names, tables.values(), strict=True)}
 
 
 def _masked(table: Table) -> Table:
+    merged: set[str] = set()
     return Table(
         tuple(redact_names(table.columns)),
         left_out=tuple(redact_names(table.left_out)),
         view=table.view,
-        load=table.load and functools.cache(functools.partial(_rows, table.load)),
+        load=table.load and functools.partial(_rows, table.load, merged),
+        merged=merged,
     )
 
 
-def _rows(load: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    return redact_with_names(load())[0]
+def _rows(load: Callable[[], pl.DataFrame], merged: set[str]) -> pl.DataFrame:
+    rows = load()
+    masked, n_masked = redact_with_names(rows)
+    if n_masked:
+        for before, after in zip(rows.get_columns(), masked.get_columns(), strict=True):
+            if after.dtype == pl.String and after.n_unique() < before.n_unique():
+                merged.add(after.name)
+    return masked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import tempfile
 import time
 import warnings
@@ -19,7 +20,7 @@ import polars as pl
 
 from stateanalytics.core.maps import as_pairs
 from stateanalytics.core.schema import FRAMES
-from stateanalytics.errors import ArgumentError, TruncatedWarning
+from stateanalytics.errors import ArgumentError, MaskedWarning, TruncatedWarning
 from stateanalytics.io.refusals import no_room
 from stateanalytics.sql.engine import TableFile, TableText
 from stateanalytics.sql.functions import MEMORY_BYTES
@@ -42,9 +43,12 @@ class Table(TableText):
     ----------
     load : callable, optional
         Gives its rows; called when a query names the table.
+    merged : set of str
+        Columns in which masking made different texts equal; known once the rows are loaded.
     """
 
     load: Callable[[], pl.DataFrame] | None = None
+    merged: set[str] = field(default_factory=set, repr=False)
     _written: list[TableFile] = field(default_factory=list, repr=False)
 
     def file(self, name: str) -> TableFile:
@@ -108,7 +112,7 @@ def run(
     Returns
     -------
     polars.DataFrame, shape (at most max_rows, ...)
-        Columns of the same name are told apart by ``_1``, ``_2`` ….
+        The second column of the same name has ``_1`` behind it, and so on.
 
     Raises
     ------
@@ -136,6 +140,21 @@ def run(
             message = Run(files, str(path), max_rows, left_s)
             columns = process.ask(message, left_s + grace_s, asked)["columns"]
             result = _as_frame(path, columns)
+    merged = [
+        f"{name}.{column}"
+        for name in files
+        for column in sorted(tables[name].merged)
+        if re.search(rf"(?i)(?<!\w){re.escape(column)}(?!\w)", query)
+    ]
+    if merged:
+        warnings.warn(
+            MaskedWarning(
+                f"What looks like a secret is masked in {', '.join(merged)}, so that different "
+                "values are equal there: joins, groups and DISTINCT take them for one. "
+                "redact=False keeps them apart."
+            ),
+            stacklevel=3,
+        )
     if result.height > max_rows:
         warnings.warn(
             TruncatedWarning(

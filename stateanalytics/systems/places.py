@@ -471,7 +471,7 @@ def _in_directory(folder: Path, text: str) -> list[Place]:
     below = sorted(path for name in names for path in folder.glob(f"*/{name}"))[:3]
     raise NotAStoreError(
         f"A store was needed, but the directory {text!r} holds no {' or '.join(names)} "
-        "and no other *.db file.",
+        "and no other *.db file, and no records that a known system writes.",
         "name one of these: " + ", ".join(repr(str(path)) for path in below)
         if below
         else "name the directory or the file of a store, such as 'path/to/state.db'",

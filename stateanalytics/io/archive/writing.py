@@ -93,15 +93,17 @@ def archive_part(
     ------
     NoRoomError
         If something cannot be written; what was there before is there still.
+    StoreBusyError
+        If another process keeps writing to the archive; see `alone_in`.
     """
     part = _as_kept(part, options)
-    with suppress(OSError):  # said where something is written
+    part = replace(part, fingerprint=digests([part])[0].fingerprint)
+    content = _digest_of_all(part)
+    with suppress(OSError):  # reported where something is written
         root.mkdir(parents=True, exist_ok=True)
-    # Another run at once would write the same rows, and count them as new, too.
+    # Another run at the same time would write the same rows, and count them as new.
     with alone_in(root):
         earlier = archived_source(root, key)
-        part = replace(part, fingerprint=digests([part])[0].fingerprint)
-        content = _digest_of_all(part)
         last = earlier.last
         is_same = _is_same(last, content, options)
         is_touched = last is None or (part.size_bytes, files or last.files) != (
