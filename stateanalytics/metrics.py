@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
+from prometheus_client import Metric
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact
@@ -26,21 +28,6 @@ POOLED = "_OTHER"
 NONE = "none"
 _LONGEST_VALUE = 80
 _DAY_US = 86_400_000_000
-
-
-@dataclass(frozen=True)
-class Family:
-    """One metric, a gauge: what is counted here shrinks when a store forgets."""
-
-    name: str
-    help: str
-    rows: pl.DataFrame
-    unit: str = ""
-
-    @property
-    def full_name(self) -> str:
-        """As it is written: OpenMetrics has the unit at the end of the name."""
-        return "_".join(filter(None, ("stateanalytics", self.name, self.unit)))
 
 
 def limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
@@ -113,14 +100,16 @@ def as_openmetrics(
     Examples
     --------
     >>> from stateanalytics import demo
-    >>> as_openmetrics(demo()).splitlines()[0]
+    >>> as_openmetrics(demo()).splitlines()[1]
     '# TYPE stateanalytics_as_of_timestamp_seconds gauge'
     """
     checked_snapshot(snap, "metrics")
-    return "\n".join([*_lines(_families(snap, policy, limits)), "# EOF"]) + "\n"
+    metrics = SimpleNamespace(collect=lambda: _metrics(snap, policy, limits))
+    text: bytes = generate_latest(metrics)  # type: ignore[no-untyped-call]
+    return text.decode()
 
 
-def _families(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> Iterator[Family]:
+def _metrics(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> Iterator[Metric]:
     states, reasons = states_and_reasons(snap, policy=policy)
     rows = population(snap.entities, states, as_of=snap.as_of)
     runs = _told(counted(rows, RUN).with_columns(is_bad=is_failure().fill_null(value=False)))
@@ -130,30 +119,30 @@ def _families(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> 
     kinds = few("kind")
     seconds = "seconds"
     as_of = pl.DataFrame({"value": [snap.as_of.timestamp()]})
-    yield Family("as_of_timestamp", "The instant that all of this was read at.", as_of, seconds)
+    yield _gauge("as_of_timestamp", "The instant that all of this was read at.", as_of, seconds)
     newest = snap.sources.group_by("system").agg(value=pl.col("last_at").max().dt.epoch("s"))
-    yield Family("newest_timestamp", "The newest moment in the data.", newest, seconds)
-    yield Family(
+    yield _gauge("newest_timestamp", "The newest moment in the data.", newest, seconds)
+    yield _gauge(
         "entities",
         "Everything that is there, by what its state is worth.",
         _counts(rows.filter(~pl.col("is_mirror")), "system", "entity_type", "severity"),
     )
-    yield Family(
+    yield _gauge(
         "attention_items",
         "What waits for a person.",
         _counts(attention_items(snap, states, reasons, policy=policy), "system", "severity"),
     )
-    yield Family(
+    yield _gauge(
         "findings", "What is wrong in the data themselves.", _counts(snap.findings, "severity")
     )
-    yield Family("open_runs", "Runs that go on.", _counts(opened, "system", kinds))
+    yield _gauge("open_runs", "Runs that go on.", _counts(opened, "system", kinds))
     for measure, words in (("silence", "silence"), ("age", "age")):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())
-        yield Family(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
+        yield _gauge(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
     if held is not None:
         yield from _past_limits(opened, held)
     error = few(pl.when("is_bad").then(pl.col("reason_code").fill_null(POOLED)))
-    yield Family(
+    yield _gauge(
         "day_ended_runs",
         "Runs that ended in the 24 hours before.",
         _counts(ended, "system", "outcome", error.alias("error_type")),
@@ -172,7 +161,7 @@ def _told(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _past_limits(opened: pl.DataFrame, held: pl.DataFrame) -> Iterator[Family]:
+def _past_limits(opened: pl.DataFrame, held: pl.DataFrame) -> Iterator[Metric]:
     """Limits by kind, the narrowest that holds for it, and how many open runs are past theirs."""
     of_kind, of_others = pl.col("kind") == pl.col("of"), pl.col("of") == OTHER
     is_among_them = of_others & ~pl.col("kind").is_in(pl.col("other_kinds"))
@@ -193,21 +182,21 @@ def _past_limits(opened: pl.DataFrame, held: pl.DataFrame) -> Iterator[Family]:
     is_past = (lasted > pl.col("limit_s")).fill_null(value=False)
     kinds = few("kind")
     judged = opened.with_columns(pooled=kinds).join(applied, on=["system", "kind"])
-    yield Family(
+    yield _gauge(
         "limit",
         "How long is too long for a run of a kind: as recommended, else as it is set.",
         judged.filter(pl.col("pooled") != POOLED)
         .group_by("system", "kind", "measure").agg(value=pl.col("limit_s").max()),
         "seconds",
     )  # fmt: skip
-    yield Family(
+    yield _gauge(
         "open_runs_past_limit",
         "Runs that go on although they are past a limit.",
         judged.group_by("system", "measure", kind="pooled").agg(value=is_past.sum()),
     )
 
 
-def _spent(ended: pl.DataFrame) -> Iterator[Family]:
+def _spent(ended: pl.DataFrame) -> Iterator[Metric]:
     """Tokens and cost of a day, with the labels of OpenTelemetry's ``gen_ai`` attributes."""
     of_model = (
         few("model").alias("gen_ai_request_model"),
@@ -216,7 +205,7 @@ def _spent(ended: pl.DataFrame) -> Iterator[Family]:
     tokens = ended.group_by("system", *of_model).agg(
         input=pl.col("n_input_tokens").sum(), output=pl.col("n_output_tokens").sum()
     )
-    yield Family(
+    yield _gauge(
         "day_tokens",
         "Tokens of the runs that ended in the 24 hours before.",
         tokens.unpivot(
@@ -227,7 +216,7 @@ def _spent(ended: pl.DataFrame) -> Iterator[Family]:
         ),
     )
     cost = ended.group_by("system", *of_model).agg(value=pl.col("cost_usd").sum().round(6))
-    yield Family("day_cost", "Reported cost of these runs.", cost, "usd")
+    yield _gauge("day_cost", "Reported cost of these runs.", cost, "usd")
 
 
 def few(column: str | pl.Expr) -> pl.Expr:
@@ -249,20 +238,13 @@ def _counts(rows: pl.DataFrame, *labels: str | pl.Expr) -> pl.DataFrame:
     return rows.group_by(*labels).agg(value=pl.len())
 
 
-def _lines(families: Iterator[Family]) -> Iterator[str]:
-    for family in families:
-        name = family.full_name
-        yield f"# TYPE {name} gauge"
-        if family.unit:
-            yield f"# UNIT {name} {family.unit}"
-        yield f"# HELP {name} {family.help}"
-        labels = [column for column in family.rows.columns if column != "value"]
-        texts = family.rows.with_columns(pl.col(labels).cast(pl.String)).select(*labels, "value")
-        for *values, value in texts.drop_nulls("value").sort(texts.columns).iter_rows():
-            told = zip(labels, values, strict=True)
-            pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in told if text)
-            yield f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _gauge(name: str, meaning: str, rows: pl.DataFrame, unit: str = "") -> Metric:
+    """One metric, a gauge: what is counted here shrinks when a store forgets."""
+    # A unit stands at the end of the name, where `Metric` puts it.
+    metric = Metric(f"stateanalytics_{name}", meaning, "gauge", unit)
+    labels = [column for column in rows.columns if column != "value"]
+    texts = rows.with_columns(pl.col(labels).cast(pl.String)).select(*labels, "value")
+    for *values, value in texts.drop_nulls("value").sort(texts.columns).iter_rows():
+        pairs = zip(labels, values, strict=True)
+        metric.add_sample(metric.name, {label: text for label, text in pairs if text}, value)
+    return metric

@@ -1,4 +1,8 @@
-"""What ended as spans of OpenTelemetry: lines of OTLP/JSON, as collectors read them from a file."""
+"""What ended as spans of OpenTelemetry: lines of OTLP/JSON, as collectors read them from a file.
+
+The lines are written here because ``opentelemetry-proto`` writes the ids of spans in base64, where
+OTLP/JSON has hexadecimal; tests read them with it.
+"""
 
 from __future__ import annotations
 

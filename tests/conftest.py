@@ -4,7 +4,9 @@ import functools
 import gc
 import importlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +46,29 @@ def component(name: str) -> ModuleType:
     except ImportError:
         absent(name)
         raise
+
+
+@contextmanager
+def a_browser():
+    """A real browser, driven by playwright."""
+    sync_api = component("playwright.sync_api")
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        absent("Chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with a_browser() as browser:
+        yield browser
 
 
 def pytest_report_header() -> str:

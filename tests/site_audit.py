@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tests.test_report_axe import a_browser, axe_core, violations
+from tests.conftest import a_browser
+from tests.test_report_axe import axe_core, violations
 
 THEMES = ("light", "dark")
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("link", "href")}

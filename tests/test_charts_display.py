@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from xml.etree import ElementTree
 
 import altair as alt
@@ -9,8 +10,8 @@ import polars as pl
 import pytest
 
 from stateanalytics.charts import LIGHT, chart_limits, chart_severity
-from stateanalytics.charts.selecting import SelectableChart
 from stateanalytics.charts.text_width import fitted, width_of, wrapped
+from stateanalytics.charts.vega import VERSIONS, bundled
 from tests.examples import a_few
 from tests.test_report_page import HOSTILE
 
@@ -74,6 +75,55 @@ def test_charts_are_layered_put_beside_others_and_configured_like_any_other():
     assert "config" not in alt.hconcat(limits, chart()).to_dict()["hconcat"][0]
 
 
+def test_a_live_chart_brings_its_libraries_and_imports_none():
+    module = chart().live()._esm
+    assert not re.search(r"^import\b|esm\.sh|\bimport\(", module, re.MULTILINE)
+    assert {*re.findall(r'^load\("([\w-]+)"', module, re.MULTILINE)} == {*VERSIONS, "vega-embed"}
+    assert bundled(module) == module, "as after alt.JupyterChart.enable_offline()"
+    assert "vl_convert" not in sys.modules
+
+
+# A model as anywidget gives it, and what the page does with it.
+MODEL = """async ([source, state]) => {
+  const module = await import(URL.createObjectURL(new Blob([source], {type: 'text/javascript'})));
+  const el = document.body.appendChild(document.createElement('div'));
+  window.state = state;
+  await module.default.render({el, model: {
+    get: name => state[name], set: (name, value) => { state[name] = value; },
+    save_changes() {}, on() {},
+  }});
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_a_live_chart_is_drawn_and_chosen_from_without_a_network(chromium):
+    live = chart_limits(RUNS.with_columns(entity_id=pl.lit("<img src=x onerror=PWNED=1>"))).live()
+    state = {name: getattr(live, name) for name in live.trait_names(sync=True) if name[0] != "_"}
+    state |= {"_vl_selections": live._vl_selections, "_params": live._params, "layout": None}
+    page = chromium.new_page()
+    asked, complaints = [], []
+    page.route("**/*", lambda route: route.abort())
+    page.on("request", lambda request: asked.append(request.url[:40]))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    # No text is run as a script, where a page says so.
+    page.set_content("<meta http-equiv='Content-Security-Policy' content='script-src blob:'>")
+    page.evaluate(MODEL, [live._esm, state])
+    box = page.locator(".vega-embed canvas, .vega-embed svg").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + box["height"] * 0.2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.8, steps=8)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    told = page.evaluate("state._vl_selections")
+    live._vl_selections = told
+    assert " BETWEEN " in live.sql
+    assert page.evaluate("window.PWNED ?? null") is None
+    assert complaints == []
+    assert [url for url in asked if not url.startswith("blob:")] == []
+    page.close()
+
+
 @pytest.mark.slow
 def test_no_setting_of_altair_is_changed():
     before = alt.renderers.active, alt.theme.active, alt.data_transformers.active
@@ -98,9 +148,7 @@ def chosen(live, name, value, store):
     live._vl_selections = {**live._vl_selections, name: {"value": value, "store": store}}
 
 
-def test_what_is_chosen_is_a_frame_and_the_sql_for_it(monkeypatch):
-    # What draws it in a browser takes seconds to put together, and is not needed here.
-    monkeypatch.setattr(SelectableChart, "_is_offline", True)
+def test_what_is_chosen_is_a_frame_and_the_sql_for_it():
     live = chart_limits(RUNS).live()
     assert live.selected["run"].sort().to_list() == ["a", "b", "c"]
     assert live.sql == "FROM timeouts"

@@ -1,6 +1,8 @@
 """What runs cost, as reported and as estimated by list prices."""
 
+import itertools
 import json
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,11 +18,19 @@ from stateanalytics.failures.run_costs import costs_of
 from stateanalytics.reporting.sections.costs import summarize_costs
 from stateanalytics.state.population import rows_of
 from stateanalytics.systems.used_tokens import COUNTS, used_tokens
-from tests.conftest import ROOT
+from tests.conftest import ROOT, component
 from tests.frames import facts
 from tests.report_parts import material_of
 
 AT = datetime(2026, 5, 20, 9, tzinfo=UTC)
+LIST_PRICES = ROOT / "stateanalytics" / "core" / "data" / "prices.toml"
+USED = {
+    "input": ("input_tokens",),
+    "cache_read": ("input_tokens", "cache_read_tokens"),
+    "cache_write": ("input_tokens", "cache_write_tokens"),
+    "cache_write_1h": ("input_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
+    "output": ("output_tokens",),
+}
 OWN = """as_of = 2026-11-01
 [[price]]
 input = 2
@@ -83,6 +93,22 @@ def test_every_list_price_names_its_page_and_an_hour_is_dearer() -> None:
     assert sold_apart["cache_write_1h_usd"].to_list() == [
         pytest.approx(2 * usd) for usd in sold_apart["input_usd"]
     ]
+
+
+def test_list_prices_are_those_of_an_independent_table() -> None:
+    """That of Pydantic lacks models of ours, and brings a network client; so it only checks."""
+    genai = component("genai_prices")
+    n_tokens, compared = 10_000, set()
+    for table in tomllib.loads(LIST_PRICES.read_text("utf-8"))["price"]:
+        for model, kind in itertools.product(table["models"], USED.keys() & table):
+            used = genai.Usage(**dict.fromkeys(USED[kind], n_tokens))
+            try:
+                usd = genai.calc_price(used, model_ref=model).total_price
+            except LookupError:
+                continue
+            assert float(usd) * 1e6 / n_tokens == pytest.approx(table[kind]), (model, kind)
+            compared.add(model)
+    assert len(compared) > 20
 
 
 def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> None:

@@ -125,7 +125,7 @@ def test_what_a_plain_installation_brings_is_enough_for_the_main_job(tmp_path):
     """No import leads beyond the core; `pip install stateanalytics` is all that a report needs."""
     core = brought_by(set())
     assert {"polars", "duckdb", "altair"} <= core
-    assert core.isdisjoint({"pyarrow", "numpy", "pandas", "ipywidgets", "mcp", "vl-convert-python"})
+    assert core.isdisjoint({"pyarrow", "numpy", "pandas", "ipywidgets", "mcp"})
     foreign = {
         module
         for module, owners in packages_distributions().items()

@@ -62,6 +62,7 @@ ONLY_IN = {
     "ipywidgets": {"widgets"},
     "anywidget": {"widgets"},
     "click": {"cli"},
+    "prometheus_client": {"metrics"},
     "mcp": {"mcp_server"},
     "croniter": {"systems"},
     "lionagi": set(),
@@ -72,6 +73,7 @@ ONLY_IN = {
 HEAVY = (
     *("altair", "ipywidgets", "duckdb", "pyarrow", "nanoarrow", "adbc_driver_sqlite"),
     *("jinja2", "quickjs", "narwhals", "click", "sqlite3", "croniter", "rich"),
+    "prometheus_client",
 )
 
 
@@ -190,7 +192,8 @@ def test_libraries_stay_where_they_belong():
 DISTRIBUTIONS = {
     **{"adbc_driver_manager": "adbc-driver-sqlite", "adbc_driver_sqlite": "adbc-driver-sqlite"},
     **{"backports": "backports.zstd", "compression": "backports.zstd", "quickjs": "quickjs-ng"},
-    **{"lazy_loader": "lazy-loader", "IPython": "ipywidgets", "traitlets": "ipywidgets"},
+    **{"lazy_loader": "lazy-loader", "prometheus_client": "prometheus-client"},
+    **{"IPython": "ipywidgets", "traitlets": "ipywidgets"},
     **{"markupsafe": "jinja2", "mcp_types": "mcp", "numpy": "statsmodels"},
 }
 # What only an extra brings, and who may want it.

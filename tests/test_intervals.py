@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf, binomial_p, gamma_cdf
 from stateanalytics.stats.intervals import (
-    clopper_pearson,
     newcombe,
     poisson_rate,
     rate_ratio,
@@ -67,18 +66,6 @@ def test_confidence_must_be_a_share(confidence):
 
 
 @pytest.mark.parametrize(
-    ("n_hits", "n", "low", "high"),
-    [
-        pytest.param(8, 10, 0.443905, 0.974789, id="eight of ten"),
-        pytest.param(0, 20, 0.0, 1 - 0.025 ** (1 / 20), id="none of twenty has a closed form"),
-        pytest.param(20, 20, 0.025 ** (1 / 20), 1.0, id="all of twenty too"),
-    ],
-)
-def test_clopper_pearson_gives_the_reference_values(n_hits, n, low, high):
-    assert clopper_pearson(n_hits, n) == pytest.approx((low, high), abs=1e-6)
-
-
-@pytest.mark.parametrize(
     ("n_events", "low", "high"),
     [
         pytest.param(0, 0.0, -math.log(0.025), id="no events have a closed form"),
@@ -128,7 +115,6 @@ def test_rate_ratio_equals_poisson_test_of_r():
 
 def test_rates_without_events_or_time_say_what_is_not_known():
     assert poisson_rate(3, 0) is None
-    assert clopper_pearson(0, 0) is None
     never = rate_ratio(0, 10, 0, 10)
     assert (never.ratio, never.low, never.high, never.p_value) == (None, 0.0, None, 1.0)
     fresh = rate_ratio(5, 1, 0, 1)
@@ -170,7 +156,6 @@ def test_tails_of_beta_and_gamma_keep_their_digits_for_large_counts():
         pytest.param(lambda: poisson_rate(-1, 2), id="negative count"),
         pytest.param(lambda: poisson_rate(1, math.inf), id="endless exposure"),
         pytest.param(lambda: rate_ratio(1, 2, 1, -1), id="negative exposure"),
-        pytest.param(lambda: clopper_pearson(10, 8), id="more hits than total"),
     ],
 )
 def test_counts_without_meaning_are_refused(wrong):

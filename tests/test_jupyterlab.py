@@ -18,7 +18,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests.conftest import ROOT, absent, component
+from tests.conftest import ROOT, absent
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.lab]
 NOTEBOOK = ROOT / "notebooks" / "01_first_look.ipynb"
@@ -60,22 +60,6 @@ SEEN = """() => ({
   tables: document.querySelectorAll('.jp-OutputArea-output table').length,
   texts: [...document.querySelectorAll('.jp-OutputArea-output')].map(one => one.textContent),
 })"""
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    sync_api = component("playwright.sync_api")
-    found = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if found is None:
-        absent("Chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

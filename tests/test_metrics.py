@@ -4,9 +4,12 @@ import json
 import re
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from stateanalytics import cli
 from stateanalytics.errors import ArgumentError
@@ -30,10 +33,9 @@ LIMITS = pl.DataFrame(
 
 def samples(text):
     """What another's parser reads: the value of each name with its labels."""
-    families = component("prometheus_client.openmetrics.parser").text_string_to_metric_families
     return {
         (sample.name.removeprefix("stateanalytics_"), *sorted(sample.labels.values())): sample.value
-        for family in families(text)
+        for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
 
@@ -121,6 +123,15 @@ def test_the_order_of_rows_and_empty_facts_change_nothing():
     }
     with pytest.raises(ArgumentError, match="metrics needs"):
         as_openmetrics("state.db")
+
+
+def test_the_text_is_what_the_client_of_prometheus_writes():
+    rows = [failed("a", model='x"\\\n', cost_usd=1e-7), running("b", None, hours=1)]
+    text = as_openmetrics(facts(rows), limits=LIMITS)
+    read_back = SimpleNamespace(collect=lambda: text_string_to_metric_families(text))
+    assert generate_latest(read_back).decode() == text
+    assert text.startswith("# HELP stateanalytics_as_of_timestamp_seconds ")
+    assert "# UNIT stateanalytics_day_cost_usd usd\n" in text
 
 
 def test_null_is_no_value_of_its_own():

@@ -8,7 +8,6 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.charts import chart_rate
 from stateanalytics.charts.rates import MEASURES
-from stateanalytics.charts.selecting import SelectableChart
 from stateanalytics.errors import ArgumentError
 from tests.frames import ago, facts
 from tests.test_report import run
@@ -64,8 +63,7 @@ def test_every_measure_is_drawn(of, demo):
 
 
 @pytest.mark.parametrize("by", ["project", "teams.owner"])
-def test_what_is_chosen_is_sql_for_the_runs_of_that_step(by, demo, monkeypatch):
-    monkeypatch.setattr(SelectableChart, "_is_offline", True)
+def test_what_is_chosen_is_sql_for_the_runs_of_that_step(by, demo):
     owners = pl.DataFrame({"project": ["billing", "mobile"], "owner": ["ann", "it's bob"]})
     snap = demo.with_table("teams", owners)
     chart = chart_rate(snap, by=by, every="7d", window="2026-W21")

@@ -1,38 +1,13 @@
 """The report under axe-core: what a person with a screen reader or a keyboard would stumble on."""
 
-import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import absent, component
+from tests.conftest import component
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-
-
-@contextmanager
-def a_browser():
-    """A real browser, driven by playwright."""
-    sync_api = component("playwright.sync_api")
-    found = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if found is None:
-        absent("Chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-background-networking"]
-        )
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with a_browser() as browser:
-        yield browser
 
 
 def axe_core():

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.charts.selecting import SelectableChart
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -173,9 +172,7 @@ def brush(chart, first, last):
     chart._vl_selections = {**chart._vl_selections, "chosen_time": chosen}
 
 
-def test_a_widget_narrows_to_kinds_and_a_stretch_and_shows_the_rows(monkeypatch):
-    # What draws it in a browser takes seconds to put together, and is not needed here.
-    monkeypatch.setattr(SelectableChart, "_is_offline", True)
+def test_a_widget_narrows_to_kinds_and_a_stretch_and_shows_the_rows():
     look = sa.session(made(name=HOSTILE, reason_message=SECRET), "session:s-1")
     controls, shown = look.widget.children
     which, chart = controls.children

@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from stateanalytics.charts import vega
 from stateanalytics.charts.living import Source
 from stateanalytics.errors import ArgumentError
 from stateanalytics.sql.conditions import literal
@@ -25,9 +26,10 @@ class SelectableChart(alt.JupyterChart):
         What gives the rows of the snapshot behind them, for ``snap.sql``, over all time.
     """
 
+    # Of this class only: other charts of a user load what they like.
+    _esm = vega.bundled(str(alt.JupyterChart._esm))
+
     def __init__(self, chart: Any) -> None:
-        # Of this class only: other charts of a user load what they like.
-        type(self).enable_offline()
         super().__init__(chart, embed_options={"actions": False, "ast": True})
 
     @property

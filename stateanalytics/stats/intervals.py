@@ -111,54 +111,18 @@ def wilson_columns(
     ]
 
 
-def clopper_pearson(n_hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Exact interval for a share of ``n_hits`` in ``n``; None where there is nothing to share.
-
-    Parameters
-    ----------
-    n_hits, n : int
-        How many had the property, of how many; 0 <= n_hits <= n.
-    confidence : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    tuple of float, or None
-        Lower and upper end, in [0, 1]; None where ``n`` is 0.
-
-    Raises
-    ------
-    ArgumentError
-        If the counts are negative, n_hits exceeds n, or confidence is not in (0, 1).
+def _exact_share(n_hits: float, n_others: float, confidence: float) -> tuple[float, float]:
+    """Ends of the exact interval of a share; counts may be fractions, as one event is part of one.
 
     Notes
     -----
-    The shares that an exact one-sided test would not reject [1]_: it covers at least as
-    often as it says, so it is wider than `wilson`, which is the one to show.
+    The shares that an exact one-sided test would not reject [1]_.
 
     References
     ----------
     .. [1] Clopper, C. J. and Pearson, E. S. (1934). The use of confidence or fiducial
        limits illustrated in the case of the binomial. Biometrika 26, 404-413.
-
-    Examples
-    --------
-    >>> [round(end, 6) for end in clopper_pearson(8, 10)]
-    [0.443905, 0.974789]
     """
-    two_sided_z(confidence)
-    if not 0 <= n_hits <= n:
-        raise ArgumentError(
-            f"clopper_pearson needs 0 <= n_hits <= n; found n_hits={n_hits} and n={n}.",
-            "pass the hits first, the total second: clopper_pearson(8, 10)",
-        )
-    if n == 0:
-        return None
-    return _exact_share(n_hits, n - n_hits, confidence)
-
-
-def _exact_share(n_hits: float, n_others: float, confidence: float) -> tuple[float, float]:
-    """Clopper and Pearson's ends; counts may be fractions, where one event is only part of one."""
     tail = (1 - confidence) / 2
     low = solve(lambda x: beta_cdf(x, n_hits, n_others + 1) - tail, 0, 1) if n_hits else 0.0
     high = solve(lambda x: beta_cdf(x, n_hits + 1, n_others) - 1 + tail, 0, 1) if n_others else 1.0

@@ -1,7 +1,7 @@
-"""Vega and Vega-Lite, in a JavaScript engine that has no files, no network and no page.
+"""Vega: run without a browser for pages, and as a module of JavaScript for notebooks.
 
-Both are as their makers publish them on npm (``vega`` 6.2.0, ``vega-lite`` 6.4.1); the
-licence of both lies beside them.
+The files are as their authors publish them on npm, in the versions of `VERSIONS` and under the
+licence in ``LICENSE``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import quickjs
 
 VERSIONS = {"vega": "6.2.0", "vega-lite": "6.4.1"}
+"""What draws the charts of a page."""
+_EMBED = "vega-embed"
+"""7.3.0: tooltips, and charts that move in a notebook."""
 STACK_BYTES = 8 * 2**20
 """Of the thread that draws, three quarters for QuickJS, whose megabyte is too little for Vega."""
 
@@ -72,6 +75,31 @@ def _loaded() -> quickjs.Context:
     engine = quickjs.Context()
     engine.set_max_stack_size(STACK_BYTES * 3 // 4)
     engine.eval(f"var WIDTHS = {json.dumps(WIDTHS)};")
-    for name in ("drawing.js", "vega.min.js", "vega-lite.min.js"):
-        engine.eval(files(__name__).joinpath(name).read_text("utf-8"))
+    for name in ("drawing.js", *(f"{library}.min.js" for library in VERSIONS)):
+        engine.eval(_text(name))
     return engine
+
+
+def bundled(module: str) -> str:
+    """A widget's module, with the libraries of charts in place of imports from the network.
+
+    Parameters
+    ----------
+    module : str
+        JavaScript that imports ``vegaEmbed`` and ``lodashDebounce``, as Altair's widget does.
+    """
+    lines = module.splitlines()
+    own = [line for line in lines if not line.startswith("import ")]
+    if own == lines:  # A caller of `alt.JupyterChart.enable_offline()` has bundled it already.
+        return module
+    # Each library is given its own exports, because a page may have another loader of modules.
+    loads = (
+        f"load({json.dumps(name)}, function (exports, module, require, define) {{\n"
+        f"{_text(f'{name}.min.js')}\n}});"
+        for name in (*VERSIONS, _EMBED)
+    )
+    return "\n".join([_text("notebook.js"), *loads, f'const vegaEmbed = loaded["{_EMBED}"];', *own])
+
+
+def _text(name: str) -> str:
+    return files(__name__).joinpath(name).read_text("utf-8")
