@@ -22,7 +22,10 @@ AT_ROOT = {
 # What pages tell people to use is handed out by the site.
 TAKEN_ALONG = ("deploy/", "notebooks/")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-_CATALOGUE = ("name", "known_as", "system", "question", "since", "until", "threshold", "rule")
+_CATALOGUE = (
+    *("name", "known_as", "system", "question", "is_default", "since", "until"),
+    *("threshold", "rule"),
+)
 
 
 def as_file(path: str) -> str:

@@ -136,9 +136,14 @@ class Questions:
         advice = recommend(self._snap, policy=self._policy).frame
         return self._rows(advice.select(_OF_THRESHOLDS), MOST_ROWS)
 
-    def disagreements(self, limit: int = 20) -> str:
-        """Where rules for stale, stuck and slow contradict each other, worst first, and why."""
-        causes = disagreements(detect(self._snap, policy=self._policy)).causes
+    def disagreements(self, limit: int = 20, detectors: list[str] | None = None) -> str:
+        """Where rules for stale, stuck and slow contradict each other, worst first, and why.
+
+        detectors names rules; ["all"] adds those of past releases, ["system@version"] takes those
+        of one. By default the dozen of each system's current release.
+        """
+        detections = detect(self._snap, detectors=detectors, policy=self._policy)
+        causes = disagreements(detections).causes
         return self._rows(causes.select(_OF_CAUSES), limit)
 
     def sql(self, query: str, limit: int = 50) -> str:

@@ -477,7 +477,7 @@ def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
 def detected(sample):
     """A sample, and what every detector says of it."""
     snap = sa.read(sample)
-    return snap, sa.detectors.detect(snap).rows
+    return snap, sa.detectors.detect(snap, detectors="all").rows
 
 
 @pytest.mark.parametrize("store", a_few(["agent_orchestrator", "opencode"]))
@@ -514,5 +514,5 @@ def test_an_empty_detail_is_no_obstacle():
     """Facts made by hand have no frames of one system only."""
     given = facts([{**session(), "system": "opencode", "entity_type": "execution"},
                    {**session("t"), "system": "agent_orchestrator"}])  # fmt: skip
-    found = sa.detectors.detect(given).rows
+    found = sa.detectors.detect(given, detectors="all").rows
     assert {"opencode_stalled", "ao_idle_stuck"} <= set(found["detector"])

@@ -13,6 +13,7 @@ from stateanalytics.detectors.features import feature_columns
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
 from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.errors import ArgumentError
+from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import CONSTRUCTS, Detector, Entry, catalogue
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
@@ -61,7 +62,7 @@ def test_the_list_has_its_shape_and_says_why_not():
 def test_detectors_read_signs_that_are_described():
     undescribed = {
         name
-        for detector in chosen_detectors(None)
+        for detector in chosen_detectors("all")
         for name in detector.reads
         if name not in feature_columns()
     }
@@ -135,7 +136,7 @@ UNLIKE = {
     "ao_no_acknowledge": {"report_state": None},
 }  # fmt: skip
 COMPARING = [
-    one for one in chosen_detectors(None) if one.compares and one.fires is None and one.name
+    one for one in chosen_detectors("all") if one.compares and one.fires is None and one.name
 ]
 
 
@@ -320,7 +321,7 @@ def test_a_detector_shows_itself():
 
 
 def test_no_rows_give_no_rows():
-    every = chosen_detectors(None)
+    every = chosen_detectors("all")
     rows = signs(named("B2"), 1.0).clear()
     assert in_words(truths(rows, every[:3]), at=NOW).schema == DETECTIONS.dtypes
 
@@ -338,3 +339,130 @@ def test_the_page_names_every_cause():
     page = (ROOT / "docs" / "detectors.md").read_text("utf-8")
     for cause, meaning in CAUSES.items():
         assert f"| `{cause}` | {meaning} |" in page
+
+
+# --- which are asked: a dozen, all, or those of one release -----------------------------
+
+RELEASES = {system.name: system.releases for system in all_systems()}
+
+
+@pytest.mark.parametrize("system", RELEASES)
+def test_by_default_about_a_dozen_current_rules_of_a_system_are_asked(system):
+    chosen = [rule for rule in chosen_detectors() if rule.system == system]
+    assert 0 < len(chosen) <= 11  # and the policy
+    assert not [rule.name for rule in chosen if rule.entry.until or not rule.is_offline]
+    # One a question and place; a rule without a place is the only one with its words.
+    places = [(rule.question, rule.entry.page or rule.name, rule.entity_types) for rule in chosen]
+    assert len(set(places)) == len(places)
+    versions = [rule.entry.version_of for rule in chosen if rule.entry.version_of]
+    assert len(set(versions)) == len(versions)
+
+
+def test_by_default_the_policy_and_the_listed_ones_are_asked():
+    chosen = {rule.name for rule in chosen_detectors()}
+    assert "policy" in chosen
+    assert chosen == set(sa.detectors.known().filter("is_default")["name"])
+    assert chosen < {rule.name for rule in chosen_detectors("all")}
+
+
+@pytest.mark.parametrize("system", RELEASES)
+def test_every_release_that_a_life_span_names_has_a_place(system):
+    named_ones = {
+        word
+        for rule in registry().values()
+        if rule.system == system
+        for word in (rule.entry.since, rule.entry.until)
+        if word
+    }
+    assert named_ones <= set(RELEASES[system])
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "stood"),
+    [
+        ("lionagi@0.26.0", "dashboard_stuck_30m", True),
+        ("lionagi@0.26.1", "dashboard_stuck_30m", False),
+        ("lionagi@0.26.1", "dashboard_stuck_60m", True),
+        ("lionagi@0.28.0", "dashboard_stuck_60m", False),
+        ("lionagi@0.29.0", "health_0_28", True),
+        ("lionagi@0.29.0", "health_0_29", False),
+        ("lionagi@2026-07-12", "health_0_28", True),  # 0.29.1 came later
+        ("lionagi@0.29", "health_0_28", False),  # the last known one of 0.29
+        ("lionagi@0.29", "health_0_29", True),
+        ("lionagi@0.30", "health_0_29", True),
+        ("lionagi@v0.34.2", "health_0_29", True),
+        ("lionagi@0.35", "health_0_29", False),
+        ("lionagi@0.36.0", "health_0_36", True),
+        ("lionagi@2026-07-05", "mission_attention_v1", False),  # replaced that day
+        ("lionagi@2026-07-04", "mission_attention_v1", True),
+        ("lionagi@2026-07-07", "fleet_attention_0_35", True),
+        ("lionagi@0.29", "adr0030_stuck", False),  # proposed only
+        ("lionagi@0.29", "stale_locks_v1", False),  # no data alone
+        ("lionagi@0.29", "policy", False),
+        ("agent-orchestrator@2026-05-16", "ao_call_decayed", True),
+        ("agent_orchestrator@2026-05-17", "ao_call_decayed", False),
+        ("agent_orchestrator@the Go rewrite", "ao_go_no_signal", True),
+    ],
+)
+def test_a_release_has_the_rules_that_stood_in_it(asked, name, stood):
+    chosen = {rule.name: rule for rule in chosen_detectors(asked)}
+    assert (name in chosen) is stood
+    assert len({rule.system for rule in chosen.values()}) == 1
+
+
+@pytest.mark.parametrize("release", RELEASES["lionagi"])
+def test_no_release_has_two_versions_of_one_rule(release):
+    chosen = chosen_detectors(f"lionagi@{release}")
+    of = [rule.entry.version_of for rule in chosen if rule.entry.version_of]
+    assert len(set(of)) == len(of)
+
+
+@pytest.mark.parametrize(
+    "asked", ["lionagi@9", "lionagi@0.2", "lionagi@", "lionagi@2027-01-01", "lionagi@" + "9" * 9999]
+)
+def test_an_unknown_release_lists_the_known_ones(asked):
+    with pytest.raises(ArgumentError, match=r"There is no release .* of lionagi(.|\n)*0\.26\.1, "):
+        chosen_detectors(asked)
+
+
+@pytest.mark.parametrize("asked", ["lionag@0.29", "codex@1.0", "@", "@0.29"])
+def test_a_system_without_known_releases_lists_those_that_have_some(asked):
+    with pytest.raises(ArgumentError, match="known of agent_orchestrator, lionagi"):
+        chosen_detectors(asked)
+
+
+def test_words_names_and_own_rules_go_together():
+    mine = sa.detectors.Detector("mine", fires=pl.lit(value=True))
+    every = chosen_detectors("all")
+    assert chosen_detectors(["all", "B2", mine]) == (*every, mine)
+    assert chosen_detectors(("B2", "lionagi@0.26.1", "lionagi@0.26.1")) == chosen_detectors(
+        "lionagi@0.26.1"
+    )
+    with pytest.raises(ArgumentError, match="two detectors called 'dashboard_stuck_60m'"):
+        chosen_detectors(["all", dataclasses.replace(named("B2"), threshold_s=1.0)])
+    with pytest.raises(ArgumentError, match="no detector ''"):
+        chosen_detectors("")
+
+
+def test_a_catalogue_says_yes_or_nothing(monkeypatch):
+    rows = [{"name": "odd", "family": "x", "is_default": "true"}]
+    monkeypatch.setattr("stateanalytics.systems.detector.table_rows", lambda *_: rows)
+    with pytest.raises(ArgumentError, match=r"is_default of 'odd'.*needs yes or nothing"):
+        catalogue("stateanalytics.systems.lionagi", {})
+
+
+def test_the_sample_is_judged_by_the_dozen_unless_all_are_asked(demo):
+    few, every = (sa.detectors.detect(demo, detectors=asked) for asked in (None, "all"))
+    assert few.names == [rule.name for rule in chosen_detectors() if rule.name in every.names]
+    assert len(few.names) == 12
+    assert few.fires.equals(every.fires.select(few.names))
+    told = sa.detectors.disagreements(few)
+    assert 0 < 10 * told.rows.height < sa.detectors.disagreements(every).rows.height
+
+
+def test_alarms_of_words_are_of_the_rules_that_have_some(demo):
+    has_alarms = set(sa.detectors.known().filter("has_alarms")["name"])
+    for asked in (None, "all", "lionagi@0.26.1"):
+        found = set(sa.detectors.alarms(demo, detectors=asked)["detector"])
+        assert found
+        assert found <= has_alarms & {rule.name for rule in chosen_detectors(asked)}

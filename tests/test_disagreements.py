@@ -192,7 +192,7 @@ def test_the_cause_of_one_row(by_row, name, detectors, cause, words):
 
 @pytest.fixture(scope="module")
 def demo(demo):
-    return sa.detectors.disagreements(sa.detectors.detect(demo))
+    return sa.detectors.disagreements(sa.detectors.detect(demo, detectors="all"))
 
 
 @pytest.mark.slow
@@ -314,7 +314,7 @@ def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
 
 
 def test_1162s_own_flow_of_nine_hours_is_the_clearest_example(snap):
-    told = sa.detectors.disagreements(sa.detectors.detect(snap))
+    told = sa.detectors.disagreements(sa.detectors.detect(snap, detectors="lionagi@0.26.1"))
     assert told.worst.startswith("The dashboard says 17 stuck beside 5 stale; 12 are")
     assert (
         "stuck (dashboard, 0.26.1) counts 9 h since start, stale (dashboard, 0.26.1) counts 2 min"
@@ -362,6 +362,8 @@ def test_the_command_leads_with_the_worst_contradiction(run, store):
     [
         pytest.param(("--detector", "dashboard_stuk_60m"), "did you mean", id="misspelt"),
         pytest.param(("--detector", "A8"), "cannot be evaluated from data: lock", id="not offline"),
+        pytest.param(("--detectors", "lionagi@7"), "0.26.1, ", id="no such release"),
+        pytest.param(("--detectors", "B2,,B4"), "no detector ''", id="no name"),
         pytest.param(("--at", "2020-01-01"), "Nothing had begun at", id="before"),
         pytest.param(("--at", "2030-01-01"), "lies after that", id="after"),
     ],
@@ -372,6 +374,22 @@ def test_the_command_says_what_is_wrong(run, store, arguments, words):
     assert words in err
     assert "Hint:" in err
     assert len(err.splitlines()) == 1
+
+
+def test_the_command_asks_the_dozen_all_or_those_of_a_release(run, store):
+    def asked(*arguments):
+        code, out, _ = run("detectors", store, *arguments, "-f", "csv")
+        assert code == 0
+        rows = pl.read_csv(out.encode())
+        return {*rows["a"], *rows["b"]}
+
+    by_default, every = asked(), asked("--detectors", "all")
+    assert "dashboard_stuck_60m" not in by_default
+    assert by_default < every
+    of_release = asked("--detectors", "lionagi@0.26.1")
+    assert "dashboard_stuck_60m" in of_release < every
+    cards = {"dashboard_stuck_60m", "dashboard_stale_card"}
+    assert asked("--detectors", "B2, B4") == asked("--detector", "B2", "--detector", "B4") == cards
 
 
 def test_the_command_says_where_nothing_is_covered(run, store):

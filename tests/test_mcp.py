@@ -53,6 +53,18 @@ def test_every_answer_says_what_of_the_sources_is_missing(questions, tmp_path):
             assert missing.startswith(f"{tmp_path}: most of what lies here is not read")
 
 
+def test_disagreements_are_of_the_detectors_that_are_asked(questions):
+    def asked(detectors=None):
+        rows = json.loads(questions.disagreements(limit=MOST_ROWS, detectors=detectors))["data"]
+        return {row[side] for row in rows for side in ("a", "b")}
+
+    assert asked(["B2", "B4"]) == {"dashboard_stuck_60m", "dashboard_stale_card"}
+    assert asked(["lionagi@0.26.1"]) >= asked(["B2", "B4"])
+    assert not asked() & asked(["B2", "B4"])
+    with pytest.raises(ArgumentError, match=r"no release '7'"):
+        questions.disagreements(detectors=["lionagi@7"])
+
+
 def test_hostile_texts_are_masked_cut_and_made_visible(questions):
     frame = pl.DataFrame(
         {"x": ["sk-" + "a1B2" * 12, "\x1b[31mred", "y" * 10_000], "b": [b"\xff"] * 3}

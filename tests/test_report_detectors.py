@@ -1,9 +1,17 @@
 """The report's section on detectors: the worst contradiction first, and never an invented one."""
 
+import json
+
+import polars as pl
 import pytest
 
+from stateanalytics import cli
+from stateanalytics.detectors.catalogue import chosen_detectors
+from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
-from stateanalytics.reporting.sections.detectors import FEWEST_DRAWN, _all_agree
+from stateanalytics.reporting.sections.detectors import FEWEST_DRAWN, TROUBLE, _all_agree
+from stateanalytics.systems.detector import Detector, Entry
+from tests.conftest import SHIPPED
 from tests.frames import ago, facts
 
 
@@ -16,14 +24,17 @@ def running(entity_id, *, hours, silent_s):
     }  # fmt: skip
 
 
-def section(rows):
-    made = report(facts(rows), sections=["detectors"])
+DASHBOARD = "lionagi@0.26.1"
+
+
+def section(rows, detectors=None):
+    made = report(facts(rows), sections=["detectors"], detectors=detectors)
     return made.summary["detectors"], made
 
 
 def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
     """lionagi #1162: "Stale: 0" beside "1 stuck >60m"."""
-    found, made = section([running("long", hours=9, silent_s=40)])
+    found, made = section([running("long", hours=9, silent_s=40)], DASHBOARD)
     assert "1 stuck beside 0 stale" in found["finding"]
     assert (
         "stuck (dashboard, 0.26.1) counts 9 h since start, stale (dashboard, 0.26.1) counts 40 s"
@@ -34,15 +45,46 @@ def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
 
 
 def test_a_young_run_that_speaks_contradicts_nothing_on_the_dashboard():
-    found, _ = section([running("young", hours=0.1, silent_s=5)])
+    found, _ = section([running("young", hours=0.1, silent_s=5)], [DASHBOARD, "policy"])
     flagged = {row["detector"] for row in found["said"]}
     assert not flagged & {"dashboard_stuck_60m", "dashboard_stale_card", "policy"}
+
+
+def test_the_report_asks_the_current_rules_unless_others_are_named():
+    rows = [running("long", hours=9, silent_s=40), running("quiet", hours=30, silent_s=90_000)]
+    few, every, two = (section(rows, asked)[0] for asked in (None, "all", ["B2", "B4"]))
+    assert two["n_detectors"] == 2
+    assert few["n_detectors"] < every["n_detectors"] / 2
+    assert few["n_causes"] < every["n_causes"] / 5
+    assert {row["detector"] for row in few["said"]} <= {
+        rule.name for rule in chosen_detectors() if rule.question in TROUBLE
+    }
+
+
+def test_the_report_takes_rules_of_yours_and_refuses_unknown_ones():
+    mine = Detector("mine", fires=pl.lit(value=True), entry=Entry(rule="always"))
+    found, _ = section([running("long", hours=9, silent_s=40)], ["B4", mine])
+    assert found["finding"].startswith("Two detectors say 1")
+    assert {row["rule"] for row in found["said"]} == {"always"}
+    with pytest.raises(ArgumentError, match="no detector 'B99'"):
+        section([running("long", hours=9, silent_s=40)], "B99")
+
+
+def test_the_command_report_asks_the_detectors_that_are_named(tmp_path):
+    def n_asked(*arguments):
+        page = tmp_path / "week.json"
+        sections = ("--sections", "detectors", "-o", str(page))
+        assert cli.run(["report", str(SHIPPED["lionagi"]), *sections, *arguments]) == 0
+        return json.loads(page.read_text("utf-8"))["detectors"]["n_detectors"]
+
+    assert n_asked("--detectors", "B2,B4") == 2
+    assert 2 < n_asked() < n_asked("--detectors", "all") / 2
 
 
 @pytest.mark.slow
 def test_a_matrix_is_made_only_where_there_is_something_to_see():
     few, many = (
-        section([running(f"r{n}", hours=9, silent_s=40) for n in range(n_open)])[0]["pairs"]
+        section([running(f"r{n}", hours=9, silent_s=40) for n in range(n_open)], "all")[0]["pairs"]
         for n_open in (FEWEST_DRAWN - 1, FEWEST_DRAWN)
     )
     assert few == [] != many
@@ -56,7 +98,7 @@ def test_without_open_runs_there_is_nothing_to_contradict():
 
 
 def test_the_words_say_what_each_detector_looked_at():
-    found, _ = section([running("long", hours=9, silent_s=40)])
+    found, _ = section([running("long", hours=9, silent_s=40)], DASHBOARD)
     by_name = {row["detector"]: row for row in found["said"]}
     assert by_name["dashboard_stuck_60m"]["n_flagged"] == 1
     assert by_name["dashboard_stuck_60m"]["n_covered"] == 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.options import detectors_option, examples, note, sources_argument
 from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.text import visible
 
@@ -16,26 +16,24 @@ if TYPE_CHECKING:
 
 _OF_CAUSES = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words")
 _OF_ROWS = ("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words")
-_OF_LIST = ("name", "known_as", "since", "until", "construct", "comparison", "threshold", "rule")
+_OF_LIST = (
+    *("name", "known_as", "is_default", "since", "until"),
+    *("construct", "comparison", "threshold", "rule"),
+)
 
 
 @click.command(
     epilog=examples(
         "stateanalytics detectors state.db",
-        "stateanalytics detectors state.db --at 2026-05-20T12:00 --detector B2 --detector B4",
+        "stateanalytics detectors state.db --detectors all",
+        "stateanalytics detectors state.db --at 2026-05-20T12:00 --detectors B2,B4",
         "stateanalytics detectors state.db --rows -o disagreements.csv",
         "stateanalytics detectors --list",
     )
 )
 @sources_argument
 @click.option("--at", metavar="MOMENT", help="Ask about this earlier instant; by default as-of.")
-@click.option(
-    "--detector",
-    "chosen",
-    multiple=True,
-    metavar="NAME",
-    help="Ask only these, by name or number (B2); all that can be evaluated by default.",
-)
+@detectors_option
 @click.option(
     "--rows", is_flag=True, help="List each entity that two disagree about, not the totals."
 )
@@ -45,7 +43,7 @@ def detectors(
     request: Request,
     *,
     at: str | None,
-    chosen: tuple[str, ...],
+    chosen: list[str] | None,
     rows: bool,
     listed: bool,
 ) -> None:
@@ -63,9 +61,7 @@ def detectors(
     from stateanalytics.detectors.disagreement_causes import disagreements
 
     with request.opened() as snap:
-        detections = detect(
-            snap, at=at, detectors=list(chosen) or None, policy=request.chosen_policy
-        )
+        detections = detect(snap, at=at, detectors=chosen, policy=request.chosen_policy)
         compared = disagreements(detections)
         if request.form in (None, "table") and request.output is None:
             click.echo(visible(_in_words(detections, compared)))

@@ -67,6 +67,19 @@ salvage_option = click.option(
     "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."
 )
 
+detectors_option = click.option(
+    "--detectors",
+    "--detector",
+    "chosen",
+    multiple=True,
+    metavar="NAMES",
+    callback=lambda _ctx, _param, given: (
+        [name.strip() for names in given for name in names.split(",")] or None
+    ),
+    help="Ask these detectors, by name or number, joined by commas: B2,B4; all: those of past "
+    "releases, too; SYSTEM@VERSION: those of one release. By default the dozen of each system's "
+    "current release.",
+)
 tables_option = click.option(
     "--table",
     "own",

@@ -15,6 +15,7 @@ import polars as pl
 from stateanalytics.cli.costs import prices_option
 from stateanalytics.cli.options import (
     as_of_option,
+    detectors_option,
     examples,
     note,
     opened,
@@ -121,6 +122,7 @@ _FORMS = {
     "--table; may be repeated.",
 )
 @tables_option
+@detectors_option
 @ledger_option
 @prices_option
 @as_of_option
@@ -151,6 +153,7 @@ def report(
     as_known_at: str | None,
     by: tuple[str, ...],
     own: tuple[str, ...],
+    chosen: list[str] | None,
     ledger: Path | None,
     prices: Path | None,
     as_of: str | None,
@@ -178,8 +181,8 @@ def report(
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
     is_piped = str(output) == "-"
     targets = _targets(output, form, with_json=with_json)
-    chosen = None if sections is None else sections.replace(" ", "").split(",")
-    wires = _wires(fail_on, chosen)
+    asked = None if sections is None else sections.replace(" ", "").split(",")
+    wires = _wires(fail_on, asked)
     for target in targets:
         refuse_inputs_of(target)
     if form == "html" and sections is None:
@@ -191,7 +194,8 @@ def report(
         "by": by,
         "ledger": ledger,
         "prices": prices,
-        "sections": chosen,
+        "detectors": chosen,
+        "sections": asked,
         "redact": redact,
         "title": title,
     }

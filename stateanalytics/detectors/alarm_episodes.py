@@ -31,9 +31,9 @@ def alarms(
     ----------
     snap : Snapshot or Facts
         What `read` gave.
-    detectors : sequence of str or Detector, optional
-        By default all whose clock is restarted by something that is recorded as it
-        happens (``has_alarms`` in `detectors`).
+    detectors : str, Detector or sequence of them, optional
+        As for `detect`; of ``"all"``, of ``"system@version"`` and by default those whose clock
+        is restarted by something that is recorded as it happens (``has_alarms`` in `known`).
     policy : Policy, optional
         Decides which entities are over; ADR-0033's by default.
 
@@ -84,9 +84,7 @@ def alarms(
 
 
 def _with_history(asked: Chosen | None) -> list[Detector]:
-    chosen = chosen_detectors(asked, "alarms")
-    if asked is None:
-        return [detector for detector in chosen if detector.restarts_on is not None]
+    chosen = chosen_detectors(asked, "alarms", has_alarms=True)
     for detector in chosen:
         if detector.restarts_on is None:
             raise ArgumentError(

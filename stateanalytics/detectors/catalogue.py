@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
@@ -14,7 +15,7 @@ from stateanalytics.systems.detector import Detector, Entry, catalogued
 
 __all__ = ["Chosen", "Detector", "Entry", "chosen_detectors", "known", "named", "registry"]
 
-Chosen = Sequence[str | Detector]
+Chosen = str | Detector | Sequence[str | Detector]
 UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
 
 
@@ -85,40 +86,99 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     return DETECTORS.conform(pl.DataFrame(rows, infer_schema_length=None))
 
 
-def chosen_detectors(asked: Chosen | None, function: str = "detect") -> tuple[Detector, ...]:
-    """The detectors that someone asked for; all that can be evaluated by default.
+def chosen_detectors(
+    asked: Chosen | None = None, function: str = "detect", *, has_alarms: bool = False
+) -> tuple[Detector, ...]:
+    """The detectors that someone asked for.
+
+    Parameters
+    ----------
+    asked : str, Detector or sequence of them, optional
+        Names, numbers of a catalogue and rules of their own; ``"all"`` that can be evaluated
+        from data; ``"system@version"``: those of one release. By default those of the current
+        releases.
+    function : str
+        Who asks, for errors.
+    has_alarms : bool
+        Of those that were not asked for one by one, take only those whose alarms are known.
 
     Raises
     ------
     ArgumentError
-        If a name is unknown, none is asked for, two share a name, or one cannot be
-        evaluated from data.
+        If a name or a version is unknown, none is asked for, two share a name, or one cannot
+        be evaluated from data.
+
+    Examples
+    --------
+    >>> of_now = set(chosen_detectors())
+    >>> of_now < set(chosen_detectors("all"))
+    True
     """
-    by_name = registry()
     if asked is None:
-        return tuple(detector for detector in by_name.values() if detector.is_offline)
+        asked = [rule for rule in registry().values() if rule.is_default]
+        return tuple(rule for rule in asked if rule.restarts_on or not has_alarms)
     if isinstance(asked, str | Detector) or not isinstance(asked, Iterable):
         asked = [asked]
-    chosen = tuple(rule if isinstance(rule, Detector) else named(rule) for rule in asked)
-    if not chosen:
+    of_groups: dict[str, Detector] = {}
+    singly: list[Detector] = []
+    for rule in asked:
+        if isinstance(rule, Detector):
+            singly.append(rule)
+        elif (group := _group(rule)) is None:
+            singly.append(named(rule))
+        else:
+            of_groups |= {one.name: one for one in group if one.restarts_on or not has_alarms}
+    if not of_groups and not singly:
         raise ArgumentError(
             f"{function} needs at least one detector; found none.",
-            "leave detectors out for all of them, or name some: sa.detectors.known() lists them",
+            "leave detectors out for those of the current releases, or name some: "
+            "sa.detectors.known() lists them",
         )
-    names = [detector.name for detector in chosen]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    names = [detector.name for detector in singly]
+    # Who names a rule of a group as well asks for it once; another rule under its name is a clash.
+    clashes = {rule.name for rule in singly if of_groups.get(rule.name, rule) is not rule}
+    if twice := sorted(clashes | {name for name in names if names.count(name) > 1}):
         raise ArgumentError(
             f"{function} got two detectors called {twice[0]!r}.",
             "give yours a name of its own: dataclasses.replace(detector, name=…)",
         )
-    for detector in chosen:
+    for detector in singly:
         if not detector.is_offline:
             raise ArgumentError(
                 f"Detector {detector.name!r} cannot be evaluated from data: {detector.why_not}.",
                 "choose others; sa.detectors.known() says which can, in is_offline",
                 shell="choose others; stateanalytics detectors --list names them",
             )
-    return chosen
+    return tuple((of_groups | {rule.name: rule for rule in singly}).values())
+
+
+def _group(asked: object) -> list[Detector] | None:
+    """The detectors that one word stands for; None where it is no such word."""
+    if not isinstance(asked, str) or asked in registry():
+        return None
+    if asked == "all":
+        return [rule for rule in registry().values() if rule.is_offline]
+    name, at, version = asked.partition("@")
+    if not at:
+        return None
+    releases = {system.name: system.releases for system in all_systems() if system.releases}
+    name = name.replace("-", "_")
+    if name not in releases:
+        raise ArgumentError(
+            f"No releases are known of the detectors of {name!r:.80}.",
+            f"they are known of {', '.join(sorted(releases))}" + did_you_mean(name, releases),
+        )
+    place = _place(version, releases[name])
+    if place is None:
+        raise ArgumentError(
+            f"There is no release {version!r:.80} of {name} whose detectors are known.",
+            f"releases: {', '.join(releases[name])}; or one between them",
+        )
+    return [
+        rule
+        for rule in registry().values()
+        if rule.system == name and rule.is_offline and _stood(rule, place)
+    ]
 
 
 def named(name: object) -> Detector:
@@ -137,7 +197,9 @@ def named(name: object) -> Detector:
     by_name = registry()
     if isinstance(name, str) and name in by_name:
         return by_name[name]
-    by_number = [detector for detector in by_name.values() if detector.entry.known_as == name]
+    by_number = [
+        detector for detector in by_name.values() if name and detector.entry.known_as == name
+    ]
     if len(by_number) == 1:
         return by_number[0]
     if by_number:
@@ -184,20 +246,10 @@ def _row(detector: Detector) -> dict[str, object]:
         "rule": entry.rule or None,
         "label": detector.one_label,
         "is_offline": detector.is_offline,
+        "is_default": detector.is_default,
         "has_alarms": detector.is_offline and detector.restarts_on is not None,
         "why_not": detector.why_not or None,
     }
-
-
-ORDER = (
-    *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
-    *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
-    *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
-    *("2026-08-09", "2026-08-15", "0.34", "0.35"),
-)
-"""Releases and days that life spans name, in the order in which they came."""
-
-_PLACE = {word: place for place, word in enumerate(ORDER)}
 
 
 def stood_together(a: Detector, b: Detector) -> bool:
@@ -213,12 +265,62 @@ def stood_together(a: Detector, b: Detector) -> bool:
         return False
     if a.entry.version_of and a.entry.version_of == b.entry.version_of:
         return False
-    return _begin(a) <= _end(b) and _begin(b) <= _end(a)
+    return _begin(a) <= _last(b) and _begin(b) <= _last(a)
+
+
+def _place(version: str, releases: Sequence[str]) -> int | None:
+    """The last of the releases (or days) that is not after a version, by its place; else None.
+
+    ``0.29`` is the last known release that begins so; ``0.30`` is judged by the one before.
+    """
+    if version in releases:
+        numbers = _numbers(version)
+    elif re.fullmatch(r"v?[0-9]{1,9}([.-][0-9]{1,9})*", version, re.ASCII):
+        numbers = _numbers(version.removeprefix("v"))
+    else:
+        return None
+    if not numbers:
+        return releases.index(version)
+    is_day = "-" in version
+    same = [
+        (_numbers(word), place)
+        for place, word in enumerate(releases)
+        if ("-" in word) == is_day and _numbers(word)
+    ]
+    before = [place for at, place in same if at[: len(numbers)] <= numbers]
+    # Nobody knows what a release after the newest one runs.
+    if not before or numbers[: len(same[-1][0])] > same[-1][0]:
+        return None
+    return before[-1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall("[0-9]+", version))
+
+
+def _stood(detector: Detector, place: int) -> bool:
+    """Did people have it in the release, or on the day, at a place."""
+    return _begin(detector) <= place <= _last(detector)
+
+
+@cache
+def _places(system: str | None) -> Mapping[str, int]:
+    for known_system in all_systems():
+        if known_system.name == system:
+            return {word: place for place, word in enumerate(known_system.releases)}
+    return {}
 
 
 def _begin(detector: Detector) -> int:
-    return _PLACE.get(detector.entry.since, 0)
+    return _places(detector.system).get(detector.entry.since, 0)
 
 
-def _end(detector: Detector) -> int:
-    return _PLACE.get(detector.entry.until, len(ORDER))
+def _last(detector: Detector) -> int:
+    """The last place of a rule: up to the release after its last one, or the day before its end."""
+    places, until = _places(detector.system), detector.entry.until
+    if until not in places:
+        return len(places)
+    if "-" in until:
+        return places[until] - 1
+    after = (at for word, at in places.items() if at > places[until] and "-" not in word)
+    return next(after, len(places) + 1) - 1

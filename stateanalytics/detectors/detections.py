@@ -1,4 +1,4 @@
-"""Every detector over every entity, at any instant."""
+"""Detectors over every entity, at any instant."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FEW = 20_000
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Detections:
-    """What every detector says of every entity, a column a detector.
+    """What detectors say of every entity, a column a detector.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ def detect(
     policy: Policy | None = None,
     states: pl.DataFrame | None = None,
 ) -> Detections:
-    """What every detector says of every entity at one instant.
+    """What each detector says of every entity at one instant.
 
     Parameters
     ----------
@@ -157,9 +157,12 @@ def detect(
         What `read` gave.
     at : datetime, date, ISO text or epoch seconds, optional
         The instant; by default the snapshot's as-of. Only rows up to it are read.
-    detectors : sequence of str or Detector, optional
-        Names, numbers of the catalogue (``"B2"``), or rules of your own; by default all
-        that can be evaluated from data.
+    detectors : str, Detector or sequence of them, optional
+        Names, numbers of the catalogue (``"B2"``), or rules of your own. ``"all"``: all that can
+        be evaluated from data, those of past releases too. ``"system@version"``: those that
+        people had in one release. By default about a dozen a system: those of its current
+        release, of several that answer one question on one page one (``is_default`` in
+        `known`), and the policy.
     policy : Policy, optional
         For the detector ``policy``; ADR-0033's by default.
     states : polars.DataFrame, optional
@@ -178,8 +181,8 @@ def detect(
     Raises
     ------
     ArgumentError
-        If a detector is unknown or cannot be evaluated, the selection is empty, or the
-        instant lies outside the data.
+        If a detector or a version is unknown, a detector cannot be evaluated, the selection
+        is empty, or the instant lies outside the data.
 
     Examples
     --------

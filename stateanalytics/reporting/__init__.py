@@ -20,6 +20,7 @@ from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.state.policy import Policy
 
 if TYPE_CHECKING:
+    from stateanalytics.detectors.catalogue import Chosen
     from stateanalytics.summaries.summary import Summary
 
 __all__ = ["Report", "report"]
@@ -36,6 +37,7 @@ def report(
     as_known_at: Moment | None = None,
     policy: Policy | None = None,
     sections: Iterable[str] | None = None,
+    detectors: Chosen | None = None,
     by: str | Iterable[str] = (),
     ledger: object = None,
     prices: str | Path | None = None,
@@ -66,6 +68,9 @@ def report(
     sections : iterable of str, optional
         What to tell, such as ``["attention", "durations"]``; everything by default. Only
         their work is done. The five numbers of the headline are always there.
+    detectors : str, Detector or sequence of them, optional
+        Which rules for stale, stuck, slow and dead to compare, as for `detectors.detect`:
+        ``"all"``, ``"system@version"``, names. By default those of the current releases.
     by : str or iterable of str, optional
         Also tell who fails more than the rest by these columns: ``"model"``, or of a table of
         yours, joined by the column that both have, ``"teams.owner"``.
@@ -101,6 +106,7 @@ def report(
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     from stateanalytics.charts.report_charts import prepare
+    from stateanalytics.detectors.catalogue import chosen_detectors
     from stateanalytics.failures.ownership import checked_ledger
     from stateanalytics.failures.price_table import prices as price_table
     from stateanalytics.reporting.sections import choose_sections
@@ -109,13 +115,14 @@ def report(
     if isinstance(snap, Summary):
         from stateanalytics.reporting.sums import summarize_sums
 
-        _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None)
+        _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None, detectors)
         told = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
         return Report(told, is_redacted=redact)
     _check(snap, policy)
     from stateanalytics.reporting.summarize import earlier_window, summarize
 
     chosen = choose_sections(sections)
+    rules = None if detectors is None else chosen_detectors(detectors, "report")
     owners = None if ledger is None else checked_ledger(ledger, "report")
     table = price_table(prices)
     facts = snap if as_known_at is None else _known_at(snap, as_known_at)
@@ -133,6 +140,7 @@ def report(
             by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
             own=getattr(snap, "own_tables", {}),
             prices=table,
+            detectors=rules,
         )
         summary = summarize(
             material, sections=chosen, earlier=earlier, title=title, redact=redact, begin=begin
@@ -254,9 +262,9 @@ def _check_of_sums(compare: object, *others: object) -> None:
     if any(other is not None for other in others) or compare not in ("previous", "none", None):
         raise ArgumentError(
             "A summary was counted at one instant by one policy, and its weeks stand side by side; "
-            "found as_known_at, policy, by, ledger, prices or compare.",
+            "found as_known_at, policy, by, ledger, prices, detectors or compare.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
-            shell="leave --compare, --by, --ledger, --prices and --as-known-at out",
+            shell="leave --compare, --by, --ledger, --prices, --detectors and --as-known-at out",
         )
 
 

@@ -391,6 +391,9 @@ class System:
         The type of which the last row of a session is told by the session.
     detectors : callable
         Its `Detector` values.
+    releases : tuple of str
+        Releases and days that their life spans name, oldest first: what ``system@version``
+        is found in.
     features : callable
         Its `Features`; None where the columns that all systems share are enough.
     constants : callable
@@ -468,6 +471,7 @@ class System:
     part_types: tuple[str, ...] = ()
     repeated_type: str | None = None
     detectors: Callable[[], Sequence[Detector]] = nothing
+    releases: tuple[str, ...] = ()
     features: Callable[[], Features] | None = None
     constants: Callable[[Policy], Sequence[Constant]] = nothing
     kind_constants: Callable[[Policy, pl.DataFrame], Sequence[Constant]] = nothing

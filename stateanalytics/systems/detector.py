@@ -81,6 +81,9 @@ class Entry:
         expression.
     version_of : str
         The rule that it is one version of; versions never stood side by side.
+    is_chosen : bool
+        Is it asked by default while its release is current: of several rules that answer
+        one question on one page, one is.
     """
 
     known_as: str = ""
@@ -94,6 +97,7 @@ class Entry:
     rule: str = ""
     limits: str = ""
     version_of: str = ""
+    is_chosen: bool = True
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,6 +206,11 @@ class Detector:
     def is_offline(self) -> bool:
         """Can it be evaluated from data alone."""
         return not self.why_not
+
+    @property
+    def is_default(self) -> bool:
+        """Is it asked where nobody names detectors: current, and chosen among its like."""
+        return self.is_offline and not self.entry.until and self.entry.is_chosen
 
     @property
     def compares(self) -> tuple[str, ...]:
@@ -313,7 +322,7 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
     Raises
     ------
     ArgumentError
-        If a rule has no row.
+        If a rule has no row, or ``is_default`` is neither ``yes`` nor empty.
     """
     rows = table_rows(package, "detectors.csv")
     if unlisted := sorted(rules.keys() - {row["name"] for row in rows}):
@@ -324,6 +333,14 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
     detectors = []
     for row in rows:
         words: dict[str, Any] = {column: text for column, text in row.items() if text}
+        if "is_default" in row:
+            if (is_default := words.pop("is_default", "")) not in ("", "yes"):
+                raise ArgumentError(
+                    f"is_default of {row['name']!r} in the catalogue of {package!r} needs yes "
+                    f"or nothing; found {in_short(is_default)}.",
+                    "correct its data/detectors.csv",
+                )
+            words["is_chosen"] = is_default == "yes"
         if types := words.get("entity_types"):
             words["entity_types"] = tuple(types.split("|"))
         system = package.rpartition(".")[-1]

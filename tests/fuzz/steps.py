@@ -70,7 +70,7 @@ def spells(snap: Any) -> None:
 
 def detections(snap: Any) -> None:
     """What every detector says."""
-    _ = sa.detectors.detect(snap).rows
+    _ = sa.detectors.detect(snap, detectors="all").rows
 
 
 def query(snap: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.detectors.catalogue import registry
+from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors
 from stateanalytics.detectors.comparing import agreement
 from stateanalytics.detectors.detections import Detections, detect
 from stateanalytics.detectors.disagreement_causes import disagreements
@@ -29,21 +30,21 @@ _DENOMINATOR = (
 def summarize_detectors(material: Material) -> Plain:
     """Every rule that calls an open run stale, stuck, slow or dead, and where they differ."""
     facts = _open_only(material)
-    names = _asked(facts)
+    rules = _asked(facts, material.detectors)
     n_open = facts.entities.height
-    if not names or not n_open:
+    if not rules or not n_open:
         return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
     judged = material.states.join(facts.entities.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
-    detections = detect(facts, detectors=names, states=judged)
+    detections = detect(facts, detectors=rules, states=judged)
     # First, because the rows of those that disagree are some of these.
-    verdicts = _verdicts(detections.rows)
-    differences = disagreements(detections)
+    verdicts = _verdicts(detections.rows, rules)
+    differences = disagreements(detections, detectors=rules)
     loud = verdicts.filter(pl.col("n_flagged") > 0)
     return {
-        "finding": differences.worst or _all_agree(loud.height, len(names), n_open),
+        "finding": differences.worst or _all_agree(loud.height, len(rules), n_open),
         "denominator": _DENOMINATOR,
         "n_open": n_open,
-        "n_detectors": len(names),
+        "n_detectors": len(rules),
         "n_disagreements": differences.rows.height,
         "causes": [_cause(row) for row in plain_rows(differences.causes.head(N_CAUSES))],
         "n_causes": differences.causes.height,
@@ -81,32 +82,29 @@ def _open_only(material: Material) -> Facts:
     return changed_facts(whole, **kept)
 
 
-def _asked(facts: Facts) -> list[str]:
-    """The rules about trouble of runs, of the systems that were read: of each its last version."""
+def _asked(facts: Facts, asked: Chosen | None) -> list[Detector]:
+    """The rules about runs of the systems that were read; by default those about trouble."""
     here = set(facts.entities["system"].unique())
-    rules = {
-        detector.entry.version_of or name: name
-        for name, detector in registry().items()
-        if detector.is_offline
-        and detector.question in TROUBLE
-        and "session" in detector.entity_types
-        and (detector.system is None or detector.system in here)
-    }
-    return list(rules.values())
+    return [
+        rule
+        for rule in chosen_detectors(asked, "report")
+        if (asked is not None or rule.question in TROUBLE)
+        and "session" in rule.entity_types
+        and (rule.system is None or rule.system in here)
+    ]
 
 
-def _verdicts(detections: pl.DataFrame) -> pl.DataFrame:
+def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFrame:
     """What each detector said of how many, the loudest first."""
-    known = registry()
-    titles = {name: detector.entry.known_as or name for name, detector in known.items()}
-    rules = {name: detector.entry.rule for name, detector in known.items()}
+    titles = {rule.name: rule.entry.known_as or rule.name for rule in rules}
+    words = {rule.name: rule.entry.rule for rule in rules}
     counted = detections.group_by("detector").agg(
         n_covered=pl.col("covered").sum().cast(pl.Int64),
         n_flagged=pl.col("fires").sum().cast(pl.Int64),
         label=pl.col("label").drop_nulls().mode().sort().first(),
     )
     return counted.with_columns(
-        known_as=pl.col("detector").replace(titles), rule=pl.col("detector").replace(rules)
+        known_as=pl.col("detector").replace(titles), rule=pl.col("detector").replace(words)
     ).sort("n_flagged", "detector", descending=[True, False])
 
 

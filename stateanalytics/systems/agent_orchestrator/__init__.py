@@ -52,6 +52,7 @@ SYSTEM = System(
     ),
     reason_codes=lambda: codes_from_csv(_HERE),
     detectors=later(f"{_HERE}.detectors:agent_orchestrator"),
+    releases=("2026-05-15", "2026-05-17", "the Go rewrite"),
     features=later(f"{_HERE}.features:features"),
     constants=later(f"{_HERE}.constants:constants"),
     evidence={

@@ -50,6 +50,7 @@ def _probes() -> tuple[Detector, ...]:
         catalogued(
             "ao_runtime_probe",
             known_as="D1",
+            is_chosen=False,
             fires=_runtime.is_in(("missing", "probe_failed")),
             label=_runtime,
             rule="the last probe did not find its terminal",
@@ -58,6 +59,7 @@ def _probes() -> tuple[Detector, ...]:
         catalogued(
             "ao_process_probe",
             known_as="D2",
+            is_chosen=False,
             fires=_runtime == "exited",
             label="exited",
             rule="the last probe did not find its process",
@@ -112,6 +114,7 @@ def _silence() -> tuple[Detector, ...]:
         catalogued(
             "ao_activity_stale",
             known_as="D6",
+            is_chosen=False,
             threshold_s=FRESH_S,
             label="stale",
             rule="no activity for five minutes: too old to prove anything",
@@ -136,6 +139,7 @@ def _silence() -> tuple[Detector, ...]:
         catalogued(
             "ao_blocked_stuck",
             known_as="D9",
+            is_chosen=False,
             when=may_be_stuck & blocked,
             rule="blocked for ten minutes",
             **beyond,
@@ -178,6 +182,7 @@ def _reports() -> tuple[Detector, ...]:
         catalogued(
             "ao_report_ignored",
             known_as="D12",
+            is_chosen=False,
             measures="report_age_s",
             threshold_s=FRESH_S,
             scope=IS_OPEN & IS_TYPESCRIPT & state.is_not_null(),
@@ -236,6 +241,7 @@ def _rest() -> tuple[Detector, ...]:
         catalogued(
             "ao_is_terminal",
             known_as="D17",
+            is_chosen=False,
             fires=pl.col("is_ao_terminal") & ~_state.is_in(("done", "terminated")),
             label="terminal",
             question="dead",
@@ -262,6 +268,7 @@ def _rest() -> tuple[Detector, ...]:
         catalogued(
             "ao_merge_cleanup",
             known_as="D20",
+            is_chosen=False,
             measures="merge_wait_s",
             comparison=">=",
             threshold_s=300.0,

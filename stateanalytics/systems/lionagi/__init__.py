@@ -40,6 +40,12 @@ SYSTEM = System(
     part_types=("branch",),
     last_update_is_life=True,
     detectors=later(f"{_HERE}.detectors:detectors"),
+    releases=(
+        *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
+        *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
+        *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
+        *("2026-08-09", "2026-08-15", "0.34", "0.35", "0.36"),
+    ),
     features=later(f"{_HERE}.features:features"),
     constants=later(f"{_HERE}.constants:constants"),
     kind_constants=later(f"{_HERE}.constants:kind_constants"),
