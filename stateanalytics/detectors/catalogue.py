@@ -115,8 +115,8 @@ def chosen_detectors(
     True
     """
     if asked is None:
-        asked = [rule for rule in registry().values() if rule.is_default]
-        return tuple(rule for rule in asked if rule.restarts_on or not has_alarms)
+        current = (rule for rule in registry().values() if rule.is_default)
+        return tuple(rule for rule in current if rule.restarts_on or not has_alarms)
     if isinstance(asked, str | Detector) or not isinstance(asked, Iterable):
         asked = [asked]
     of_groups: dict[str, Detector] = {}
@@ -174,11 +174,8 @@ def _group(asked: object) -> list[Detector] | None:
             f"There is no release {version!r:.80} of {name} whose detectors are known.",
             f"releases: {', '.join(releases[name])}; or one between them",
         )
-    return [
-        rule
-        for rule in registry().values()
-        if rule.system == name and rule.is_offline and _stood(rule, place)
-    ]
+    own = [rule for rule in registry().values() if rule.system == name and rule.is_offline]
+    return [rule for rule in own if _begin(rule) <= place <= _last(rule)]
 
 
 def named(name: object) -> Detector:
@@ -274,41 +271,25 @@ def _place(version: str, releases: Sequence[str]) -> int | None:
     ``0.29`` is the last known release that begins so; ``0.30`` is judged by the one before.
     """
     if version in releases:
-        numbers = _numbers(version)
-    elif re.fullmatch(r"v?[0-9]{1,9}([.-][0-9]{1,9})*", version, re.ASCII):
-        numbers = _numbers(version.removeprefix("v"))
-    else:
-        return None
-    if not numbers:
         return releases.index(version)
-    is_day = "-" in version
-    same = [
-        (_numbers(word), place)
-        for place, word in enumerate(releases)
-        if ("-" in word) == is_day and _numbers(word)
-    ]
-    before = [place for at, place in same if at[: len(numbers)] <= numbers]
-    # Nobody knows what a release after the newest one runs.
-    if not before or numbers[: len(same[-1][0])] > same[-1][0]:
+    if not re.fullmatch(r"v?[0-9]{1,9}([.-][0-9]{1,9})*", version):
         return None
-    return before[-1]
+    numbers, is_day = _numbers(version), "-" in version
+    same = [at for at, word in enumerate(releases) if _numbers(word) and ("-" in word) == is_day]
+    before = [at for at in same if _numbers(releases[at])[: len(numbers)] <= numbers]
+    # Nobody knows what a release after the newest one runs.
+    newest = _numbers(releases[same[-1]]) if same else ()
+    return before[-1] if before and numbers[: len(newest)] <= newest else None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall("[0-9]+", version))
 
 
-def _stood(detector: Detector, place: int) -> bool:
-    """Did people have it in the release, or on the day, at a place."""
-    return _begin(detector) <= place <= _last(detector)
-
-
 @cache
 def _places(system: str | None) -> Mapping[str, int]:
-    for known_system in all_systems():
-        if known_system.name == system:
-            return {word: place for place, word in enumerate(known_system.releases)}
-    return {}
+    releases = {known.name: known.releases for known in all_systems()}
+    return {word: place for place, word in enumerate(releases.get(system or "", ()))}
 
 
 def _begin(detector: Detector) -> int:

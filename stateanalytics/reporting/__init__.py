@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,8 +140,8 @@ def report(
             by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
             own=getattr(snap, "own_tables", {}),
             prices=table,
-            detectors=rules,
         )
+        material = replace(material, detectors=rules)
         summary = summarize(
             material, sections=chosen, earlier=earlier, title=title, redact=redact, begin=begin
         )
@@ -262,7 +262,7 @@ def _check_of_sums(compare: object, *others: object) -> None:
     if any(other is not None for other in others) or compare not in ("previous", "none", None):
         raise ArgumentError(
             "A summary was counted at one instant by one policy, and its weeks stand side by side; "
-            "found as_known_at, policy, by, ledger, prices, detectors or compare.",
+            "found as_known_at, policy, by, ledger, prices or compare, or detectors.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
             shell="leave --compare, --by, --ledger, --prices, --detectors and --as-known-at out",
         )

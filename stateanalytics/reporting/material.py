@@ -28,7 +28,7 @@ from stateanalytics.systems.base import System
 from stateanalytics.systems.history import in_question, rewound
 
 if TYPE_CHECKING:
-    from stateanalytics.detectors.catalogue import Chosen
+    from stateanalytics.detectors.catalogue import Detector
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
@@ -58,10 +58,10 @@ class Material:
         Who looks after which failure: what `owners` gave.
     prices : polars.DataFrame
         What `failures.prices` gave.
-    detectors : str, Detector, sequence of them, or None
-        Which ones the report compares; None: those of the current releases about trouble.
     by : sequence of str
         Columns, beside the usual ones, by which it is told who fails more than the rest.
+    detectors : sequence of Detector, optional
+        Those that are compared; by default those of the current releases about trouble.
     """
 
     facts: Facts
@@ -74,8 +74,8 @@ class Material:
     n_unknown: int = 0
     ledger: pl.DataFrame | None = None
     prices: pl.DataFrame = field(default_factory=price_table)
-    detectors: Chosen | None = None
     by: Sequence[str] = ()
+    detectors: Sequence[Detector] | None = None
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
     _one_by_one: Lock = field(default_factory=Lock, repr=False, compare=False)
 
@@ -88,7 +88,6 @@ class Material:
         *,
         ledger: pl.DataFrame | None = None,
         prices: pl.DataFrame | None = None,
-        detectors: Chosen | None = None,
         by: Sequence[str] = (),
         own: Mapping[str, pl.DataFrame] | None = None,
     ) -> Material:
@@ -99,8 +98,9 @@ class Material:
             ever = with_group(ever, name, own or {}, 'sa.report(snap, by="project")')
         rows = within(ever, window, as_of=facts.as_of)
         prices = price_table() if prices is None else prices
-        chosen = {"ledger": ledger, "prices": prices, "detectors": detectors, "by": by}
-        return cls(facts, states, reasons, window, ever, rows, policy, **chosen)
+        return cls(
+            facts, states, reasons, window, ever, rows, policy, ledger=ledger, prices=prices, by=by
+        )
 
     def over(self, window: Window) -> Material:
         """The same facts over another window; what was open as it stood as long after its end."""
