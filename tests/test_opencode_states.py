@@ -82,7 +82,8 @@ FILTERED = {
     "era A": ("v1_1.18.34/event_table.jsonl", "A", 1),
     "era B": ("v2_20260717/opencode-local.db", "B", 4),
     "era C": ("synthetic/v2_edge_cases.jsonl", "C", 1),
-    "V1": ("v1_1.18.34/opencode.db", "V1", 3),
+    # One of them only its words name: a gateway wrote it as a request that is invalid.
+    "V1": ("v1_1.18.34/opencode.db", "V1", 4),
 }
 
 
