@@ -73,20 +73,17 @@ def make_private_folder(parent: Path | None = None) -> PrivateFolder:
     OSError
         If it cannot be made in ``parent``.
     """
-    if parent is not None:
-        return _made(new_path(parent))
-    asked = os.environ.get("TMPDIR")
+    asked = os.environ.get("TMPDIR") if parent is None else None
     if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
         raise NoRoomError(f"TMPDIR={asked} cannot be used, and a copy goes nowhere else.", _HINT)
     try:
-        return _made(new_path(Path(tempfile.gettempdir()), PREFIX))
+        path = new_path(parent) if parent else new_path(Path(tempfile.gettempdir()), PREFIX)
+        path.mkdir(mode=0o700)
+        handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
+        if parent is not None:
+            raise
         raise NoRoomError(f"No private copy can be made: {error}.", _HINT) from error
-
-
-def _made(path: Path) -> PrivateFolder:
-    path.mkdir(mode=0o700)
-    handle = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     lock(handle)
     return PrivateFolder(path, handle)
 
