@@ -134,6 +134,10 @@ def form_of(
     >>> form_of(None, None), form_of(None, Path("a.csv")), form_of("json", Path("a.log"))
     ('table', 'csv', 'json')
     """
+    if form is not None and form not in formats:
+        raise ArgumentError(
+            f"This cannot be written as {form}.", f"--format {' or '.join(formats)}"
+        )
     suffix = output.suffix.lower() if output else ""
     by_suffix = next((name for name, ends in formats.items() if suffix in ends), None)
     if form is None and output and suffix and by_suffix is None:
