@@ -659,6 +659,14 @@ def test_report_writes_a_page_and_says_where(run, store, tmp_path):
     assert json.loads((tmp_path / "week.json").read_text())["title"] == "Mine & yours"
 
 
+def test_report_may_look_for_processes(run, store, tmp_path):
+    path = tmp_path / "numbers.json"
+    asked = ("report", store, "-o", str(path), "--sections", "headline,provenance", "--probe")
+    assert run(*asked)[0] == 0
+    as_of = json.loads(path.read_text())["provenance"]["as_of"]
+    assert as_of["at"] > "2026-06", "it is the clock, as in the other commands"
+
+
 def test_report_can_be_numbers_only(run, store, tmp_path):
     path = tmp_path / "numbers.json"
     assert (

@@ -128,8 +128,8 @@ def export(
         return
     written = []
     with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
-        for beside in (metadata, otlp, metrics_file):
-            refuse_inputs_of(beside, snap.inputs)
+        for path in (metadata, otlp, metrics_file):
+            refuse_inputs_of(path, snap.inputs)
         chosen = policy_of(policy)
         if output:
             whole = with_tables(snap, own)

@@ -169,10 +169,10 @@ def failures(
         is_table = form_of(request.form, request.output) == "table"
         if show == "clusters" and (is_table or ledger):
             frame = _with_lives(frame, snap, {**asked, "ledger": ledger})
-        told = _for_eyes(frame, show) if is_table else frame
-        columns = [name for name in SHOWN[show] if name in told.columns]
-        request.write(told, columns=columns, inputs=snap.inputs)
-        note_of_nothing(told, snap, request.window)
+        shown = _for_eyes(frame, show) if is_table else frame
+        columns = [name for name in SHOWN[show] if name in shown.columns]
+        request.write(shown, columns=columns, inputs=snap.inputs)
+        note_of_nothing(shown, snap, request.window)
         _note_failure_is(snap)
         if show == "life":
             _note_renamed(frame)
@@ -276,7 +276,7 @@ def _without_taken_out(
 ) -> pl.DataFrame:
     """Parameters without the words that redaction takes out of the messages.
 
-    A value stands alone here, and what told that it is a secret stands in the template.
+    A value stands alone here; the words that mark it as a secret are in the template.
     """
     from stateanalytics import failures
     from stateanalytics.core.redaction import redact_texts

@@ -203,7 +203,7 @@ def policy_of(name_or_path: str) -> Policy:
 
 
 def note(text: str) -> None:
-    """One line for people, beside the output."""
+    """One line for people, on standard error."""
     print(f"note: {visible(text)}", file=sys.stderr)
 
 

@@ -195,7 +195,7 @@ def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
 
 
 def _named_files(output: Path) -> list[Path]:
-    """The files that a command's line names beside its output: policies, rules, numbers."""
+    """The files other than its output that a command's line names: policies, rules, numbers."""
     command = click.get_current_context(silent=True)
     values = command.params.items() if command is not None else ()
     paths = [

@@ -264,7 +264,7 @@ def watch(
 
 
 def _keeps(path: Path, snap: Snapshot, policy: Policy) -> Callable[[Snapshot], None]:
-    """What writes metrics anew at each look; limits need all of history, and are found once."""
+    """Writes metrics at each look; limits need all of history, and are computed once."""
     from stateanalytics.metrics import as_openmetrics, limits
 
     refuse_inputs_of(path, snap.inputs)

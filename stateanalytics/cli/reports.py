@@ -284,8 +284,8 @@ def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
                 "Standard output takes one form. Hint: leave --json out, or -f json -o -"
             )
         return {}
-    beside = {output.with_suffix(".json"): "json"} if with_json else {}
-    return {output: form, **beside}
+    numbers = {output.with_suffix(".json"): "json"} if with_json else {}
+    return {output: form, **numbers}
 
 
 def _pipe(write: Callable[[Path], Path]) -> None:
@@ -303,10 +303,10 @@ def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
     kinds = checked_kinds(fail_on.replace("|", ",").split(","))
     if sections is None or "failures" in sections or kinds == ["coverage"]:
         return kinds
-    told = ",".join(sections)
+    named = ",".join(sections)
     raise click.UsageError(
-        f"--fail-on {fail_on} reads the section failures; found --sections {told}. "
-        f"Hint: --sections {told},failures"
+        f"--fail-on {fail_on} reads the section failures; found --sections {named}. "
+        f"Hint: --sections {named},failures"
     )
 
 

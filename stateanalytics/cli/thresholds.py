@@ -126,8 +126,8 @@ def thresholds(
             return
         request.write(advice.frame, columns=SHOWN, inputs=snap.inputs)
         n_of = dict(advice.frame["verdict"].value_counts().iter_rows())
-        told = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
-        note(f"{advice.frame.height} thresholds: {', '.join(told)}")
+        counts = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
+        note(f"{advice.frame.height} thresholds: {', '.join(counts)}")
 
 
 def _write_review(request: Request) -> None:
