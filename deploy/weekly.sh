@@ -17,7 +17,7 @@ code=0
 mkdir -p "$OUT"
 # Without sources, the archive is filled elsewhere and only reported.
 if [ $# -gt 0 ]; then
-    $run collect "$@" --to "$HISTORY" || code=$?
+    $run archive "$@" --to "$HISTORY" || code=$?
     [ "$code" -le 1 ] || exit "$code"
     # Else a fleet that was quiet since Monday would get the week before the last.
     AS_OF=${AS_OF:-$(date -u +%Y-%m-%dT%H:%M:%SZ)}

@@ -353,7 +353,7 @@ class Snapshot(Facts):
             raise ArgumentError(
                 f"There is no table {name!r:.80}; there are {len(tables)}.",
                 "snap.schema() lists them" + (near := did_you_mean(str(name), tables)),
-                shell=f"`stateanalytics schema` lists them{near}",
+                shell=f"`stateanalytics sql --schema` lists them{near}",
             )
         load = tables[name].load
         if load is not None:

@@ -83,7 +83,7 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
         raise ArgumentError(
             f"There is no entity {entity_id!r:.80} among {entities.height:,}.",
             f'snap.sql("FROM entity_states") lists them{near}',
-            shell=f"`stateanalytics states` lists them{near}",
+            shell=f"`stateanalytics attention --show states` lists them{near}",
         )
     name = pl.format("{}:{}", "entity_type", "entity_id")
     names = chosen.select(name.alias("name"), whose=pl.format("{} of {}", name, "source"))

@@ -90,7 +90,7 @@ def weekly_numbers(
     check_number("n", n, 12, least=1, is_whole=True)
     if n > _MOST_WEEKS:
         raise ArgumentError(
-            f"n needs at most {_MOST_WEEKS} weeks; found {n}.", "n=52", shell="--n 52"
+            f"n needs at most {_MOST_WEEKS} weeks; found {n}.", "n=52", shell="--weeks 52"
         )
     if top is not None:
         check_number("top", top, 10, is_whole=True)

@@ -140,7 +140,7 @@ def test_the_command_says_a_line_for_each_source(tmp_path, capsys):
     assert said.err.startswith(f"failed {tmp_path / 'none.db'}: Nothing is at")
     assert run([*asked[:2], *asked[3:]]) == 0
     assert capsys.readouterr().out == f"unchanged {store}\n"
-    assert run(["states", str(tmp_path / "history")]) == 0
+    assert run(["attention", "--show", "states", str(tmp_path / "history")]) == 0
 
 
 def test_other_programs_read_the_files_as_the_page_says(demo, tmp_path, monkeypatch):

@@ -596,7 +596,10 @@ def test_the_command_lists_contradictions(capsys):
     from stateanalytics.cli import run
 
     store = str(ROOT / "data/samples/state.db")
-    assert run(["audit", store, "--severity", "warning", "--format", "json"]) == 0
+    assert (
+        run(["attention", store, "--show", "audit", "--severity", "warning", "--format", "json"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert '"audit.end_before_start"' in out
     assert '"audit.transition_override"' not in out

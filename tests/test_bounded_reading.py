@@ -271,7 +271,10 @@ def test_a_budget_that_is_none_is_an_error_that_says_what_to_type(wrong):
 def test_commands_that_read_take_a_budget(tmp_path):
     transcript(tmp_path / NAME, 700)
     runner = CliRunner()
-    result = runner.invoke(cli, ["findings", str(tmp_path / NAME), "--budget", "processor_s=1e-6"])
+    result = runner.invoke(
+        cli,
+        ["attention", str(tmp_path / NAME), "--show", "findings", "--budget", "processor_s=1e-6"],
+    )
     assert result.exit_code == 0
     assert "read.over_budget" in result.output
     result = runner.invoke(cli, ["attention", str(tmp_path / NAME), "--budget", "all"])

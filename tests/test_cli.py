@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 from stateanalytics import cli
-from stateanalytics.cli import queries, reports
+from stateanalytics.cli import attention, queries
 from stateanalytics.cli.formats import as_csv, as_json
 from stateanalytics.cli.output import show_in_browser, write
+from stateanalytics.cli.reports import _by_week
 from stateanalytics.cli.tables import as_table, changed_only
-from stateanalytics.cli.weeks import _by_week
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 
@@ -207,7 +207,7 @@ def test_the_suffix_chooses_the_format(run, store, tmp_path):
 
 def test_parquet_keeps_the_types(run, store, tmp_path):
     path = tmp_path / "states.parquet"
-    assert run("states", store, "-o", str(path))[0] == 0
+    assert run("attention", "--show", "states", store, "-o", str(path))[0] == 0
     assert pl.read_parquet(path).schema["severity"] == pl.Enum(
         ["critical", "warning", "info", "neutral"]
     )
@@ -226,7 +226,7 @@ def test_a_suffix_that_says_something_else_is_refused(
     run, store, tmp_path, monkeypatch, arguments, words
 ):
     monkeypatch.chdir(tmp_path)
-    for command in (("sql", store, "SELECT 1"), ("findings", store)):
+    for command in (("sql", store, "SELECT 1"), ("attention", store, "--show", "findings")):
         code, out, err = run(*command, *arguments)
         assert (code, out) == (2, "")
         assert words in err
@@ -238,10 +238,10 @@ def test_a_format_in_words_needs_no_suffix(run, store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("sql", store, "SELECT 1 AS n", "-o", "x.log", "-f", "csv")[0] == 0
     assert (tmp_path / "x.log").read_text() == "n\n1\n"
-    assert run("schema", "states", "-o", "states.md")[0] == 0
+    assert run("sql", "--schema", "states", "-o", "states.md")[0] == 0
     assert "## states" in (tmp_path / "states.md").read_text()
-    assert run("schema", "-o", "states.md", "-f", "csv")[0] == 2
-    assert run("schema", "-f", "markdown", "-o", "/nowhere/x.md")[0] == 2
+    assert run("sql", "--schema", "-o", "states.md", "-f", "csv")[0] == 2
+    assert run("sql", "--schema", "-f", "markdown", "-o", "/nowhere/x.md")[0] == 2
 
 
 def test_a_store_is_never_written_over(run, store):
@@ -249,7 +249,7 @@ def test_a_store_is_never_written_over(run, store):
     code, _, err = run("sql", store, "SELECT 1", "-o", store)
     assert code == 2
     assert "which was read" in err
-    assert run("states", store, "-o", store)[0] == 2
+    assert run("attention", "--show", "states", store, "-o", store)[0] == 2
     assert run("report", store, "-o", store)[0] == 2
     assert Path(store).stat().st_mtime_ns == before
 
@@ -266,9 +266,9 @@ def test_an_output_that_cannot_be_written_says_so(run, store, tmp_path):
 
 def test_tables_hold_no_control_characters(run, store):
     for arguments in (
-        ("states", store),
+        ("attention", "--show", "states", store),
         ("attention", store),
-        ("findings", store),
+        ("attention", "--show", "findings", store),
         ("sql", store, "SELECT name FROM entities"),
         ("sql", store, "SELECT 'x\x1b[31mx\u202e' AS \"c\x1b[31m\u202e\""),
     ):
@@ -280,7 +280,7 @@ def test_tables_hold_no_control_characters(run, store):
 
 
 def test_errors_hold_no_control_characters(run):
-    _, _, err = run("states", "/nowhere/\x1b[31m\u202e.db")
+    _, _, err = run("attention", "--show", "states", "/nowhere/\x1b[31m\u202e.db")
     assert "\x1b" not in err
     assert "\u202e" not in err
 
@@ -337,7 +337,7 @@ def test_hundreds_that_are_open_do_not_hide_what_has_ended(run, tmp_path):
     store = write_store(tmp_path / "state.db", sessions=[*running, *failed])
     _, out, _ = run("attention", str(store), "--as-of", "2027-01-01")
     rows = out.splitlines()[2:]
-    assert [n for n, row in enumerate(rows) if "it broke" in row] == [reports.N_OPEN_FIRST]
+    assert [n for n, row in enumerate(rows) if "it broke" in row] == [attention.N_OPEN_FIRST]
 
 
 def test_what_is_said_can_be_read_before_what_stands_behind_it_is_shown():
@@ -365,12 +365,12 @@ def test_a_wide_table_wraps_what_does_not_fit():
 
 
 def test_a_table_of_a_command_says_durations_and_dollars_as_people_do_and_files_do_not(run, store):
-    _, out, _ = run("states", store, "--wide")
+    _, out, _ = run("attention", "--show", "states", store, "--wide")
     header, _, *rows = out.splitlines()
     assert "silence" in header.split()
     assert "silence_s" not in header
     assert any(re.search(r"\d (h|min|s|d)\b", row) for row in rows)
-    _, out, _ = run("states", store, "-f", "csv")
+    _, out, _ = run("attention", "--show", "states", store, "-f", "csv")
     assert "silence_s" in out.splitlines()[0]
 
 
@@ -392,7 +392,8 @@ def test_every_line_of_help_is_a_whole_sentence(name):
 WRITES = {
     "report": ([], ".html"),
     "show": (["6009d20f"], ".html"),
-    "states": ([], ".csv"),
+    "attention": ([], ".csv"),
+    "thresholds": ([], ".csv"),
     "sql": (["FROM states"], ".csv"),
     "export": ([], ".duckdb"),
 }
@@ -432,11 +433,11 @@ def test_tables_of_nothing():
 def test_long_lists_are_cut_and_said(run):
     code, out, err = run("sql", str(cli_sample()), "SELECT 1")
     assert code == 0
-    code, out, err = run("states", str(cli_sample()))
+    code, out, err = run("attention", "--show", "states", str(cli_sample()))
     assert "(50 rows)" in out
     assert "more rows; see them with --limit" in err
-    assert "(7 rows)" in run("states", str(cli_sample()), "--limit", "7")[1]
-    without_limit = run("policies", "v1", "operator", str(cli_sample()))[2]
+    assert "(7 rows)" in run("attention", "--show", "states", str(cli_sample()), "--limit", "7")[1]
+    without_limit = run("thresholds", str(cli_sample()), "--against", "operator")[2]
     assert "more rows; see them with --format csv" in without_limit
 
 
@@ -450,29 +451,29 @@ def cli_sample():
 
 
 def test_states_and_attention_can_be_narrowed(run, store):
-    assert "(1 row)" in run("states", store, "--type", "play")[1]
-    _, out, _ = run("states", store, "--severity", "critical", "-f", "json")
+    assert "(1 row)" in run("attention", "--show", "states", store, "--type", "play")[1]
+    _, out, _ = run("attention", "--show", "states", store, "--severity", "critical", "-f", "json")
     assert {row["severity"] for row in json.loads(out)} == {"critical"}
     _, out, _ = run("attention", store, "-f", "json")
     assert {row["entity_id"] for row in json.loads(out)} == {"b"}
-    code, _, err = run("states", store, "--type", "sesion")
+    code, _, err = run("attention", "--show", "states", store, "--type", "sesion")
     assert code == 2
     assert "did you mean 'session'" in err
     code, _, err = run("attention", store, "--severity", "bad")
     assert (code, err.count("\n")) == (2, 1)
-    assert run("findings", store, "--severity", "error")[0] == 0
+    assert run("attention", "--show", "findings", store, "--severity", "error")[0] == 0
 
 
-@pytest.mark.parametrize("command", ["attention", "states"])
-def test_what_depends_on_the_instant_says_which_it_is_and_why(run, store, command):
+@pytest.mark.parametrize("show", ["items", "states"])
+def test_what_depends_on_the_instant_says_which_it_is_and_why(run, store, show):
     """Else a copy of May reads as if all that is open had been silent until today."""
-    _, _, err = run(command, store, "--as-of", "2026-05-25T12:00")
+    _, _, err = run("attention", store, "--show", show, "--as-of", "2026-05-25T12:00")
     assert "as of 2026-05-25 12:00 UTC (as asked)" in err
-    assert "(the newest moment in the data)" in run(command, store)[2]
+    assert "(the newest moment in the data)" in run("attention", store, "--show", show)[2]
 
 
 def test_findings_say_what_is_wrong(run, store):
-    code, out, _ = run("findings", store)
+    code, out, _ = run("attention", "--show", "findings", store)
     assert code == 0
     assert "status.unknown" in out
 
@@ -480,33 +481,24 @@ def test_findings_say_what_is_wrong(run, store):
 def test_findings_that_are_alike_are_one_line_of_a_table(run, tmp_path):
     sessions = [session(name, status="dnoe") for name in "abc"]
     store = str(write_store(tmp_path / "state.db", sessions=sessions))
-    _, out, _ = run("findings", store)
+    _, out, _ = run("attention", "--show", "findings", store)
     (line,) = [line for line in out.splitlines() if "status.unknown" in line]
     assert " 3 " in line
-    _, out, _ = run("findings", store, "-f", "csv")
+    _, out, _ = run("attention", "--show", "findings", store, "-f", "csv")
     assert out.count("status.unknown") == 3
     other = str(write_store(tmp_path / "other.db", sessions=sessions[:1]))
-    _, out, _ = run("findings", store, other)
+    _, out, _ = run("attention", "--show", "findings", store, other)
     (line,) = [line for line in out.splitlines() if "status.unknown" in line]
     assert " 4 " in line
 
 
-def test_one_policy_and_a_store_is_said(run, store):
-    code, out, err = run("policies", "v1", store)
-    assert (code, out) == (2, "")
-    assert (
-        f"Two policies are needed, and then the stores; found 'v1' and the store {store!r}" in err
-    )
-    assert f"Hint: stateanalytics policies v1 operator {store}" in err
-
-
 def test_policies_are_compared(run, store):
-    code, out, err = run("policies", "v1", "operator", store)
+    code, out, err = run("thresholds", store, "--against", "operator")
     assert code == 0
     assert "c          neutral     info" in out
     assert err == "note: 1 of type session from neutral to info\n"
-    assert run("policies", "v1", "strict", store)[0] == 2
-    assert run("policies", "v1", "/nowhere/x.toml", store)[0] == 2
+    assert run("thresholds", store, "--against", "strict")[0] == 2
+    assert run("thresholds", store, "--against", "/nowhere/x.toml")[0] == 2
 
 
 def test_a_policy_can_be_a_file(run, store, tmp_path):
@@ -514,23 +506,23 @@ def test_a_policy_can_be_a_file(run, store, tmp_path):
     path.write_text('{"base": "v1", "idle_after_s": 60, "version": "mine"}')
     query = "SELECT DISTINCT policy_version FROM states"
     assert "mine" in run("sql", store, query, "--policy", str(path))[1]
-    code, _, err = run("states", store, "--policy", "v2")
+    code, _, err = run("attention", "--show", "states", store, "--policy", "v2")
     assert code == 2
     assert "There is no policy 'v2'" in err
 
 
 def test_schema_lists_and_finds(run, store):
-    code, out, _ = run("schema")
+    code, out, _ = run("sql", "--schema")
     assert code == 0
     assert "running_sessions" in out
-    _, out, _ = run("schema", "states", "--format", "csv")
+    _, out, _ = run("sql", "--schema", "states", "--format", "csv")
     assert out.splitlines()[0] == "frame,column,dtype,unit,meaning"
-    assert "raw_sessions" in run("schema", "--source", store)[1]
-    code, _, err = run("schema", "stats")
+    assert "raw_sessions" in run("sql", store, "--schema")[1]
+    code, _, err = run("sql", "--schema", "stats")
     assert code == 2
     assert "did you mean 'states'" in err
-    assert run("schema", "stats", "--format", "markdown")[0] == 2
-    _, out, _ = run("schema", "states", "--format", "markdown")
+    assert run("sql", "--schema", "stats", "--format", "markdown")[0] == 2
+    _, out, _ = run("sql", "--schema", "states", "--format", "markdown")
     assert "## states" in out
     assert "## entities" not in out
 
@@ -540,16 +532,16 @@ def test_places_are_shown(run, monkeypatch, store, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
         monkeypatch.delenv(variable, raising=False)
-    code, out, _ = run("places")
+    code, out, _ = run("doctor")
     assert code == 0
-    assert f"{store}  lionagi 0." in out
+    assert f"place: {store}: lionagi 0." in out
     assert out.count("nothing there") == 7
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
-    _, out, _ = run("places")
-    _, _, err = run("states")
+    _, out, _ = run("doctor")
+    _, _, err = run("attention", "--show", "states")
     # The places that are shown are those that are looked up.
-    for line in out.splitlines():
-        assert repr(line.partition("  ")[0]) in err
+    for place in re.findall(r"^place: (.*?): ", out, re.MULTILINE):
+        assert repr(place) in err
     for name in (".lionagi", ".agent-orchestrator", ".ao", "opencode"):
         assert name in out
 
@@ -561,8 +553,8 @@ def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_p
     monkeypatch.setenv("HOME", str(tmp_path))
     for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(variable, raising=False)
-    _, out, _ = run("places")
-    told = dict(line.split("  ", 1) for line in out.splitlines())
+    _, out, _ = run("doctor")
+    told = dict(re.findall(r"^place: (.*?): (.*)$", out, re.MULTILINE))
     assert re.fullmatch(
         r"Claude Code [\d.]+: \d+ files, [\d.]+ MB", told[str(tmp_path / ".claude")]
     )
@@ -573,18 +565,18 @@ def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_p
 
 def test_without_sources_the_usual_place_is_read_and_named(run, monkeypatch, store, tmp_path):
     monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
-    code, _, err = run("states")
+    code, _, err = run("attention", "--show", "states")
     assert code == 0
     assert err.startswith(f"note: reading {store}\nnote: as of ")
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    code, _, err = run("states")
+    code, _, err = run("attention", "--show", "states")
     assert code == 2
     assert "usual places" in err
 
 
 def test_demo_names_the_sample(run):
-    code, out, err = run("demo")
+    code, out, err = run("doctor", "--demo")
     assert code == 0
     assert Path(out.strip()).name == "history"
     assert not err, "inside of $(…) somebody follows the advice already"
@@ -644,12 +636,15 @@ def test_a_page_that_cannot_be_opened_is_named(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.slow
 def test_an_as_of_in_the_future_is_pointed_out(run, store):
-    code, _, err = run("states", store, "--as-of", "2999-01-01")
+    code, _, err = run("attention", "--show", "states", store, "--as-of", "2999-01-01")
     assert code == 0
     assert "lies in the future" in err
-    assert "in the future" not in run("states", store, "--as-of", "2026-05-27")[2]
-    assert run("states", store, "--as-of", f"{NOW_S}")[0] == 0
-    assert run("states", store, "--as-of", "soon")[0] == 2
+    assert (
+        "in the future"
+        not in run("attention", "--show", "states", store, "--as-of", "2026-05-27")[2]
+    )
+    assert run("attention", "--show", "states", store, "--as-of", f"{NOW_S}")[0] == 0
+    assert run("attention", "--show", "states", store, "--as-of", "soon")[0] == 2
 
 
 # --- report ----------------------------------------------------------------------------
@@ -662,6 +657,14 @@ def test_report_writes_a_page_and_says_where(run, store, tmp_path):
     assert f"wrote {page}" in out
     assert "Mine &amp; yours" in page.read_text()
     assert json.loads((tmp_path / "week.json").read_text())["title"] == "Mine & yours"
+
+
+def test_report_may_look_for_processes(run, store, tmp_path):
+    path = tmp_path / "numbers.json"
+    asked = ("report", store, "-o", str(path), "--sections", "headline,provenance", "--probe")
+    assert run(*asked)[0] == 0
+    as_of = json.loads(path.read_text())["provenance"]["as_of"]
+    assert as_of["at"] > "2026-06", "it is the clock, as in the other commands"
 
 
 def test_report_can_be_numbers_only(run, store, tmp_path):
@@ -727,7 +730,15 @@ def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments,
     ],
 )
 def test_a_wrong_path_is_one_line_and_code_2(run, tmp_path, make, words):
-    for arguments in (("states",), ("report", "-o", str(tmp_path / "w.html")), ("sql",)):
+    for arguments in (
+        (
+            "attention",
+            "--show",
+            "states",
+        ),
+        ("report", "-o", str(tmp_path / "w.html")),
+        ("sql",),
+    ):
         query = ("SELECT 1",) if arguments == ("sql",) else ()
         code, out, err = run(*arguments, str(make(tmp_path)), *query)
         assert (code, out) == (2, "")
@@ -744,8 +755,7 @@ def test_a_wrong_path_is_one_line_and_code_2(run, tmp_path, make, words):
         (("sql", "x", "SELECT 1", "--max-rows", "0"), "--max-rows"),
         (("sql", "x", "SELECT 1", "--timeout", "-1"), "--timeout"),
         (("sql", "x", "SELECT 1", "--format", "xml"), "--format"),
-        (("states", "--nope"), "--nope"),
-        (("policies", "v1"), "Missing argument"),
+        (("attention", "--show", "states", "--nope"), "--nope"),
     ],
 )
 def test_wrong_arguments_say_where_help_is(run, arguments, words):
@@ -769,32 +779,37 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("report", "--since", "soon"), "ISO text such as 2026-05-18 or"),
         (("report", "--policy", "gone.toml"), "name a file that is there, or one of: v1"),
         (("report", "--week", "0001-W01"), "--compare none"),
-        (("states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
+        (("attention", "--show", "states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
         (("sql", "SELECT $who"), "Hint: -p who=…"),
         (("sql", "SELECT $who", "-p", "x=1"), "Hint: -p who=…"),
         (("sql", "SELECT content FROM raw_messages"), "Hint: say --bodies"),
         (("sql", "SELECT count(*) FROM range(1e12::BIGINT)", "--timeout", "0.01"), "--timeout …"),
-        (("schema", "stats"), "did you mean 'states'"),
+        (("sql", "--schema", "stats"), "did you mean 'states'"),
         (("durations", "--by", "knd"), "lists them; did you mean 'kind'?"),
-        (("timeouts", "--by", "knd"), "`stateanalytics schema timeouts` lists them"),
+        (
+            ("durations", "--show", "limits", "--by", "knd"),
+            "`stateanalytics sql --schema timeouts`",
+        ),
         (("report", "--compare", "yesterday"), "--compare previous, last-week, none"),
         (("detectors", "--at", "2099-01-01"), "a later --as-of"),
         (("durations", "--week", "last"), "--week 2026-W21"),
         (("failures", "--week", "last"), "--week 2026-W21"),
         (("detectors", "--detector", "nosuch"), "stateanalytics detectors --list"),
-        (("show", "zzzz"), "`stateanalytics states` lists them"),
+        (("show", "zzzz"), "`stateanalytics attention --show states` lists"),
         (("show", ""), "stateanalytics show SOURCES 6009d20f"),
         (("sql", ""), 'stateanalytics sql SOURCES "FROM states"'),
         (("sql", "SELECT 1", "--table", "teams=x.exe"), "Hint: --table teams=teams.csv"),
-        (("weeks", "--n", "600"), "Hint: --n 52"),
-        (("export", "--only", "nope", "-o", "x.duckdb"), "`stateanalytics schema` lists them"),
+        (("report", "--weeks", "600"), "Hint: --weeks 52"),
+        (
+            ("export", "--only", "nope", "-o", "x.duckdb"),
+            "`stateanalytics sql --schema` lists them",
+        ),
     ],
 )
 def test_hints_say_what_to_type_in_a_shell(run, store, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     command, *rest = arguments
-    sources = () if command == "schema" else (store,)
-    code, _, err = run(command, *sources, *rest)
+    code, _, err = run(command, store, *rest)
     assert code in (1, 2)
     hint = err.partition("Hint: ")[2]
     assert words in f"Hint: {hint}"
@@ -804,15 +819,27 @@ def test_hints_say_what_to_type_in_a_shell(run, store, tmp_path, monkeypatch, ar
 def test_hints_about_sources_say_what_to_type_in_a_shell(run, tmp_path, monkeypatch):
     for name in ("LIONAGI_HOME", "HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path))
-    for arguments in (("states",), ("states", ""), ("states", "gone.db"), ("states", ":memory:")):
+    for arguments in (
+        (
+            "attention",
+            "--show",
+            "states",
+        ),
+        ("attention", "--show", "states", ""),
+        ("attention", "--show", "states", "gone.db"),
+        ("attention", "--show", "states", ":memory:"),
+    ):
         _, _, err = run(*arguments)
         assert "Hint: " in err
         assert not PYTHON.search(err.partition("Hint: ")[2]), err
-    assert 'stateanalytics report "$(stateanalytics demo)"' in run("states")[2]
+    assert (
+        'stateanalytics report "$(stateanalytics doctor --demo)"'
+        in run("attention", "--show", "states")[2]
+    )
 
 
 FILES = {
-    "policy file": ["states", "--policy"],
+    "policy file": ["attention", "--policy"],
     "rules": ["failures", "--rules"],
     "ledger": ["report", "--ledger"],
     "table": ["sql", "SELECT 1", "--table"],
@@ -833,13 +860,105 @@ def test_a_file_that_is_not_there_is_told_in_one_way(run, store, tmp_path, monke
     assert f"did you mean 'mine{suffix}'?" in err
 
 
+@pytest.mark.parametrize("old", cli.RENAMED)
+def test_an_old_name_says_what_to_type_now(run, store, tmp_path, monkeypatch, old):
+    code, out, err = run(old, store, "--wide")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    line = cli.RENAMED[old]
+    assert f"`stateanalytics {old}` has a new name. Hint: stateanalytics {line}" in err
+    # What it says runs, as far as options go: the files that it names are not here.
+    monkeypatch.chdir(tmp_path)
+    command, *options = line.split()
+    if command == "archive":
+        options += ["--to", "history"]
+    sources = [] if command == "doctor" or "last.json" in line else [store]
+    code, _, err = run(command, *sources, *options)
+    assert "--help" not in err
+    assert code == (2 if "last.json" in line else 0), err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("stateanalytics thr", "thresholds"), ("stateanalytics sql --sch", "--schema")],
+)
+def test_a_shell_completes_commands_and_options(capsys, monkeypatch, line, words):
+    for name, value in (("_STATEANALYTICS_COMPLETE", "bash_complete"), ("COMP_WORDS", line)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+    with pytest.raises(SystemExit, match="0"):
+        cli.run()
+    assert capsys.readouterr().out == f"plain,{words}\n"
+
+
+def test_no_name_is_both_old_and_new_and_there_are_at_most_fourteen():
+    assert not {*cli.RENAMED} & {*cli.COMMANDS}
+    assert len(cli.COMMANDS) <= 14
+    assert {line.split()[0] for line in cli.RENAMED.values()} <= {*cli.COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("attention --show states --week 2026-W21", "--week belongs to --show items"),
+        ("durations --show limits --prob 0.5", "--prob belongs to --show quantiles"),
+        ("durations --candidate 60", "--candidate belongs to --show candidates"),
+        ("failures --leave-out-mass", "--leave-out-mass belongs to --show change"),
+        ("report --weeks --title x", "--title belongs to the page"),
+        ("report --weeks 2 --against last.json", "--against belongs to --against"),
+        ("report --limits", "--limits belongs to --weeks"),
+        ("report --wide", "--wide belongs to --weeks or --against"),
+        ("report --against last.json --as-of 0", "--as-of belongs to the page or --weeks"),
+        ("sql --schema -p x=1", "--param belongs to QUERY"),
+        ("sql --views --schema states", "--views belongs to --views"),
+        ("thresholds --review --deaths 1", "--deaths belongs to the recommendations"),
+        ("thresholds --review --against operator", "--against belongs to --against"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(run, arguments, option):
+    """The value that it has by default is none that was typed."""
+    command, *rest = arguments.split()
+    code, out, err = run(command, "no.db", *rest)
+    assert (code, out) == (2, "")
+    assert f"{option}. Hint: leave it out" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("report --weeks -f html", "cannot be written as html. Hint: --format csv or json"),
+        ("report -f csv", "cannot be written as csv. Hint: --format html or email"),
+        ("report --weeks -o week.html", "names no format. Hint: end it in .csv"),
+        ("sql FROM -f markdown", "cannot be written as markdown"),
+        ("report other.json --against last.json", "found 2 sources"),
+    ],
+)
+def test_each_answer_has_formats_of_its_own(run, arguments, words):
+    command, *rest = arguments.split()
+    code, out, err = run(command, "no.db", *rest)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_views_are_listed_with_their_sql(run, tmp_path):
+    code, out, _ = run("sql", "--views")
+    assert (code, "running_sessions" in out) == (0, True)
+    views = json.loads(run("sql", "--views", "-f", "json")[1])
+    code, out, _ = run("export", "--views", str(tmp_path / "models"))
+    assert (code, out) == (0, f"{tmp_path / 'models'}\n")
+    for view in views:
+        text = (tmp_path / "models" / f"{view['name']}.sql").read_text("utf-8")
+        assert text == f"-- {view['meaning']}\n{view['sql']}\n"
+    assert len(views) == len([*(tmp_path / "models").iterdir()])
+
+
 def test_help_has_examples(run):
-    for command in ("report", "sql", "states", "attention", "findings", "policies", "schema"):
+    for command in cli.COMMANDS:
         code, out, _ = run(command, "--help")
         assert code == 0
         assert f"stateanalytics {command}" in out.split("Examples:")[1]
     assert run()[0] == 0
-    assert "Commands:" in run("-h")[1]
+    page = run("-h")[1]
+    assert all(f"{heading}:\n" in page for heading in cli.GROUPS)
     assert run("--version")[1].startswith("stateanalytics, version")
 
 
@@ -848,7 +967,7 @@ def test_an_interruption_is_code_130(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stateanalytics.snapshot.read_for_once", interrupted)
-    code, _, err = run("states", "x")
+    code, _, err = run("attention", "--show", "states", "x")
     assert (code, err.strip()) == (130, "error: interrupted")
 
 

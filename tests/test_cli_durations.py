@@ -98,18 +98,18 @@ def test_each_thing_to_show_has_its_columns(run, store, show, columns):
         ("limits", ["kind", "limit_s", "limit_from"]),
         ("candidates", ["kind", "candidate_s", "is_today"]),
         ("implicit", ["kind", "at_s", "n_at"]),
-        ("runs", ["source", "system", "entity_type"]),
+        ("timeouts", ["source", "system", "entity_type"]),
     ],
 )
 def test_each_side_of_timeouts_has_its_columns(run, store, show, columns):
-    code, out, _ = run("timeouts", store, *AS_OF, "--show", show, "-f", "csv")
+    code, out, _ = run("durations", store, *AS_OF, "--show", show, "-f", "csv")
     assert code == 0
     assert list(rows_of(out)[0])[:3] == columns
 
 
 def test_candidates_are_those_that_were_asked_for_and_todays(run, store):
     _, out, _ = run(
-        *("timeouts", store, *AS_OF, "--show", "candidates"),
+        *("durations", store, *AS_OF, "--show", "candidates"),
         *("--candidate", "1200", "--by", "system", "-f", "json"),
     )
     found = json.loads(out)
@@ -125,7 +125,7 @@ def test_a_window_of_the_command_line_is_that_of_the_library(run, store, snap):
 
 
 def test_tables_show_what_matters(run, store):
-    _, out, _ = run("timeouts", store, *AS_OF, "--show", "implicit")
+    _, out, _ = run("durations", store, *AS_OF, "--show", "implicit")
     assert "probably an undeclared timeout" in out
     assert "q_value" not in out
 
@@ -138,7 +138,7 @@ def test_tables_show_what_matters(run, store):
         (("durations", "--show", "mean"), "mean"),
         (("durations", "--week", "2026-W21", "--since", "2026-05-18"), "leave one of them out"),
         (
-            ("timeouts", "--show", "candidates", "--candidate", "-5"),
+            ("durations", "--show", "candidates", "--candidate", "-5"),
             "needs a number above 0; found",
         ),
     ],
@@ -173,7 +173,7 @@ def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
         ("durations", store),
         ("durations", store, "--show", "change", "--by", "agent"),
         ("durations", store, "--show", "spells"),
-        ("timeouts", store, "--show", "candidates"),
+        ("durations", store, "--show", "candidates"),
     ):
         code, out, err = run(*arguments, "--as-of", NOW_S)
         assert code == 0

@@ -398,7 +398,7 @@ def test_what_was_interrupted_goes_on(hosts, tmp_path):
 
 def test_the_command_sums_up(hosts, tmp_path, capsys):
     stores = [str(path) for path in named(hosts)[1:]]
-    assert run(["collect", *stores, "--to", str(tmp_path / "history")]) == 1
+    assert run(["archive", *stores, "--to", str(tmp_path / "history")]) == 1
     told = capsys.readouterr()
     assert told.out.count("archived ") == 2
     assert told.out.splitlines()[-1] == "4 sources: 2 archived, 2 failed"
@@ -410,7 +410,7 @@ def test_the_command_names_what_nobody_collects_any_more(hosts, tmp_path, capsys
     for day, names in ((1, "abc"), (20, "b")):
         at_clock(monkeypatch, day)
         asked = [str(hosts / name / "state.db") for name in names]
-        assert run(["collect", *asked, "--to", str(tmp_path)]) == 0
+        assert run(["archive", *asked, "--to", str(tmp_path)]) == 0
     a, c = (hosts / name / "state.db" for name in "ac")
     assert capsys.readouterr().err == (
         "stale, not collected for more than a week: "

@@ -11,7 +11,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import COMMANDS as LISTED
-from stateanalytics.cli import cli, run
+from stateanalytics.cli import RENAMED, cli, run
 from stateanalytics.reporting.sections.appendix import as_markdown
 from stateanalytics.systems.coverage import with_coverage
 from tests.conftest import ROOT
@@ -59,8 +59,21 @@ def test_every_command_and_option_is_in_the_pages(name):
 
 
 def test_commands_in_the_pages_exist():
+    """Nor is an old one anywhere that people read or that runs it."""
     for command in re.findall(r"stateanalytics ([a-z]+)\b", "\n".join(_blocks(TEXT, "sh"))):
         assert command in cli.list_commands(None), command
+    old = re.compile(rf"(?:stateanalytics|\bsa|\$run) ({'|'.join(RENAMED)})\b(?!\w*\()")
+    places = "stateanalytics docs deploy notebooks site benchmarks .github".split()
+    kinds = {*".py .md .yml .ipynb .j2 .csv .json .html .sh".split()}
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for place in places
+        for path in (ROOT / place).rglob("*")
+        if path.suffix in kinds
+        for match in old.finditer(path.read_text("utf-8"))
+    ]
+    found += [match[0] for match in old.finditer(TEXT + (ROOT / "Makefile").read_text("utf-8"))]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", cli.list_commands(None))
@@ -70,7 +83,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name):
 
 def test_the_page_of_the_schema_is_current(capsys):
     """`make docs` writes it again."""
-    assert run(["schema", "--format", "markdown"]) == 0
+    assert run(["sql", "--schema", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (ROOT / "docs" / "schema.md").read_text("utf-8")
 
 

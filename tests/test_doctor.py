@@ -141,7 +141,7 @@ def test_what_a_plain_installation_brings_is_enough_for_the_main_job(tmp_path):
         "store = 'data/samples/state.db'\n"
         f"out = {str(tmp_path)!r}\n"
         "for line in (['doctor'], ['attention', store], ['failures', store],\n"
-        "             ['metrics', store], ['sql', store, 'FROM states'],\n"
+        "             ['export', store, '--metrics', '-'], ['sql', store, 'FROM states'],\n"
         "             ['export', store, '-o', f'{out}/facts.sqlite'],\n"
         "             ['report', store, '-o', f'{out}/week.html']):\n"
         "    assert run(line) == 0, line\n"

@@ -172,7 +172,7 @@ def test_promtool_accepts_the_rules_and_the_metrics():
 @pytest.mark.slow
 def test_the_command_writes_what_watch_keeps(tmp_path, capsys):
     store, file = str(ROOT / "data" / "samples" / "state.db"), tmp_path / "x.prom"
-    assert cli.run(["metrics", store]) == 0
+    assert cli.run(["export", store, "--metrics", "-"]) == 0
     text = capsys.readouterr().out
     told = samples(text)
     assert told["open_runs", "agent", "lionagi"] == 7

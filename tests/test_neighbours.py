@@ -87,13 +87,15 @@ def test_spans_do_not_depend_on_the_order_of_rows():
 
 @pytest.mark.slow
 def test_views_as_files_give_what_the_snapshot_gives(demo, tmp_path, capsys):
-    assert cli.run(["views", "-o", str(tmp_path)]) == 0
-    assert cli.run(["views", "--sql"]) == 0
-    printed = capsys.readouterr().out
+    assert cli.run(["export", "--views", str(tmp_path)]) == 0
+    assert cli.run(["sql", "--views", "--format", "json"]) == 0
+    printed = {
+        row["name"]: row["sql"] for row in json.loads(capsys.readouterr().out.partition("\n")[2])
+    }
     with closing(demo.duckdb()) as connection:
         for view in VIEWS:
             query = (tmp_path / f"{view.frame.name}.sql").read_text("utf-8")
-            assert view.sql.strip() in printed
+            assert view.sql.strip() == printed[view.frame.name]
             found = connection.sql(query).pl()
             assert found.columns == [column.name for column in view.frame.columns]
             assert found.height == demo.table(view.frame.name).height

@@ -70,11 +70,11 @@ for line in (
     ["attention", store],
     ["failures", store],
     ["thresholds", store],
-    ["metrics", store],
+    ["export", store, "--metrics", "-"],
     ["watch", store, "--metrics", "x.prom", "--every", ".01", "--looks", "1"],
-    ["collect", store, "--to", "history"],
+    ["archive", store, "--to", "history"],
     ["export", store, "-o", "week.sqlite", "--otlp", "spans.jsonl"],
-    ["views", "--sql"],
+    ["sql", "--views"],
 ):
     assert run(line) == 0, line
 """,

@@ -46,15 +46,15 @@ STORE, RECORD = "home/state.db", "tree/projects/web/sessions/app-1.json"
             ("report", "tree", RECORD),
             ("report", "tree", "tree/new.json"),
             ("report", STORE, "home/runs/r1/checkpoint.json"),
-            ("states", STORE, "home/runs/r1/checkpoint.json"),
-            ("states", "home", "home/runs/r2/states.json"),
-            ("states", "tree", RECORD),
-            ("states", STORE, "soft.json"),
-            ("states", STORE, "hard.json"),
-            ("states", "tree", "record.json"),
-            ("states", "tree/../tree", f"home/../{RECORD}"),
-            ("states", "linked", RECORD),
-            ("states", STORE, STORE + "-wal"),
+            ("attention", STORE, "home/runs/r1/checkpoint.json"),
+            ("attention", "home", "home/runs/r2/states.json"),
+            ("attention", "tree", RECORD),
+            ("attention", STORE, "soft.json"),
+            ("attention", STORE, "hard.json"),
+            ("attention", "tree", "record.json"),
+            ("attention", "tree/../tree", f"home/../{RECORD}"),
+            ("attention", "linked", RECORD),
+            ("attention", STORE, STORE + "-wal"),
         ],
         3,
     ),
@@ -90,7 +90,7 @@ def test_no_file_of_a_show_is_written_over(tmp_path, root, capsys, monkeypatch):
     store = write_store(tmp_path / "home" / "state.db", sessions=[session("a")], shows=shows)
     before = contents(tmp_path)
     asked = [str(store), "-o", str(folder / "_final_verdict.json")]
-    for command in ("states", "report"):
+    for command in ("attention", "report"):
         assert cli.run([command, *asked]) == 2
         assert "which was read" in capsys.readouterr().err
     assert contents(tmp_path) == before
@@ -119,7 +119,7 @@ def test_a_file_that_the_command_names_is_not_written_over(fleet, capsys, monkey
     monkeypatch.chdir(fleet)
     Path("strict.json").write_text('{"version": "strict", "overdue_grace_s": 1}')
     before = contents(fleet)
-    assert cli.run(["states", STORE, "--policy", "strict.json", "-o", "strict.json"]) == 2
+    assert cli.run(["attention", STORE, "--policy", "strict.json", "-o", "strict.json"]) == 2
     assert "which was read" in capsys.readouterr().err
     assert contents(fleet) == before
 

@@ -191,7 +191,7 @@ def test_it_gets_a_report(answers):
 def test_it_gets_the_command_line(folder, tmp_path):
     page = tmp_path / "week.html"
     expected = [
-        (["schema"], "pulse_beats"),
+        (["sql", "--schema"], "pulse_beats"),
         (["detectors", "--list", "--limit", "200"], "pulse_quiet"),
         (["failures", folder, "--week", "2026-W21"], "run.failed.no_memory"),
         (["report", folder, "-o", page, "--week", "2026-W21"], ""),

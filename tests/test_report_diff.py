@@ -228,12 +228,12 @@ def test_the_command_compares_two_files(tmp_path, capsys):
         assert run(["report", str(store), "--week", "2026-W21", "--as-of", as_of,
                     "--sections", ",".join(COMPARED), "-o", str(path)]) == 0  # fmt: skip
     capsys.readouterr()
-    assert run(["diff", str(last), str(this), "--format", "json"]) == 0
+    assert run(["report", str(this), "--against", str(last), "--format", "json"]) == 0
     found = pl.DataFrame(json.loads(capsys.readouterr().out), infer_schema_length=None)
     by_cause = found.filter(number="runs")
     assert by_cause["cause"].to_list()[0] == "new rows"
     assert by_cause.row(-1, named=True)["change"] == 0.0
-    assert run(["diff", str(last), str(tmp_path / "none.json")]) == 2
+    assert run(["report", str(tmp_path / "none.json"), "--against", str(last)]) == 2
     assert "cannot be read: No such file" in capsys.readouterr().err
 
 

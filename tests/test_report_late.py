@@ -315,7 +315,7 @@ def test_the_command_reports_what_was_known_and_diff_names_the_rest(tmp_path, re
     assert run([*week, "-o", str(now)]) == 0
     assert json.loads(then.read_text())["provenance"]["as_of"]["at"] == "2026-05-25T00:00:00Z"
     capsys.readouterr()
-    assert run(["diff", str(then), str(now), "--format", "json"]) == 0
+    assert run(["report", str(now), "--against", str(then), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     (ended,) = [
         row for row in told if (row["number"], row["cause"]) == ("runs", "closed censoring")

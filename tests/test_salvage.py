@@ -432,9 +432,9 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     page = sa.report(snap, sections=["provenance"]).as_html()
     assert page.index("What is missing from this report") < page.index("Where this comes from")
     assert words in page
-    assert run(["states", str(path), "--salvage", "--limit", "1"]) == 0
+    assert run(["attention", "--show", "states", str(path), "--salvage", "--limit", "1"]) == 0
     assert f"lost: {path}: " in capsys.readouterr().err
-    assert run(["states", str(path)]) == 2
+    assert run(["attention", "--show", "states", str(path)]) == 2
     assert capsys.readouterr().err.endswith(
         "Hint: read a backup; or what is left of it, with --salvage\n"
     )

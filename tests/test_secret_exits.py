@@ -47,9 +47,9 @@ N_PLANTED = {"lionagi_in_part": 40}
 """How many rows of a column at most; of other stores every one."""
 COMMANDS = [
     ["attention"],
-    ["states"],
-    ["findings"],
-    ["audit"],
+    ["attention", "--show", "states"],
+    ["attention", "--show", "findings"],
+    ["attention", "--show", "audit"],
     ["failures", "--show", "members"],
     ["failures", "--show", "clusters"],
     ["failures", "--show", "parameters"],

@@ -345,7 +345,7 @@ def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     capsys.readouterr()
     refused = {
         "Summaries are reported apart from stores; found 'state.db' too": ["state.db"],
-        "found --as-of, --policy or --salvage": ["--policy", "operator"],
+        "found --as-of, --policy, --salvage or --probe": ["--policy", "operator"],
         "found as_known_at, policy, by, ledger, prices or compare": ["--compare", "2026-W10"],
         "is in '" + folders[0]: ["-o", f"{folders[0]}/week.html"],
     }

@@ -228,19 +228,19 @@ def test_sql_and_the_command_say_the_same(demo, read_once, capsys):
     runs = demo.weeks().filter(measure="runs")["value"]
     assert found["value"].equals(runs)
     store = str(ROOT / "data/samples/state.db")
-    assert run(["weeks", store, "--n", "2", "--format", "csv"]) == 0
+    assert run(["report", store, "--weeks", "2", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == ",".join(WEEKS.dtypes)
     assert len(lines) == 1 + 2 * len(UNITS)
-    assert run(["weeks", store, "--n", "2"]) == 0
+    assert run(["report", store, "--weeks", "2"]) == 0
     told = capsys.readouterr()
     assert re.search(r"^2026-W21 +263 +57 % +9 % +65 +1 d 9 h", told.out, re.MULTILINE)
     assert "the data cover 2026-W22 only in part" in told.err
-    assert run(["weeks", store, "--n", "1", "--limits", "--format", "csv"]) == 0
+    assert run(["report", store, "--weeks", "1", "--limits", "--format", "csv"]) == 0
     assert "verdict,level_since" in capsys.readouterr().out
     for show, kind in (("clusters", "cluster"), ("codes", "code"), ("kinds", "kind")):
-        arguments = ["--n", "1", "--top", "2", "--show", show, "--format", "json"]
-        assert run(["weeks", store, *arguments]) == 0
+        arguments = ["--weeks", "1", "--top", "2", "--show", show, "--format", "json"]
+        assert run(["report", store, *arguments]) == 0
         assert f'"group_kind": "{kind}"' in capsys.readouterr().out.replace('":"', '": "')
 
 

@@ -90,7 +90,7 @@ def _runs(world: World, since: float, until: float) -> dict[str, str]:
 
 
 def _collect(home: Path, until: float) -> None:
-    """``stateanalytics collect state.db --to history``, at the clock of the story."""
+    """``stateanalytics archive state.db --to history``, at the clock of the story."""
     from stateanalytics.io.archive.manifests import last_runs, source_key
     from stateanalytics.systems.archiving import Archiving
 

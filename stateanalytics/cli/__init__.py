@@ -32,82 +32,68 @@ _ALLOCATOR = "_RJEM_MALLOC_CONF"
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
 
 
-COMMANDS = {
-    "archive": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
-    "attention": (
-        "reports",
-        "List what needs attention: critical and warning, what can still be helped first.",
-    ),
-    "audit": (
-        "reports",
-        "List where the data contradict themselves, with both sides of the evidence.",
-    ),
-    # What one machine archives, a fleet collects; it is one thing.
-    "collect": ("archive", "Keep what is in the stores, so that it stays when they forget it."),
-    "costs": (
-        "costs",
-        "Say what runs cost: as reported, and as estimated from tokens by list prices.",
-    ),
-    "demo": ("reports", "Print where the shipped sample is, to try the other commands on."),
-    "detectors": (
-        "detectors",
-        "List where rules for stale, stuck and slow contradict each other, and why.",
-    ),
-    "diff": ("reports", "Say why the numbers of one report differ from those of another."),
-    "doctor": ("doctor", "Say what is installed, what is missing, and whether the main job works."),
-    "durations": ("durations", "Show how long runs take, with what is not known said."),
-    "export": (
-        "exporting",
-        "Write every frame, ready view and table of yours into a file that other programs open.",
-    ),
-    "failures": (
-        "failures",
-        "Say why runs fail, by reason code and message template, what cost most first.",
-    ),
-    "findings": (
-        "reports",
-        "List what is wrong in the data, and what was done about it; contradictions too.",
-    ),
-    "mcp": ("mcp", "Answer agents over standard input and output, with read-only tools (MCP)."),
-    "metrics": (
-        "metrics",
-        "Write what alerts need as OpenMetrics text: what is open, past its limits, and failed.",
-    ),
-    "places": (
-        "queries",
-        "Show the usual places: what is there, of which version, how large.",
-    ),
-    "policies": (
-        "reports",
-        "Compare two policies over one snapshot: which entities change severity.",
-    ),
-    "report": (
-        "reports",
-        "Write the report on a window of time: one HTML file that opens anywhere.",
-    ),
-    "schema": ("queries", "List the columns of every table and result: types, units, meanings."),
-    "show": ("show", "Tell everything that is known of one run, or any other entity, in order."),
-    "sql": ("queries", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
-    "states": ("reports", "List the state of every entity (ADR-0033), in words and as columns."),
-    "thresholds": (
-        "thresholds",
-        "Recommend a value for every threshold, beside today's, with what speaks for it.",
-    ),
-    "timeouts": (
-        "durations",
-        "Show time limits, what they stopped, and what others would have done.",
-    ),
-    "views": (
-        "exporting",
-        "List the ready views of SQL, or give each as SQL that runs on an export.",
-    ),
-    "watch": ("queries", "Print changes of severity as they happen, until interrupted (Ctrl-C)."),
-    "weeks": ("weeks", "List the numbers of the last ISO weeks, each as it stood at its end."),
+GROUPS = {
+    "What needs me": {
+        "report": (
+            "reports",
+            "Write the report on a window of time: one HTML file that opens anywhere.",
+        ),
+        "attention": (
+            "attention",
+            "List what needs attention: critical and warning, what can still be helped first.",
+        ),
+        "show": ("show", "Show everything that is known of one run or other entity, in order."),
+        "watch": ("queries", "Print changes of severity as they happen, until Ctrl-C."),
+    },
+    "Why, and at what cost": {
+        "failures": (
+            "failures",
+            "Show why runs fail, by reason code and message template, the most expensive first.",
+        ),
+        "detectors": (
+            "detectors",
+            "List where rules for stale, stuck and slow contradict each other, and why.",
+        ),
+        "costs": ("costs", "Show what runs cost: as reported, and estimated from tokens."),
+    },
+    "How long": {
+        "durations": ("durations", "Show how long runs take, and what time limits stopped."),
+        "thresholds": ("thresholds", "Recommend a value for every threshold, with the evidence."),
+    },
+    "Ask, keep and export": {
+        "sql": ("queries", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
+        "mcp": ("mcp", "Serve read-only tools for agents over standard input and output (MCP)."),
+        "archive": ("archive", "Archive the stores before they delete what is old."),
+        "export": (
+            "exporting",
+            "Write tables, metrics or spans into files that other programs open.",
+        ),
+    },
+    "Set up": {
+        "doctor": ("doctor", "Show what is installed, where stores are, and what works."),
+    },
 }
-"""Every command: the module that has it, and the first line of its help.
+"""The commands under each heading of ``--help``: module and first line of the help.
 
-They stand here too because ``--help`` imports none of the modules, and a command only its own.
+They are here as well because ``--help`` imports none of the modules, and a command only its own.
 """
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+RENAMED = {
+    "audit": "attention --show audit",
+    "collect": "archive",
+    "demo": "doctor --demo",
+    "diff": "report this.json --against last.json",
+    "findings": "attention --show findings",
+    "metrics": "export --metrics -",
+    "places": "doctor",
+    "policies": "thresholds --policy v1 --against operator",
+    "schema": "sql --schema",
+    "states": "attention --show states",
+    "timeouts": "durations --show limits",
+    "views": "sql --views",
+    "weeks": "report --weeks",
+}
+"""Commands of earlier versions, and what to type instead."""
 
 
 class _ReaderWentAwayError(Exception):
@@ -124,12 +110,14 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"stateanalytics.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, "archive" if cmd_name == "collect" else cmd_name)
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for heading, group in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in group.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -142,6 +130,11 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in RENAMED:
+            raise click.UsageError(
+                f"`stateanalytics {args[0]}` has a new name. "
+                f"Hint: stateanalytics {RENAMED[args[0]]}"
+            )
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             near = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(
@@ -165,7 +158,7 @@ def cli() -> None:
     """Analytics for fleets of coding agents, from the stores that orchestrators leave.
 
     SOURCES are stores, directories that hold one, or patterns; without any, the usual
-    places are looked up (see `stateanalytics places`). Nothing is written beside a
+    places are read (`stateanalytics doctor` lists them). Nothing is written next to a
     store, and a store that is in use is not disturbed.
     """
 

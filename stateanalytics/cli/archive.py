@@ -60,7 +60,7 @@ def archive(
     redact: bool,
     salvage: bool,
 ) -> None:
-    """Keep what is in the stores, so that it stays when they forget it.
+    """Archive the stores before they delete what is old.
 
     One line a source: archived, unchanged, or failed; after a failed one the others go on,
     and the exit code is 1. Asked again, it goes on where it was interrupted. Sources that the

@@ -50,10 +50,10 @@ prices_option = click.option(
 @tables_option
 @takes(limit_option, *IN_WINDOW)
 def costs(request: Request, *, by: str, prices: Path | None, own: tuple[str, ...]) -> None:
-    """Say what runs cost: as reported, and as estimated from tokens by list prices.
+    """Show what runs cost: as reported, and estimated from tokens.
 
-    Both in all, per completed and merged run, and lost to failures. Without a window,
-    everything is counted.
+    Estimates take list prices. Both in all, per completed and merged run, and lost to
+    failures. Without a window, everything is counted.
     """
     from stateanalytics.failures import costs as costs_by
     from stateanalytics.failures import prices as price_table

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 import click
 
+from stateanalytics.cli.options import examples, note
 from stateanalytics.core.text import visible
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+))?")
@@ -19,13 +20,25 @@ _ONLY_BEFORE = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
 _FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
 
 
-@click.command()
-def doctor() -> int:
-    """Say what is installed, what is missing, and whether the main job works.
+@click.command(
+    epilog=examples(
+        "stateanalytics doctor", 'stateanalytics report "$(stateanalytics doctor --demo)"'
+    )
+)
+@click.option("--demo", is_flag=True, help="Print only where the sample is, to try commands on.")
+def doctor(*, demo: bool) -> int:
+    """Show what is installed, where stores are, and what works.
 
-    The exit code is 0 where the sample can be read, asked and drawn, whatever extra is
-    missing, and 1 where something of that fails. Nothing is sent anywhere.
+    The usual places are listed with what is there, of which version and how large. The exit
+    code is 0 if the sample can be read, queried and drawn, whatever extra is missing, and 1
+    otherwise. Nothing is sent anywhere.
     """
+    if demo:
+        click.echo(_sample())
+        # Inside of `$(…)` the advice is already followed.
+        if sys.stdout.isatty():
+            note('try: stateanalytics attention "$(stateanalytics doctor --demo)"')
+        return 0
     click.echo(
         f"stateanalytics {_version_of('stateanalytics')} on Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}, {visible(sys.executable)}"
@@ -40,6 +53,12 @@ def doctor() -> int:
         else "Something is missing. Hint: pip install --force-reinstall stateanalytics"
     )
     return 0 if is_whole else 1
+
+
+def _sample() -> str:
+    from stateanalytics.demo_data import demo_path
+
+    return str(demo_path() / "history")
 
 
 def _libraries() -> Iterator[tuple[str, bool]]:
@@ -80,11 +99,12 @@ def _version_of(distribution: str) -> str | None:
 
 
 def _surroundings() -> Iterator[tuple[str, bool]]:
-    """Where stores are looked for, and the room for their private copies."""
-    from stateanalytics.systems.places import is_there, usual_places
+    """The places where stores are usually, and the room for their private copies."""
+    from stateanalytics.systems.looking import look_at
+    from stateanalytics.systems.places import usual_places
 
     for path in usual_places():
-        yield f"place: {visible(str(path))}: {'found' if is_there(path) else 'nothing there'}", True
+        yield visible(f"place: {path}: {look_at(path) or 'nothing there'}"), True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True

@@ -1,15 +1,16 @@
-"""The commands ``durations`` and ``timeouts``."""
+"""The command ``durations``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stateanalytics.cli.options import (
     examples,
     note,
+    refuse_options_of_others,
     sources_argument,
     tables_option,
     with_tables,
@@ -42,19 +43,11 @@ SHOWN = {
         *("limit_s", "limit_from", "n_runs", "n_timed_out", "stopped", "n_at_limit"),
         *("stopped_low", "stopped_high"),
     ),
-    "runs": ("entity_id", "kind", "ending", "elapsed_s", "limit_s", "limit_from", "fits"),
+    "timeouts": ("entity_id", "kind", "ending", "elapsed_s", "limit_s", "limit_from", "fits"),
     "candidates": ("in_words",),
     "implicit": ("in_words",),
 }
-by_option = click.option(
-    "--by",
-    multiple=True,
-    default=("kind",),
-    show_default=True,
-    metavar="COLUMN",
-    help="Count apart: kind, agent, model, playbook, project, system, or a column of --table, such "
-    "as teams.owner; may be repeated.",
-)
+OF_TIME_LIMITS = ("limits", "timeouts", "candidates", "implicit")
 
 
 @click.command(
@@ -65,31 +58,45 @@ by_option = click.option(
         "stateanalytics durations state.db --show compare --by model",
         "stateanalytics durations state.db --by teams.owner --table teams=teams.csv",
         "stateanalytics durations state.db --show curve -o curve.csv",
+        "stateanalytics durations state.db --show limits",
+        "stateanalytics durations state.db --show candidates --candidate 1800 --candidate 3600",
     )
 )
 @sources_argument
 @click.option(
     "--show",
-    type=click.Choice(
-        (
-            *("quantiles", "curve", "outcomes", "slow", "change", "compare"),
-            *("never-ending", "spells", "left-out"),
-        )
-    ),
+    type=click.Choice(tuple(SHOWN)),
     default="quantiles",
     show_default=True,
     help="Choose what is shown: medians and the like, curves, what becomes of runs, thresholds of "
     "slow, this window against the one before, each kind (or what --by names) against the "
-    "most frequent, raw and for the same mix of work, what share never ends, the runs, or "
-    "those that do not count.",
+    "most frequent, raw and for the same mix of work, what share never ends, the runs, those that "
+    "do not count; each time limit and what it stopped, the runs with their limits, what other "
+    "limits would have done, or limits that nobody declared.",
 )
-@by_option
+@click.option(
+    "--by",
+    multiple=True,
+    default=("kind",),
+    show_default=True,
+    metavar="COLUMN",
+    help="Count by kind, agent, model, playbook, project, system, or a column of --table, such "
+    "as teams.owner; may be repeated.",
+)
 @click.option(
     "--prob",
     "probs",
     multiple=True,
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Show the quantiles of these shares; by default 0.25, 0.5, 0.75, 0.95.",
+)
+@click.option(
+    "--candidate",
+    "candidates",
+    multiple=True,
+    type=float,
+    metavar="SECONDS",
+    help="Try this limit with --show candidates; may be repeated; by default 5 min to 24 h.",
 )
 @tables_option
 @takes(*IN_WINDOW)
@@ -99,76 +106,31 @@ def durations(
     show: str,
     by: tuple[str, ...],
     probs: tuple[float, ...],
-    own: tuple[str, ...],
-) -> None:
-    """Show how long runs take, with what is not known said.
-
-    A run that is still going, or that its limit stopped, took at least so long; what
-    cannot be trusted is left out and counted on standard error.
-    """
-    window = request.window
-    with request.opened() as snap:
-        frame = _durations(
-            with_tables(snap, own),
-            show,
-            by=list(by),
-            probs=probs or PROBS,
-            window=window,
-            policy=request.chosen_policy,
-        )
-        _write(request, snap, frame, show, by)
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics timeouts state.db",
-        "stateanalytics timeouts state.db --show candidates --candidate 1800 --candidate 3600",
-        "stateanalytics timeouts state.db --show runs -o timeouts.csv",
-    )
-)
-@sources_argument
-@click.option(
-    "--show",
-    type=click.Choice(("limits", "candidates", "implicit", "runs")),
-    default="limits",
-    show_default=True,
-    help="Choose what is shown: each limit and what it stopped, what other limits would have done, "
-    "limits that nobody declared, or the runs.",
-)
-@by_option
-@click.option(
-    "--candidate",
-    "candidates",
-    multiple=True,
-    type=float,
-    metavar="SECONDS",
-    help="Try this limit; may be repeated; by default 5 min to 24 h.",
-)
-@tables_option
-@takes(*IN_WINDOW)
-def timeouts(
-    request: Request,
-    *,
-    show: str,
-    by: tuple[str, ...],
     candidates: tuple[float, ...],
     own: tuple[str, ...],
 ) -> None:
-    """Show time limits, what they stopped, and what others would have done.
+    """Show how long runs take, and what time limits stopped.
 
-    Limits are taken from checkpoints and metadata; where none is declared, many ends at
-    the same second tell one, which is then called inferred.
+    A run that is still going, or that its limit stopped, took at least so long; what
+    cannot be trusted is excluded and counted on standard error. Limits are read from
+    checkpoints and metadata; where none is declared, many ends at the same second reveal
+    one, which is then called inferred.
     """
-    window = request.window
+    refuse_options_of_others(
+        f"--show {show}",
+        {"probs": ["--show quantiles"], "candidates": ["--show candidates"]},
+    )
+    asked: dict[str, Any] = {
+        "by": list(by),
+        "window": request.window,
+        "policy": request.chosen_policy,
+    }
     with request.opened() as snap:
-        frame = _timeouts(
-            with_tables(snap, own),
-            show,
-            by=list(by),
-            candidates=candidates or None,
-            window=window,
-            policy=request.chosen_policy,
-        )
+        joined = with_tables(snap, own)
+        if show in OF_TIME_LIMITS:
+            frame = _time_limits(joined, show, candidates=candidates or None, **asked)
+        else:
+            frame = _durations(joined, show, probs=probs or PROBS, **asked)
         _write(request, snap, frame, show, by)
 
 
@@ -215,7 +177,7 @@ def _durations(
     return tables[show]()
 
 
-def _timeouts(
+def _time_limits(
     snap: Snapshot,
     show: str,
     *,
@@ -229,9 +191,9 @@ def _timeouts(
     from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
     from stateanalytics.survival.time_limits import timeouts as limited
 
-    if show in ("limits", "runs"):
+    if show in ("limits", "timeouts"):
         limits = _beside(limited(snap, window=window, policy=policy), by, snap, TIMEOUTS)
-        return limits if show == "runs" else count_timeouts(limits, by=by)
+        return limits if show == "timeouts" else count_timeouts(limits, by=by)
     runs = _beside(spells(snap, window=window, policy=policy), by, snap, SPELLS)
     if show == "implicit":
         return implicit_timeouts(runs, by=by)
@@ -254,7 +216,7 @@ def _check(by: list[str], frame: Frame, known: Iterable[str]) -> None:
         if name not in known:
             raise ArgumentError(
                 f"--by needs a column of {frame.name}; found {name!r:.60}.",
-                f"such as --by agent; `stateanalytics schema {frame.name}` lists them"
+                f"such as --by agent; `stateanalytics sql --schema {frame.name}` lists them"
                 + did_you_mean(name, known),
             )
 

@@ -1,4 +1,4 @@
-"""The commands that hand everything over: ``export``, ``views``."""
+"""The command ``export``."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
         "stateanalytics export state.db -o week.sqlite --only entities --only states",
         "stateanalytics export history/ -o week.sqlite --metadata week.json",
         "stateanalytics export history/ --otlp spans.jsonl",
+        "stateanalytics export history/ --metrics /var/lib/node_exporter/agents.prom",
+        "stateanalytics export --views models/stateanalytics",
     )
 )
 @sources_argument
@@ -68,6 +70,18 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--otlp", type=_FILE, help="Write what ended as OpenTelemetry spans (lines of OTLP/JSON)."
 )
+@click.option(
+    "--metrics",
+    "metrics_file",
+    type=_FILE,
+    help="Write what alerts need as OpenMetrics text; - prints it.",
+)
+@click.option(
+    "--views",
+    "views_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the SQL of the ready views into this folder, a file each; no store is read for it.",
+)
 @tables_option
 @as_of_option
 @policy_option
@@ -80,6 +94,8 @@ def export(
     output: str | None,
     metadata: Path | None,
     otlp: Path | None,
+    metrics_file: Path | None,
+    views_folder: Path | None,
     only: tuple[str, ...],
     own: tuple[str, ...],
     as_of: str | None,
@@ -88,21 +104,33 @@ def export(
     salvage: bool,
     redact: bool,
 ) -> None:
-    """Write every frame, ready view and table of yours into a file that other programs open."""
-    if not (output or otlp) or (metadata and not output):
+    """Write tables, metrics or spans into files that other programs open.
+
+    With -o every frame, ready view and table of yours. Metrics are what is open, past its
+    limits, and failed; limits are the recommended ones, else today's (`watch --metrics FILE`
+    keeps the file current).
+    """
+    of_stores = output or otlp or metrics_file
+    if not (of_stores or views_folder) or (metadata and not output):
         raise click.UsageError("Nothing says where to. Hint: -o week.duckdb, or --otlp spans.jsonl")
     if output and not output.endswith(("/", os.sep)):
         form_of(None, Path(output), EXPORTS)
-    for place in (output, metadata, otlp):
+    files = (output, metadata, otlp, metrics_file)
+    for place in files:
         refuse_inputs_of(Path(place) if place else None)
-    places = [Path(place).resolve() for place in (output, metadata, otlp) if place]
+    places = [Path(place).resolve() for place in (*files, views_folder) if place]
     if len(set(places)) < len(places):
         raise click.UsageError("Two outputs have one name. Hint: give each a file of its own")
+    if views_folder:
+        _write_views(views_folder)
+        click.echo(visible(str(views_folder)))
+    if not of_stores:
+        return
+    written = []
     with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
-        for beside in (metadata, otlp):
-            refuse_inputs_of(beside, snap.inputs)
+        for path in (metadata, otlp, metrics_file):
+            refuse_inputs_of(path, snap.inputs)
         chosen = policy_of(policy)
-        written = []
         if output:
             whole = with_tables(snap, own)
             written.append(whole.export(output, tables=only or None, policy=chosen, redact=redact))
@@ -115,6 +143,13 @@ def export(
             lines = as_otlp(snap, policy=chosen, redact=redact)
             put("".join(lines).encode(), otlp, inputs=snap.inputs, is_private=not redact)
             written.append(otlp)
+        if metrics_file:
+            from stateanalytics.metrics import as_openmetrics, limits
+
+            text = as_openmetrics(snap, policy=chosen, limits=limits(snap, policy=chosen))
+            is_piped = str(metrics_file) == "-"
+            put(text.encode(), None if is_piped else metrics_file, inputs=snap.inputs)
+            written += [] if is_piped else [metrics_file]
     for place in written:
         click.echo(visible(str(place)))
 
@@ -138,36 +173,16 @@ def _write_metadata(snap: Snapshot, path: Path, database: str, only: tuple[str, 
     put((json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode(), path, inputs=snap.inputs)
 
 
-@click.command(
-    epilog=examples("stateanalytics views", "stateanalytics views --sql -o models/stateanalytics")
-)
-@click.option("--sql", "is_sql", is_flag=True, help="Print their SQL instead of what they give.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write their SQL into this folder, a file each.",
-)
-def views(*, is_sql: bool, output: Path | None) -> None:
-    """List the ready views of SQL, or give each as SQL that runs on an export.
-
-    The tables that they name, and as_of(), are in `stateanalytics export -o week.duckdb`.
-    """
+def _write_views(folder: Path) -> None:
+    """The SQL of each ready view, a file each: for dbt and others that query an export."""
     from stateanalytics.sql.views import VIEWS
 
-    if output is None:
-        for view in VIEWS:
-            about = f"{view.frame.name}: {view.frame.row}"
-            click.echo(f"-- {about}\n{view.sql.strip()};\n" if is_sql else about)
-        return
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(
-            f"{str(output)!r} cannot be written: {error.strerror}.", "name another folder"
+            f"{str(folder)!r} cannot be written: {error.strerror}.", "name another folder"
         ) from None
     for view in VIEWS:
-        put(
-            f"-- {view.frame.row}\n{view.sql.strip()}\n".encode(), output / f"{view.frame.name}.sql"
-        )
-    click.echo(f"wrote {len(VIEWS)} views into {visible(str(output))}")
+        content = f"-- {view.frame.row}\n{view.sql.strip()}\n"
+        put(content.encode(), folder / f"{view.frame.name}.sql")

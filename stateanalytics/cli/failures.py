@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, note, opened, sources_argument
+from stateanalytics.cli.options import (
+    examples,
+    note,
+    opened,
+    refuse_options_of_others,
+    sources_argument,
+)
 from stateanalytics.cli.output import form_of, note_of_nothing
 from stateanalytics.cli.ownership import WithOwn, known_cluster, ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
@@ -121,7 +127,7 @@ def failures(
     leave_out_mass: bool,
     ledger: Path | None,
 ) -> None:
-    """Say why runs fail, by reason code and message template, what cost most first.
+    """Show why runs fail, by reason code and message template, the most expensive first.
 
     Without a window, everything is counted; --show change and life then compare the seven
     days up to as-of with the seven before. `failures own` says who looks after a failure.
@@ -129,15 +135,14 @@ def failures(
     show = show or ("clusters" if cluster is None else "members")
     if show == "rules" and rules is None:
         raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
-    for name, value, belongs_to in (
-        ("--against", against, ["change"]),
-        ("--leave-out-mass", leave_out_mass, ["change"]),
-        ("--ledger", ledger, ["clusters", "life"]),
-    ):
-        if value and show not in belongs_to:
-            raise click.UsageError(
-                f"{name} belongs to --show {' or '.join(belongs_to)}. Hint: leave it out"
-            )
+    refuse_options_of_others(
+        f"--show {show}",
+        {
+            "against": ["--show change"],
+            "leave_out_mass": ["--show change"],
+            "ledger": ["--show clusters", "--show life"],
+        },
+    )
     asked: dict[str, Any] = {
         "window": request.window,
         "policy": request.chosen_policy,
@@ -164,10 +169,10 @@ def failures(
         is_table = form_of(request.form, request.output) == "table"
         if show == "clusters" and (is_table or ledger):
             frame = _with_lives(frame, snap, {**asked, "ledger": ledger})
-        told = _for_eyes(frame, show) if is_table else frame
-        columns = [name for name in SHOWN[show] if name in told.columns]
-        request.write(told, columns=columns, inputs=snap.inputs)
-        note_of_nothing(told, snap, request.window)
+        shown = _for_eyes(frame, show) if is_table else frame
+        columns = [name for name in SHOWN[show] if name in shown.columns]
+        request.write(shown, columns=columns, inputs=snap.inputs)
+        note_of_nothing(shown, snap, request.window)
         _note_failure_is(snap)
         if show == "life":
             _note_renamed(frame)
@@ -271,7 +276,7 @@ def _without_taken_out(
 ) -> pl.DataFrame:
     """Parameters without the words that redaction takes out of the messages.
 
-    A value stands alone here, and what told that it is a secret stands in the template.
+    A value stands alone here; the words that mark it as a secret are in the template.
     """
     from stateanalytics import failures
     from stateanalytics.core.redaction import redact_texts

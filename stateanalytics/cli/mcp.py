@@ -35,7 +35,7 @@ from stateanalytics.cli.options import (
 def mcp(
     *, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bool, has_sql: bool
 ) -> None:
-    """Answer agents over standard input and output, with read-only tools (MCP).
+    """Serve read-only tools for agents over standard input and output (MCP).
 
     The sources are read once, when it starts, and nothing else is ever opened. Secrets are
     masked, answers are short, and say what was cut off.

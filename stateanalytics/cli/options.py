@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -117,7 +117,29 @@ def examples(*lines: str) -> str:
     return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in lines)))
 
 
-def output_options(formats: Iterable[str]) -> Callable[[Command], Command]:
+def refuse_options_of_others(mode: str, modes: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options on the command line that ``mode`` would ignore.
+
+    Parameters
+    ----------
+    mode : str
+        What the command does this time, as people type it: ``--show change``.
+    modes : mapping of str to sequence of str
+        The modes that use a parameter, by its name; the other parameters belong to all.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if is_given and mode not in modes.get(name, (mode,)):
+            raise click.UsageError(
+                f"{parameter.opts[-1]} belongs to {' or '.join(modes[name])}. Hint: leave it out"
+            )
+
+
+def output_options(
+    formats: Iterable[str], otherwise: str = "a table"
+) -> Callable[[Command], Command]:
     """``--format``, ``--output``, ``--redact``, ``--wide`` and ``--safe-csv``."""
 
     def add(command: Command) -> Command:
@@ -143,7 +165,7 @@ def output_options(formats: Iterable[str]) -> Callable[[Command], Command]:
                 "--format",
                 "form",
                 type=click.Choice(tuple(formats)),
-                help="Print in this format; a table by default.",
+                help=f"Print in this format; {otherwise} by default.",
             ),
         ):
             command = option(command)
@@ -194,7 +216,7 @@ def policy_of(name_or_path: str) -> Policy:
 
 
 def note(text: str) -> None:
-    """One line for people, beside the output."""
+    """One line for people, on standard error."""
     print(f"note: {visible(text)}", file=sys.stderr)
 
 

@@ -134,6 +134,10 @@ def form_of(
     >>> form_of(None, None), form_of(None, Path("a.csv")), form_of("json", Path("a.log"))
     ('table', 'csv', 'json')
     """
+    if form is not None and form not in formats:
+        raise ArgumentError(
+            f"This cannot be written as {form}.", f"--format {' or '.join(formats)}"
+        )
     suffix = output.suffix.lower() if output else ""
     by_suffix = next((name for name, ends in formats.items() if suffix in ends), None)
     if form is None and output and suffix and by_suffix is None:
@@ -191,7 +195,7 @@ def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
 
 
 def _named_files(output: Path) -> list[Path]:
-    """The files that a command's line names beside its output: policies, rules, numbers."""
+    """The files other than its output that a command's line names: policies, rules, numbers."""
     command = click.get_current_context(silent=True)
     values = command.params.items() if command is not None else ()
     paths = [

@@ -1,4 +1,4 @@
-"""The command ``failures own``, and the group that finds it beside ``failures``."""
+"""The command ``failures own``, which the command ``failures`` hands over to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def own(
     """Say in the ledger who looks after a failure, and what became of it.
 
     An empty text takes away what was said. Where SOURCES are named, CLUSTER has to be one of
-    theirs, and the ledger keeps its code and template beside the id.
+    theirs, and the ledger keeps its code and template next to the id.
     """
     from stateanalytics import failures
 
@@ -80,8 +80,8 @@ def own(
             cluster = found
     entries = failures.own(place, cluster, inputs=inputs, **given)
     row = entries.filter(cluster_id=cluster).drop("cluster_id").row(0, named=True)
-    told = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
-    click.echo(visible(f"{cluster}: {told or 'nothing is said of it'}"))
+    fields = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
+    click.echo(visible(f"{cluster}: {fields or 'nothing is said of it'}"))
     note(f"{place} holds {entries.height:,} of them")
 
 

@@ -1,4 +1,4 @@
-"""Commands that ask: ``sql``, ``schema``, ``places``, ``watch``."""
+"""The commands ``sql`` and ``watch``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from stateanalytics.cli.options import (
     pairs_of,
     policy_of,
     policy_option,
+    refuse_options_of_others,
     salvage_option,
     sources_argument,
     tables_option,
@@ -37,10 +39,9 @@ if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
     from stateanalytics.state.policy import Policy
 
-SCHEMA_FORMATS = {
-    **{name: FORMATS[name] for name in ("table", "csv", "json")},
-    "markdown": (".md",),
-}
+SCHEMA_FORMATS = {**FORMATS, "markdown": (".md",)}
+_ALL_FRAMES = "all"
+_OF_A_QUERY = ("own", "params", "max_rows", "timeout", "memory_bytes", "policy", "bodies")
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 _UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMG", 1)}
 _LEAST_MEMORY = 2**20
@@ -62,10 +63,22 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
         'stateanalytics sql state.db "FROM attention"',
         'stateanalytics sql state.db "SELECT * FROM entities WHERE agent = $who" -p who=coder',
         'stateanalytics sql state.db "FROM states" -o states.parquet --max-rows 1000000',
+        "stateanalytics sql --schema failures.clusters",
+        "stateanalytics sql state.db --schema raw_sessions",
     )
 )
 @sources_argument
-@click.argument("query")
+@click.argument("query", required=False)
+@click.option(
+    "--schema",
+    is_flag=False,
+    flag_value=_ALL_FRAMES,
+    metavar="[TABLE]",
+    help="List the columns of every table and result, or of one: types, units, meanings.",
+)
+@click.option(
+    "--views", "is_views", is_flag=True, help="List the ready views; CSV and JSON have their SQL."
+)
 @click.option(
     "-p",
     "--param",
@@ -99,11 +112,13 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     help="Let the query take so much memory, such as 500MB.",
 )
 @tables_option
-@takes(as_of_option, policy_option, bodies_option, salvage_option)
+@takes(as_of_option, policy_option, bodies_option, salvage_option, formats=SCHEMA_FORMATS)
 def sql(
     request: Request,
     *,
-    query: str,
+    query: str | None,
+    schema: str | None,
+    is_views: bool,
     own: tuple[str, ...],
     params: tuple[str, ...],
     max_rows: int,
@@ -114,10 +129,27 @@ def sql(
 
     QUERY may name every frame (entities, states, reasons, events, …), the ready views
     (running_sessions, failed_24h, attention, …) and each table of the store as raw_….
-    `stateanalytics schema` lists them. It cannot reach files, the network or settings.
+    `stateanalytics sql --schema` lists them. It cannot reach files, the network or settings.
     Secrets are masked in the tables, before QUERY sees them. A QUERY of - is read from
     standard input.
     """
+    mode = "--schema" if schema is not None else "--views" if is_views else "QUERY"
+    refuse_options_of_others(
+        mode, {**dict.fromkeys(_OF_A_QUERY, ("QUERY",)), "is_views": ["--views"]}
+    )
+    if mode != "QUERY":
+        # The last argument is a source like the others: there is no query.
+        request = replace(request, sources=(*request.sources, *([] if query is None else [query])))
+    if is_views:
+        _write_views(request)
+        return
+    if schema is not None:
+        _write_schema(request, None if schema == _ALL_FRAMES else schema)
+        return
+    if query is None:
+        raise click.UsageError(
+            "Missing argument 'QUERY'. Hint: stateanalytics sql state.db \"FROM states\""
+        )
     values = pairs_of(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
     text = sys.stdin.read() if query == "-" else query
     with request.opened() as snap:
@@ -144,19 +176,8 @@ def sql(
             note(words.replace("redact=False", "--no-redact"))
 
 
-@click.command(
-    epilog=examples(
-        "stateanalytics schema",
-        "stateanalytics schema states",
-        "stateanalytics schema failures.clusters",
-        "stateanalytics schema raw_sessions --source state.db",
-    )
-)
-@click.argument("frame", required=False)
-@click.option("--source", help="Also list the raw tables of this store.")
-@takes(formats=SCHEMA_FORMATS)
-def schema(request: Request, *, frame: str | None, source: str | None) -> None:
-    """List the columns of every table and result: types, units, meanings."""
+def _write_schema(request: Request, name: str | None) -> None:
+    """Columns of every frame, or of one; of the raw tables, too, where sources are named."""
     from stateanalytics.core.dictionary import as_markdown, data_dictionary
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.returned import FRAMES_RETURNED, frames_named
@@ -164,28 +185,26 @@ def schema(request: Request, *, frame: str | None, source: str | None) -> None:
 
     documented = (*FRAMES, *FRAMES_RETURNED)
     if form_of(request.form, request.output, SCHEMA_FORMATS) == "markdown":
-        kept = documented if frame is None else frames_named(frame)
+        kept = documented if name is None else frames_named(name)
         if not kept:
-            only_frame(data_dictionary(documented), str(frame))
-        put(as_markdown(kept, is_whole=frame is None).encode(), request.output)
+            only_frame(data_dictionary(documented), str(name))
+        put(as_markdown(kept, is_whole=name is None).encode(), request.output)
         return
-    if source is not None:
-        with opened([source]) as snap:
-            columns = snap.schema(frame)
+    if request.sources:
+        with request.opened() as snap:
+            columns = snap.schema(name)
     else:
         columns = data_dictionary(documented)
-        columns = columns if frame is None else only_frame(columns, frame)
+        columns = columns if name is None else only_frame(columns, name)
     request.write(columns, limit=columns.height)
 
 
-@click.command()
-def places() -> None:
-    """Show the usual places: what is there, of which version, how large."""
-    from stateanalytics.systems.looking import look_at
-    from stateanalytics.systems.places import usual_places
+def _write_views(request: Request) -> None:
+    from stateanalytics.sql.views import VIEWS
 
-    for path in usual_places():
-        click.echo(visible(f"{path}  {look_at(path) or 'nothing there'}"))
+    texts = [(view.frame.name, view.frame.row, view.sql.strip()) for view in VIEWS]
+    frame = pl.DataFrame(texts, schema=["name", "meaning", "sql"], orient="row")
+    request.write(frame, columns=("name", "meaning"), limit=frame.height)
 
 
 @click.command(
@@ -209,7 +228,7 @@ def places() -> None:
     "--metrics",
     "metrics_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Keep what `stateanalytics metrics` says in this file, as of the last look.",
+    help="Keep what `stateanalytics export --metrics` writes in this file, as of the last look.",
 )
 @policy_option
 def watch(
@@ -220,7 +239,7 @@ def watch(
     metrics_file: Path | None,
     policy: str,
 ) -> None:
-    """Print changes of severity as they happen, until interrupted (Ctrl-C).
+    """Print changes of severity as they happen, until Ctrl-C.
 
     A line is the moment, the severity before and now, and what it is about. Once a week at
     most an ALARM says that more fails than chance does. The writer never waits.
@@ -247,7 +266,7 @@ def watch(
 
 
 def _keeps(path: Path, snap: Snapshot, policy: Policy) -> Callable[[Snapshot], None]:
-    """What writes metrics anew at each look; limits need all of history, and are found once."""
+    """Writes metrics at each look; limits need all of history, and are computed once."""
     from stateanalytics.metrics import as_openmetrics, limits
 
     refuse_inputs_of(path, snap.inputs)

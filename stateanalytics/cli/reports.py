@@ -1,8 +1,7 @@
-"""Commands that tell: ``report``, ``diff``, ``attention``, ``states``, ``audit`` and more."""
+"""The command ``report``: a page, the weeks before it, or two reports compared."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,45 +13,33 @@ import polars as pl
 
 from stateanalytics.cli.costs import prices_option
 from stateanalytics.cli.options import (
-    as_of_option,
     detectors_option,
     examples,
     note,
-    opened,
-    policy_of,
-    policy_option,
-    redact_option,
-    salvage_option,
+    refuse_options_of_others,
     sources_argument,
     tables_option,
-    window_of,
-    window_options,
     with_tables,
 )
 from stateanalytics.cli.output import (
+    FORMATS,
     PAGES,
     form_of,
     note_of_last_week,
-    note_of_nothing,
     refuse_inputs_of,
     show_in_browser,
 )
 from stateanalytics.cli.ownership import ledger_option
-from stateanalytics.cli.request import READING, Request, limit_option, takes
-from stateanalytics.cli.tables import named_entities
-from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
+from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.core.text import visible
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.core.units import dollars_each, how_long_each
 from stateanalytics.io.frame_folders import kind_at
 from stateanalytics.io.private_folders import make_private_folder
 
 if TYPE_CHECKING:
-    from stateanalytics.snapshot import Snapshot
-    from stateanalytics.state.policy import Policy
     from stateanalytics.summaries import Summary
 
 
-N_OPEN_FIRST = 20
 _FORMS = {
     **PAGES,
     "email": PAGES["html"],
@@ -61,6 +48,30 @@ _FORMS = {
     "slack": (".json",),
 }
 """What a report is written as, and the suffixes of each."""
+# What a table has of a week, and what it is called there.
+HEADS = {
+    **{name: name for name in ("runs", "completed", "timed_out", "incidents")},
+    "failure_run_s": "lost",
+    "failure_cost_usd": "cost",
+    "duration": "median",
+    # Known of the last weeks only: the first to go where a line is short.
+    "unresolved": "unresolved",
+}
+OF_A_WEEK = ("week", "coverage", "measure", "group_label", "value", "lower", "upper", "n", "n_of")
+LIMITED = (*OF_A_WEEK[:5], "limit_low", "limit_high", "verdict", "level_since", "n", "n_of")
+KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind"}
+_PAGE_ONLY = (
+    *("is_full", "compare", "sections", "as_known_at", "by", "own", "ledger", "prices"),
+    *("with_json", "title", "is_opened", "fail_on", "week", "since", "until", "chosen"),
+)
+_MODES = {
+    **dict.fromkeys(_PAGE_ONLY, ("the page",)),
+    **dict.fromkeys(("show", "top", "has_limits", "limit"), ("--weeks",)),
+    **dict.fromkeys(("as_of", "probe", "salvage", "policy"), ("the page", "--weeks")),
+    **dict.fromkeys(("wide", "safe_csv"), ("--weeks", "--against")),
+    "against": ("--against",),
+}
+"""Which of the three things that the command writes an option belongs to."""
 
 
 @click.command(
@@ -71,22 +82,46 @@ _FORMS = {
         "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
         "stateanalytics report history/ --week 2026-W21 --ledger owners.csv",
         "stateanalytics report host-7/ host-8/ -o fleet.html",
+        "stateanalytics report history/ --weeks 26 --limits",
+        "stateanalytics report this.json --against last.json",
     )
 )
 @sources_argument
 @click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to this file; by default week.html, or what the format is called.",
+    "--weeks",
+    "n_weeks",
+    is_flag=False,
+    flag_value=12,
+    type=click.IntRange(min=1),
+    metavar="[N]",
+    help="List the numbers of the last 12 ISO weeks, or so many, each as it was at its end.",
 )
 @click.option(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(tuple(_FORMS)),
-    help="Write the page, a screen of it in Markdown, the numbers, one page fit for an e-mail, "
-    "or what Slack posts; by default what the suffix says.",
+    "--show",
+    type=click.Choice((*KINDS, "all")),
+    default="numbers",
+    show_default=True,
+    help="Choose what --weeks lists: everything together, failures by cluster or reason code, "
+    "durations by kind, or all of it.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="List so many clusters, codes and kinds with --weeks.",
+)
+@click.option(
+    "--limits",
+    "has_limits",
+    is_flag=True,
+    help="Add to --weeks the control limits of each number, and the first week of its level.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="JSON",
+    help="Show why the numbers differ from those of this report; both are what --json wrote.",
 )
 @click.option(
     "--brief",
@@ -95,7 +130,6 @@ _FORMS = {
     help="Write one page, the first screen, as --format email does.",
 )
 @click.option("--full", "is_full", is_flag=True, help="Fold nothing: every chapter stands open.")
-@window_options
 @click.option(
     "--compare",
     metavar="WINDOW",
@@ -107,29 +141,25 @@ _FORMS = {
 @click.option(
     "--sections",
     metavar="NAMES",
-    help="Tell only these, such as attention,durations; a wrong name lists them all.",
+    help="Write only these, such as attention,durations; a wrong name lists them all.",
 )
 @click.option(
     "--as-known-at",
     metavar="MOMENT",
-    help="Report what was known then, such as at the window's end; what came later is left out.",
+    help="Report what was known then, such as at the window's end; late data are excluded.",
 )
 @click.option(
     "--by",
     multiple=True,
     metavar="COLUMN",
-    help="Also tell who fails more than the rest by this column: model, or teams.owner of a "
+    help="Show also who fails more than the rest by this column: model, or teams.owner of a "
     "--table; may be repeated.",
 )
 @tables_option
 @detectors_option
 @ledger_option
 @prices_option
-@as_of_option
-@salvage_option
-@policy_option
-@click.option("--json", "with_json", is_flag=True, help="Also write the numbers, beside the page.")
-@redact_option
+@click.option("--json", "with_json", is_flag=True, help="Also write the numbers, next to the page.")
 @click.option("--title", help="Head the report with this.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
 @click.option(
@@ -137,17 +167,38 @@ _FORMS = {
     metavar="KINDS",
     help="Exit with 3 on bad news: new-critical, regression, coverage, joined by commas.",
 )
-@click.pass_context
+@takes(limit_option, *IN_WINDOW, formats={**_FORMS, **FORMATS}, otherwise="the page")
 def report(
-    ctx: click.Context,
+    request: Request,
     *,
-    sources: tuple[str, ...],
-    output: Path | None,
-    form: str | None,
+    n_weeks: int | None,
+    show: str,
+    top: int,
+    has_limits: bool,
+    against: Path | None,
+    **page: Any,
+) -> None:
+    """Write the report on a window of time: one HTML file that opens anywhere.
+
+    Without a window, the seven days up to as-of are reported; without -o, the page is
+    week.html. Format md is one screen of it, email one page for mail, slack what Slack posts,
+    json the numbers. Folders that `sa.summarize` counted and wrote are added up; their page is
+    that of a week, by default the last whole one. --weeks and --against print tables.
+    """
+    mode = "--weeks" if n_weeks is not None else "--against" if against else "the page"
+    refuse_options_of_others(mode, _MODES)
+    if n_weeks is not None:
+        _write_weeks(request, n_weeks, show=show, top=top, has_limits=has_limits)
+    elif against is not None:
+        _write_difference(request, against)
+    else:
+        _write_page(request, **page)
+
+
+def _write_page(
+    request: Request,
+    *,
     is_full: bool,
-    week: str | None,
-    since: str | None,
-    until: str | None,
     compare: str,
     sections: str | None,
     as_known_at: str | None,
@@ -156,27 +207,18 @@ def report(
     chosen: list[str] | None,
     ledger: Path | None,
     prices: Path | None,
-    as_of: str | None,
-    salvage: bool,
-    policy: str,
     with_json: bool,
-    redact: bool,
     title: str | None,
     is_opened: bool,
     fail_on: str | None,
 ) -> None:
-    """Write the report on a window of time: one HTML file that opens anywhere.
-
-    Without a window, the seven days up to as-of are reported. Folders that `sa.summarize`
-    counted and wrote are added up; their page is that of a week, by default the last whole one.
-    """
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.core.progress import progress
     from stateanalytics.reporting import report as make_report
 
-    window = window_of(week, since, until)
-    form = form_of(form, output, _FORMS, otherwise="html")
-    output = output or Path(f"week{_FORMS[form][0]}")
+    window = request.window
+    form = form_of(request.form, request.output, _FORMS, otherwise="html")
+    output = request.output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
     is_piped = str(output) == "-"
@@ -196,15 +238,15 @@ def report(
         "prices": prices,
         "detectors": chosen,
         "sections": asked,
-        "redact": redact,
+        "redact": request.redact,
         "title": title,
     }
     with ExitStack() as open_stores:
-        summary = _summary_at(sources, as_of=as_of, policy=policy, salvage=salvage)
-        inputs = tuple(map(Path, sources))
+        summary = _summary_at(request)
+        inputs = tuple(map(Path, request.sources))
         if summary is None:
-            snap = open_stores.enter_context(opened(sources, as_of=as_of, salvage=salvage))
-            inputs, said["policy"] = snap.inputs, policy_of(policy)
+            snap = open_stores.enter_context(request.opened(is_table=False))
+            inputs, said["policy"] = snap.inputs, request.chosen_policy
             snap = with_tables(snap, own)
             note_of_last_week(window, snap)
         for target in targets:
@@ -233,7 +275,7 @@ def report(
     for sentence in bad_news:
         note(f"failed on {sentence}")
     if bad_news:
-        ctx.exit(3)
+        click.get_current_context().exit(3)
 
 
 def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
@@ -246,8 +288,8 @@ def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
                 "Standard output takes one form. Hint: leave --json out, or -f json -o -"
             )
         return {}
-    beside = {output.with_suffix(".json"): "json"} if with_json else {}
-    return {output: form, **beside}
+    numbers = {output.with_suffix(".json"): "json"} if with_json else {}
+    return {output: form, **numbers}
 
 
 def _pipe(write: Callable[[Path], Path]) -> None:
@@ -268,10 +310,10 @@ def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
     kinds = checked_kinds(fail_on.replace("|", ",").split(","))
     if sections is None or "failures" in sections or kinds == ["coverage"]:
         return kinds
-    told = ",".join(sections)
+    named = ",".join(sections)
     raise click.UsageError(
-        f"--fail-on {fail_on} reads the section failures; found --sections {told}. "
-        f"Hint: --sections {told},failures"
+        f"--fail-on {fail_on} reads the section failures; found --sections {named}. "
+        f"Hint: --sections {named},failures"
     )
 
 
@@ -285,10 +327,9 @@ def _say(summary: dict[str, Any], *, is_piped: bool = False) -> None:
         click.echo(visible(f"   {one['command']}"), err=is_piped)
 
 
-def _summary_at(
-    sources: Sequence[str], *, as_of: str | None, policy: str, salvage: bool
-) -> Summary | None:
+def _summary_at(request: Request) -> Summary | None:
     """The sum of folders that `Summary.write` made; None where these are stores."""
+    sources = request.sources
     stores = [source for source in sources if kind_at(source) != "summary"]
     if len(stores) == len(sources):
         return None
@@ -297,228 +338,70 @@ def _summary_at(
             f"Summaries are reported apart from stores; found {stores[0]!r} too. Hint: count "
             'it first, with sa.summarize("state.db").write("host-9/")'
         )
-    if as_of is not None or policy != "v1" or salvage:
+    if request.as_of is not None or request.policy != "v1" or request.salvage or request.probe:
         raise click.UsageError(
-            "A summary was counted at one instant by one policy; found --as-of, --policy or "
-            "--salvage. Hint: leave them out"
+            "A summary was counted at one instant by one policy; found --as-of, --policy, "
+            "--salvage or --probe. Hint: leave them out"
         )
     from stateanalytics.summaries import Summary, merge
 
     return merge(map(Summary.read, sources))
 
 
-listing = takes(
-    click.option("--type", "entity_type", metavar="TYPE", help="List only this entity type."),
-    click.option("--severity", metavar="WORD", help="List only rows of this severity."),
-    limit_option,
-    *READING,
-)
-"""The arguments of the commands that print one table of a snapshot."""
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics attention state.db",
-        "stateanalytics attention state.db --severity critical -o attention.csv",
-    )
-)
-@sources_argument
-@window_options
-@listing
-def attention(request: Request, **arguments: Any) -> None:
-    """List what needs attention: critical and warning, what can still be helped first.
-
-    A table shows items that ask the same of you as one row: of what is open those that are
-    silent for longest, then what has ended, the rest of what is open, and what somebody
-    stopped on purpose; the other formats list each, most severe first. Items that an operator
-    has discharged and rows that another one tells, such as branches, are left out and counted.
-    Without a window everything is listed, with one what the report of it counts.
-    """
-    from stateanalytics.queries import attention_and_left_out
-
-    def items(snap: Snapshot, policy: Policy) -> pl.DataFrame:
-        found, left_out = attention_and_left_out(snap, window=request.window, policy=policy)
-        told = [
-            f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in left_out.iter_rows()
-        ]
-        more = f"; left out: {', '.join(told)}" if told else ""
-        note(f"{found.height:,} critical or a warning {_instant(snap)}{more}")
-        note_of_nothing(found, snap, request.window)
-        return found
-
-    shown = ("severity", "n", "entity", "message", "display", "since_at", "name")
-    print_table(request, items, shown, fold=_as_shown, **arguments)
-
-
-def _instant(snap: Snapshot) -> str:
-    """Ages end here: a copy of May is not silent since May."""
-    from stateanalytics.core.windows import in_utc
-
-    return f"as of {in_utc(snap.as_of)} ({snap.why_as_of})"
-
-
-def _as_shown(items: pl.DataFrame) -> pl.DataFrame:
-    """What asks the same as one row, by a name that ``show`` takes: a UUID by its beginning."""
-    from stateanalytics.queries import alike
-
-    rows = alike(named_entities(items).with_columns(message=pl.coalesce("message", "code")))
-    # Hundreds that are open must not hide why everything else failed.
-    is_later = (pl.col("standing") == "open") & (pl.int_range(pl.len()) >= N_OPEN_FIRST)
-    return rows.sort(pl.col("standing") == "stopped", is_later, maintain_order=True)
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics states state.db --type session --limit 200",
-        "stateanalytics states state.db -o states.parquet",
-    )
-)
-@sources_argument
-@listing
-def states(request: Request, **arguments: Any) -> None:
-    """List the state of every entity (ADR-0033), in words and as columns."""
-    from stateanalytics.state.states import states as all_states
-
-    def rows(snap: Snapshot, policy: Policy) -> pl.DataFrame:
-        note(_instant(snap))
-        found: pl.DataFrame = all_states(snap, policy=policy)
-        return found
-
-    shown = ("severity", "entity", "display", "silence_s", "reason_codes")
-    print_table(request, rows, shown, fold=named_entities, **arguments)
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics findings state.db",
-        "stateanalytics findings state.db --severity error --format json",
-    )
-)
-@sources_argument
-@listing
-def findings(request: Request, **arguments: Any) -> None:
-    """List what is wrong in the data, and what was done about it; contradictions too.
-
-    A table shows findings that differ only in their entity once, with their rows added
-    up; the other formats list each.
-    """
-    from stateanalytics.io.findings import folded
-
-    shown = ("severity", "code", "n_rows", "message", "table", "column", "example", "action")
-    print_table(request, "findings", shown, fold=folded, **arguments)
-
-
-def print_table(
-    request: Request,
-    table: str | Callable[[Snapshot, Policy], pl.DataFrame],
-    columns: Sequence[str],
-    *,
-    fold: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
-    entity_type: str | None,
-    severity: str | None,
-) -> None:
-    """One table of a snapshot, narrowed as was asked; as a table for eyes it may be folded.
-
-    A name stands for what SQL calls so, which takes all that SQL can name to be imported.
-    """
-    is_for_eyes = form_of(request.form, request.output) == "table"
-    words = FINDING_SEVERITIES if table in ("findings", "audit") else SEVERITIES
-    _check_known("severity", severity, words)
+def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: bool) -> None:
+    """The numbers of the last ISO weeks; what the data do not reach is empty."""
     with request.opened() as snap:
-        policy = request.chosen_policy
-        frame = snap.table(table, policy=policy) if isinstance(table, str) else table(snap, policy)
-        types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
-        _check_known("entity_type", entity_type, types)
-        for column, word in (("entity_type", entity_type), ("severity", severity)):
-            if word is not None:
-                frame = frame.filter(pl.col(column).cast(pl.String) == word)
-        shown = fold(frame) if fold and is_for_eyes else frame
-        request.write(shown, columns=columns, inputs=snap.inputs)
+        numbers = snap.control_limits if has_limits else snap.weeks
+        frame = numbers(n, policy=request.chosen_policy, top=top)
+        if show != "all":
+            kind = pl.col("group_kind")
+            frame = frame.filter(kind.eq_missing(pl.lit(KINDS[show], pl.String)))
+        columns: Sequence[str] | None = LIMITED if has_limits else OF_A_WEEK
+        is_table = form_of(request.form, request.output) == "table"
+        if is_table and show == "numbers" and not has_limits:
+            for week in frame.filter(coverage="part")["week"].unique().sort():
+                note(f"the data cover {week} only in part")
+            frame, columns = _by_week(frame), None
+        request.write(frame, columns=columns, inputs=snap.inputs)
 
 
-def _check_known(column: str, word: str | None, known: Sequence[str]) -> None:
-    if word is not None and word not in known:
-        raise ArgumentError(
-            f"There is no {column.replace('_', ' ')} {word!r} here; there are {', '.join(known)}.",
-            "name one of these" + did_you_mean(word, known),
-        )
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics policies v1 operator state.db",
-        "stateanalytics policies v1 strict.toml state.db -o changed.csv",
+def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:
+    """A row a week, each number of it as people say it."""
+    value = pl.col("value")
+    said = {
+        "share": (100 * value).round().cast(pl.Int64).cast(pl.String) + " %",
+        "s": how_long_each(value, is_estimate=True),
+        "USD": dollars_each(value),
+    }
+    unit = pl.col("unit").str.replace(" of .*", "")
+    texts = pl.lit(None, pl.String)
+    for name, text in said.items():
+        texts = pl.when(unit == name).then(text).otherwise(texts)
+    whole = value.cast(pl.Int64, strict=False).cast(pl.String)
+    texts = pl.when(unit.is_in(list(said))).then(texts).otherwise(whole)
+    said_of = (
+        numbers.filter(pl.col("measure").is_in(list(HEADS)))
+        .select("week", head=pl.col("measure").replace(HEADS), said=texts)
+        .pivot("head", index="week", values="said")
     )
-)
-@click.argument("first", metavar="POLICY")
-@click.argument("second", metavar="POLICY")
-@sources_argument
-@takes(as_of_option, salvage_option)
-def policies(request: Request, *, first: str, second: str) -> None:
-    """Compare two policies over one snapshot: which entities change severity."""
-    from stateanalytics.state.states import compare_policies, count_changes
+    in_order = said_of.select("week", *(head for head in HEADS.values() if head in said_of))
+    # Weeks before the first that anything is known of are lines without a word.
+    is_known = pl.any_horizontal(pl.exclude("week").is_not_null())
+    begun = in_order.filter(is_known.cum_sum() > 0)
+    return in_order if begun.is_empty() else begun
 
-    shown = ("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b")
-    if Path(second).exists() and Path(second).suffix.lower() not in (".toml", ".json"):
+
+def _write_difference(request: Request, against: Path) -> None:
+    """Each headline number taken apart by what moved it since another report."""
+    from stateanalytics.reporting.diff import diff
+
+    if len(request.sources) != 1:
         raise click.UsageError(
-            f"Two policies are needed, and then the stores; found {first!r} and the store "
-            f"{second!r}. Hint: stateanalytics policies {first} operator {second}"
+            "--against compares the numbers of two reports, which --json writes; found "
+            f"{len(request.sources)} sources. Hint: stateanalytics report this.json "
+            "--against last.json"
         )
-    with request.opened() as snap:
-        changed = compare_policies(snap, policy_of(first), policy_of(second))
-        for kind, before, after, n in count_changes(changed).head(5).iter_rows():
-            note(f"{n:,} of type {kind} from {before} to {after}")
-        request.write(changed, columns=shown, inputs=snap.inputs)
-
-
-@click.command(epilog=examples('stateanalytics report "$(stateanalytics demo)" -o demo.html'))
-def demo() -> None:
-    """Print where the shipped sample is, to try the other commands on."""
-    from stateanalytics.demo_data import demo_path
-
-    click.echo(str(demo_path() / "history"))
-    # Inside of `$(…)` somebody follows the advice already.
-    if sys.stdout.isatty():
-        note('try: stateanalytics attention "$(stateanalytics demo)"')
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics audit state.db",
-        "stateanalytics audit state.db --severity warning -o contradictions.csv",
-    )
-)
-@sources_argument
-@listing
-def audit(request: Request, **arguments: Any) -> None:
-    """List where the data contradict themselves, with both sides of the evidence.
-
-    A warning is two things that cannot both be true; an info is an exception that the
-    data explain, such as an override.
-    """
-    # At 80 columns the first three fit: both sides, and of what.
-    shown = ("entity", "says", "against", "severity", "code", "what_to_do")
-    print_table(request, "audit", shown, fold=named_entities, **arguments)
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics diff last.json this.json",
-        "stateanalytics diff last.json this.json --format csv",
-    )
-)
-@click.argument("last", type=click.Path(path_type=Path))
-@click.argument("this", type=click.Path(path_type=Path))
-@takes()
-def diff(request: Request, *, last: Path, this: Path) -> None:
-    """Say why the numbers of one report differ from those of another.
-
-    LAST and THIS are what `stateanalytics report --json` wrote beside the page. Each
-    headline number is taken apart by cause: new rows, late rows, work that has ended
-    since, another policy, as-of, window or input, and what remains unexplained.
-    """
-    from stateanalytics.reporting.diff import diff as compare
-
-    changes = compare(last, this)
+    refuse_inputs_of(request.output)
+    changes = diff(against, Path(request.sources[0]))
     shown = ("title", "cause", "n_runs", "before", "after", "change", "n_after", "of_after")
     request.write(changes, columns=shown, limit=changes.height)

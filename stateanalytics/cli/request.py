@@ -101,7 +101,9 @@ class Request:
 
 
 def takes(
-    *own: Callable[[Command], Command], formats: Mapping[str, Sequence[str]] = FORMATS
+    *own: Callable[[Command], Command],
+    formats: Mapping[str, Sequence[str]] = FORMATS,
+    otherwise: str = "a table",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command shared options, and its function one `Request` in place of them."""
 
@@ -113,7 +115,7 @@ def takes(
             given = {name: arguments.pop(name) for name in shared if name in arguments}
             command(Request(**given), **arguments)
 
-        for option in (output_options(formats), *reversed(own)):
+        for option in (output_options(formats, otherwise), *reversed(own)):
             asked = option(asked)
         return asked
 

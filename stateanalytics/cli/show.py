@@ -52,7 +52,7 @@ def show(
     salvage: bool,
     redact: bool,
 ) -> None:
-    """Tell everything that is known of one run, or any other entity, in order.
+    """Show everything that is known of one run or other entity, in order.
 
     ID is its id, or the beginning of it; type:ID where several types share one. Its states,
     attempts, messages and silences, the entities around it, and what became of others that
@@ -70,7 +70,8 @@ def show(
     if not sources and not is_folder and os.path.exists(path):  # noqa: PTH110
         raise click.UsageError(
             f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
-            f"stateanalytics show {shlex.quote(entity_id)} ID; `stateanalytics states` lists ids"
+            f"stateanalytics show {shlex.quote(entity_id)} ID; "
+            "`stateanalytics attention --show states` lists ids"
         )
     form_of(None, output, PAGES)
     refuse_inputs_of(output)

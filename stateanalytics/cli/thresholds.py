@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import click
 
-from stateanalytics.cli.options import examples, note, sources_argument
+from stateanalytics.cli.options import (
+    examples,
+    note,
+    policy_of,
+    refuse_options_of_others,
+    sources_argument,
+)
 from stateanalytics.cli.output import put
 from stateanalytics.cli.request import READING, Request, takes
 
 REVIEWED = ("name", "changed_at", "measure", "before", "promised", "since", "verdict", "in_words")
+CHANGED = ("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b")
 SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
 
 
@@ -18,6 +25,7 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
         "stateanalytics thresholds state.db --false-alarm 20 -o thresholds.csv",
         "stateanalytics thresholds state.db --settings toml -o thresholds.toml",
         "stateanalytics thresholds history/ --review",
+        "stateanalytics thresholds state.db --policy v1 --against operator",
     )
 )
 @sources_argument
@@ -64,6 +72,11 @@ SHOWN = ("name", "today_s", "recommended_s", "verdict", "n", "in_words")
     is_flag=True,
     help="Say what came of time limits that changed: before, as promised, since.",
 )
+@click.option(
+    "--against",
+    metavar="NAME|FILE",
+    help="List instead which entities have another severity under this policy than under --policy.",
+)
 @takes(*READING)
 def thresholds(
     request: Request,
@@ -75,8 +88,9 @@ def thresholds(
     deaths: float | None,
     settings: str | None,
     review: bool,
+    against: str | None,
 ) -> None:
-    """Recommend a value for every threshold, beside today's, with what speaks for it.
+    """Recommend a value for every threshold, with the evidence.
 
     Costs are minutes of a person's attention; only their ratios matter. Another value
     is only recommended where it saves more than noise, today's only where none saves much.
@@ -89,10 +103,17 @@ def thresholds(
         raise click.UsageError(
             "Settings have a format of their own; found --format, too. Hint: leave it out"
         )
-    costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
+    advised = ("the recommendations",)
+    costing = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths", "settings")
+    mode = "--review" if review else "--against" if against is not None else advised[0]
+    refuse_options_of_others(mode, {**dict.fromkeys(costing, advised), "against": ["--against"]})
     if review:
         _write_review(request)
         return
+    if against is not None:
+        _write_changes(request, against)
+        return
+    costs = Costs(false_alarm, undetected_hour, lost_run, run_hour, deaths)
     with request.opened(is_table=settings is None) as snap:
         advice = recommend(snap, costs=costs, policy=request.chosen_policy)
         if settings:
@@ -105,8 +126,8 @@ def thresholds(
             return
         request.write(advice.frame, columns=SHOWN, inputs=snap.inputs)
         n_of = dict(advice.frame["verdict"].value_counts().iter_rows())
-        told = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
-        note(f"{advice.frame.height} thresholds: {', '.join(told)}")
+        counts = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
+        note(f"{advice.frame.height} thresholds: {', '.join(counts)}")
 
 
 def _write_review(request: Request) -> None:
@@ -115,3 +136,13 @@ def _write_review(request: Request) -> None:
     with request.opened() as snap:
         changed = review(snap, policy=request.chosen_policy)
         request.write(changed, columns=REVIEWED, inputs=snap.inputs)
+
+
+def _write_changes(request: Request, against: str) -> None:
+    from stateanalytics.state.states import compare_policies, count_changes
+
+    with request.opened() as snap:
+        changed = compare_policies(snap, request.chosen_policy, policy_of(against))
+        for entity_type, before, after, n in count_changes(changed).head(5).iter_rows():
+            note(f"{n:,} of type {entity_type} from {before} to {after}")
+        request.write(changed, columns=CHANGED, inputs=snap.inputs)

@@ -1,7 +1,7 @@
 """Every canonical frame: its row, key and columns, each said once, in ``data/``.
 
 Everything that leaves `sources` has the shape written here, whatever system it
-came from. The page `stateanalytics schema`, ``snap.schema()`` and the tables that
+came from. The page `stateanalytics sql --schema`, ``snap.schema()`` and the tables that
 SQL sees are all made from this module.
 
 Conventions, everywhere: moments are ``Datetime("us", "UTC")`` and end in ``_at``;

@@ -43,7 +43,7 @@ def _all(summary: Plain, place: str, window: str) -> Iterator[Plain]:
             _FIRST,
             f"Read again what is missing: {losses[0]['source']}",
             f"{count(len(losses), 'loss', 'losses')}; first: {losses[0]['message']}",
-            f"stateanalytics findings {place}",
+            f"stateanalytics attention {place} --show findings",
             "#losses",
         )
     yield from _open(summary.get("attention", {}).get("open", {}), place, window)

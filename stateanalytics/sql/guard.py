@@ -330,7 +330,7 @@ def no_such_table(name: str, known: Collection[str]) -> QueryError:
     listed = ", ".join(plain) + (f" and {raw} raw_… tables" if raw else "")
     return QueryError(
         f"There is no table {name!r:.80}; there are {listed}.",
-        "see `stateanalytics schema`" + did_you_mean(name.casefold(), there),
+        "see `stateanalytics sql --schema`" + did_you_mean(name.casefold(), there),
     )
 
 

@@ -19,7 +19,7 @@ from stateanalytics.sql.functions import DEEPEST_WITH, LONGEST_QUERY, MEMORY_BYT
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-HOW = "one SELECT over the tables that `stateanalytics schema` lists"
+HOW = "one SELECT over the tables that `stateanalytics sql --schema` lists"
 
 
 def one_statement(query: str, connection: DuckDBPyConnection) -> tuple[str, str, set[str]]:
@@ -246,7 +246,8 @@ def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
     return QueryError(
         f"There is no column {name!r:.80} in the tables of this query; "
         f"they have {listed or 'no columns'}.",
-        "text stands in 'single quotes'; see `stateanalytics schema`" + did_you_mean(name, known),
+        "text stands in 'single quotes'; see `stateanalytics sql --schema`"
+        + did_you_mean(name, known),
     )
 
 
@@ -257,7 +258,9 @@ def _fitting(error: Exception) -> str:
         return "TRY_CAST(… AS type) gives null where a value does not fit"
     if isinstance(error, duckdb.NotImplementedException):
         return "values for parameters are text, numbers, Booleans, moments, or lists of them"
-    return "functions, types and operators are those of DuckDB; tables: `stateanalytics schema`"
+    return (
+        "functions, types and operators are those of DuckDB; tables: `stateanalytics sql --schema`"
+    )
 
 
 def from_arrow(

@@ -374,7 +374,7 @@ def _first_usual(usual: list[Path]) -> list[Place]:
         f"No source was named, and nothing is in the usual places: {looked}.",
         f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to look around in",
         shell=f"name a store, such as path/to/state.db, or set {variables}; to look around in a "
-        'sample: stateanalytics report "$(stateanalytics demo)"',
+        'sample: stateanalytics report "$(stateanalytics doctor --demo)"',
     )
 
 
