@@ -372,10 +372,10 @@ def test_a_damaged_file_is_damaged_in_a_process_of_its_own_too(tmp_path):
         assert "file.over_bound" not in snap.findings["code"]
 
 
-@pytest.mark.parametrize("command", ["attention", "states"])
+@pytest.mark.parametrize("command", [["attention"], ["attention", "--show", "states"]], ids=str)
 def test_what_a_budget_leaves_out_is_a_warning_of_every_command(tmp_path, command, capsys):
     path = transcript(tmp_path / "a" / "sessions" / NAME, 700)
-    source = [command, str(tmp_path / "a"), "--budget", "n_rows=100"]
+    source = [*command, str(tmp_path / "a"), "--budget", "n_rows=100"]
     assert run(source) == 0
     assert "warning: " not in capsys.readouterr().err  # it fits into one piece, and is read whole
     transcript(path.with_name(NAME.replace("000000000001", "000000000002")), 700)
@@ -383,7 +383,7 @@ def test_what_a_budget_leaves_out_is_a_warning_of_every_command(tmp_path, comman
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("warning: ") and "budget of 100 rows" in first
     packed(tmp_path, META + b"\n" + b'{"a":1}\n' * (LEAST_ROWS + 5))
-    assert run([command, str(tmp_path / "sessions")]) == 0
+    assert run([*command, str(tmp_path / "sessions")]) == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("warning: ") and "larger than its bound" in first
 

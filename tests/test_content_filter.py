@@ -22,8 +22,9 @@ CUT_OFF = "invocation.aborted.execution_ended"
 CHAIN = "Failed · Blocked by provider content filter"
 GOOD = ("completed", "succeeded", "merged")
 FILES = {
-    "V1 and A, a log": ("v1_1.18.34/event_table.jsonl", {"V1", "A"}, 4),
-    "V1 and A, a database": ("v1_1.18.34/opencode.db", {"V1", "A"}, 4),
+    # A gateway wrote one of them as a request that is invalid, with the words of its filter.
+    "V1 and A, a log": ("v1_1.18.34/event_table.jsonl", {"V1", "A"}, 5),
+    "V1 and A, a database": ("v1_1.18.34/opencode.db", {"V1", "A"}, 5),
     "B, a log": ("v2_20260717/event_table.jsonl", {"B"}, 4),
     "B, a database": ("v2_20260717/opencode-local.db", {"B"}, 4),
     "C": ("synthetic/v2_edge_cases.jsonl", {"C"}, 1),

@@ -384,7 +384,7 @@ def test_the_command_owns_and_shows(capsys, tmp_path, demo):
         (["own", "v1:000000000000", STORE, "--owner", "a"], "There is no cluster"),
         (
             [STORE, "--show", "codes", "--ledger", "x.csv"],
-            "--ledger belongs to --show clusters or life",
+            "--ledger belongs to --show clusters or --show life",
         ),
         ([STORE, "--show", "life", "--ledger", "no.csv"], "cannot be read"),
     ],

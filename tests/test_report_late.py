@@ -164,7 +164,7 @@ def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
     unexplained = changes.filter(cause="unexplained")
     assert unexplained["n_before"].equals(unexplained["n_after"].alias("n_before"))
     page = now.as_html()
-    assert "What came after the window had ended" in page
+    assert "Late data" in page
     assert '<code class="id">longer</code>' in page
 
 

@@ -83,12 +83,17 @@ def _transitions(counts: pl.DataFrame) -> Plain:
 def _sentence(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     n_changes = int(transitions["n"].sum())
     illegal = transitions.filter(pl.col("verdict").str.starts_with("illegal"))
-    changes = (
-        f"of {count(n_changes, 'change')} of status that a lifecycle can judge, "
-        + (f"{number(int(illegal['n'].sum()))} illegal" if illegal.height else "none is illegal")
-        if n_changes
-        else "no change of status is on record that a lifecycle could judge"
-    )
+    n_illegal = int(illegal["n"].sum())
+    changes = "no status change is recorded"
+    if n_illegal:
+        are = "is" if n_illegal == 1 else "are"
+        changes = f"of {count(n_changes, 'status change')} {number(n_illegal)} {are} illegal"
+    elif n_changes:
+        changes = (
+            "the only status change is valid"
+            if n_changes == 1
+            else f"all {number(n_changes)} status changes are valid"
+        )
     if contradictions.is_empty():
         return f"The data nowhere contradict themselves; {changes}."
     n_warnings = contradictions.filter(pl.col("severity") == "warning").height
