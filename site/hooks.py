@@ -18,6 +18,7 @@ AT_ROOT = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
+    "CHANGES.md": "changes.md",
 }
 # What pages tell people to use is handed out by the site.
 TAKEN_ALONG = ("deploy/", "notebooks/")

@@ -76,6 +76,13 @@ def test_commands_in_the_pages_exist():
     assert found == []
 
 
+def test_a_release_is_told_in_600_words_at_most():
+    log = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    releases = re.split(r"^## (.+)$", log, flags=re.M)[1:]
+    assert releases[0] == "Unreleased"
+    assert all(len(text.split()) <= 600 for text in releases[1::2])
+
+
 @pytest.mark.parametrize("name", cli.list_commands(None))
 def test_the_list_of_commands_says_what_each_says_of_itself(name):
     assert LISTED[name][1] == cli.get_command(None, name).get_short_help_str(200)
