@@ -16,6 +16,7 @@ from stateanalytics.systems.reading import read_facts
 from tests import test_claude_code as claude
 from tests import test_codex as codex
 from tests.conftest import SHARED
+from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
 from tests.opencode_logs import event as log_event
 from tests.opencode_logs import facts_of as log_facts
@@ -132,7 +133,7 @@ def test_a_fault_of_the_provider_has_one_cause(tmp_path, read, fault, has_tag):
 
 
 # lionagi stores a code of its own, which ADR-0033 fixes; what failed stands in the words beside it.
-@pytest.mark.parametrize("fault", PROVIDER)
+@pytest.mark.parametrize("fault", a_few(PROVIDER, 3))
 def test_a_fault_has_one_group_of_causes_in_clusters_of_every_system(tmp_path, fault):
     *told, cause = PROVIDER[fault]
     said = f"ProviderError: Claude Code said: {told[0]}"

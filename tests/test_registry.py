@@ -21,6 +21,7 @@ from stateanalytics.sql.returned import FRAMES_RETURNED, RETURNED_BY, frames_nam
 from stateanalytics.sql.tables import FRAMES
 from stateanalytics.weekly_alarm import failure_alarm
 from tests.conftest import SHIPPED
+from tests.examples import a_few
 
 SPACES = (sa.failures, sa.survival, sa.detectors, sa.thresholds)
 DOCUMENTED = {frame.name: frame for frame in (*FRAMES, *FRAMES_RETURNED)}
@@ -216,7 +217,7 @@ def calls(demo, tmp_path_factory) -> dict[str, Calls]:
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - WITHOUT_FRAMES))
-@pytest.mark.parametrize("rows", ["sample", "nothing"])
+@pytest.mark.parametrize("rows", a_few(["sample", "nothing"]))
 def test_every_column_of_every_result_is_documented(calls, name, rows):
     if rows == "nothing" and name in NEED_ROWS:
         return
