@@ -61,7 +61,7 @@ redact_option = click.option(
 probe_option = click.option(
     "--probe",
     is_flag=True,
-    help="Look whether processes are alive, on this machine and now (Claude Code).",
+    help="Check whether recorded processes are alive, on this machine and now.",
 )
 salvage_option = click.option(
     "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."

@@ -67,7 +67,7 @@ def costs(
     else all of a run's by its last model. Without a price for each there is none. By
     ``model`` a run counts with every model that it used; what it reported, with the last.
 
-    Claude Code reports what a session and its subagents cost together, so that these add
+    Where a system reports what a session and its subagents cost together, these add
     nothing to the total; answers of a process that was killed are in no report, and estimated.
 
     Examples

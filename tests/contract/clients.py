@@ -162,7 +162,7 @@ class Client:
     ) -> tuple[subprocess.Popen[bytes], Path, str | None]:
         """Start one run in the working directory of a scenario."""
         scenario = SCENARIOS[name]
-        directory = self.base / "work" / (scenario.directory or name)
+        directory = self.base / "jobs" / (scenario.directory or name)
         directory.mkdir(parents=True, exist_ok=True)
         outputs = self.base / "outputs"
         outputs.mkdir(exist_ok=True)

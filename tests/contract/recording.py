@@ -53,7 +53,10 @@ def restore(recorded: Path, into: Path) -> Path:
 def _clean(text: str, base: Path) -> str:
     text = re.sub(r'("pidDomain": ?")[^"]*', r"\1linux:contract:pid:[1]", text)
     mangled = re.sub(r"[^A-Za-z0-9]", "-", str(base))
-    return text.replace(str(base), "/contract").replace(mangled, "-contract")
+    # opencode also keeps the path of a directory relative to the root.
+    for path, name in ((str(base), "/contract"), (str(base).lstrip("/"), "contract")):
+        text = text.replace(path, name)
+    return text.replace(mangled, "-contract")
 
 
 def _shorten(value: Any) -> Any:
