@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.windows import day_of
-from stateanalytics.io.archive.looks import stale
+from stateanalytics.io.archive.manifests import stale
 from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.reporting.phrases import count, listed, number
 

@@ -16,8 +16,7 @@ import polars as pl
 
 from stateanalytics.core.schema import DIFF
 from stateanalytics.errors import ArgumentError, SourceNotFoundError, in_short
-from stateanalytics.io.files import unreadable
-from stateanalytics.io.opening import read_octets
+from stateanalytics.io.files import read_octets, unreadable
 from stateanalytics.reporting import Report
 from stateanalytics.reporting.causes import (
     CAUSES,

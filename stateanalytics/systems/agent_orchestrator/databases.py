@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from stateanalytics.io.sqlite import INTEGER, JSON, TEXT, Cell, Store, read_table
+from stateanalytics.io.cells import INTEGER, JSON, TEXT, Cell
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator import go_tables
 from stateanalytics.systems.agent_orchestrator.go_tables import is_go
 from stateanalytics.systems.agent_orchestrator.logs import ALIVE

@@ -14,9 +14,8 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cells import shown
-from stateanalytics.io.files import legible, without_halves
+from stateanalytics.io.files import legible, read_octets, without_halves
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE
-from stateanalytics.io.opening import read_octets
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from stateanalytics.io.files import is_beside_a_log, legible, stores_among
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.files import is_beside_a_log, legible, open_regular, stores_among
 from stateanalytics.systems import system_named
 from stateanalytics.systems.looking import schema_of
 

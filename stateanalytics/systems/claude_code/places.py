@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.files import legible, read_json_object
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.files import legible, open_regular, read_json_object
 from stateanalytics.io.processes import Process
 
 SUFFIX = ".jsonl"

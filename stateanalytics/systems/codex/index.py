@@ -8,7 +8,8 @@ import polars as pl
 
 from stateanalytics.errors import SourceError
 from stateanalytics.io.cells import Cell
-from stateanalytics.io.sqlite import open_store, read_table
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.codex.places import index_of
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.files import open_regular
 
 SESSIONS, ARCHIVED = "sessions", "archived_sessions"
 INDEX, HISTORY = "session_index.jsonl", "history.jsonl"
