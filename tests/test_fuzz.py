@@ -58,7 +58,7 @@ def test_a_foreign_error_is_noticed(monkeypatch, tmp_path, originals):
     monkeypatch.setattr(sqlite_tables, "rows_and_problems", raising)
     answer = worker.run(SEED, first_of("lionagi directories"), originals, tmp_path / "input")
     assert (answer["verdict"], answer["kind"]) == ("defect", "KeyError")
-    assert answer["where"] == "io/sqlite.py:read_table"
+    assert answer["where"] == "io/sqlite_tables.py:read_table"
 
 
 def test_a_lost_row_is_noticed(monkeypatch, tmp_path, originals):
@@ -139,7 +139,7 @@ def test_hangs_and_crashes_are_noticed_and_the_campaign_goes_on(monkeypatch, tmp
             asked.end()
         for answer in answers:
             assert (answer["verdict"], answer["kind"]) == ("defect", kind)
-            assert answer["where"] == "io/sqlite.py:read_table"
+            assert answer["where"] == "io/sqlite_tables.py:read_table"
             assert answer["target"] == "lionagi directories"
 
 

@@ -350,7 +350,7 @@ def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
 def asked(path):
     """The number of the process that copied a store."""
     with open_store(path) as store:
-        pid = store._lease.copying._busy[0].pid
+        pid = store._lease.private_copy._process[0].pid
         store.check()
     return pid
 
@@ -363,13 +363,13 @@ def test_one_process_copies_store_after_store(tmp_path):
 def test_two_stores_that_are_open_unchecked_have_a_process_each(tmp_path):
     path = written(tmp_path / "state.db")
     with open_store(path) as one, open_store(path) as other:
-        assert one._lease.copying._busy[0].pid != other._lease.copying._busy[0].pid
+        assert one._lease.private_copy._process[0].pid != other._lease.private_copy._process[0].pid
 
 
 def test_a_store_that_is_closed_unchecked_ends_its_process(tmp_path):
     path = written(tmp_path / "state.db")
     with open_store(path) as store:
-        (process,) = store._lease.copying._busy
+        (process,) = store._lease.private_copy._process
     assert not process.is_alive()
     assert n_rows(path) == N_ROWS
 
