@@ -9,7 +9,8 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
-from stateanalytics.systems.columns import fields_from_csv
+from stateanalytics.systems.claude_code.frames import FRAMES
+from stateanalytics.systems.columns import fields_read
 from stateanalytics.systems.recorded import first_that_holds
 from stateanalytics.systems.transcripts import whole_numbers, with_any_number
 
@@ -36,7 +37,7 @@ MODEL_USAGE = {
 }
 """The counts that a record of costs has per model, with our names."""
 FIELDS: Fields = {
-    **with_any_number({**fields_from_csv(__package__), **_CREATED}, _COUNTS),
+    **with_any_number({**fields_read(*FRAMES), **_CREATED}, _COUNTS),
     "queued": (("content",), "VARCHAR"),
     "retry_in_ms": (("retryInMs",), "DOUBLE"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),

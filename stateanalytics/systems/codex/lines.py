@@ -9,8 +9,8 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
-from stateanalytics.systems.codex.frames import SUMS, USAGE
-from stateanalytics.systems.columns import fields_from_csv
+from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
+from stateanalytics.systems.columns import fields_read
 from stateanalytics.systems.transcripts import table_of, whole_numbers, with_any_number
 
 _WORDS = table_of(__package__, "known_words.csv")
@@ -20,7 +20,7 @@ _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
 _COUNTS = (*USAGE, *SUMS, "sum_total_tokens")
 FIELDS: Fields = {
-    **with_any_number(fields_from_csv(__package__), _COUNTS),
+    **with_any_number(fields_read(*FRAMES), _COUNTS),
     "text": (("payload.message", "payload.last_agent_message", "payload.review_output"), "VARCHAR"),
     "content": (("payload.content", "payload.item.content"), _CONTENT),
     "asked": (("payload.arguments", "payload.input", "payload.action"), "VARCHAR"),
