@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.io.parts import Kept
+from stateanalytics.io.parts import ReadTable
 from stateanalytics.systems.lionagi.events import ID_IN_LIST, in_order, message_events
 from stateanalytics.systems.lionagi.raw import Raw
 
@@ -40,7 +40,7 @@ class Happened:
 
 def events_since(
     raw: Raw,
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, ReadTable],
     others: Sequence[pl.DataFrame],
     before: Happened | None,
 ) -> Happened:
@@ -50,7 +50,7 @@ def events_since(
     ----------
     raw : mapping of str to polars.DataFrame
         The tables as they are now.
-    kept : mapping of str to Kept
+    kept : mapping of str to ReadTable
         How they differ from those before.
     others : sequence of polars.DataFrame
         All events but messages.
@@ -73,14 +73,14 @@ def events_since(
 
 
 def _messages_since(
-    raw: Raw, kept: Mapping[str, Kept], before: Happened
+    raw: Raw, kept: Mapping[str, ReadTable], before: Happened
 ) -> tuple[pl.Series, pl.DataFrame, pl.DataFrame] | None:
     """Numbers of messages to be told anew, their events, and which lists name which; or None."""
     lists = kept["progressions"]
     if lists.numbers is None or any(raw[table] is not kept[table].rows for table in _TABLES):
         return None
-    gone = {name: rows for name in _TABLES if (rows := kept[name].gone) is not None}
-    came = {name: rows for name in _TABLES if (rows := kept[name].came) is not None}
+    gone = {name: rows for name in _TABLES if (rows := kept[name].removed) is not None}
+    came = {name: rows for name in _TABLES if (rows := kept[name].added) is not None}
     if len(gone) + len(came) < 2 * len(_TABLES):
         return None
     mentions = _mentions_since(lists, before.mentions)
@@ -107,7 +107,7 @@ def _messages_since(
     return stale, fresh, mentions
 
 
-def _mentions_since(lists: Kept, before: pl.DataFrame | None) -> pl.DataFrame:
+def _mentions_since(lists: ReadTable, before: pl.DataFrame | None) -> pl.DataFrame:
     """Which lists name which messages now."""
     assert lists.numbers is not None
     if before is None or lists.changed is None:

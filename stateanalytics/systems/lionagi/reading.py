@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.core.vocabulary import TABLES
-from stateanalytics.io.parts import Kept, Parts
+from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.derived import Derived
 from stateanalytics.systems.lionagi import frames, schedules, sessions, store_findings, work
@@ -108,7 +108,7 @@ def recognises(store: Store) -> bool:
 class Remembered:
     """What the next read of a store can go on from."""
 
-    tables: Mapping[str, Kept]
+    tables: Mapping[str, ReadTable]
     happened: Happened
     derived: Derived
 
