@@ -522,8 +522,8 @@ def test_a_table_without_row_numbers_is_read_again(tmp_path):
         connection.execute("INSERT INTO t VALUES ('a')")
         connection.commit()
     with open_store(path) as store:
-        kept = parts.read_again(store, "t", {"id": TEXT})
-        again = parts.read_again(store, "t", {"id": TEXT}, kept)
+        kept = parts.refresh_table(store, "t", {"id": TEXT})
+        again = parts.refresh_table(store, "t", {"id": TEXT}, kept)
     assert again.rows["id"].to_list() == ["a"]
 
 

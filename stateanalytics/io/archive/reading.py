@@ -265,9 +265,8 @@ def read_archived(
     """
     if not source.runs:
         entities, transitions, events = (frame.empty() for frame in FACTS.values())
-        problems = [*_unreadable_manifests(source), *_failed_attempt(source)]
-        findings = pool(problems, schema.FINDINGS)
-        return Parts("", "", entities, transitions, events, findings, label=source.label)
+        problems = pool([*_unreadable_manifests(source), *_failed_attempt(source)], schema.FINDINGS)
+        return Parts("", "", entities, transitions, events, problems, label=source.label)
     shapes = {**frames, **_CANONICAL}
     wanted = [
         (run, shard)
@@ -276,7 +275,9 @@ def read_archived(
         if _is_wanted(shard, run, source.runs[-1], weeks)
     ]
     with ThreadPoolExecutor(initializer=share, initargs=(spending(),)) as threads:
-        opened = list(threads.map(lambda pair: _open_shard(source.root, *pair, shapes), wanted))
+        opened = list(
+            threads.map(lambda pair: _open_shard(source.root, pair[0], pair[1], shapes), wanted)
+        )
     latest = source.runs[-1]
     by_run = [
         _parts_of_run(

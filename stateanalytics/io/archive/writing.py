@@ -416,25 +416,21 @@ def _new_facts(
 ) -> Iterator[tuple[str, pl.Series]]:
     """The rows of each frame of facts that have to be written."""
     key = ["entity_type", "entity_id"]
-    yield (
-        "entities",
-        _new_or_changed(part.entities, held.entities, key, is_latest=is_latest, moment=LAST_MOMENT)[
-            0
-        ],
+    is_new, _ = _new_or_changed(
+        part.entities, held.entities, key, is_latest=is_latest, moment=LAST_MOMENT
     )
+    yield "entities", is_new
     ignored = ["seq"] if draft.bodies else ["seq", "body"]
     for name, columns in _HISTORY.items():
-        yield (
-            name,
-            _new_or_changed(
-                getattr(part, name),
-                getattr(held, name),
-                list(columns),
-                is_latest=is_latest,
-                is_history=True,
-                ignored=ignored,
-            )[0],
+        is_new, _ = _new_or_changed(
+            getattr(part, name),
+            getattr(held, name),
+            list(columns),
+            is_latest=is_latest,
+            is_history=True,
+            ignored=ignored,
         )
+        yield name, is_new
 
 
 def _without_filed_weeks(
