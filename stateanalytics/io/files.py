@@ -574,7 +574,7 @@ def _matches(pattern: str, budget: Iterator[int]) -> Iterator[str]:
         for directory in _below(top):
             if next(budget, None) is None:
                 raise ArgumentError(
-                    f"{pattern!r} cannot be searched for stores: '**' matches too many directories.",
+                    f"{pattern!r} cannot be searched: '**' matches too many directories.",
                     "begin the pattern further down, for example '~/projects/**/state.db'",
                 )
             if not after and directory:
