@@ -12,7 +12,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.systems import history
-from stateanalytics.systems.recorded import add_words
+from stateanalytics.systems.situations import add_words
 from tests.conftest import ROOT
 from tests.plugin.pulse_system import SYSTEM
 from tests.plugin.runs import write_runs

@@ -67,8 +67,7 @@ def archive(
     archive has and nobody collected for a week are named at the end. FOLDER is read like a
     store by every command.
     """
-    from stateanalytics.systems.archiving import Archiving
-    from stateanalytics.systems.collecting import collect_each
+    from stateanalytics.systems.archiving import Archiving, collect_each
 
     archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget_of(ctx))
     on_error: OnError = "salvage" if salvage else "skip"

@@ -1,23 +1,256 @@
-"""Situations of work as a table: what each means in ADR-0033's terms, and why it holds.
-
-A system names the situation of each row; ``data/situations.csv`` of its package says the
-rest: the four axes, and a reason. In its text ``{cause}`` is the row's own; a health of
-``rules`` is left to the shared rules, as it depends on the instant.
-"""
+"""What a system records of its states, in ADR-0033 terms, and the reasons."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
+from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
+
+OBSERVED, INFERRED = "observed", "inferred"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a situation means.
+
+    Attributes
+    ----------
+    lifecycle, outcome, health, delivery : str or None
+        ADR-0033's words.
+    delivery_without_output : str, optional
+        The delivery where nothing was put out, if that differs.
+    """
+
+    lifecycle: str
+    outcome: str | None
+    health: str | None
+    delivery: str | None
+    delivery_without_output: str | None = None
+
+    @property
+    def empty_delivery(self) -> str | None:
+        """The delivery where nothing was put out."""
+        return self.delivery_without_output or self.delivery
+
+
+CONTENT_FILTER_FINISHES = (
+    "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
+    "blocklist", "prohibited_content", "spii", "guardrail_intervened",
+)  # fmt: skip
+"""Why an answer finished, where a provider's content filter stopped it, in their own words."""
+
+
+def is_content_filter(finish: str) -> pl.Expr:
+    """Does a column say that a content filter stopped an answer, however it is spelt; never null.
+
+    Examples
+    --------
+    >>> finishes = pl.DataFrame({"finish": ["content-filter", "SAFETY", "contentFilter", "stop"]})
+    >>> finishes.select(is_content_filter("finish"))["finish"].to_list()
+    [True, True, True, False]
+    """
+    words = [word.replace("_", "") for word in CONTENT_FILTER_FINISHES]
+    letters = pl.col(finish).str.to_lowercase().str.replace_all("[^a-z]", "")
+    return letters.is_in(words).fill_null(value=False)
+
+
+# Half of a pair of surrogates is no text, and no parser reads it.
+_UNICODE = (
+    r"\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|{_UNICODE})*"'
+_GAP = r"[ \t\r\n]*"
+_LIST_OF_TEXTS = rf"^{_GAP}\[{_GAP}(?:{_TEXT}{_GAP}(?:,{_GAP}{_TEXT}{_GAP})*)?\]{_GAP}$"
+OTHER_AXES = r"\.(health|delivery)\."
+"""In a reason code: it explains the health or the delivery, not the status."""
+
+
+def texts_of(column: str) -> pl.Expr:
+    """The distinct texts of a JSON list in their order; null where it is no list of texts.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"codes": ['["b", "a", "b", ""]', "[]", '["a", 1]', None]})
+    >>> rows.select(texts_of("codes"))["codes"].to_list()
+    [['b', 'a'], [], None, None]
+    """
+    sound = pl.when(pl.col(column).str.contains(_LIST_OF_TEXTS)).then(column)
+    texts = sound.str.json_decode(pl.List(pl.String))
+    return texts.list.eval(pl.element().filter(pl.element() != "")).list.unique(maintain_order=True)
+
+
+def first_of_status(codes: pl.Expr) -> pl.Expr:
+    """The first code of a list that is not about health or delivery, else the first at all."""
+    of_status = codes.list.eval(pl.element().filter(~pl.element().str.contains(OTHER_AXES)))
+    return pl.coalesce(of_status.list.first(), codes.list.first())
+
+
+_KEY = list(schema.ENTITY_KEY)
+_WORD_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
+
+
+def add_axes(
+    entities: pl.DataFrame, lifecycle: str, outcome: str, health: str, delivery: str
+) -> pl.DataFrame:
+    """Add the ``recorded_`` axes from columns in ADR-0033's words.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        One row an entity.
+    lifecycle, outcome, health, delivery : str
+        Columns; null: it does not apply. Without a lifecycle nothing is known: *unknown*.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"a": ["failed", None], "b": ["failed", None], "c": ["ok", None]})
+    >>> add_axes(rows.with_columns(d=None), "a", "b", "c", "d").select(
+    ...     "recorded_lifecycle", "recorded_outcome", "recorded_health").rows()
+    [('failed', 'failed', 'ok'), ('unknown', 'unknown', 'none')]
+    """
+    unknown, none = pl.lit("unknown"), pl.lit(schema.NO_WORD)
+    return entities.with_columns(
+        recorded_lifecycle=pl.coalesce(lifecycle, unknown),
+        recorded_outcome=pl.when(pl.col(lifecycle).is_null()).then(unknown).otherwise(outcome),
+        recorded_health=pl.coalesce(health, none),
+        recorded_delivery=pl.coalesce(delivery, none),
+    )
+
+
+def has_own_words(vocabulary: Sequence[StatusWord]) -> bool:
+    """Do statuses mean something of their own; rules read ADR-0033's from ``raw_status``.
+
+    Examples
+    --------
+    >>> has_own_words(STATUS_WORDS)
+    False
+    """
+    return any(word not in STATUS_WORDS for word in vocabulary)
+
+
+def add_words(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.DataFrame:
+    """Fill the recorded lifecycle and outcome from a system's own statuses.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        Of that system, in the shape of `schema.ENTITIES`.
+    vocabulary : sequence of StatusWord
+        The statuses that it gives.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows. Where a reader recorded a lifecycle, or no word fits, a row stays
+        as it is: the two axes are one decision, so neither is filled without the other.
+
+    Examples
+    --------
+    >>> done = StatusWord("session", "", "done", "completed", "completed", is_terminal=True)
+    >>> rows = schema.ENTITIES.conform(
+    ...     pl.DataFrame({"entity_type": "session", "raw_status": ["done", "odd"]})
+    ... )
+    >>> add_words(rows, [done]).select("recorded_lifecycle", "recorded_outcome").rows()
+    [('completed', 'completed'), (None, None)]
+    """
+    table = pl.DataFrame(
+        [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in vocabulary],
+        schema=dict.fromkeys(_WORD_COLUMNS, pl.String),
+        orient="row",
+    )
+    is_open = pl.col("recorded_lifecycle").is_null()
+    worded = entities.join(
+        table, on=_WORD_COLUMNS[:2], how="left", maintain_order="left"
+    ).with_columns(
+        recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle"),
+        recorded_outcome=pl.when(is_open).then("own_outcome").otherwise("recorded_outcome"),
+    )
+    return schema.ENTITIES.conform(worded)
+
+
+def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
+    """Add ``recorded_reasons`` and their codes from rows in the shape of `schema.REASONS`.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+    reasons : polars.DataFrame
+        In the shape of `schema.REASONS`, most direct first within an entity.
+    """
+    texts = reasons.with_columns(pl.col("dimension", "claim_status").cast(pl.String))
+    by_entity = (
+        texts.sort("order", maintain_order=True)
+        .with_columns(reason=pl.struct(schema.RECORDED_REASON).struct.json_encode())
+        .group_by(_KEY)
+        # Of lists they are joined in a third of the time that groups take.
+        .agg(codes="code", listed="reason")
+        .with_columns(
+            codes=pl.col("codes").list.join(schema.CODE_SEPARATOR),
+            listed=pl.format("[{}]", pl.col("listed").list.join(",")),
+        )
+    )
+    joined = entities.join(by_entity, on=_KEY, how="left", maintain_order="left")
+    return joined.with_columns(recorded_reason_codes="codes", recorded_reasons="listed").drop(
+        "codes", "listed"
+    )
+
+
+def first_that_holds(rules: Mapping[str, pl.Expr]) -> pl.Expr:
+    """The name of the first rule that is true; null where none is."""
+    return pl.coalesce(
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    )
+
+
+def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
+    """Add the four axes of each row's ``situation``."""
+
+    def read(values: Mapping[str, str | None]) -> pl.Expr:
+        return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
+
+    has_output = (
+        pl.col("has_output").fill_null(value=False)
+        if "has_output" in frame.columns
+        else pl.lit(value=True)
+    )
+    full = read({name: meaning.delivery for name, meaning in meanings.items()})
+    empty = read({name: meaning.empty_delivery for name, meaning in meanings.items()})
+    return frame.with_columns(
+        lifecycle=read({name: meaning.lifecycle for name, meaning in meanings.items()}),
+        outcome_word=read({name: meaning.outcome for name, meaning in meanings.items()}),
+        health=read({name: meaning.health for name, meaning in meanings.items()}),
+        delivery=pl.when(has_output).then(full).otherwise(empty),
+    )
+
+
+def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
+    """One piece of evidence as a JSON list; what a store says is escaped."""
+    piece = pl.struct(
+        kind.alias("kind"), identity.alias("id"), detail.str.slice(0, 200).alias("detail")
+    )
+    return pl.concat_str(pl.lit("["), piece.struct.json_encode(), pl.lit("]"))
+
+
+def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    """Sort reasons and number them from 0 within their key; ``place`` goes."""
+    return (
+        reasons.sort(*key, "place", maintain_order=True)
+        .with_columns(order=pl.int_range(pl.len()).over(key).cast(pl.Int64))
+        .drop("place")
+    )
+
 
 BY_RULES = "rules"
 _AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output")
 _WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
 _ALIKE = ("whys", "cause", "error_message", "detail")
-_KEY = schema.ENTITY_KEY
 
 
 def situations_from_csv(package: str) -> pl.DataFrame:
@@ -113,7 +346,7 @@ def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
             claim_status="claim",
             evidence=evidence(pl.lit("rule"), pl.col("why"), pl.coalesce("detail", "message")),
         ),
-        _KEY,
+        schema.ENTITY_KEY,
     )
 
 
@@ -131,18 +364,17 @@ def with_recorded(
     reasons : polars.DataFrame
         In the shape of `schema.REASONS`.
     """
-    key = list(_KEY)
     ends = (
         reasons.filter(pl.col("dimension") == "lifecycle")
         .sort("order")
-        .unique(key, keep="first", maintain_order=True)
-        .select(*key, code="code", why="evidence")
+        .unique(_KEY, keep="first", maintain_order=True)
+        .select(*_KEY, code="code", why="evidence")
     )
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
     known = {"recorded_outcome"} - set(axes.columns)
-    beside = entities.select(*key, *known)
+    beside = entities.select(*_KEY, *known)
     for told in (axes, ends):
-        beside = beside.join(told, on=key, how="left", maintain_order="left")
+        beside = beside.join(told, on=_KEY, how="left", maintain_order="left")
     told = add_reasons(beside, reasons).with_columns(
         reason_code=is_over.then("code"), evidence=is_over.then("why")
     )

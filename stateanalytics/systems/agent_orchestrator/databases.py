@@ -35,7 +35,7 @@ def tables() -> Tables:
     is_applied = "CASE WHEN is_applied THEN version_id END"
     return Tables(
         read={EVENTS_TABLE: _EVENTS, **go_tables.TABLES},
-        aside=go_tables.ASIDE,
+        ignored=go_tables.ASIDE,
         version=("goose_db_version", Cell("integer", is_applied, ("is_applied", "version_id"))),
         newest=go_tables.NEWEST_VERSION,
     )

@@ -13,9 +13,9 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.go_tables import GoTables
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.history import has_begun
 from stateanalytics.systems.provider_errors import cause_by_words
 from stateanalytics.systems.situations import add_situations, situations_from_csv
-from stateanalytics.systems.values_then import has_begun
 
 _TABLE = situations_from_csv(__package__)
 _CUT_OFF = "controller ended before the turn completed"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from stateanalytics.io.files import is_beside_a_log, legible, stores_among
 from stateanalytics.io.opening import open_regular
 from stateanalytics.systems import system_named
-from stateanalytics.systems.looking import schema_of
+from stateanalytics.systems.places import schema_of
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""

@@ -36,7 +36,7 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
     stored_moment,
     unreadable_times,
 )
-from stateanalytics.systems.recorded import add_axes, add_reasons
+from stateanalytics.systems.situations import add_axes, add_reasons
 
 _MADE_UP = (
     "started_at",

@@ -9,9 +9,8 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
-from stateanalytics.systems.columns import fields_from_csv
-from stateanalytics.systems.recorded import first_that_holds
-from stateanalytics.systems.transcripts import whole_numbers, with_any_number
+from stateanalytics.systems.situations import first_that_holds
+from stateanalytics.systems.transcripts import fields_from_csv, whole_numbers, with_any_number
 
 MOST_ERROR_CHARS = 500
 _BLOCK = {

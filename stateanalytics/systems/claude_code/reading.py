@@ -34,9 +34,8 @@ from stateanalytics.systems.claude_code.lines import FIELDS, typed
 from stateanalytics.systems.claude_code.places import opens, transcripts_of
 from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
 from stateanalytics.systems.claude_code.turns import OPEN, turns_of
-from stateanalytics.systems.folding import Before, Folding
+from stateanalytics.systems.folding import Before, Folding, inputs_told_anew, rewound_lines
 from stateanalytics.systems.history import Past
-from stateanalytics.systems.rewound_transcripts import inputs_told_anew, rewound_lines
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
 from stateanalytics.systems.transcripts import name_of, read_records, size_of
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.systems.claude_code.turns import OPEN
-from stateanalytics.systems.recorded import first_that_holds
-from stateanalytics.systems.situations import add_situations, situations_from_csv
+from stateanalytics.systems.situations import add_situations, first_that_holds, situations_from_csv
 
 SYSTEM = "claude_code"
 _TABLE = situations_from_csv(__package__)

@@ -12,7 +12,7 @@ from stateanalytics.systems.claude_code.folding import (
 )
 from stateanalytics.systems.claude_code.frames import TURNS, USAGE
 from stateanalytics.systems.provider_errors import cause_of_error
-from stateanalytics.systems.recorded import first_that_holds, is_content_filter
+from stateanalytics.systems.situations import first_that_holds, is_content_filter
 from stateanalytics.systems.threads import THREAD, TURN
 
 OPEN = ("question", "open_tool", "retrying", "awaiting_model")

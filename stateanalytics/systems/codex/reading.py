@@ -19,9 +19,8 @@ from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
 from stateanalytics.systems.codex.states import SYSTEM, add_recorded
 from stateanalytics.systems.codex.tools import tools_of
 from stateanalytics.systems.codex.turns import OPEN, turns_of
-from stateanalytics.systems.folding import Before, Folding
+from stateanalytics.systems.folding import Before, Folding, inputs_told_anew, rewound_lines
 from stateanalytics.systems.history import Past
-from stateanalytics.systems.rewound_transcripts import inputs_told_anew, rewound_lines
 from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
 from stateanalytics.systems.transcripts import read_records, size_of
 

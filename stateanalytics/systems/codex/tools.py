@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.systems.codex.folding import own
 from stateanalytics.systems.codex.frames import TOOLS
 from stateanalytics.systems.codex.lines import SEARCH
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 from stateanalytics.systems.threads import THREAD, TURN
 
 SHELL = ("shell", "shell_command", "local_shell_call", "container.exec")

@@ -13,7 +13,7 @@ from stateanalytics.systems.codex.folding import (
 from stateanalytics.systems.codex.frames import TURNS, USAGE
 from stateanalytics.systems.codex.tools import WAITS_FOR_CHILD
 from stateanalytics.systems.provider_errors import cause_of_error
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 from stateanalytics.systems.threads import THREAD, TURN
 
 OPEN = ("open_tool", "awaiting_turn_end", "awaiting_model")

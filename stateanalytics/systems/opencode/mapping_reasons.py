@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.systems.recorded import INFERRED, OBSERVED, evidence, numbered
+from stateanalytics.systems.situations import INFERRED, OBSERVED, evidence, numbered
 
 RUN_KEY = ("source", "session_id", "exec_no")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from stateanalytics.io.files import is_beside_a_log
 from stateanalytics.io.opening import open_regular
 from stateanalytics.io.store_process import mentions
-from stateanalytics.systems.unread import kinds_of_files
+from stateanalytics.systems.omissions import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")
