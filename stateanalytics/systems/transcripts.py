@@ -21,7 +21,7 @@ from stateanalytics.core.facts import (
     pool,
 )
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import Frame
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io.archive.changes import digest_of_files
 from stateanalytics.io.budget import spending
 from stateanalytics.io.files import legible
@@ -160,23 +160,18 @@ def columns_of(made: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
     return (made() if callable(made) else made).select(list(columns))
 
 
-_STORED = MappingProxyType(
-    {
-        "text": "VARCHAR",
-        "integer": "BIGINT",
-        "real": "DOUBLE",
-        "yes_no": "BOOLEAN",
-        "moment": "TIMESTAMP",
-    }
+_STORED: Mapping[pl.DataType, str] = MappingProxyType(
+    {TEXT: "VARCHAR", INTEGER: "BIGINT", REAL: "DOUBLE", YES_NO: "BOOLEAN", MOMENT: "TIMESTAMP"}
 )
 
 
-def fields_from_csv(package: str) -> Fields:
+def fields_read(*frames: Frame) -> Fields:
     """Where in a record each column is read from, for `io.json_lines.Parser.read`."""
     return {
-        row["column"]: (tuple(row["read_from"].split("|")), _STORED[row["dtype"]])
-        for row in table_rows(package, "columns.csv")
-        if row["read_from"]
+        column.name: (column.read_from, _STORED[column.dtype])
+        for frame in frames
+        for column in frame.columns
+        if column.read_from
     }
 
 
