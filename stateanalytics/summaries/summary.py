@@ -19,7 +19,7 @@ from stateanalytics.detectors.sums import merge_gap_sums
 from stateanalytics.errors import ArgumentError, DamagedStoreError, in_short
 from stateanalytics.failures.placeholders import WILDCARD
 from stateanalytics.failures.templates import merge_templates
-from stateanalytics.io.frame_folders import Kind, read_frames, write_frames
+from stateanalytics.io.frame_files import Kind, read_frames, write_frames
 from stateanalytics.stats.agreement import CELLS, pairwise_agreement, score_cells
 from stateanalytics.summaries.shapes import FIXED, FRAMES, GROUPED_BY, shapes_of
 

@@ -24,8 +24,7 @@ from stateanalytics.core.facts import (
     with_values_once,
 )
 from stateanalytics.core.schema import Frame
-from stateanalytics.io.json_lines import Fields
-from stateanalytics.io.json_losses import Typed
+from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.history import LOST, Past, with_rows_of
 from stateanalytics.systems.transcripts import (

@@ -24,7 +24,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
-from stateanalytics.systems.situations import add_words, has_own_words
+from stateanalytics.systems.situations import add_axes_of_statuses, has_own_statuses
 
 KEY = list(schema.ENTITY_KEY)
 UNTOUCHED, SEEN_LATER, HAS_ENDS = "_is_untouched", "_is_seen_later", "_has_ends"
@@ -499,7 +499,7 @@ def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
     later = ~known[UNTOUCHED]
     for system in all_systems():
         mine = (entities["system"] == system.name).fill_null(value=False)
-        if not has_own_words(system.vocabulary) or not mine.any():
+        if not has_own_statuses(system.vocabulary) or not mine.any():
             continue
         # What was recorded is of the present: a run that was written since has the status of
         # its history, so that its axes are read off that.
@@ -509,7 +509,9 @@ def _with_words_then(known: pl.DataFrame, at: datetime) -> pl.DataFrame:
         )
         places = pl.int_range(entities.height, eager=True)
         order = pl.concat([places.filter(~mine), places.filter(mine)]).arg_sort()
-        entities = pl.concat([entities.filter(~mine), add_words(theirs, system.vocabulary)])[order]
+        entities = pl.concat(
+            [entities.filter(~mine), add_axes_of_statuses(theirs, system.vocabulary)]
+        )[order]
     return entities
 
 

@@ -20,10 +20,10 @@ from stateanalytics.errors import (
     found,
 )
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
-from stateanalytics.io.files import LOG_ENDINGS, legible, matching, refuse_scheme
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.files import LOG_ENDINGS, legible, matching, open_regular, refuse_scheme
 from stateanalytics.io.refusals import megabytes
-from stateanalytics.io.sqlite import Store, open_store, read_table
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
 from stateanalytics.systems.base import System, expanded
 

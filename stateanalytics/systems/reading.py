@@ -24,22 +24,28 @@ from stateanalytics.errors import (
     StateAnalyticsError,
     in_short,
 )
-from stateanalytics.io.archive.reading import Archived, Weeks, labelled, read_archived, work_of
-from stateanalytics.io.archive.weeks import ChosenWeeks
+from stateanalytics.io.archive.reading import (
+    Archived,
+    ChosenWeeks,
+    Weeks,
+    labelled,
+    read_archived,
+    work_of,
+)
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.processes import is_alive
-from stateanalytics.io.scanning import one_connection
 from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import one_connection
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
 from stateanalytics.systems.omissions import findings_of_database, findings_of_files
 from stateanalytics.systems.places import Place, find_places, owner_of
 from stateanalytics.systems.pooling import Memory, Pooled, Reading
-from stateanalytics.systems.situations import add_words, has_own_words
+from stateanalytics.systems.situations import add_axes_of_statuses, has_own_statuses
 
 OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
@@ -308,7 +314,7 @@ def read_place(
     with ExitStack() as opened:
         last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
-            open_store(place.path, label=place.label, salvage=on_error == "salvage", before=last)
+            open_store(place.path, label=place.label, salvage=on_error == "salvage", earlier=last)
         )
         known = owner_of(store)
         if known is None and place.is_named:
@@ -414,9 +420,9 @@ def _with_words(part: Parts) -> Parts:
     ADR-0033's words need no mapping: rules read them from ``raw_status``.
     """
     known = system_named(part.system)
-    if not has_own_words(known.vocabulary):
+    if not has_own_statuses(known.vocabulary):
         return part
-    entities = add_words(part.entities, known.vocabulary)
+    entities = add_axes_of_statuses(part.entities, known.vocabulary)
     unknown = entities.filter(
         pl.col("recorded_lifecycle").is_null() & pl.col("raw_status").is_not_null()
     )

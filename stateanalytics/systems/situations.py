@@ -1,29 +1,58 @@
-"""What a system records of its states, in ADR-0033 terms, and the reasons."""
+"""What a system itself records of the states of its work, in the columns that rules read.
+
+A system may name the situation of each row; ``data/situations.csv`` of its package has the
+four axes and the reason of each. ``{cause}`` in a reason's code stands for the cause of the
+row, and a health of ``rules`` is left to the shared rules, as it depends on the instant.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
 OBSERVED, INFERRED = "observed", "inferred"
+BY_RULES = "rules"
+OTHER_AXES = r"\.(health|delivery)\."
+"""In a reason code: it explains the health or the delivery, not the status."""
+_KEY = list(schema.ENTITY_KEY)
+_AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output")
+_WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
+_TEXTS = ("whys", "cause", "error_message", "detail")
+_STATUS_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
+
+CONTENT_FILTER_FINISHES = (
+    "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
+    "blocklist", "prohibited_content", "spii", "guardrail_intervened",
+)  # fmt: skip
+"""Finish reasons of answers that a provider's content filter stopped, as providers name them."""
+
+# Half of a pair of surrogates is no text, and no parser reads it.
+_UNICODE = (
+    r"\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|{_UNICODE})*"'
+_GAP = r"[ \t\r\n]*"
+_LIST_OF_TEXTS = rf"^{_GAP}\[{_GAP}(?:{_TEXT}{_GAP}(?:,{_GAP}{_TEXT}{_GAP})*)?\]{_GAP}$"
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a situation means.
+    """The axes that a situation stands for.
 
     Attributes
     ----------
     lifecycle, outcome, health, delivery : str or None
         ADR-0033's words.
     delivery_without_output : str, optional
-        The delivery where nothing was put out, if that differs.
+        The delivery of work without any output, if that differs.
     """
 
     lifecycle: str
@@ -32,21 +61,26 @@ class Meaning:
     delivery: str | None
     delivery_without_output: str | None = None
 
-    @property
-    def empty_delivery(self) -> str | None:
-        """The delivery where nothing was put out."""
-        return self.delivery_without_output or self.delivery
 
+class Situation(NamedTuple):
+    """A row of ``data/situations.csv``; see `situations_from_csv`."""
 
-CONTENT_FILTER_FINISHES = (
-    "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
-    "blocklist", "prohibited_content", "spii", "guardrail_intervened",
-)  # fmt: skip
-"""Why an answer finished, where a provider's content filter stopped it, in their own words."""
+    situation: str
+    lifecycle: Annotated[str, schema.LIFECYCLES] | None
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, (*schema.HEALTHS, schema.NO_WORD, BY_RULES)] | None
+    delivery: Annotated[str, (*schema.DELIVERIES, schema.NO_WORD)] | None
+    delivery_without_output: Annotated[str, schema.DELIVERIES] | None
+    dimension: Annotated[str, schema.DIMENSIONS] | None
+    code: str | None
+    message: str | None
+    claim: Annotated[str, schema.CLAIM_STATUSES] | None
+    confidence: float | None
+    is_quoted: bool
 
 
 def is_content_filter(finish: str) -> pl.Expr:
-    """Does a column say that a content filter stopped an answer, however it is spelt; never null.
+    """Whether a content filter stopped an answer, in any spelling of its finish; never null.
 
     Examples
     --------
@@ -57,18 +91,6 @@ def is_content_filter(finish: str) -> pl.Expr:
     words = [word.replace("_", "") for word in CONTENT_FILTER_FINISHES]
     letters = pl.col(finish).str.to_lowercase().str.replace_all("[^a-z]", "")
     return letters.is_in(words).fill_null(value=False)
-
-
-# Half of a pair of surrogates is no text, and no parser reads it.
-_UNICODE = (
-    r"\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
-    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-)
-_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|{_UNICODE})*"'
-_GAP = r"[ \t\r\n]*"
-_LIST_OF_TEXTS = rf"^{_GAP}\[{_GAP}(?:{_TEXT}{_GAP}(?:,{_GAP}{_TEXT}{_GAP})*)?\]{_GAP}$"
-OTHER_AXES = r"\.(health|delivery)\."
-"""In a reason code: it explains the health or the delivery, not the status."""
 
 
 def texts_of(column: str) -> pl.Expr:
@@ -91,8 +113,11 @@ def first_of_status(codes: pl.Expr) -> pl.Expr:
     return pl.coalesce(of_status.list.first(), codes.list.first())
 
 
-_KEY = list(schema.ENTITY_KEY)
-_WORD_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
+def first_that_holds(rules: Mapping[str, pl.Expr]) -> pl.Expr:
+    """The name of the first rule that is true; null where none is."""
+    return pl.coalesce(
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    )
 
 
 def add_axes(
@@ -123,31 +148,31 @@ def add_axes(
     )
 
 
-def has_own_words(vocabulary: Sequence[StatusWord]) -> bool:
-    """Do statuses mean something of their own; rules read ADR-0033's from ``raw_status``.
+def has_own_statuses(vocabulary: Sequence[StatusWord]) -> bool:
+    """Whether a system has statuses that are not ADR-0033's; rules read those of ADR-0033.
 
     Examples
     --------
-    >>> has_own_words(STATUS_WORDS)
+    >>> has_own_statuses(STATUS_WORDS)
     False
     """
     return any(word not in STATUS_WORDS for word in vocabulary)
 
 
-def add_words(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.DataFrame:
+def add_axes_of_statuses(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.DataFrame:
     """Fill the recorded lifecycle and outcome from a system's own statuses.
 
     Parameters
     ----------
     entities : polars.DataFrame
-        Of that system, in the shape of `schema.ENTITIES`.
+        Entities of that system, in the shape of `schema.ENTITIES`.
     vocabulary : sequence of StatusWord
-        The statuses that it gives.
+        The statuses of that system.
 
     Returns
     -------
     polars.DataFrame
-        The same rows. Where a reader recorded a lifecycle, or no word fits, a row stays
+        The same rows. Where a reader recorded a lifecycle, or no status matches, a row stays
         as it is: the two axes are one decision, so neither is filled without the other.
 
     Examples
@@ -156,22 +181,22 @@ def add_words(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.Da
     >>> rows = schema.ENTITIES.conform(
     ...     pl.DataFrame({"entity_type": "session", "raw_status": ["done", "odd"]})
     ... )
-    >>> add_words(rows, [done]).select("recorded_lifecycle", "recorded_outcome").rows()
+    >>> add_axes_of_statuses(rows, [done]).select("recorded_lifecycle", "recorded_outcome").rows()
     [('completed', 'completed'), (None, None)]
     """
     table = pl.DataFrame(
         [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in vocabulary],
-        schema=dict.fromkeys(_WORD_COLUMNS, pl.String),
+        schema=dict.fromkeys(_STATUS_COLUMNS, pl.String),
         orient="row",
     )
-    is_open = pl.col("recorded_lifecycle").is_null()
-    worded = entities.join(
-        table, on=_WORD_COLUMNS[:2], how="left", maintain_order="left"
-    ).with_columns(
-        recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle"),
-        recorded_outcome=pl.when(is_open).then("own_outcome").otherwise("recorded_outcome"),
+    is_missing = pl.col("recorded_lifecycle").is_null()
+    joined = entities.join(table, on=_STATUS_COLUMNS[:2], how="left", maintain_order="left")
+    return schema.ENTITIES.conform(
+        joined.with_columns(
+            recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle"),
+            recorded_outcome=pl.when(is_missing).then("own_outcome").otherwise("recorded_outcome"),
+        )
     )
-    return schema.ENTITIES.conform(worded)
 
 
 def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
@@ -189,30 +214,26 @@ def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
         texts.sort("order", maintain_order=True)
         .with_columns(reason=pl.struct(schema.RECORDED_REASON).struct.json_encode())
         .group_by(_KEY)
-        # Of lists they are joined in a third of the time that groups take.
-        .agg(codes="code", listed="reason")
+        # Joining lists takes a third of the time of joining texts within groups.
+        .agg(codes="code", reasons="reason")
         .with_columns(
             codes=pl.col("codes").list.join(schema.CODE_SEPARATOR),
-            listed=pl.format("[{}]", pl.col("listed").list.join(",")),
+            reasons=pl.format("[{}]", pl.col("reasons").list.join(",")),
         )
     )
     joined = entities.join(by_entity, on=_KEY, how="left", maintain_order="left")
-    return joined.with_columns(recorded_reason_codes="codes", recorded_reasons="listed").drop(
-        "codes", "listed"
-    )
-
-
-def first_that_holds(rules: Mapping[str, pl.Expr]) -> pl.Expr:
-    """The name of the first rule that is true; null where none is."""
-    return pl.coalesce(
-        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    return joined.with_columns(recorded_reason_codes="codes", recorded_reasons="reasons").drop(
+        "codes", "reasons"
     )
 
 
 def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
-    """Add the four axes of each row's ``situation``."""
+    """Add the four axes of each row's ``situation``.
 
-    def read(values: Mapping[str, str | None]) -> pl.Expr:
+    Work counts as having output where the frame has no ``has_output``.
+    """
+
+    def axis(values: Mapping[str, str | None]) -> pl.Expr:
         return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
 
     has_output = (
@@ -220,18 +241,21 @@ def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFr
         if "has_output" in frame.columns
         else pl.lit(value=True)
     )
-    full = read({name: meaning.delivery for name, meaning in meanings.items()})
-    empty = read({name: meaning.empty_delivery for name, meaning in meanings.items()})
+    situations = meanings.items()
+    usual = axis({name: meaning.delivery for name, meaning in situations})
+    without_output = axis(
+        {name: meaning.delivery_without_output or meaning.delivery for name, meaning in situations}
+    )
     return frame.with_columns(
-        lifecycle=read({name: meaning.lifecycle for name, meaning in meanings.items()}),
-        outcome_word=read({name: meaning.outcome for name, meaning in meanings.items()}),
-        health=read({name: meaning.health for name, meaning in meanings.items()}),
-        delivery=pl.when(has_output).then(full).otherwise(empty),
+        lifecycle=axis({name: meaning.lifecycle for name, meaning in situations}),
+        outcome_word=axis({name: meaning.outcome for name, meaning in situations}),
+        health=axis({name: meaning.health for name, meaning in situations}),
+        delivery=pl.when(has_output).then(usual).otherwise(without_output),
     )
 
 
 def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
-    """One piece of evidence as a JSON list; what a store says is escaped."""
+    """One piece of evidence as a JSON list; text of a store is escaped."""
     piece = pl.struct(
         kind.alias("kind"), identity.alias("id"), detail.str.slice(0, 200).alias("detail")
     )
@@ -239,7 +263,7 @@ def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
 
 
 def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
-    """Sort reasons and number them from 0 within their key; ``place`` goes."""
+    """Reasons sorted by their key and ``place``, which ``order`` replaces: from 0 in each key."""
     return (
         reasons.sort(*key, "place", maintain_order=True)
         .with_columns(order=pl.int_range(pl.len()).over(key).cast(pl.Int64))
@@ -247,14 +271,8 @@ def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
     )
 
 
-BY_RULES = "rules"
-_AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output")
-_WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
-_ALIKE = ("whys", "cause", "error_message", "detail")
-
-
 def situations_from_csv(package: str) -> pl.DataFrame:
-    """The table of a package, one row a situation.
+    """The table of situations of a package.
 
     Parameters
     ----------
@@ -266,22 +284,17 @@ def situations_from_csv(package: str) -> pl.DataFrame:
     polars.DataFrame
         ``situation``, four axes, ``delivery_without_output`` where that differs, and of its
         reason the ``dimension``, ``code``, ``message``, ``claim`` and ``confidence``;
-        ``is_quoted``: the words of the error are the message, where there are any.
+        ``is_quoted``: the message is the text of the error, where there is one.
     """
-    rows = [
-        {column: word or None for column, word in row.items()}
-        for row in table_rows(package, "situations.csv")
-    ]
-    names = ("situation", *_AXES, *_WHY)
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String)).with_columns(
-        pl.col("confidence").cast(pl.Float64), is_quoted=pl.col("is_quoted").is_not_null()
-    )
+    dtypes = {name: pl.String() for name in Situation._fields}
+    typed = {**dtypes, "confidence": pl.Float64(), "is_quoted": pl.Boolean()}
+    return pl.DataFrame(read_table(package, "situations.csv", Situation), typed, orient="row")
 
 
 def add_situations(
     entities: pl.DataFrame, works: pl.DataFrame, table: pl.DataFrame, also: pl.Expr
 ) -> pl.DataFrame:
-    """Add to entities what their situations mean, and why they hold.
+    """Add to entities the axes and reasons of their situations.
 
     Parameters
     ----------
@@ -293,47 +306,49 @@ def add_situations(
     table : polars.DataFrame
         From `situations_from_csv`.
     also : polars.Expr
-        A list of further situations, whose reasons hold as well.
+        A list of further situations of which the reasons apply as well.
     """
-    meant = works.join(
+    joined = works.join(
         table.select("situation", *_AXES), on="situation", how="left", maintain_order="left"
     )
     empty = pl.when(~pl.col("has_output").fill_null(value=True)).then("delivery_without_output")
     is_judged = pl.col("health").fill_null("") == BY_RULES
     axes = add_axes(
-        meant.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
+        joined.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
     ).with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
-    # Thousands of calls went alike: why is put in words once for all of them.
     whys = pl.concat_list("situation", also).list.drop_nulls().list.join(" ")
-    known = axes.with_columns(whys=whys)
-    alike = known.select(_ALIKE).unique(maintain_order=True).with_row_index("entity_id")
-    said = _said(alike.with_columns(pl.col("entity_id").cast(pl.String)), table)
-    joined = known.join(said, on=_ALIKE, how="left", nulls_equal=True, maintain_order="left")
+    with_whys = axes.with_columns(whys=whys)
+    # Thousands of calls ended in the same way: their reasons are worded one time for all.
+    distinct = with_whys.select(_TEXTS).unique(maintain_order=True).with_row_index("entity_id")
+    reasons = _reasons_by_text(distinct.with_columns(pl.col("entity_id").cast(pl.String)), table)
+    rows = with_whys.join(reasons, on=_TEXTS, how="left", nulls_equal=True, maintain_order="left")
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    told = joined.with_columns(
+    ended = rows.with_columns(
         is_over.then(name).alias(name) for name in ("reason_code", "evidence")
     )
-    return _beside(entities, told.select(name for name in told.columns if name in entities.columns))
+    return _replaced(
+        entities, ended.select(name for name in ended.columns if name in entities.columns)
+    )
 
 
-def _said(alike: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Works that are alike, with their reasons as columns of entities."""
-    rows = alike.with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
-    over = rows.select(*_KEY, recorded_outcome=pl.lit("any"))
-    told = with_recorded(schema.ENTITIES.conform(over), over, _reasons(rows, table))
+def _reasons_by_text(distinct: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """Distinct ends of work, with their reasons as columns of entities."""
+    rows = distinct.with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
+    ended = rows.select(*_KEY, recorded_outcome=pl.lit("any"))
+    entities = with_recorded(schema.ENTITIES.conform(ended), ended, _reasons(rows, table))
     columns = ("recorded_reasons", "recorded_reason_codes", "reason_code", "evidence")
-    return rows.select(_ALIKE).hstack(told.select(columns))
+    return rows.select(_TEXTS).hstack(entities.select(columns))
 
 
 def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Why each situation holds, its own reason first, in the shape of `schema.REASONS`."""
+    """The reasons of each situation, its own first, in the shape of `schema.REASONS`."""
     whys = table.filter(pl.col("code").is_not_null()).select(*_WHY, why="situation")
     rows = (
         works.with_columns(why=pl.col("whys").str.split(" "))
         .explode("why")
         .join(whys, on="why", how="inner", maintain_order="left")
     )
-    said = pl.when("is_quoted").then(pl.coalesce("error_message", "message")).otherwise("message")
+    quoted = pl.when("is_quoted").then(pl.coalesce("error_message", "message"))
     cause = pl.col("cause").fill_null("unknown")
     return numbered(
         rows.select(
@@ -342,7 +357,7 @@ def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
             "confidence",
             place=pl.lit(0),
             code=pl.col("code").str.replace("{cause}", cause, literal=True),
-            message=said,
+            message=quoted.otherwise("message"),
             claim_status="claim",
             evidence=evidence(pl.lit("rule"), pl.col("why"), pl.coalesce("detail", "message")),
         ),
@@ -353,14 +368,14 @@ def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
 def with_recorded(
     entities: pl.DataFrame, axes: pl.DataFrame, reasons: pl.DataFrame
 ) -> pl.DataFrame:
-    """Entities with what their system knows of their states, and the code of what ended them.
+    """Entities with the axes and reasons that their system records, and the code of their end.
 
     Parameters
     ----------
     entities : polars.DataFrame
         In the shape of `schema.ENTITIES`.
     axes : polars.DataFrame
-        The key of entities, and columns that go in place of theirs.
+        The key of entities, and columns that replace theirs.
     reasons : polars.DataFrame
         In the shape of `schema.REASONS`.
     """
@@ -370,19 +385,18 @@ def with_recorded(
         .unique(_KEY, keep="first", maintain_order=True)
         .select(*_KEY, code="code", why="evidence")
     )
+    rows = entities.select(*_KEY, *({"recorded_outcome"} - set(axes.columns)))
+    for columns in (axes, ends):
+        rows = rows.join(columns, on=_KEY, how="left", maintain_order="left")
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    known = {"recorded_outcome"} - set(axes.columns)
-    beside = entities.select(*_KEY, *known)
-    for told in (axes, ends):
-        beside = beside.join(told, on=_KEY, how="left", maintain_order="left")
-    told = add_reasons(beside, reasons).with_columns(
+    recorded = add_reasons(rows, reasons).with_columns(
         reason_code=is_over.then("code"), evidence=is_over.then("why")
     )
-    return _beside(entities, told.drop("code", "why"))
+    return _replaced(entities, recorded.drop("code", "why"))
 
 
-def _beside(entities: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
-    """Entities with columns in place of theirs; joined to their keys alone, as there are many."""
-    first = told.unique(_KEY, keep="first", maintain_order=True)
-    columns = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
-    return schema.ENTITIES.conform(entities.with_columns(columns.drop(_KEY)))
+def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
+    """Entities with columns that replace theirs; keys alone are joined, as columns are many."""
+    first = columns.unique(_KEY, keep="first", maintain_order=True)
+    joined = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
+    return schema.ENTITIES.conform(entities.with_columns(joined.drop(_KEY)))
