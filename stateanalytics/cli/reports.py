@@ -33,7 +33,7 @@ from stateanalytics.cli.ownership import ledger_option
 from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import dollars_each, how_long_each
-from stateanalytics.io.frame_folders import kind_at
+from stateanalytics.io.frame_files import kind_at
 from stateanalytics.io.private_folders import make_private_folder
 
 if TYPE_CHECKING:
