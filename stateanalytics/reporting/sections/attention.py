@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
-from stateanalytics.queries import with_thing
+from stateanalytics.queries import with_action_key
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.reporting.pills import pill_of
@@ -112,7 +112,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
     """One row for what one answer would clear: its session, newest first, speaks for it."""
     stands_for_less = pl.col("entity_type") != "session"
     return (
-        with_thing(items)
+        with_action_key(items)
         .sort(
             "severity",
             stands_for_less,
