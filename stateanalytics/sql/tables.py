@@ -37,8 +37,9 @@ from stateanalytics.io.files import unreadable
 from stateanalytics.io.opening import open_regular, read_parquet
 from stateanalytics.io.sqlite import Cell, Store, read_table
 from stateanalytics.io.sqlite_copy import quoted
+from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
 from stateanalytics.sql.running import Table
-from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
+from stateanalytics.sql.views import VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
