@@ -33,10 +33,11 @@ from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
-from stateanalytics.io.files import unreadable
-from stateanalytics.io.opening import open_regular, read_parquet
-from stateanalytics.io.sqlite import Cell, Store, read_table
+from stateanalytics.io.cells import Cell
+from stateanalytics.io.files import open_regular, read_parquet, unreadable
+from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
 from stateanalytics.sql.running import Table
 from stateanalytics.sql.views import VIEWS
