@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.units import how_long
-from stateanalytics.failures.counting import count_incidents_of, sum_costs
+from stateanalytics.failures.counting import incident_count, sum_costs
 from stateanalytics.reporting.material import Material, Plain, tally
 from stateanalytics.reporting.phrases import count, listed, number, spoken
 from stateanalytics.state.definitions import RUN
@@ -75,7 +75,7 @@ def _incidents(failed: pl.DataFrame) -> str:
     """How many incidents the runs are, as the headline counts them; without any, the other work."""
     runs = failed.filter(pl.col("entity_type") == RUN)
     some, what = (runs, "run") if runs.height else (failed, "row")
-    n_incidents = int(some.select(count_incidents_of()).item())
+    n_incidents = int(some.select(incident_count()).item())
     n, n_in_all = (rows["cluster_id"].n_unique() for rows in (some, failed))
     # What follows, such as how many are new, is told of all clusters: of one, five cannot be.
     more = f" ({number(n_in_all)} with other work)" if n_in_all >= 2 * n else ""
