@@ -159,9 +159,7 @@ def own(
         **{"resolved_in": resolved_in, "resolved_on": resolved_on},
         "expected_until": expected_until,
     }
-    new = {
-        name: _checked(name, value, "own") for name, value in given.items() if value is not None
-    }
+    new = {name: _checked(name, value, "own") for name, value in given.items() if value is not None}
     if new.get("resolved_in") and not new.get("resolved_on"):
         new["resolved_on"] = _day_of(str(new["resolved_in"])) or today or datetime.now(UTC).date()
     with alone_in(place.parent):
