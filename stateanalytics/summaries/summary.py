@@ -17,7 +17,7 @@ from stateanalytics.core.windows import in_utc
 from stateanalytics.detectors.frames import AGREEMENT
 from stateanalytics.detectors.sums import merge_gap_sums
 from stateanalytics.errors import ArgumentError, DamagedStoreError, in_short
-from stateanalytics.failures.placeholders import WILDCARD
+from stateanalytics.failures.masking import WILDCARD
 from stateanalytics.failures.templates import merge_templates
 from stateanalytics.io.frame_files import Kind, read_frames, write_frames
 from stateanalytics.stats.agreement import CELLS, pairwise_agreement, score_cells
