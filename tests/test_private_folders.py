@@ -21,8 +21,7 @@ from stateanalytics.io.private_folders import (
     make_private_folder,
     new_path,
 )
-from stateanalytics.io.salvaging import salvage
-from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite import open_store, salvage
 from stateanalytics.sql import process
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store

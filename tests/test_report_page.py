@@ -11,9 +11,9 @@ import jinja2
 import pytest
 
 from stateanalytics.charts import report_charts
-from stateanalytics.io.asked_process import AskedProcess
+from stateanalytics.io.processes import AskedProcess
 from stateanalytics.reporting import report
-from stateanalytics.reporting.pills import LEGACY_TOOLTIP, pill_of
+from stateanalytics.reporting.entities import LEGACY_TOOLTIP, pill_of
 from stateanalytics.reporting.render import _pages, render
 from tests.frames import AS_OF, ago, facts
 from tests.test_report import WEEK, run

@@ -184,9 +184,9 @@ def opened(
     is_followed: bool = False,
 ) -> Snapshot:
     """Read the sources, once or to refresh them; say which, where none was named, and losses."""
-    from stateanalytics.io import store_process
+    from stateanalytics.io import processes
 
-    store_process.start_ahead()  # while all that reads is imported
+    processes.start_ahead()  # while all that reads is imported
     from stateanalytics import snapshot
     from stateanalytics.core.facts import losses_of
     from stateanalytics.core.redaction import redact

@@ -15,8 +15,7 @@ import polars as pl
 from stateanalytics.core.maps import as_pairs
 from stateanalytics.errors import ArgumentError, found, in_short
 from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
-from stateanalytics.io.files import unreadable
-from stateanalytics.io.opening import open_regular, read_parquet
+from stateanalytics.io.files import open_regular, read_parquet, unreadable
 from stateanalytics.sql.running import Table
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from stateanalytics.errors import QueryError, QueryRefusedError, QueryTimeoutError
-from stateanalytics.io.isolated import isolated
 from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
+from stateanalytics.io.processes import isolated
 from stateanalytics.sql.parsing import broken_down, too_slow
 from stateanalytics.sql.worker import Read, Run, Start
 

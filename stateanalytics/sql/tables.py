@@ -21,12 +21,15 @@ from stateanalytics.core.schema import Frame
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
-from stateanalytics.io.sqlite import Cell, Store, read_table
+from stateanalytics.io.cells import Cell
+from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.queries import find_phantoms
+from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
 from stateanalytics.sql.own_tables import tables_of_own
 from stateanalytics.sql.running import Table
-from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
+from stateanalytics.sql.views import VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of

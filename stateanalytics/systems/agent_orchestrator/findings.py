@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts, pool
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
@@ -31,15 +31,15 @@ from stateanalytics.systems.agent_orchestrator.statuses import ACTIVITIES
 class _Texts(NamedTuple):
     """Texts of one kind of finding; braces stand for a value of the row."""
 
-    severity: str
+    code: str
+    severity: Annotated[str, schema.FINDING_SEVERITIES]
     column: str | None
     message: str
     action: str
 
 
 _TEXTS: Mapping[str, _Texts] = {
-    row["code"]: _Texts(row["severity"], row["column"] or None, row["message"], row["action"])
-    for row in table_rows(__package__, "findings.csv")
+    texts.code: texts for texts in read_table(__package__, "findings.csv", _Texts)
 }
 """Code of a finding to its texts."""
 
@@ -59,7 +59,7 @@ def _per_session(
     rows: pl.DataFrame, label: str, code: str, example: str, value: str = ""
 ) -> pl.DataFrame:
     """One finding per session; ``value`` is the column for the braces of its message."""
-    severity, column, message, action = _TEXTS[code]
+    _, severity, column, message, action = _TEXTS[code]
     return per_entity(
         rows.with_columns(entity_type=pl.lit("session")),
         label,
@@ -77,7 +77,7 @@ def _in_total(
     rows: pl.DataFrame, label: str, code: str, example: str | None = None
 ) -> pl.DataFrame:
     """One finding on all rows, with the smallest of the examples: files have no order."""
-    severity, column, message, action = _TEXTS[code]
+    _, severity, column, message, action = _TEXTS[code]
     examples = rows[example].drop_nulls() if example else pl.Series([], dtype=pl.String)
     return counted(
         label,

@@ -545,5 +545,5 @@ def go_entries(tables: GoTables) -> pl.DataFrame:
             rows = rows.drop_nulls(columns["at"])
         is_activity = columns.get("is_activity", pl.lit(value=False))
         texts = {"is_activity": is_activity.fill_null(value=False).cast(pl.String)}
-        pieces.append(rows.select("session_id", log=pl.lit("store"), **columns | texts))
+        pieces.append(rows.select("session_id", log=pl.lit("store"), **{**columns, **texts}))
     return pl.concat(pieces, how="diagonal")

@@ -9,11 +9,19 @@ of sessions before April 2026 and of the Go rewrite.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import (
+    CLAIM_STATUSES,
+    DELIVERIES,
+    HEALTHS,
+    LIFECYCLES,
+    NO_WORD,
+    OUTCOMES,
+)
 from stateanalytics.systems.agent_orchestrator.columns import first_true, look_up
 from stateanalytics.systems.agent_orchestrator.statuses import SESSION_REASONS
 
@@ -35,24 +43,19 @@ class SessionMeaning(NamedTuple):
         That the reason explains the state, 0 to 1.
     """
 
-    lifecycle: str
-    outcome: str | None
-    health: str
+    state: str
+    reason: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, HEALTHS]
     code: str
-    claim: str
+    claim: Annotated[str, CLAIM_STATUSES]
     confidence: float
 
 
 SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
-    (row["state"], row["reason"]): SessionMeaning(
-        row["lifecycle"],
-        row["outcome"] or None,
-        row["health"],
-        row["code"],
-        row["claim"],
-        float(row["confidence"]),
-    )
-    for row in table_rows(__package__, "session_meanings.csv")
+    (meaning.state, meaning.reason): meaning
+    for meaning in read_table(__package__, "session_meanings.csv", SessionMeaning)
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
 
@@ -112,24 +115,24 @@ UNDECIDED_DELIVERIES = ("review_pending", "in_progress")
 class WordMeaning(NamedTuple):
     """Meaning of a status word on its own."""
 
-    lifecycle: str
-    outcome: str | None
-    health: str | None
-    delivery: str | None
+    of: Annotated[str, ("legacy", "with_pull_request", "go")]
+    word: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, (*HEALTHS, NO_WORD)] | None
+    delivery: Annotated[str, (*DELIVERIES, NO_WORD)] | None
     confidence: float
+
+
+_MEANT = ("lifecycle", "outcome", "health", "delivery", "confidence")
+"""Columns that follow from a status word."""
 
 
 def _meanings(vocabulary: str) -> Mapping[str, WordMeaning]:
     return {
-        row["word"]: WordMeaning(
-            row["lifecycle"],
-            row["outcome"] or None,
-            row["health"] or None,
-            row["delivery"] or None,
-            float(row["confidence"]),
-        )
-        for row in table_rows(__package__, "word_meanings.csv")
-        if row["of"] == vocabulary
+        meaning.word: meaning
+        for meaning in read_table(__package__, "word_meanings.csv", WordMeaning)
+        if meaning.of == vocabulary
     }
 
 
@@ -183,10 +186,9 @@ def map_legacy_words(sessions: pl.DataFrame) -> pl.DataFrame:
     rules = _word_rules(LEGACY_MEANINGS)
     for word, meaning in WITH_PULL_REQUEST.items():
         holds = (pl.col("status") == word) & pl.col("has_pr")
-        for name, value in meaning._asdict().items():
-            rules[name] = (
-                pl.when(holds).then(pl.lit(value, _DTYPES.get(name))).otherwise(rules[name])
-            )
+        for name in _MEANT:
+            value = pl.lit(getattr(meaning, name), _DTYPES.get(name))
+            rules[name] = pl.when(holds).then(value).otherwise(rules[name])
     code = _word_code(LEGACY_MEANINGS)
     return sessions.with_columns(**rules).with_columns(
         reason_codes=pl.format("{}, run.lifecycle.synthesized", code)
@@ -207,15 +209,15 @@ def map_go_words(sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _word_rules(table: Mapping[str, WordMeaning]) -> dict[str, pl.Expr]:
-    unknown = WordMeaning("unknown", "unknown", "unknown", None, 0.0)
+    unknown = WordMeaning("go", "", "unknown", "unknown", "unknown", None, 0.0)
     return {
         name: look_up(
             pl.col("status"),
-            {word: meaning[place] for word, meaning in table.items()},
-            unknown[place],
+            {word: getattr(meaning, name) for word, meaning in table.items()},
+            getattr(unknown, name),
             _DTYPES.get(name),
         )
-        for place, name in enumerate(WordMeaning._fields)
+        for name in _MEANT
     }
 
 
@@ -307,8 +309,9 @@ def _session() -> dict[str, pl.Expr]:
     """Lifecycle, outcome, health and code of the session axis alone."""
     state, reason = pl.col("session_state"), pl.col("session_reason")
     rules = {}
-    for place, name in enumerate(("_life", "_out", "_own", "_code")):
-        table = {" ".join(words): meaning[place] for words, meaning in SESSION_MEANINGS.items()}
+    fields = {"_life": "lifecycle", "_out": "outcome", "_own": "health", "_code": "code"}
+    for place, (name, field) in enumerate(fields.items()):
+        table = {" ".join(words): getattr(row, field) for words, row in SESSION_MEANINGS.items()}
         if name == "_code":
             is_known = reason.is_in(SESSION_REASONS)
             odd = first_true((is_known, ODD_CODES[0]), default=ODD_CODES[1])

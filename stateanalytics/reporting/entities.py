@@ -1,0 +1,225 @@
+"""How a single entity is shown: its status pill, its command and its row in the list of runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.text import shell_word
+from stateanalytics.core.units import how_long
+from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.state.definitions import RUN
+
+LEGACY_TOOLTIP = (
+    "Sessions created before the current status vocabulary. Excluded from live operational metrics."
+)
+"""ADR-0025's words for a status outside of the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Colours:
+    """A soft background and a strong foreground, for light and for dark pages.
+
+    The contrasts are those of the ADR's table; `contrast` computes them anew.
+    """
+
+    light_background: str
+    light_foreground: str
+    light_contrast: float
+    dark_background: str
+    dark_foreground: str
+    dark_contrast: float
+
+
+COLOURS: Mapping[str, Colours] = MappingProxyType(
+    {
+        "success": Colours("#ECFDF3", "#067647", 5.4, "#062C1B", "#86EFAC", 10.8),
+        "running": Colours("#EFF6FF", "#175CD3", 5.5, "#0B1E3D", "#93C5FD", 9.2),
+        "error": Colours("#FEF3F2", "#B42318", 6.0, "#3B0A0A", "#FCA5A5", 9.0),
+        "warning": Colours("#FFFAEB", "#B54708", 5.2, "#3A2604", "#FCD34D", 10.0),
+        "stale": Colours("#FFF7ED", "#C2410C", 4.9, "#331C05", "#FDBA74", 9.5),
+        "neutral": Colours("#F3F4F6", "#374151", 9.4, "#1F2937", "#D1D5DB", 10.0),
+        "review": Colours("#F5F3FF", "#6D28D9", 6.5, "#23153E", "#C4B5FD", 9.1),
+    }
+)
+
+
+TOKEN_OF_TONE: Mapping[str, str] = MappingProxyType(
+    {
+        "danger": "error",
+        "warning": "warning",
+        "info": "running",
+        "success": "success",
+        "neutral": "neutral",
+    }
+)
+# Icons that the ADR names for the six statuses, and one for silence.
+ICON_OF_LIFECYCLE: Mapping[str, str] = MappingProxyType(
+    {
+        "running": "activity",
+        "active": "activity",
+        "enabled": "activity",
+        "completed": "check",
+        "succeeded": "check",
+        "merged": "check",
+        "run_complete": "check",
+        "failed": "x-circle",
+        "timed_out": "hourglass",
+        "aborted": "stop",
+        "cancelled": "slash",
+        "skipped": "slash",
+        "blocked": "stop",
+    }
+)
+STALE_ICON = "clock"
+OTHER_ICON = "dash"
+
+
+def pill_of(row: Mapping[str, Any]) -> Plain:
+    """How the state of one entity is drawn.
+
+    Parameters
+    ----------
+    row : mapping
+        ``lifecycle``, ``tone``, ``effective_state`` and ``is_legacy``.
+
+    Returns
+    -------
+    dict
+        ``label``, ``token`` (of ADR-0025's colours), ``icon``, ``is_dotted`` and ``tooltip``
+        (None: the label says it all).
+
+    Examples
+    --------
+    >>> row = {"lifecycle": "running", "tone": "danger", "effective_state": "stale running"}
+    >>> pill_of({**row, "is_legacy": False})["icon"]
+    'clock'
+    >>> pill_of({**row, "is_legacy": True})["tooltip"][:45]
+    'Sessions created before the current status vo'
+    """
+    state = row["effective_state"] or (row["lifecycle"] or "unknown").replace("_", " ")
+    is_legacy = bool(row["is_legacy"])
+    is_stale = state.startswith("stale ")
+    icon = STALE_ICON if is_stale else ICON_OF_LIFECYCLE.get(row["lifecycle"], OTHER_ICON)
+    return {
+        "label": state,
+        "token": TOKEN_OF_TONE.get(row["tone"], "neutral"),
+        "icon": OTHER_ICON if is_legacy else icon,
+        "is_dotted": is_legacy,
+        "tooltip": LEGACY_TOOLTIP if is_legacy else None,
+    }
+
+
+SEVERAL = "SOURCES"
+_LONGEST_PLACE = 120
+_KEY = ("entity_type", "entity_id")
+_KEPT = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
+
+
+def named_runs(summary: Plain, material: Material) -> list[Plain]:
+    """What an appendix tells of each run, or other entity, that the sections name.
+
+    Parameters
+    ----------
+    summary : dict
+        The sections of a report, as they were made.
+    material : Material
+        What they were made from.
+
+    Returns
+    -------
+    list of dict
+        By type and id; of several stores, each that has such an id. ``command`` shows all that
+        is known of it.
+    """
+    named = pl.DataFrame(
+        sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
+    )
+    rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
+    # One run is shown off its own store, which is read sooner than all that a pattern stands for.
+    place = _as_read(material.facts)
+    return [_told(row, place) for row in rows.iter_rows(named=True)]
+
+
+def place_of(facts: Facts) -> str:
+    """What was read, as commands are given it; more than a line of it is for the reader to name."""
+    place = _as_read(facts)
+    # Of many stores what stood for them all: a folder, or a pattern, which we expand ourselves.
+    named = _words(facts.named)
+    return named if place == SEVERAL and 0 < len(named) <= _LONGEST_PLACE else place
+
+
+def _as_read(facts: Facts) -> str:
+    """Each input that was read; of more than a line of them each run names its own."""
+    if facts.sources.is_empty():
+        return SEVERAL
+    archives = [path.parents[1] for path in facts.inputs if path.parent.name == "manifests"]
+    live = facts.sources
+    if archives:
+        # Of an archive the source is where its store lay; what was read is the archive.
+        live = live.filter(pl.col("looked_at").is_null())
+    paths = [*map(_near, archives), *live["source"]]
+    place = _words(paths)
+    return place if len(place) <= _LONGEST_PLACE or len(set(paths)) == 1 else SEVERAL
+
+
+def _words(paths: Iterable[str]) -> str:
+    return " ".join(map(_word, dict.fromkeys(paths)))
+
+
+def _word(path: str) -> str:
+    """A path as a shell takes it; ``~``, which we expand ourselves, does not name the user."""
+    home = f"{Path.home()}{os.sep}"
+    return shell_word(f"~/{path.removeprefix(home)}" if path.startswith(home) else path)
+
+
+def _near(path: Path) -> str:
+    near = os.path.relpath(path)
+    return str(path) if near.startswith(os.pardir) else near
+
+
+def show_command(entity: Mapping[str, Any], place: str) -> str:
+    """How to see one entity at the terminal, whatever stands in its id."""
+    # An id may begin like an option.
+    dashes = "-- " if entity["entity_id"].startswith("-") else ""
+    where = _word(entity["source"]) if place == SEVERAL and "source" in entity else place
+    return f"stateanalytics show {dashes}{where} {shlex.quote(entity['entity_id'])}"
+
+
+def _ids(part: Any) -> Iterator[tuple[str, str]]:
+    """Type and id of everything that has an id; what tells no type is a run."""
+    if isinstance(part, Mapping):
+        if part.get("entity_id"):
+            yield part.get("entity_type", RUN), part["entity_id"]
+        # Of runs that came late the page shows the first; the JSON has them all.
+        shown = {**part, "rows": part["rows"][: part["n_shown"]]} if "n_shown" in part else part
+        for value in shown.values():
+            yield from _ids(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _ids(value)
+
+
+def _told(row: Plain, place: str) -> Plain:
+    lasted = row["age_s"] if row["is_open"] else row["duration_s"]
+    cost = row["cost_usd"]
+    return {
+        **{name: row[name] for name in _KEPT},
+        "pill": pill_of(row),
+        "severity": row["severity"],
+        "began_at": iso(row["started_at"] or row["created_at"]),
+        "ended_at": None if row["is_open"] else iso(row["placed_at"]),
+        "lasted": None if lasted is None else how_long(lasted),
+        "cost": None if cost is None else f"${cost:,.2f}",
+        "code": row["reason_code"],
+        "message": row["reason_message"],
+        "command": show_command(row, place),
+    }

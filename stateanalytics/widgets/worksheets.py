@@ -1,0 +1,423 @@
+"""Worksheets of detectors and of thresholds: sliders over frames that are computed already."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.text import visible
+from stateanalytics.core.units import CANDIDATES_S, how_long
+from stateanalytics.detectors.catalogue import registry
+from stateanalytics.detectors.detections import Detections
+from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
+from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean, in_short
+from stateanalytics.thresholds.advice import Advice
+from stateanalytics.thresholds.wording import SAID
+from stateanalytics.widgets.drawing import (
+    Shown,
+    drawing,
+    heading,
+    moving,
+    priced,
+    priced_table,
+    safe,
+    sentence,
+    table,
+)
+
+UNIT = [*schema.ENTITY_KEY, "at"]
+YOURS = "silent for longer"
+LIMITS_S = tuple(limit for limit in CANDIDATES_S if limit >= 60)
+N_FIRST, N_ROWS = 6, 8
+_NEEDED = (*UNIT, "kind", "detector", "covered", "fires", "measured_s")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DetectorExplorer(Shown):
+    """Who flags what another does not, by kind of work, beside a rule of your own.
+
+    Attributes
+    ----------
+    detections : Detections or polars.DataFrame
+        What `detect` gave, or its ``rows``, as which they are kept.
+
+    Notes
+    -----
+    Rows are folded once into the patterns of answers that occur; every choice after that
+    adds up a small table, within a few milliseconds. Without a kernel the first view
+    stands there as a page.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> look = DetectorExplorer(sa.detectors.detect(sa.demo(), detectors=["B2", "B4"]))
+    >>> look.counts().select("flags", "silent", "n_only").rows()
+    [('dashboard_stuck_60m', 'dashboard_stale_card', 1)]
+    """
+
+    detections: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        if isinstance(self.detections, Detections):
+            object.__setattr__(self, "detections", self.detections.rows)
+        if not isinstance(self.detections, pl.DataFrame):
+            raise ArgumentError(
+                f"DetectorExplorer needs detections; found {type(self.detections).__name__}.",
+                "DetectorExplorer(sa.detectors.detect(snap))",
+            )
+        if missing := [name for name in _NEEDED if name not in self.detections.columns]:
+            raise MissingColumnsError.of(missing, self.detections.columns, "DetectorExplorer")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Detectors that flag anything, the loudest first."""
+        counts = self.detections.group_by("detector").agg(n=pl.col("fires").sum())
+        loud = counts.filter(pl.col("n") > 0).sort("n", "detector", descending=[True, False])
+        return loud["detector"].to_list()
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Kinds of work that occur."""
+        return self.detections["kind"].drop_nulls().unique().sort().to_list()
+
+    @cached_property
+    def differences(self) -> Disagreements:
+        """All disagreements, with their causes."""
+        known = self.detections.filter(pl.col("detector").is_in(list(registry())))
+        return disagreements(known)
+
+    def counts(
+        self,
+        detectors: Sequence[str] | None = None,
+        *,
+        kind: str | None = None,
+        silent_after_s: float | None = None,
+    ) -> pl.DataFrame:
+        """How many rows one flags and another, who looks at them too, does not.
+
+        Parameters
+        ----------
+        detectors : sequence of str, optional
+            Names; by default the six loudest.
+        kind : str, optional
+            Only this kind of work.
+        silent_after_s : float, optional
+            Adds a rule of yours: silent for longer than this, one of `LIMITS_S` or the
+            next below.
+
+        Returns
+        -------
+        polars.DataFrame
+            ``flags``, ``silent``, ``n`` (rows both look at), ``n_only``; only pairs that
+            differ, most first.
+        """
+        chosen = self._chosen(detectors)
+        patterns = self._patterns if kind is None else self._patterns.filter(kind=kind)
+        if silent_after_s is not None:
+            limit = max(
+                (known for known in LIMITS_S if known <= silent_after_s),
+                default=LIMITS_S[0],
+            )
+            patterns = patterns.with_columns((pl.col("past_s") >= limit).alias(YOURS))
+            chosen = [YOURS, *chosen]
+        pairs = [
+            patterns.select(
+                flags=pl.lit(flagging),
+                silent=pl.lit(other),
+                n=pl.col("n")
+                .filter(pl.col(flagging).is_not_null(), pl.col(other).is_not_null())
+                .sum(),
+                n_only=pl.col("n").filter(pl.col(flagging), ~pl.col(other)).sum(),
+            )
+            for flagging in chosen
+            for other in chosen
+            if flagging != other
+        ]
+        if not pairs:
+            return _NO_COUNTS.clear()
+        counted = pl.concat(pairs).filter(pl.col("n_only") > 0)
+        return counted.sort("n_only", "flags", "silent", descending=[True, False, False])
+
+    def view(
+        self,
+        detectors: Sequence[str] | None = None,
+        *,
+        kind: str | None = None,
+        silent_after_s: float | None = None,
+    ) -> str:
+        """Matrix, causes and rows of a choice, as HTML."""
+        chosen = self._chosen(detectors)
+        counted = self.counts(chosen, kind=kind, silent_after_s=silent_after_s)
+        shown = [YOURS, *chosen] if silent_after_s is not None else chosen
+        rows = self.differences.rows.filter(pl.col("a").is_in(chosen), pl.col("b").is_in(chosen))
+        rows = rows if kind is None else rows.filter(kind=kind)
+        causes = rows.group_by("a", "b", "cause").agg(n=pl.len(), words=pl.col("words").first())
+        causes = causes.sort("n", "a", "b", "cause", descending=[True, False, False, False])
+        head = f"<p>{YOURS} than {how_long(silent_after_s)}</p>" if silent_after_s else ""
+        return (
+            head
+            + _matrix(counted, shown)
+            + table("Causes", causes.head(N_ROWS), ("a", "b", "cause", "n", "words"))
+            + table("Rows", rows.head(N_ROWS), ("entity_id", "a", "b", "cause", "words"))
+        )
+
+    def as_html(self) -> str:
+        """The first view, for pages where nothing moves."""
+        worst = self.differences.worst or "All detectors agree."
+        return f"<p><strong>{html.escape(visible(worst))}</strong></p>{self.view()}"
+
+    @cached_property
+    def widget(self) -> Any:
+        """The ipywidgets box: detectors, kind, threshold, and what follows."""
+        with moving():
+            import ipywidgets as w
+
+        shown = w.HTML()
+        if not self.names:
+            shown.value = "<p>No detector flags anything.</p>"
+            return w.VBox([shown])
+        which = w.SelectMultiple(
+            options=[(visible(name), name) for name in self.names],
+            value=tuple(self.names[:N_FIRST]),
+            rows=8,
+            description="detectors",
+        )
+        kind = w.Dropdown(
+            options=[("every kind", None), *((visible(value), value) for value in self.kinds)],
+            description="kind",
+        )
+        limit = w.SelectionSlider(
+            options=[("none", 0.0), *((how_long(value), value) for value in LIMITS_S)],
+            description="silent for",
+        )
+
+        def draw(_: object = None) -> None:
+            shown.value = self.view(
+                which.value, kind=kind.value, silent_after_s=limit.value or None
+            )
+
+        for control in (which, kind, limit):
+            control.observe(draw, "value")
+        draw()
+        return w.VBox([w.HBox([which, w.VBox([kind, limit])]), shown])
+
+    @cached_property
+    def _patterns(self) -> pl.DataFrame:
+        """Answers that occur together, with how many rows they are and how long silent."""
+        rows = self.detections.filter(pl.col("detector").is_in(self.names))
+        wide = rows.pivot(
+            "detector", index=[*UNIT, "kind"], values="fires", aggregate_function="first"
+        )
+        silences = self._covered_by("silence").agg(silence_s=pl.col("measured_s").max())
+        # Rules of elapsed time look at running work only; where there are some, yours does too.
+        running = self._covered_by("elapsed").agg()
+        if running.height:
+            silences = silences.join(running, on=UNIT, how="semi")
+        limits = pl.DataFrame({"past_s": (-1.0, *LIMITS_S)})  # known, and past none of them
+        placed = (
+            wide.join(silences, on=UNIT, how="left")
+            # Strictly longer: exactly at the limit is not past it.
+            .sort("silence_s")
+            .join_asof(
+                limits, left_on="silence_s", right_on="past_s", allow_exact_matches=False,
+                coalesce=False,
+            )
+        )  # fmt: skip
+        return placed.group_by("kind", "past_s", *self.names).agg(n=pl.len().cast(pl.Int64))
+
+    def _covered_by(self, construct: str) -> Any:
+        """The rows that detectors of a construct look at, by entity and instant."""
+        names = [name for name, detector in registry().items() if detector.construct == construct]
+        return self.detections.filter(pl.col("detector").is_in(names), pl.col("covered")).group_by(
+            UNIT
+        )
+
+    def _chosen(self, detectors: Iterable[str] | None) -> list[str]:
+        if detectors is None:
+            return self.names[:N_FIRST]
+        chosen = [detectors] if isinstance(detectors, str) else list(detectors)
+        for name in chosen:
+            if name not in self.names:
+                raise ArgumentError(
+                    f"{in_short(name)} flags nothing here; {len(self.names)} detectors do.",
+                    "look.names lists them" + did_you_mean(str(name), self.names),
+                )
+        return chosen
+
+    def __repr__(self) -> str:
+        return (
+            f"DetectorExplorer of {len(self.names)} detectors. "
+            "Show it as the last line of a cell, or .as_html()"
+        )
+
+
+_NO_COUNTS = pl.DataFrame(
+    schema={"flags": pl.String, "silent": pl.String, "n": pl.Int64, "n_only": pl.Int64}
+)
+
+
+def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
+    """A table: the line flags, the column does not."""
+    cells = {(row["flags"], row["silent"]): row["n_only"] for row in counted.iter_rows(named=True)}
+    head = "".join(f'<th scope="col">{safe(name)}</th>' for name in names)
+    lines = "".join(
+        f'<tr><th scope="row">{safe(line)}</th>'
+        + "".join(
+            "<td></td>" if line == column else f"<td>{cells.get((line, column), 0)}</td>"
+            for column in names
+        )
+        + "</tr>"
+        for line in names
+    )
+    caption = "<caption>Flagged by the line, and not by the column</caption>"
+    return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+_DEAREST = 240.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ThresholdWorksheet(Shown):
+    """Sliders over the curves of an `Advice`; without a kernel, its curves and tables.
+
+    Attributes
+    ----------
+    advice : Advice
+        What `thresholds.recommend` gave; nothing is computed again.
+
+    Notes
+    -----
+    A move of a slider prices numbers that are there: it reads no data and draws within a
+    few milliseconds. Where the notebook is exported or printed, sliders are dead, so the
+    whole curve and a table of every candidate stand there instead.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> sheet = ThresholdWorksheet(sa.thresholds.recommend(sa.demo()))
+    >>> sheet.view("slow", threshold_s=3600.0).startswith("<p>1 h:")
+    True
+    """
+
+    advice: Advice
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.advice, Advice):
+            raise ArgumentError(
+                f"ThresholdWorksheet needs advice; found {type(self.advice).__name__}.",
+                "ThresholdWorksheet(sa.thresholds.recommend(snap))",
+            )
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The constants that have enough data for a curve."""
+        return self.advice.curves["name"].unique(maintain_order=True).to_list()
+
+    def view(
+        self,
+        name: str,
+        *,
+        threshold_s: float | None = None,
+        price: float | None = None,
+        hour: float | None = None,
+    ) -> str:
+        """What a slider shows: one sentence and the curve, as HTML.
+
+        Parameters
+        ----------
+        name : str
+            One of `names`.
+        threshold_s : float, optional
+            The candidate to look at; the cheapest by default.
+        price, hour : float, optional
+            What a mistake and an hour of waiting cost; as in the advice by default.
+        """
+        curve = self._curve(name)
+        of = priced(
+            curve,
+            price=curve["price"][0] if price is None else price,
+            hour=curve["hour"][0] if hour is None else hour,
+            threshold_s=threshold_s,
+        )
+        return f"<p>{sentence(of)}</p>{drawing(of)}{self._verdict(name)}"
+
+    def as_html(self) -> str:
+        """Every curve with its table, for pages where nothing moves."""
+        parts = []
+        for name in self.names:
+            curve = self._curve(name)
+            of = priced(curve, price=curve["price"][0], hour=curve["hour"][0])
+            parts.append(
+                f"<section><h4>{heading(name, curve['kind'][0])}</h4><p>{sentence(of)}</p>"
+                f"{drawing(of)}{self._verdict(name)}<details><summary>Every value</summary>"
+                f"{priced_table(of)}</details></section>"
+            )
+        return "".join(parts) or "<p>Not enough data for any threshold.</p>"
+
+    @cached_property
+    def widget(self) -> Any:
+        """The ipywidgets box: which threshold, its value, its two costs, and what follows."""
+        with moving():
+            import ipywidgets as w
+
+        wide = {"description_width": "10em"}
+        shown = w.HTML()
+        if not self.names:
+            shown.value = self.as_html()
+            return w.VBox([shown])
+        which = w.Dropdown(
+            options=[(visible(name), name) for name in self.names],
+            description="threshold",
+            style=wide,
+        )
+        value = w.SelectionSlider(options=[("", 0.0)], description="value", style=wide)
+        price = w.FloatSlider(
+            min=0.0, max=_DEAREST, step=1.0, description="cost of a mistake", style=wide
+        )
+        hour = w.FloatSlider(
+            min=0.0, max=_DEAREST, step=1.0, description="cost of an hour", style=wide
+        )
+
+        def draw(_: object = None) -> None:
+            shown.value = self.view(
+                which.value, threshold_s=value.value, price=price.value, hour=hour.value
+            )
+
+        def start(_: object = None) -> None:
+            curve = self._curve(which.value).sort("threshold_s")
+            value.options = [(how_long(limit), limit) for limit in curve["threshold_s"]]
+            value.value = curve.filter("is_best")["threshold_s"][0]
+            price.value, hour.value = curve["price"][0], curve["hour"][0]
+
+        start()
+        which.observe(start, "value")
+        for slider in (value, price, hour):
+            slider.observe(draw, "value")
+        draw()
+        return w.VBox([which, value, price, hour, shown])
+
+    def _verdict(self, name: str) -> str:
+        """What the advice says at its own costs: to keep a value is not to know nothing of it."""
+        verdict, words = self.advice.frame.filter(name=name).select("verdict", "in_words").row(0)
+        return f"<p><strong>{SAID[verdict]}</strong> {html.escape(visible(words))}</p>"
+
+    def _curve(self, name: str) -> pl.DataFrame:
+        if name not in self.names:
+            known = ", ".join(self.names) or "none"
+            raise ArgumentError(
+                f"There is no curve for {in_short(name)}; there are {known}.",
+                "advice.frame says why a threshold has none" + did_you_mean(str(name), self.names),
+            )
+        return self.advice.curves.filter(pl.col("name") == name)
+
+    def __repr__(self) -> str:
+        return (
+            f"ThresholdWorksheet of {len(self.names)} thresholds. "
+            "Show it as the last line of a cell, or .as_html()"
+        )
