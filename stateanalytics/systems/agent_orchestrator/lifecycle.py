@@ -259,7 +259,7 @@ _SYNTHESIS = pl.DataFrame(
     schema=["_status", "session_state", "session_reason", "_started", "_completed", "_terminated"],
     orient="row",
 )
-_EMPTY_HANDLES = ("0", "false", "")
+_EMPTY_HANDLES = ("0", "false", '""')
 
 
 def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
@@ -312,7 +312,10 @@ def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.
                 default="spawning",
             ),
             _at=created_at,
-            runtime_handle=pl.col("runtimeHandle").str.json_path_match("$"),
+            # Null where it is no JSON.
+            runtime_handle=pl.when(
+                pl.col("runtimeHandle").str.json_path_match("$").is_not_null()
+            ).then("runtimeHandle"),
         )
         .join(_SYNTHESIS, on="_status", how="left", maintain_order="left")
         .with_columns(
