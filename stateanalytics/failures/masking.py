@@ -90,7 +90,8 @@ KEPT: tuple[tuple[str, str], ...] = (
     ),
     (
         "model",
-        r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma|llama|mistral|mixtral"
+        r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma"
+        r"|llama|mistral|mixtral"
         r"|codestral|devstral|magistral|qwen|deepseek|grok|phi|codex|kimi|glm|minimax|nemotron)"
         r"\d*(?:[-.:][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
     ),
@@ -119,7 +120,8 @@ OPPOSITES = frozenset(
 NAMES = (
     r"^(?:(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Fault|Failure)s?"
     r"|(?:[a-z_]\w*\.)+error|[a-z]+(?:_[a-z]+)*_(?:error|failed|exceeded)"
-    r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled|Disconnected|Aborted"
+    r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled"
+        r"|Disconnected|Aborted"
     r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
     r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
 )

@@ -143,7 +143,8 @@ def _node() -> _Language:
     qualified = _line.str.extract(r"^\s+at (?:[\w.@-]+/)*([\w.$<>`]+?)\s?\(")
     foreign_file = r"node_modules|node:|^internal/|<anonymous>|^native|/\.(?:bun|deno)/"
     foreign_name = (
-        r"^(?:javax?|jdk|sun|com\.sun|kotlinx?|scala|akka|reactor|io\.netty|org\.(?:springframework|apache"
+        r"^(?:javax?|jdk|sun|com\.sun|kotlinx?|scala|akka|reactor|io\.netty"
+        r"|org\.(?:springframework|apache"
         r"|junit|hibernate|eclipse|gradle)|com\.google|System|Microsoft)\."
     )
     is_qualified = path.is_null() & qualified.str.contains(r"\.", literal=False)

@@ -21,7 +21,8 @@ _TABLES = [
     for quote in ("", "`", '"', "'")
 ]
 _RECORD = re.compile(
-    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\"|\"type\"\s*:\s*\"server\.connected\""
+    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\""
+    rb"|\"type\"\s*:\s*\"server\.connected\""
 )
 _SESSION = re.compile(rb"\"ses_[0-9A-Za-z_]+\"|\"type\"\s*:\s*\"(?:session|server)\.")
 # Never opened: they hold passwords and tokens.
