@@ -53,7 +53,7 @@ class Parts:
         creation: the newest moment of each record of a system without logs.
     inputs : tuple of pathlib.Path
         Further files and directories that were read because the input names them, without
-        those of `Stores.beside`.
+        those of `Stores.companions`.
     opened : tuple of str, optional
         The result of `Files.opens` at the time of the read, where the reader walked the input.
     """

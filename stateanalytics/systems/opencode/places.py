@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stateanalytics.io.files import has_or_is_log, open_regular
 from stateanalytics.io.processes import mentions
-from stateanalytics.systems.unread import kinds_of_files
+from stateanalytics.systems.omissions import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")
@@ -21,7 +21,8 @@ _TABLES = [
     for quote in ("", "`", '"', "'")
 ]
 _RECORD = re.compile(
-    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\"|\"type\"\s*:\s*\"server\.connected\""
+    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\""
+    rb"|\"type\"\s*:\s*\"server\.connected\""
 )
 _SESSION = re.compile(rb"\"ses_[0-9A-Za-z_]+\"|\"type\"\s*:\s*\"(?:session|server)\.")
 # Never opened: they hold passwords and tokens.
