@@ -194,7 +194,7 @@ def test_a_log_that_vanishes_during_the_scan_is_named(tree: Path, monkeypatch) -
     facts = facts_of(tree)
     assert facts.entities["entity_id"].to_list() == ["good-1"]
     assert found(facts, "file.vanished")["table"] == str(log.relative_to(tree))
-    with pytest.raises(DamagedStoreError, match="gone when it was to be opened"):
+    with pytest.raises(DamagedStoreError, match="no longer existed when it was to be opened"):
         facts_of(tree, on_error="raise")
 
 
