@@ -210,7 +210,7 @@ def tables() -> Tables:
     is_applied = "CASE WHEN is_applied THEN version_id END"
     return Tables(
         read={EVENTS_TABLE: _EVENTS, **TABLES},
-        aside=ASIDE,
+        ignored=ASIDE,
         version=("goose_db_version", Cell("integer", is_applied, ("is_applied", "version_id"))),
         newest=NEWEST_VERSION,
     )

@@ -18,9 +18,9 @@ from stateanalytics.systems.agent_orchestrator.columns import json_value
 from stateanalytics.systems.agent_orchestrator.databases import GoTables
 from stateanalytics.systems.agent_orchestrator.go_sessions import with_session
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.history import has_begun
 from stateanalytics.systems.provider_errors import cause_by_words
 from stateanalytics.systems.situations import add_situations, situations_from_csv
-from stateanalytics.systems.values_then import has_begun
 
 _SITUATIONS = situations_from_csv(__package__)
 _CUT_OFF = "controller ended before the turn completed"

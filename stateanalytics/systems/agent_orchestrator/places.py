@@ -27,7 +27,7 @@ from stateanalytics.io.files import (
 )
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE
 from stateanalytics.systems import system_named
-from stateanalytics.systems.looking import schema_of
+from stateanalytics.systems.places import schema_of
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""

@@ -72,7 +72,7 @@ from stateanalytics.systems.agent_orchestrator.sessions import (
     shaped,
     time_findings,
 )
-from stateanalytics.systems.unread import findings_of_database
+from stateanalytics.systems.omissions import findings_of_database
 
 _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)

@@ -42,7 +42,7 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     legacy_status,
     primary_reason,
 )
-from stateanalytics.systems.recorded import add_axes, add_reasons
+from stateanalytics.systems.situations import add_axes, add_reasons
 
 _MADE_UP = (
     "started_at",
