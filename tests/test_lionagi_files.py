@@ -10,7 +10,7 @@ import pytest
 
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.run_directories import derive_status
+from stateanalytics.systems.lionagi.directories import derive_status
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, session, write_store
 
