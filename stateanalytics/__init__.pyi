@@ -11,7 +11,7 @@ from .live import watch as watch
 from .queries import attention as attention
 from .queries import phantoms as phantoms
 from .reporting import report as report
-from .reporting.diff import diff as diff
+from .reporting.ledger import diff as diff
 from .snapshot import Snapshot as Snapshot
 from .snapshot import demo as demo
 from .snapshot import read as read

@@ -29,9 +29,8 @@ from stateanalytics.failures.clustering import clusters
 from stateanalytics.failures.failure_rows import members
 from stateanalytics.queries import attention
 from stateanalytics.reporting import report
-from stateanalytics.reporting.cleaning import clean
-from stateanalytics.reporting.front import said_first
-from stateanalytics.reporting.material import iso
+from stateanalytics.reporting.first_screen import said_first
+from stateanalytics.reporting.material import clean, iso
 from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot, only_frame
 from stateanalytics.state.policy import Policy

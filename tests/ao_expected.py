@@ -13,13 +13,12 @@ from stateanalytics.systems.agent_orchestrator.constants import (
     watcher_audits,
     watcher_trigger,
 )
-from stateanalytics.systems.agent_orchestrator.files import Faults
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     refresh_status,
     synthesize_lifecycle,
 )
-from stateanalytics.systems.agent_orchestrator.places import RECORDS, files_of, find
+from stateanalytics.systems.agent_orchestrator.places import RECORDS, Faults, files_of, find
 from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
 from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status

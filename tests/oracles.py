@@ -28,7 +28,7 @@ from stateanalytics.systems.agent_orchestrator.constants import (
     watcher_audits,
     watcher_trigger,
 )
-from stateanalytics.systems.agent_orchestrator.features import classify_web_attention
+from stateanalytics.systems.agent_orchestrator.detectors import classify_web_attention
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     parse_lifecycle,
@@ -37,11 +37,11 @@ from stateanalytics.systems.agent_orchestrator.lifecycle import (
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
 from stateanalytics.systems.agent_orchestrator.records import pull_request_number, read_reports
 from stateanalytics.systems.agent_orchestrator.statuses import (
+    TERMINAL_STATUSES,
     derive_legacy_status,
     is_terminal_rule,
     name_primary_reason,
 )
-from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
 from stateanalytics.systems.lionagi.audits import roll_up
 from stateanalytics.systems.lionagi.detectors import IN_RANGE, add_words, with_display_status
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason

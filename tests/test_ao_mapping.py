@@ -8,24 +8,26 @@ import pytest
 from stateanalytics.core.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.systems.agent_orchestrator.mapped_axes import find_traps, reattribute_ends
-from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.mapping_table import (
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
     GO_MEANINGS,
     LEGACY_MEANINGS,
     SESSION_MEANINGS,
+    map_axes,
     map_go_words,
     map_legacy_words,
 )
-from stateanalytics.systems.agent_orchestrator.reasons import list_reasons
-from stateanalytics.systems.agent_orchestrator.statuses import (
-    PULL_REQUEST_STATUSES,
-    derive_go_status,
+from stateanalytics.systems.agent_orchestrator.meaning import (
+    find_traps,
+    list_reasons,
+    reattribute_ends,
 )
-from stateanalytics.systems.agent_orchestrator.words import (
+from stateanalytics.systems.agent_orchestrator.statuses import (
     LEGACY_STATUSES,
+    PULL_REQUEST_STATUSES,
     SESSION_REASONS,
     SESSION_STATES,
+    derive_go_status,
 )
 
 NONE = ("none", "not_created")

@@ -10,17 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.systems.agent_orchestrator.lifecycle import (
-    LIFECYCLE_COLUMNS,
-    RECORD_KEYS,
-    parse_lifecycle,
-    refresh_status,
-    synthesize_lifecycle,
-)
-from stateanalytics.systems.agent_orchestrator.lifecycle_payload import read_payloads
-from stateanalytics.systems.agent_orchestrator.records import pull_request_number
-from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
-from stateanalytics.systems.agent_orchestrator.stored_values import (
+from stateanalytics.systems.agent_orchestrator.columns import (
     NotJsonError,
     _any_ms,
     iso_ms,
@@ -30,7 +20,16 @@ from stateanalytics.systems.agent_orchestrator.stored_values import (
     trim,
     write_json,
 )
-from stateanalytics.systems.agent_orchestrator.words import (
+from stateanalytics.systems.agent_orchestrator.lifecycle import (
+    LIFECYCLE_COLUMNS,
+    RECORD_KEYS,
+    parse_lifecycle,
+    read_payloads,
+    refresh_status,
+    synthesize_lifecycle,
+)
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number
+from stateanalytics.systems.agent_orchestrator.statuses import (
     LEGACY_STATUSES,
     PR_REASONS,
     PR_STATES,
@@ -38,6 +37,7 @@ from stateanalytics.systems.agent_orchestrator.words import (
     RUNTIME_STATES,
     SESSION_REASONS,
     SESSION_STATES,
+    derive_legacy_status,
 )
 from tests.examples import examples
 

@@ -11,7 +11,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.go_tables import go_moment
+from stateanalytics.systems.agent_orchestrator.databases import go_moment
 from stateanalytics.systems.history import facts_at
 from stateanalytics.systems.reading import read_facts
 from tests.ao_trees import CREATED, lifecycle, put, record, write_flat, write_json, write_lines

@@ -7,10 +7,14 @@ import polars as pl
 import pytest
 
 from stateanalytics.errors import MissingColumnsError
-from stateanalytics.systems.agent_orchestrator.features import classify_web_attention
-from stateanalytics.systems.agent_orchestrator.mapped_axes import find_traps, reattribute_ends
-from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.mapping_table import map_go_words, map_legacy_words
+from stateanalytics.systems.agent_orchestrator.detectors import classify_web_attention
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
+    map_axes,
+    map_go_words,
+    map_legacy_words,
+)
+from stateanalytics.systems.agent_orchestrator.meaning import find_traps, reattribute_ends
 from stateanalytics.systems.agent_orchestrator.statuses import (
     classify_go_pull_requests,
     derive_go_status,

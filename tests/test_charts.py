@@ -23,7 +23,7 @@ from stateanalytics.charts import (
 from stateanalytics.charts.style import ORDER
 from stateanalytics.charts.svg import inert
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.reporting.pills import COLOURS
+from stateanalytics.reporting.entities import COLOURS
 from tests.examples import a_few
 
 STEPS = pl.DataFrame(

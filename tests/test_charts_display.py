@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.charts import LIGHT, chart_limits, chart_severity
-from stateanalytics.charts.text_width import fitted, width_of, wrapped
+from stateanalytics.charts.style import fitted, width_of, wrapped
 from stateanalytics.charts.vega import VERSIONS, bundled
 from tests.examples import a_few
 from tests.test_report_page import HOSTILE

@@ -18,9 +18,9 @@ from stateanalytics.charts import (
     chart_worksheet,
     to_svg,
 )
-from stateanalytics.charts.sentences import say_survival, say_worksheet
 from stateanalytics.charts.style import ticks_between
-from stateanalytics.charts.survival import COLOURS, DASHES, MOST
+from stateanalytics.charts.survival import COLOURS, DASHES, MOST, say_survival
+from stateanalytics.charts.thresholds import say_worksheet
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence

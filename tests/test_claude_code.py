@@ -25,7 +25,7 @@ from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
 from stateanalytics.systems import transcripts
 from stateanalytics.systems.claude_code import frames, places
-from stateanalytics.systems.claude_code.constants import silence_ends
+from stateanalytics.systems.claude_code.detectors import silence_ends
 from stateanalytics.systems.history import facts_at
 from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.reading import read_facts

@@ -19,7 +19,7 @@ from stateanalytics.core.facts import losses_of
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import manifests, reading
 from stateanalytics.io.archive.attempts import read_attempts
-from stateanalytics.reporting.coverage import coverage_of
+from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.systems import archiving, collecting
 from stateanalytics.systems.places import files_of, find_places
 from tests.conftest import ROOT

@@ -18,9 +18,8 @@ from stateanalytics.cli import doctor as module
 from stateanalytics.cli import run
 from stateanalytics.core.components import needing
 from stateanalytics.errors import MissingComponentError
-from stateanalytics.systems.agent_orchestrator.files import Faults
 from stateanalytics.systems.agent_orchestrator.logs import _activity
-from stateanalytics.systems.agent_orchestrator.places import File, Kind
+from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
 from stateanalytics.systems.places import usual_places
 from stateanalytics.widgets.drawing import Shown, moving
 from tests.conftest import ROOT

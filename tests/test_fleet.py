@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
-from stateanalytics.reporting.coverage import coverage_of
+from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.reporting.sections.fleet import Compared, host_of
-from stateanalytics.reporting.sums import TOLD
+from stateanalytics.reporting.summarize import TOLD
 from stateanalytics.stats import shrinkage
 from stateanalytics.stats.shrinkage import Prior, fit_prior
 from tests.conftest import ROOT

@@ -17,9 +17,8 @@ from stateanalytics.failures import Rules, mine_templates
 from stateanalytics.io.files import as_moment, as_text, parsed, without_halves
 from stateanalytics.io.json_lines import Parser
 from stateanalytics.state.policy import Policy
-from stateanalytics.systems.agent_orchestrator.files import Faults
 from stateanalytics.systems.agent_orchestrator.logs import read_logs
-from stateanalytics.systems.agent_orchestrator.places import File, Kind
+from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
 from stateanalytics.systems.lionagi.schedules import cadence_s
 from stateanalytics.systems.opencode.records import read_record_files

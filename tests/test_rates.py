@@ -7,7 +7,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.charts import chart_rate
-from stateanalytics.charts.rates import MEASURES
+from stateanalytics.charts.over_time import MEASURES
 from stateanalytics.errors import ArgumentError
 from tests.frames import ago, facts
 from tests.test_report import run

@@ -19,15 +19,17 @@ from stateanalytics.state.reason_codes import (
     with_code_facts,
 )
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.agent_orchestrator.mapping import AXES, REASON_CODES, map_axes
-from stateanalytics.systems.agent_orchestrator.mapping_table import (
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
     GO_MEANINGS,
     LEGACY_MEANINGS,
+    REASON_CODES,
     SESSION_MEANINGS,
+    map_axes,
     map_go_words,
     map_legacy_words,
 )
-from stateanalytics.systems.agent_orchestrator.words import PAYLOAD_WORDS
+from stateanalytics.systems.agent_orchestrator.statuses import PAYLOAD_WORDS
 from stateanalytics.systems.opencode.causes import CAUSES
 from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine

@@ -222,7 +222,7 @@ def test_every_column_of_every_result_is_documented(calls, name, rows):
     if rows == "nothing" and name in NEED_ROWS:
         return
     declared = frames_named("columns" if name == "schema" else name)
-    assert declared, f"{name} has no entry in a data/frames.csv"
+    assert declared, f"{name} has no class in a frames.py"
     seen = set()
     for result, by in calls[rows].of(name):
         frames = frames_in(result)
@@ -236,7 +236,7 @@ def test_every_column_of_every_result_is_documented(calls, name, rows):
 
 def test_a_function_without_an_entry_is_found(monkeypatch, calls):
     monkeypatch.setitem(FUNCTIONS, "failures.novel", lambda snap: snap.entities)
-    with pytest.raises(AssertionError, match=r"failures\.novel has no entry"):
+    with pytest.raises(AssertionError, match=r"failures\.novel has no class"):
         test_every_column_of_every_result_is_documented(calls, "failures.novel", "sample")
     monkeypatch.setitem(FUNCTIONS, "failures.clusters", lambda snap: snap.entities)
     with pytest.raises(AssertionError, match="is none of"):

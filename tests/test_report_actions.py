@@ -16,13 +16,11 @@ from stateanalytics.cli import run as cli
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
-from stateanalytics.reporting.actions import actions_of
-from stateanalytics.reporting.cleaning import clean
-from stateanalytics.reporting.digest import as_markdown
-from stateanalytics.reporting.named_runs import named_runs, place_of, show_command
-from stateanalytics.reporting.slack import MOST_BLOCKS, as_slack
+from stateanalytics.reporting.digest import MOST_BLOCKS, as_markdown, as_slack
+from stateanalytics.reporting.entities import named_runs, place_of, show_command
+from stateanalytics.reporting.first_screen import actions_of, tripped
+from stateanalytics.reporting.material import clean
 from stateanalytics.reporting.summarize import _asked_of
-from stateanalytics.reporting.tripwires import tripped
 from tests.conftest import ROOT, component
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import session, write_store

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.reporting.cleaning import LONGEST_SHOWN, clean
+from stateanalytics.reporting.material import LONGEST_SHOWN, clean
 from tests.examples import a_few, examples
 from tests.ratios import times_as_slow
 

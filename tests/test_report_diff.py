@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
-from stateanalytics.reporting import diff as module
+from stateanalytics.reporting import ledger as module
 from stateanalytics.reporting import report
 from tests.conftest import ROOT
 from tests.examples import examples

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from stateanalytics.reporting import report
-from stateanalytics.reporting.false_alarms import FALSE_ALARMS, GROWING, LIMITS, of_changes
-from stateanalytics.reporting.summarize import with_changes
+from stateanalytics.reporting.changes import FALSE_ALARMS, GROWING, LIMITS, of_changes, with_changes
 from tests.failures import run
 from tests.frames import AS_OF, facts
 

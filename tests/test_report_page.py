@@ -13,7 +13,7 @@ import pytest
 from stateanalytics.charts import report_charts
 from stateanalytics.io.asked_process import AskedProcess
 from stateanalytics.reporting import report
-from stateanalytics.reporting.pills import LEGACY_TOOLTIP, pill_of
+from stateanalytics.reporting.entities import LEGACY_TOOLTIP, pill_of
 from stateanalytics.reporting.render import _pages, render
 from tests.frames import AS_OF, ago, facts
 from tests.test_report import WEEK, run

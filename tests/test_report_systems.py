@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.reporting import Report, phrases, report
-from stateanalytics.reporting.cleaning import clean
+from stateanalytics.core import words as phrases
+from stateanalytics.reporting import Report, report
+from stateanalytics.reporting.material import clean
 from stateanalytics.reporting.render import _pages
 from stateanalytics.reporting.sections.attention import summarize_attention
 from stateanalytics.reporting.sections.headline import summarize_headline

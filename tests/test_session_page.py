@@ -12,7 +12,7 @@ import stateanalytics as sa
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.reporting.cleaning import clean
+from stateanalytics.reporting.material import clean
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store

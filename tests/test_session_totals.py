@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from tests.conftest import ROOT, SHARED, SHIPPED
+from tests.conftest import SHARED, SHIPPED
 from tests.contract.reading import TRUTH
 from tests.contract.recording import restore
 from tests.lionagi_stores import NOW_S, listing, session, write_store
@@ -197,11 +197,3 @@ def test_messages_and_turns_of_lionagi_by_hand(tmp_path, listed, roles, expected
         [found] = snap.entities.filter(entity_type="session").to_dicts()
     assert found["n_model_turns"] == 7
     assert (found["n_messages"], found["n_chat_messages"], found["n_turns"]) == expected
-
-
-def test_no_column_of_a_frame_is_declared_twice():
-    tables = sorted((ROOT / "stateanalytics").rglob("data/columns.csv"))
-    assert len(tables) >= 5
-    for table in tables:
-        columns = pl.read_csv(table, infer_schema=False).select("frame", "column")
-        assert columns.filter(columns.is_duplicated()).rows() == [], table

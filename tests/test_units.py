@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stateanalytics.charts.sentences import say_survival
+from stateanalytics.charts.survival import say_survival
 from stateanalytics.core.units import how_long, how_long_each
 from stateanalytics.state.display import add_duration_text
 from stateanalytics.survival.curves import kaplan_meier

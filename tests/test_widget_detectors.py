@@ -5,7 +5,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.widgets.detectors import YOURS
+from stateanalytics.widgets.worksheets import YOURS
 from tests.ratios import times_as_slow
 from tests.test_charts_detectors import AT, HOSTILE
 

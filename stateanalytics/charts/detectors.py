@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import Palette
-from stateanalytics.charts.pointing import click, faint, moving, told
-from stateanalytics.charts.style import LIGHT, finished, label_axis, largest, utc_axis
-from stateanalytics.charts.text_width import FONT_SIZE
+from stateanalytics.charts.interactive import click, faint, finished, moving, told
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, label_axis, largest, utc_axis
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 

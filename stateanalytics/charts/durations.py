@@ -1,4 +1,4 @@
-"""How runs ended: after how long, on a logarithmic axis of time, and over steps of time."""
+"""How long runs took: by how they ended, and against their configured time limits."""
 
 from __future__ import annotations
 
@@ -6,14 +6,31 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import Palette, Source, living
-from stateanalytics.charts.pointing import click, faint, told
-from stateanalytics.charts.style import LIGHT, TICKS, largest, tick_labels
-from stateanalytics.charts.text_width import FONT_SIZE
+from stateanalytics.charts.interactive import (
+    Source,
+    click,
+    drag,
+    faint,
+    finished,
+    living,
+    moving,
+    told,
+)
+from stateanalytics.charts.style import (
+    FONT_SIZE,
+    LIGHT,
+    SHORTEST_S,
+    TICKS,
+    Palette,
+    largest,
+    log_time,
+    tick_labels,
+)
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
     import altair as alt
+
 
 ENDINGS = {
     "completed": ("completed", "success"),
@@ -27,9 +44,6 @@ ENDINGS = {
 SLOW_S = 3_600
 ROW_HEIGHT = 46
 NEEDED = ("ending", "low_s", "high_s", "n", "n_cut_off")
-OPEN = "open"
-_STEP_HEIGHT = 40
-_OF_ENDING = Source("spells", (("ending", "ending = {}"),))
 _OF_STEP = Source(
     "spells",
     (("ending", "ending = {}"), ("low_s", "duration_s >= {}"), ("high_s", "duration_s < {}")),
@@ -193,25 +207,58 @@ def _description(drawn: pl.DataFrame) -> str:
     return f"Durations of {drawn['n'].sum()} runs by how they ended, on a logarithmic axis of time."
 
 
-def chart_over_time(
-    counts: pl.DataFrame, *, palette: Palette = LIGHT, width: int = 620
-) -> alt.FacetChart:
-    """One row of bars for each way to end, over steps of time, with their numbers.
+SHAPES = {
+    "completed": "circle",
+    "failed": "cross",
+    "timed_out": "square",
+    "aborted": "diamond",
+    "cancelled": "triangle-down",
+    "skipped": "triangle-right",
+    "running": "triangle-up",
+}
+ASIDE = {
+    "timed_out": 1.0,
+    "completed": 0.93,
+    "failed": 1.07,
+    "running": 0.87,
+    "aborted": 1.14,
+    "cancelled": 1.21,
+    "skipped": 1.28,
+}
+"""Endings of one limit stand side by side; those that met it stand on it."""
+_STEPS_A_DECADE = 20
+_OF_LIMIT = Source(
+    "timeouts", (("ending", "ending = {}"), ("limit_s", "limit_s = {}")), ranges=("elapsed_s",)
+)
+
+
+def chart_limits(
+    runs: pl.DataFrame,
+    *,
+    sentence: str | None = None,
+    palette: Palette = LIGHT,
+    width: int = 620,
+    height: int = 320,
+) -> alt.LayerChart:
+    """Every run with a known limit: how long it might have taken, and how long it took.
 
     Parameters
     ----------
-    counts : polars.DataFrame
-        ``label`` of the step, in order of time; ``ending`` (an outcome, or ``open`` for
-        runs that were open at the end of the step); ``n``.
+    runs : polars.DataFrame
+        What `timeouts` gave; runs without a limit or a duration are not drawn.
+    sentence : str, optional
+        Heading; by default what the chart proves (`say_limits`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
-    width : int
+    width, height : int
         Of the plotting area, in pixels.
 
     Returns
     -------
-    altair.FacetChart
-        Outcomes share a scale, so heights compare; the row of open runs has its own.
+    altair.LayerChart
+        Runs on the line took exactly their limit. Shapes say how they ended, side by side
+        where limits are equal; equal runs are drawn once, larger; hollow shapes never
+        took a turn.
 
     Raises
     ------
@@ -220,68 +267,105 @@ def chart_over_time(
     """
     import altair as alt
 
-    check_columns(counts, ("label", "ending", "n"), "chart_over_time")
-    drawn, tips = told(_heights(counts), step="label", ended="row_name", runs="n")
-    chosen = click("chosen_steps", "label", "ending")
-    steps = counts["label"].unique(maintain_order=True).to_list()
-    rows = drawn["row_name"].unique(maintain_order=True).to_list()
-    fills = [palette[colour] for colour in drawn.unique("row_name", maintain_order=True)["colour"]]
-    room = width / max(len(steps), 1)
-    base = alt.Chart(drawn).encode(
-        x=alt.X(
-            "label:N",
-            sort=steps,
-            title=None,
-            axis=alt.Axis(
-                labelAngle=0,
-                ticks=False,
-                values=steps[:: max(1, -(-len(steps) * 70 // width))],
-                labelLimit=90,
+    check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
+    drawn, tips = told(
+        _binned(runs), ended="how", runs="n", limit="limit_s", took="elapsed_s", run="run"
+    )
+    kept, chosen = click("chosen_endings", "how", in_legend=True), drag("chosen_runs", "x", "y")
+    high = 2 * max(largest(drawn, "limit_s"), largest(drawn, "elapsed_s"), 60.0)
+    low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
+    limit = log_time("beside_s", low_s=low, high_s=high, title="configured limit", width=width)
+    took = log_time(
+        "elapsed_s", low_s=low, high_s=high, title="how long it took", width=height, vertical=True
+    )
+    there = [name for name in ENDINGS if name in drawn["ending"].to_list()]
+    names = [ENDINGS[name][0] for name in there]
+    line = (
+        alt.Chart(pl.DataFrame({"beside_s": [low, high], "elapsed_s": [low, high]}))
+        .mark_line(strokeDash=[4, 3], strokeWidth=1)
+        .encode(x=limit, y=took, color=alt.value(palette["muted"]))
+    )
+    word = (
+        alt.Chart(pl.DataFrame({"beside_s": [high], "elapsed_s": [high]}))
+        .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=FONT_SIZE - 1)
+        .encode(x=limit, y=took, text=alt.value("at its limit"), color=alt.value(palette["muted"]))
+    )
+    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in there])
+    points = (
+        alt.Chart(drawn)
+        .mark_point(strokeWidth=1.5, clip=True)
+        .encode(
+            x=limit,
+            y=took,
+            shape=alt.Shape(
+                "how:N",
+                title=None,
+                scale=alt.Scale(domain=names, range=[SHAPES[name] for name in there]),
+                legend=alt.Legend(orient="top", symbolSize=70, labelColor=palette["text"]),
             ),
-            scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1),
-        ),
-        y=alt.Y("height:Q", title=None, axis=None, scale=alt.Scale(domain=[0, 1.35], nice=False)),
-    )
-    bars = base.mark_bar().encode(
-        tooltip=tips,
-        opacity=faint(chosen),
-        color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None),
-    )
-    numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE - 1).encode(
-        text="n:Q",
-        color=alt.condition("datum.n > 0", alt.value(palette["text"]), alt.value(palette["muted"])),
-    )
-    bars = bars.add_params(chosen)
-    layers = [bars, numbers] if room >= 24 else [bars]
-    chart = (
-        alt.layer(*layers, data=drawn)
-        .properties(width=width, height=_STEP_HEIGHT)
-        .facet(
-            row=alt.Row(
-                "row_name:N",
-                sort=rows,
-                header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
-            ),
-            spacing=10,
+            stroke=alt.Stroke("how:N", scale=colours, title=None),
+            fill=alt.Fill("how:N", scale=colours, title=None),
+            fillOpacity=alt.condition("datum.is_hollow", alt.value(0), alt.value(0.5)),
+            size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
+            tooltip=tips,
+            opacity=faint(kept),
         )
+        .add_params(kept, chosen, moving("limits_axes", "x", "y"))
     )
-    n = int(counts.filter(pl.col("ending") != OPEN)["n"].sum())
-    described = chart.properties(description=f"{n} runs by when and how they ended.")
-    return living(described, palette, _OF_ENDING)
+    chart = alt.layer(line, word, points).properties(width=width, height=height)
+    words = say_limits(runs) if sentence is None else sentence
+    return finished(alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_LIMIT)
 
 
-def _heights(counts: pl.DataFrame) -> pl.DataFrame:
-    """The counts as heights between 0 and 1, with the name and colour of each row."""
-    is_open = pl.col("ending") == OPEN
-    most = {
-        True: largest(counts.filter(is_open), "n") or 1.0,
-        False: largest(counts.filter(~is_open), "n") or 1.0,
-    }
-    known = [name for name in ENDINGS if name != "running"]
-    names = {name: ENDINGS[name][0] for name in known} | {OPEN: "open at the end of the step"}
-    colours = {name: ENDINGS[name][1] for name in known} | {OPEN: "info"}
-    return counts.with_columns(
-        height=pl.col("n") / pl.when(is_open).then(most[True]).otherwise(most[False]),
-        row_name=pl.col("ending").replace(names),
-        colour=pl.col("ending").replace_strict(colours, default="neutral"),
+def _binned(runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs that a drawing cannot tell apart, counted."""
+    words = {name: how for name, (how, _) in ENDINGS.items()}
+    step = (pl.col("elapsed_s").log10() * _STEPS_A_DECADE).round()
+    name = pl.col("entity_id") if "entity_id" in runs.columns else pl.lit(None, pl.String)
+    one = pl.when(pl.len() == 1).then(name.first()).otherwise(pl.lit("several"))
+    return (
+        runs.filter(
+            pl.col("limit_s") > 0, pl.col("elapsed_s") >= 0, pl.col("ending").is_in(list(words))
+        )
+        .with_columns(
+            elapsed_s=pl.max_horizontal("elapsed_s", pl.lit(SHORTEST_S)),
+            is_hollow=pl.col("has_no_turns").fill_null(False),
+        )
+        .group_by("limit_s", "ending", "is_hollow", step.alias("step"))
+        .agg(pl.col("elapsed_s").median(), n=pl.len(), run=one)
+        .with_columns(
+            how=pl.col("ending").replace_strict(words, return_dtype=pl.String),
+            beside_s=pl.col("limit_s") * pl.col("ending").replace_strict(ASIDE),
+        )
+        .sort("ending", "limit_s", "elapsed_s")
+        .drop("step")
     )
+
+
+def _least(frame: pl.DataFrame, column: str) -> float:
+    return float(frame[column].min() or 60.0)  # type: ignore[arg-type]
+
+
+def say_limits(runs: pl.DataFrame) -> str:
+    """How many runs met their time limit, and how many of those had not begun to work.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame(
+    ...     {
+    ...         "limit_s": [900.0, 900.0, None],
+    ...         "elapsed_s": [900.5, 60.0, 5.0],
+    ...         "fits": ["at_limit", "before", None],
+    ...         "has_no_turns": [True, False, None],
+    ...     }
+    ... )
+    >>> say_limits(runs)
+    '1 of 2 runs with a known limit ran into it, 1 of them without a single turn.'
+    """
+    known = runs.filter(pl.col("limit_s").is_not_null() & pl.col("elapsed_s").is_not_null())
+    if known.is_empty():
+        return "No time limit is known for any run."
+    met = known.filter(pl.col("fits") == "at_limit")
+    empty = met.filter(pl.col("has_no_turns").fill_null(False)).height
+    tail = f", {empty} of them without a single turn" if empty else ""
+    return f"{met.height} of {known.height} runs with a known limit ran into it{tail}."

@@ -20,8 +20,9 @@ import polars as pl
 from markupsafe import Markup
 
 from stateanalytics.charts.detectors import chart_disagreement
-from stateanalytics.charts.durations import chart_durations, chart_over_time
-from stateanalytics.charts.severity import chart_severity
+from stateanalytics.charts.durations import chart_durations
+from stateanalytics.charts.failures import chart_severity
+from stateanalytics.charts.over_time import chart_over_time
 from stateanalytics.charts.style import VARIABLES
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.thresholds import chart_worksheet

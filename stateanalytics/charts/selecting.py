@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import polars as pl
 
 from stateanalytics.charts import vega
-from stateanalytics.charts.living import Source
 from stateanalytics.errors import ArgumentError
 from stateanalytics.sql.conditions import literal
+
+if TYPE_CHECKING:
+    from stateanalytics.charts.interactive import Source
 
 
 class SelectableChart(alt.JupyterChart):

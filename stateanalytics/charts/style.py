@@ -1,29 +1,23 @@
-"""What all charts share: colours, type, headings, names beside rules, the axis of log time.
-
-Fills stay apart for every kind of sight, in both themes. The tokens of ADR-0025 are made
-for text on its own soft ground and are not used here: as fills, warning and stale cannot be
-told apart with protanopia. Colour is never the only sign; every chart also names or orders
-what it shows.
-"""
+"""What all charts share: colours, fonts, text widths and the axis of log time."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics.charts.living import Palette, Source, living
-from stateanalytics.charts.text_width import FONT_SIZE, fitted, wrapped
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long
 
 if TYPE_CHECKING:
     import altair as alt
 
-Kind = TypeVar("Kind")
-Chart = TypeVar("Chart")
+
+FONT_SIZE = 12
+Palette: TypeAlias = Mapping[str, str]
 
 # What needs attention most stands first, everywhere.
 ORDER = ("critical", "warning", "info", "neutral", "success")
@@ -69,54 +63,6 @@ _NARROWER = 0.85
 def largest(frame: pl.DataFrame, column: str) -> float:
     """The largest number of a column; 0 where there is none."""
     return float(frame[column].cast(pl.Float64).max() or 0)  # type: ignore[arg-type]
-
-
-def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Chart:
-    """The chart under its sentence, which is also its description for those who cannot see.
-
-    Parameters
-    ----------
-    chart : altair top-level chart
-    sentence : str
-        Text of a store may be in it: it is drawn as text. "" leaves the chart as it is.
-    palette : mapping of str to str
-        Colours by name.
-    width : int
-        Room, in pixels.
-    """
-    import altair as alt
-
-    if not sentence:
-        return chart
-    plain: Any = chart
-    shown = visible(sentence)
-    lines = wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True)
-    made: Chart = plain.properties(
-        title=alt.Title(
-            lines,
-            anchor="start",
-            fontSize=FONT_SIZE + 1,
-            fontWeight="bold",
-            color=palette["text"],
-            offset=10,
-        ),
-        description=shown,
-    )
-    return made
-
-
-def finished(
-    kind: type[Kind],
-    chart: Any,
-    sentence: str,
-    *,
-    palette: Palette,
-    width: int,
-    source: Source | None = None,
-) -> Kind:
-    """The chart, of a kind, under its sentence, in our colours: see `titled` and `living`."""
-    made: Kind = living(titled(chart, sentence, palette=palette, width=width), palette, source)
-    return made
 
 
 def utc_axis() -> alt.Axis:
@@ -262,3 +208,72 @@ def tick_labels() -> str:
     """A Vega expression of our own constants; no text of a store may enter one."""
     cases = " : ".join(f"datum.value === {value} ? '{how_long(value)}'" for value in TICKS)
     return f"{cases} : ''"
+
+
+# Thousandths of the size, from the blank to the tilde.
+_WIDTHS = (
+    318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
+    636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
+    1000, 684, 686, 698, 770, 632, 575, 775, 752, 295, 295, 656, 557, 863, 748, 787,
+    603, 787, 695, 635, 611, 732, 684, 989, 685, 611, 685, 390, 337, 390, 838, 500,
+    500, 613, 635, 550, 635, 615, 352, 635, 634, 278, 278, 579, 278, 974, 634, 612,
+    635, 635, 411, 521, 392, 634, 592, 818, 592, 592, 525, 636, 337, 636, 838,
+)  # fmt: skip
+_OTHER, _BOLD = 1000, 1.13
+WIDTHS = {"ascii": _WIDTHS, "other": _OTHER, "bold": _BOLD}
+"""The same, for what draws."""
+
+
+def width_of(text: str, size: float = FONT_SIZE, *, is_bold: bool = False) -> float:
+    """Pixels that a text takes at most.
+
+    Examples
+    --------
+    >>> round(width_of("49 min")), round(width_of("49 min", is_bold=True))
+    (42, 47)
+    """
+    thousandths = sum(
+        _WIDTHS[place] if 0 <= (place := ord(letter) - 32) < len(_WIDTHS) else _OTHER
+        for letter in text
+    )
+    return thousandths * size / 1000 * (_BOLD if is_bold else 1.0)
+
+
+def widest(texts: Iterable[str], size: float = FONT_SIZE, *, is_bold: bool = False) -> float:
+    """Pixels that the widest of some texts takes at most; 0 for none."""
+    return max((width_of(text, size, is_bold=is_bold) for text in texts), default=0.0)
+
+
+def fitted(text: str, room: float, size: float = FONT_SIZE, *, is_bold: bool = False) -> str:
+    """Text cut to a room in pixels, ``…`` at its end where something is gone.
+
+    Examples
+    --------
+    >>> fitted("ProviderQuotaError: API Error", 120), fitted("short", 120), fitted("short", 2)
+    ('ProviderQuotaErr…', 'short', '')
+    """
+    if width_of(text, size, is_bold=is_bold) <= room:
+        return text
+    left = room - width_of("…", size, is_bold=is_bold)
+    kept = len(text)
+    while kept and width_of(text[:kept], size, is_bold=is_bold) > left:
+        kept -= 1
+    return text[:kept].rstrip() + "…" if kept else ""
+
+
+def wrapped(text: str, room: float, size: float = FONT_SIZE, *, is_bold: bool = False) -> list[str]:
+    """Lines that fit into a room, parted at blanks; a word that is too wide is cut.
+
+    Examples
+    --------
+    >>> wrapped("Half of the flows end within 49 min", 120)
+    ['Half of the flows', 'end within 49 min']
+    """
+    lines: list[str] = []
+    for word in text.split():
+        both = f"{lines[-1]} {word}" if lines else word
+        if lines and width_of(both, size, is_bold=is_bold) <= room:
+            lines[-1] = both
+        else:
+            lines.append(fitted(word, room, size, is_bold=is_bold))
+    return lines

@@ -1,7 +1,4 @@
-"""How many runs are still going by each duration: survival curves with what stands behind.
-
-Lines stay apart without colour: a dash and a direct label for each stratum.
-"""
+"""How long runs go on: survival curves, and the share of each ending by duration."""
 
 from __future__ import annotations
 
@@ -11,25 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.living import Palette, Source
-from stateanalytics.charts.pointing import drag, moving, told
-from stateanalytics.charts.sentences import say_survival
+from stateanalytics.charts.durations import ENDINGS
+from stateanalytics.charts.interactive import Source, click, drag, faint, finished, moving, told
 from stateanalytics.charts.style import (
+    FONT_SIZE,
     LIGHT,
     SHORTEST_S,
+    Palette,
     axis_title,
-    finished,
+    fitted,
     label_axis,
     largest,
     log_time,
     ticks_between,
+    widest,
+    width_of,
 )
-from stateanalytics.charts.text_width import FONT_SIZE, fitted, widest
-from stateanalytics.core.text import visible
-from stateanalytics.errors import check_columns
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.units import how_long
+from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.survival.estimates import quantiles
 
 if TYPE_CHECKING:
     import altair as alt
+
 
 NEEDED = (
     "duration_s",
@@ -39,7 +41,7 @@ NEEDED = (
     "survival_low",
     "survival_high",
 )
-_OWN = (*NEEDED, "survival_se", "from_s", "n_units")
+_CURVE_COLUMNS = (*NEEDED, "survival_se", "from_s", "n_units")
 _STEPS = 300
 _MOST_LABELS = 190
 _LINE = 0.065
@@ -90,7 +92,7 @@ def chart_survival(
     import altair as alt
 
     check_columns(curve, NEEDED, "chart_survival")
-    strata = [name for name in curve.columns if name not in _OWN]
+    strata = [name for name in curve.columns if name not in _CURVE_COLUMNS]
     drawn = _drawable(named(curve, strata, size="n_at_risk"))
     drawn, tips = told(
         drawn, of="stratum", after="duration_s", still_going="survival", at_least="survival_low",
@@ -286,3 +288,295 @@ def named(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFr
 def apart(frame: pl.DataFrame) -> list[str]:
     """The strata of a named frame, in their order."""
     return frame["stratum"].unique(maintain_order=True).to_list()
+
+
+NEEDED_INCIDENCE = ("cause", "duration_s", "incidence")
+RUNNING = "running"
+_INCIDENCE_COLUMNS = (
+    *NEEDED_INCIDENCE,
+    "incidence_se",
+    "incidence_low",
+    "incidence_high",
+    "from_s",
+    "n_units",
+)
+_OF_STATES = (
+    "n_in_state",
+    "share_se",
+    "share_low",
+    "share_high",
+    "recover",
+    "recover_low",
+    "recover_high",
+)
+_AREA_STEPS = 200
+_LEAST_HEIGHT = 0.035
+_AREA_LABELS = 150
+_OF_FATE = Source("spells", (("ending", "ending = {}"),))
+
+
+def chart_cumulative_incidence(
+    incidence: pl.DataFrame,
+    *,
+    what: str = "runs",
+    at_s: float = 3600.0,
+    sentence: str | None = None,
+    palette: Palette = LIGHT,
+    width: int = 620,
+    height: int = 260,
+) -> alt.LayerChart:
+    """Shares of runs by how they have ended, or by state, stacked over time; the rest still runs.
+
+    Parameters
+    ----------
+    incidence : polars.DataFrame
+        What `cumulative_incidence` or `state_occupancy` gave, of one stratum.
+    what : str
+        What the runs are called.
+    at_s : float
+        The moment that the sentence speaks of.
+    sentence : str, optional
+        Heading; by default what the chart proves (`say_cumulative_incidence`), "" for none.
+    palette : mapping of str to str, optional
+        Colours by name.
+    width, height : int
+        Of the plotting area, in pixels.
+
+    Returns
+    -------
+    altair.LayerChart
+        Good ends lie at the bottom, what still runs on top; each area is named at its
+        right end, and white lines part them. Shares add up to 1 at every duration.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    ArgumentError
+        If there are several strata: they cannot be stacked.
+    """
+    import altair as alt
+
+    if "state" in getattr(incidence, "columns", ()):
+        shares = incidence.filter(pl.col("state") != RUNNING).drop(_OF_STATES, strict=False)
+        incidence = shares.rename({"state": "cause", "share": "incidence"})
+    check_columns(incidence, NEEDED_INCIDENCE, "chart_cumulative_incidence")
+    if strata := [name for name in incidence.columns if name not in _INCIDENCE_COLUMNS]:
+        raise ArgumentError(
+            f"chart_cumulative_incidence draws one stratum; found the strata {strata}.",
+            "filter one: incidence.filter(kind='flow').drop('kind')",
+        )
+    drawn, order = _stacked(incidence)
+    drawn, tips = told(
+        drawn.with_columns(share=pl.col("high") - pl.col("low")), what="fate", share="share",
+        after="duration_s",
+    )  # fmt: skip
+    chosen = click("chosen_fate", "ending")
+    high = max(largest(drawn, "duration_s"), 60.0)
+    shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
+    low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
+    fills = {word: palette[colour] for word, colour in ENDINGS.values()}
+    # Running is no fate: it is what is left.
+    fills[ENDINGS[RUNNING][0]] = palette["line"]
+    fill = alt.Scale(domain=order, range=[fills.get(name, palette["neutral"]) for name in order])
+    room = width - _AREA_LABELS
+    time = log_time(
+        "duration_s",
+        low_s=low,
+        high_s=high,
+        title=axis_title(f"time since start of {what}"),
+        width=room,
+    )
+    share = alt.Y(
+        "low:Q",
+        title=axis_title(f"of all {what}", height),
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
+    )
+    areas = (
+        alt.Chart(drawn)
+        .mark_area(interpolate="step-after", stroke=palette["surface"], strokeWidth=0.6)
+        .encode(
+            x=time,
+            y=share,
+            y2="high:Q",
+            fill=alt.Fill("fate:N", scale=fill, legend=None),
+            opacity=faint(chosen),
+            detail="ending:N",
+        )
+        .add_params(chosen)
+    )
+    # Not seen: an area tells of one row only.
+    until = pl.col("duration_s").shift(-1).over("fate", order_by="duration_s").fill_null(high)
+    edges = (
+        alt.Chart(drawn.with_columns(until_s=until).filter(pl.col("share") > 0))
+        .mark_rect(opacity=0, clip=True)
+        .encode(x=time, x2="until_s:Q", y=share, y2="high:Q", tooltip=tips)
+    )
+    names = (
+        alt.Chart(_area_labels(drawn, order))
+        .mark_text(align="left", dx=6, baseline="middle", fontSize=FONT_SIZE)
+        .encode(
+            x=alt.value(room),
+            y=alt.Y("label_at:Q", scale=alt.Scale(domain=[0, 1])),
+            text="label:N",
+            color=alt.value(palette["text"]),
+        )
+    )
+    chart = alt.layer(areas, edges, names).properties(width=room, height=height)
+    words = (
+        say_cumulative_incidence(incidence, at_s=at_s, what=what) if sentence is None else sentence
+    )
+    return finished(alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_FATE)
+
+
+def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Lower and upper edge of each way to end at each duration, and the ways from the bottom."""
+    known = [name for name in ENDINGS if name != RUNNING]
+    causes = incidence["cause"].cast(pl.String).unique().sort().drop_nulls().to_list()
+    order = [name for name in known if name in causes]
+    order += [name for name in causes if name not in known]
+    words = {
+        name: ENDINGS[name][0] if name in ENDINGS else shortened(visible(name), 24)
+        for name in order
+    }
+    step = (pl.max_horizontal("duration_s", SHORTEST_S).log10() * _AREA_STEPS / 6).floor()
+    last = (
+        incidence.with_columns(pl.col("cause").cast(pl.String), step=step)
+        .group_by("cause", "step")
+        .agg(pl.col("duration_s").last(), pl.col("incidence").last())
+        .with_columns(pl.max_horizontal("duration_s", SHORTEST_S))
+    )
+    begin = last.group_by("cause").agg(
+        pl.col("duration_s").min().clip(upper_bound=SHORTEST_S), incidence=pl.lit(0.0)
+    )
+    rank = {name: place for place, name in enumerate(order)}
+    stacked = (
+        pl.concat([begin, last.drop("step")], how="diagonal")
+        .with_columns(rank=pl.col("cause").replace_strict(rank, return_dtype=pl.Int64))
+        .sort("duration_s", "rank")
+        .with_columns(
+            high=pl.col("incidence").cum_sum().over("duration_s"),
+            fate=pl.col("cause").replace_strict(words, return_dtype=pl.String),
+        )
+        .with_columns(low=pl.col("high") - pl.col("incidence"))
+    )
+    still = ENDINGS[RUNNING][0]
+    running = stacked.group_by("duration_s", maintain_order=True).agg(
+        low=pl.col("high").max(), high=pl.lit(1.0), fate=pl.lit(still), cause=pl.lit(RUNNING)
+    )
+    columns = ("duration_s", "fate", "low", "high", pl.col("cause").alias("ending"))
+    return (
+        pl.concat([stacked.select(columns), running.select(columns)]),
+        [*words.values(), still],
+    )
+
+
+def _area_labels(drawn: pl.DataFrame, order: list[str]) -> pl.DataFrame:
+    """A name and a share at the right end of every area that is there, apart from each other."""
+    ends = drawn.group_by("fate", maintain_order=True).last().to_dicts()
+    rows, at = [], -1.0
+    for row in sorted(ends, key=lambda row: order.index(row["fate"])):
+        height = row["high"] - row["low"]
+        if height < 0.0005:
+            continue
+        at = max(at + 2 * _LEAST_HEIGHT, row["low"] + height / 2)
+        share = f" {100 * height:.0f} %"
+        name = fitted(row["fate"], _AREA_LABELS - 10 - width_of(share))
+        rows.append({"label": name + share, "label_at": at})
+    over = max((row["label_at"] for row in rows), default=0.0) - 1
+    for row in rows:
+        row["label_at"] -= max(over, 0.0)
+    return pl.DataFrame(rows, schema={"label": pl.String, "label_at": pl.Float64})
+
+
+_MOST_STRATA = 3
+
+
+def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95) -> str:
+    """The median with its interval, and whether a late quantile is known.
+
+    Examples
+    --------
+    >>> from stateanalytics.survival.curves import kaplan_meier
+    >>> runs = pl.DataFrame({"duration_s": [60.0, 120.0, 180.0], "ended": [True, True, False]})
+    >>> say_survival(kaplan_meier(runs), what="flow runs")
+    'Half of the flow runs end within 2 min (1 min to not identified); p95 is not identified.'
+    """
+    if curve.is_empty():
+        return f"There are no {what} to draw."
+    at_probs = quantiles(curve, [0.5, prob])
+    strata = at_probs.columns[: at_probs.columns.index("prob")]
+    if not strata:
+        median, late = (
+            at_probs.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob)
+        )
+        return f"{_half(median, what)}; {_late(late)}."
+    largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
+    medians = (
+        at_probs.filter(pl.col("prob") == 0.5)
+        .join(largest, on=strata, how="left", nulls_equal=True)
+        .sort("n", *strata, descending=[True, *[False] * len(strata)])
+    )
+    parts = [
+        f"{_name([row[column] for column in strata])} {_within(row)}"
+        for row in medians.head(_MOST_STRATA).iter_rows(named=True)
+    ]
+    return f"Half of the {what} end: {'; '.join(parts)}."
+
+
+def say_cumulative_incidence(
+    incidence: pl.DataFrame, *, at_s: float = 3600.0, what: str = "runs"
+) -> str:
+    """What has become of the runs by one moment.
+
+    Examples
+    --------
+    >>> from stateanalytics.survival.incidence import cumulative_incidence
+    >>> runs = pl.DataFrame({"duration_s": [60.0, 90.0, 99.0], "cause": ["done", None, "done"]})
+    >>> say_cumulative_incidence(cumulative_incidence(runs), at_s=90.0)
+    'By 1 min 30 s, of 100 runs: 33 done, 67 still running.'
+    """
+    by_then = (
+        incidence.filter(pl.col("duration_s") <= at_s)
+        .sort("duration_s")
+        .group_by("cause")
+        .agg(pl.col("incidence").last())
+        .sort("incidence", "cause", descending=[True, False])
+    )
+    left = 1 - float(by_then["incidence"].sum())
+    rows = [(_word(cause), share) for cause, share in by_then.iter_rows() if share >= 0.005]
+    if not rows:
+        return f"By {how_long(at_s)}, no {what} have ended."
+    ends = ", ".join(f"{100 * share:.0f} {word}" for word, share in rows)
+    return f"By {how_long(at_s)}, of 100 {what}: {ends}, {100 * left:.0f} still running."
+
+
+def _half(row: dict[str, object], what: str) -> str:
+    return f"Half of the {what} end {_within(row)}"
+
+
+def _within(row: dict[str, object]) -> str:
+    if row["duration_s"] is None:
+        return "at a time that is not identified"
+    low, high = row["duration_low_s"], row["duration_high_s"]
+    return f"within {_spoken(row['duration_s'])} ({_spoken(low)} to {_spoken(high)})"
+
+
+def _late(row: dict[str, object]) -> str:
+    name = f"p{100 * float(str(row['prob'])):g}"
+    known = row["duration_s"]
+    return f"{name} is not identified" if known is None else f"{name} is {_spoken(known)}"
+
+
+def _spoken(seconds: Any) -> str:
+    return how_long(seconds, "not identified", is_estimate=True)
+
+
+def _name(values: Sequence[object]) -> str:
+    words = ("unknown" if value is None else str(value) for value in values)
+    return shortened(visible(", ".join(words)), 24)
+
+
+def _word(cause: object) -> str:
+    return shortened(visible(str(cause).replace("_", " ")), 24)

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import Palette
-from stateanalytics.charts.pointing import moving, told
-from stateanalytics.charts.sentences import mistakes_of, say_false_alarms, say_worksheet
+from stateanalytics.charts.interactive import finished, moving, told
 from stateanalytics.charts.style import (
     LIGHT,
+    Palette,
     axis_title,
-    finished,
     largest,
     leaning_labels,
     log_time,
 )
+from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.errors import ArgumentError, check_columns
 
@@ -291,3 +290,90 @@ def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:
             "is_right": pl.Boolean,
         },
     )
+
+
+MISTAKES = {
+    ("false_alarm", "100 session-hours"): "false alarms",
+    ("lost_run", "100 session-hours"): "live runs closed",
+    ("false_alarm", "100 runs"): "good runs flagged",
+    ("lost_run", "100 runs"): "good runs ended",
+}
+"""What a mistake is, by what it costs and what is counted over."""
+
+
+def say_worksheet(curve: pl.DataFrame) -> str:
+    """Today's threshold against the recommended one, in alarms and delay.
+
+    Examples
+    --------
+    >>> curve = pl.DataFrame(
+    ...     {
+    ...         "threshold_s": [1800.0, 21600.0],
+    ...         "mistakes": [2.8, 0.0],
+    ...         "mistake": ["false_alarm"] * 2,
+    ...         "per": ["100 session-hours"] * 2,
+    ...         "is_today": [False, True],
+    ...         "is_best": [True, False],
+    ...     }
+    ... )
+    >>> say_worksheet(curve)
+    'Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5 h 30 min sooner.'
+    """
+    today = curve.filter("is_today").head(1).to_dicts()
+    best = curve.filter("is_best").head(1).to_dicts()
+    if not best:
+        return "Not enough data to weigh a threshold."
+    cheapest = best[0]
+    what = mistakes_of(cheapest["mistake"], cheapest["per"])
+    number, limit = per_hundred(cheapest["mistakes"]), how_long(cheapest["threshold_s"])
+    if not today:
+        return f"The cheapest, {limit}: {number} {what}."
+    now = today[0]
+    outcome = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
+    moved = now["threshold_s"] - cheapest["threshold_s"]
+    if not moved:
+        return f"Today's value is the cheapest, {outcome}"
+    sooner = "sooner" if moved > 0 else "later"
+    return f"Today {outcome} The cheapest, {limit}: {number}, {how_long(abs(moved))} {sooner}."
+
+
+def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
+    """What the shortest and the longest of today's constants do, with exact intervals.
+
+    Examples
+    --------
+    >>> sheet = pl.DataFrame(
+    ...     {
+    ...         "threshold_s": [3600.0, 21600.0],
+    ...         "mistakes_per_100h": [2.8, 0.0],
+    ...         "mistakes_per_100h_low": [0.1, 0.0],
+    ...         "mistakes_per_100h_high": [15.4, 10.2],
+    ...         "constants": ["idle", "stale.agent"],
+    ...         "is_today": [True, True],
+    ...     }
+    ... )
+    >>> say_false_alarms(sheet, what="agents")
+    'Of agents, per 100 session-hours: 1 h flags 2.8 wrongly (0.1 to 15), 6 h 0 (0 to 10).'
+    """
+    today = sheet.filter("is_today", pl.col("mistakes_per_100h").is_not_null()).sort("threshold_s")
+    if today.is_empty():
+        return f"No threshold of today can be judged by these {what}."
+    ends = today.head(1) if today.height == 1 else pl.concat([today.head(1), today.tail(1)])
+    rate, low, high = (f"mistakes_per_100h{end}" for end in ("", "_low", "_high"))
+    parts = [
+        f"{how_long(row['threshold_s'])}{' flags' if place == 0 else ''} {per_hundred(row[rate])}"
+        f"{' wrongly' if place == 0 else ''} ({per_hundred(row[low])} to {per_hundred(row[high])})"
+        for place, row in enumerate(ends.iter_rows(named=True))
+    ]
+    return f"Of {what}, per 100 session-hours: {', '.join(parts)}."
+
+
+def mistakes_of(mistake: str, per: str) -> str:
+    """What is counted, over what.
+
+    Examples
+    --------
+    >>> mistakes_of("lost_run", "100 runs")
+    'good runs ended per 100 runs'
+    """
+    return f"{MISTAKES.get((mistake, per), 'mistakes')} per {visible(per)}"

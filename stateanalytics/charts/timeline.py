@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.living import Palette
-from stateanalytics.charts.pointing import drag, moving, told
-from stateanalytics.charts.style import LIGHT, finished, label_axis
-from stateanalytics.charts.text_width import FONT_SIZE, fitted, width_of
+from stateanalytics.charts.interactive import drag, finished, moving, told
+from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, fitted, label_axis, width_of
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 from stateanalytics.timeline import LANES

@@ -303,7 +303,7 @@ def _pipe(write: Callable[[Path], Path]) -> None:
 
 def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
     """What to fail on; not without the section that it reads, which would never fail."""
-    from stateanalytics.reporting.tripwires import checked_kinds
+    from stateanalytics.reporting.first_screen import checked_kinds
 
     if fail_on is None:
         return []
@@ -319,7 +319,7 @@ def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
 
 def _say(summary: dict[str, Any], *, is_piped: bool = False) -> None:
     """The verdict and what to do first, for whoever waits at the terminal."""
-    from stateanalytics.reporting.front import said_first
+    from stateanalytics.reporting.first_screen import said_first
 
     click.echo(visible(said_first(summary)), err=is_piped)
     for place, one in enumerate(summary.get("actions", ()), 1):
@@ -393,7 +393,7 @@ def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:
 
 def _write_difference(request: Request, against: Path) -> None:
     """Each headline number taken apart by what moved it since another report."""
-    from stateanalytics.reporting.diff import diff
+    from stateanalytics.reporting.ledger import diff
 
     if len(request.sources) != 1:
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""Every canonical frame: its row, key and columns, each said once, in ``data/``.
+"""Every canonical frame: what a row is, its key, and each column with its meaning.
 
 Everything that leaves `sources` has the shape written here, whatever system it
 came from. The page `stateanalytics sql --schema`, ``snap.schema()`` and the tables that
@@ -11,15 +11,25 @@ with ``is_`` or ``has_``; ids are strings; **null means not known**.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from types import MappingProxyType
-
-import polars as pl
-
-from stateanalytics.core.package_tables import table_rows
-
-MOMENT = pl.Datetime("us", "UTC")
+from stateanalytics.core.shapes import INTEGER as INTEGER
+from stateanalytics.core.shapes import MOMENT as MOMENT
+from stateanalytics.core.shapes import REAL as REAL
+from stateanalytics.core.shapes import TEXT as TEXT
+from stateanalytics.core.shapes import YES_NO as YES_NO
+from stateanalytics.core.shapes import (
+    Anything,
+    Columns,
+    Integer,
+    Moment,
+    Real,
+    Text,
+    Texts,
+    Words,
+    YesNo,
+    frame,
+)
+from stateanalytics.core.shapes import Column as Column
+from stateanalytics.core.shapes import Frame as Frame
 
 # --- vocabularies (ADR-0033's words; what is closed there is an Enum here) -------------
 
@@ -81,65 +91,6 @@ DIMENSIONS = ("lifecycle", "health", "delivery")
 END_WRITERS = ("executor", "observer", "import")
 FINDING_SEVERITIES = ("error", "warning", "info")
 
-TEXT, INTEGER, REAL, YES_NO = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a canonical frame."""
-
-    name: str
-    dtype: pl.DataType
-    meaning: str
-    unit: str = ""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One canonical frame: what a row is, what identifies it, its columns."""
-
-    name: str
-    row: str
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-    def named(self, *names: str) -> tuple[Column, ...]:
-        """Its columns of these names, for a frame in which they mean the same."""
-        by_name = {column.name: column for column in self.columns}
-        return tuple(by_name[name] for name in names)
-
-    @cached_property
-    def dtypes(self) -> pl.Schema:
-        """The frame's columns and dtypes, in order."""
-        return pl.Schema({column.name: column.dtype for column in self.columns})
-
-    @cached_property
-    def _without_rows(self) -> pl.DataFrame:
-        # A small store asks for ninety of these, a quarter of the time it takes to read.
-        return pl.DataFrame(schema=self.dtypes)
-
-    def empty(self) -> pl.DataFrame:
-        """A frame of this shape without rows."""
-        return self._without_rows.clone()
-
-    def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Give ``frame`` exactly these columns: in order, cast, absent ones null."""
-        if list(frame.schema.items()) == list(self.dtypes.items()):
-            return frame
-        there = set(frame.columns)
-        return frame.select(
-            given if name in there else absent for name, (given, absent) in self._written.items()
-        )
-
-    @cached_property
-    def _written(self) -> dict[str, tuple[pl.Expr, pl.Expr]]:
-        """Each column as `conform` takes it: cast where it is there, null where it is not."""
-        return {
-            name: (pl.col(name).cast(dtype), pl.lit(None, dtype=dtype).alias(name))
-            for name, dtype in self.dtypes.items()
-        }
-
-
 NO_WORD = "none"
 """In a ``recorded_`` column: the axis does not apply, which null would leave to the rules."""
 
@@ -151,67 +102,427 @@ RECORDED_REASON = ("dimension", "code", "message", "claim_status", "confidence",
 
 ENTITY_KEY = ("source", "system", "entity_type", "entity_id")
 
-_DTYPES = MappingProxyType(
-    {
-        **{"text": TEXT, "integer": INTEGER, "real": REAL, "yes_no": YES_NO, "moment": MOMENT},
-        **{"day": pl.Date(), "texts": pl.List(TEXT), "any": pl.Unknown()},
-        "lifecycle": pl.Enum(LIFECYCLES),
-        "outcome": pl.Enum(OUTCOMES),
-        "health": pl.Enum(HEALTHS),
-        "delivery": pl.Enum(DELIVERIES),
-        "severity": pl.Enum(SEVERITIES),
-        "tone": pl.Enum(TONES),
-        "dimension": pl.Enum(DIMENSIONS),
-        "claim_status": pl.Enum(CLAIM_STATUSES),
-    }
-)
+
+class EntityKey(Columns, key=ENTITY_KEY):
+    """One operational entity."""
+
+    source = Text("the input this row came from, as it was named to `read`")
+    system = Text("which orchestrator wrote it: the name of a system")
+    entity_type = Text("session, branch, show, play, invocation, schedule, …")
+    entity_id = Text("the system's own id")
 
 
-def frames_of(package: str, like: Frame | None = None) -> tuple[Frame, ...]:
-    """The frames that a package writes down: ``data/frames.csv``, and ``data/columns.csv``.
+class Entities(EntityKey, key=ENTITY_KEY):
+    """One operational entity, with the last values of its row and its files."""
 
-    Parameters
-    ----------
-    package : str
-    like : Frame, optional
-        What has the columns that a row only names, without a dtype; else the first row
-        above of that name.
-
-    Notes
-    -----
-    A dtype is a key of `_DTYPES`, or the words of an Enum with ``|`` between them.
-    """
-    shared = {column.name: column for column in like.columns} if like else {}
-    columns: dict[str, dict[str, Column]] = {}
-    described: dict[str, Column] = {}
-    for row in table_rows(package, "columns.csv"):
-        name, dtype = row["column"], row["dtype"]
-        if dtype:
-            words = pl.Enum(dtype.split("|")) if "|" in dtype else _DTYPES[dtype]
-            column = Column(name, words, row["meaning"], row["unit"])
-            described.setdefault(name, column)
-        else:
-            column = shared.get(name) or described[name]
-        columns.setdefault(row["frame"], {})[name] = column
-    return tuple(
-        Frame(
-            row["frame"],
-            row["row"],
-            tuple(filter(None, row["key"].split("|"))),
-            tuple(columns[row["frame"]].values()),
-        )
-        for row in table_rows(package, "frames.csv")
+    parent_type = Text("entity_type of the direct parent")
+    parent_id = Text("id of the direct parent (a branch's session, a play's show)")
+    session_id = Text("the session that does the work (a session's own id)")
+    invocation_id = Text("the request that caused the work; groups causes")
+    run_id = Text("the run directory or execution it belongs to")
+    kind = Text("kind of work: agent, play, flow, fanout, show-play, engine, …")
+    name = Text("name shown to people")
+    project = Text("project the work was for")
+    directory = Text("working directory, as stored")
+    native_session_id = Text(
+        "its agent's own session: the id of a transcript; of several each, with blanks between",
     )
+    agent = Text("agent profile")
+    model = Text("model id; null also for placeholders such as <synthetic>")
+    provider = Text("model provider")
+    playbook = Text("playbook or skill that was run")
+    recorded_by = Text("live, imported (files read later) or mirrored (transcript)")
+    raw_status = Text("the status exactly as stored; null: none was stored")
+    attempt = Integer("which attempt at the same work this is, from 1")
+    created_at = Moment("when the row was created")
+    started_at = Moment("when work started")
+    ended_at = Moment("when work ended, by whoever wrote it: see end_written_by")
+    updated_at = Moment("last write of any kind; mutable, so no sign of life")
+    last_message_at = Moment("last message of the work")
+    last_activity_at = Moment("last sign of life: message, else update, else start")
+    is_end_approximate = YesNo("the end was repaired or estimated later")
+    end_written_by = Text("who wrote the end: executor, observer, import")
+    n_messages = Integer(
+        "messages as its system lists them: prompts and answers of models, and in some what "
+        "calls and results of tools and system messages, too: compare n_chat_messages",
+    )
+    n_chat_messages = Integer(
+        "prompts and answers of models, the same in every system; null: not known"
+    )
+    n_turns = Integer("turns, each a prompt and all that was done for it")
+    n_model_turns = Integer(
+        "turns that the program of the agent reported, as a rule each an answer of its model; "
+        "0 with a timeout: the worker never spoke; null: not reported",
+    )
+    starts = Text(
+        "a line for each time that its work was started or resumed: from when, until when (or "
+        "-), and where",
+    )
+    n_children = Integer("sessions of an invocation, plays of a show, members of a team")
+    process_alive = YesNo(
+        "is its process alive; known only where somebody looked on its machine, such as with "
+        "probe=True",
+    )
+    has_artifacts = YesNo("is an artifacts directory recorded (not: does it exist)")
+    has_stale_locks = YesNo("are lock files left behind; from the data alone never known")
+    has_contract = YesNo("were outputs promised")
+    is_contract_valid = YesNo("is the promise well formed; null without one")
+    verdict = Text("the stored verification verdict, verbatim")
+    is_verdict_valid = YesNo("is the verdict well formed; null without one")
+    n_expected = Integer("outputs promised")
+    n_required_missing = Integer("required outputs that were not found")
+    n_optional_missing = Integer("optional outputs that were not found")
+    n_produced = Integer("outputs that were found")
+    timeout_s = Real("the configured limit", unit="s")
+    timeout_elapsed_s = Real(
+        "seconds that had passed when the limit ended it; null: not recorded", unit="s"
+    )
+    timeout_from = Text(
+        "where the limit is known from: checkpoint, metadata, deadline (of the prompt)"
+    )
+    exit_code = Integer("exit code of the process where it was recorded")
+    reason_code = Text("the stored reason code")
+    reason_message = Text("the stored reason in words, or the error text")
+    evidence = Text("stored evidence: JSON list of objects with `kind`")
+    n_input_tokens = Integer(
+        "tokens read in whatever way, from a cache and into one too, as far as "
+        "n_cache_read_tokens and n_cache_write_tokens are known; null: not reported",
+        unit="tokens",
+    )
+    n_output_tokens = Integer("tokens written; null: not reported", unit="tokens")
+    n_cache_read_tokens = Integer(
+        "part of the input tokens: read from a cache; null: unknown", unit="tokens"
+    )
+    n_cache_write_tokens = Integer(
+        "part of the input tokens: written to a cache; null: unknown", unit="tokens"
+    )
+    cost_usd = Real("cost; null: not reported, never free", unit="USD")
+    stored_duration_s = Real("the duration the system stored, for cross-checks", unit="s")
+    stored_health = Text("health as stored (ADR-0033 appendix A), where it is")
+    stored_delivery = Text("delivery as stored (ADR-0033 appendix A), where it is")
+    stored_reason_codes = Text("reason codes as stored: JSON list, where it is")
+    depends_on = Text(
+        "names of entities of the same parent that it waits for: JSON list, as stored"
+    )
+    recorded_lifecycle = Text("lifecycle by its system's axes; null: by raw_status")
+    recorded_outcome = Text("the terminal word with that; null: not over")
+    recorded_health = Text("health by its system; none: has none; null: by rules")
+    recorded_delivery = Text("delivery by its system; none: has none; null: by rules")
+    recorded_display = Text("display words that replace those of the axes")
+    recorded_reason_codes = Text("codes of recorded_reasons, joined by ', '")
+    recorded_reasons = Text("JSON list: why, in the columns of `reasons`")
+    last_sign_at = Moment("what open work's silence is judged from, if not activity")
+    patience_s = Real("silence that open work may have; null: its system's limit", unit="s")
+    cadence_s = Real("time between the fires of a schedule; null: no rhythm", unit="s")
+    due_at = Moment("when its next fire or retry is due")
+    retry_code = Text("reason code of what it waits to retry; null: no retry waits")
+    n_running = Integer("parts at work: fires of a schedule, calls of tools")
+    n_questions = Integer("questions to a person without an answer")
+    n_unknown_finishes = Integer("steps that finished for no known reason")
+    is_resume_claimed = YesNo("its system has claimed to resume it")
 
 
-_OWN = frames_of("stateanalytics.core")
-ENTITIES, TRANSITIONS, EVENTS, FINDINGS, STATES, REASONS, AUDIT = _OWN[:7]
-SOURCES, SPELLS, TIMEOUTS, PHANTOMS, CHANGES, DIFF = _OWN[7:13]
-RETURNED = _OWN[11:]
-"""Frames that functions of `stateanalytics` itself return and SQL cannot name."""
+ENTITIES = frame(Entities)
+
+
+class Transitions(EntityKey, key=(*ENTITY_KEY, "at", "seq")):
+    """One accepted change of status."""
+
+    at = Moment("when it was accepted")
+    seq = Integer("order within the store; breaks ties of `at`")
+    previous_status = Text("status before; null: the first that was recorded")
+    status = Text("status after")
+    reason_code = Text("why, as a code")
+    message = Text("why, in words")
+    writer = Text("which part of the system wrote it (executor, admin, …)")
+    actor = Text("who caused it")
+    evidence = Text("JSON list of objects with `kind`")
+    metadata = Text("JSON object with further facts")
+
+
+TRANSITIONS = frame(Transitions)
+
+
+class Events(EntityKey, key=(*ENTITY_KEY, "at", "seq")):
+    """One thing that happened."""
+
+    at = Moment("when it happened")
+    seq = Integer("order within its log; orders, where the clock does not")
+    kind = Text("message, signal.<Kind>, admin.<action>, attention.<state>, …")
+    is_activity = YesNo("counts as a sign of life of the entity")
+    role = Text("role of a message, or who acted")
+    name = Text("operation, tool or item it is about")
+    size_bytes = Integer("size of the body, which is not loaded", unit="bytes")
+    duration_s = Real("how long it took, where it was recorded", unit="s")
+    detail = Text("a short text (at most 500 characters)")
+    body = Text("the body; null unless `read(bodies=True)`, or `--bodies`")
+
+
+EVENTS = frame(Events)
+
+
+class Findings(Columns, key=("source", "code", "entity_type", "entity_id")):
+    """One problem in the data, and what was done about it."""
+
+    source = Text("the input it was found in")
+    system = Text("which orchestrator wrote the input")
+    code = Text("stable code: cell.wrong_type, status.unknown, show.disk_differs, …")
+    severity = Text("error, warning, info")
+    entity_type = Text("type of the entity it is about; null: a table or a file")
+    entity_id = Text("the entity it is about; null: several, see n_rows")
+    table = Text("table or file")
+    column = Text("column or key")
+    n_rows = Integer("how many rows or records it concerns", unit="rows")
+    message = Text("the problem in words")
+    example = Text("one example, shortened")
+    action = Text("what was done: set to null, excluded, kept under its own name")
+
+
+FINDINGS = frame(Findings)
+
+
+class States(EntityKey, key=ENTITY_KEY):
+    """The NormalizedState of one entity at as-of (ADR-0033)."""
+
+    lifecycle = Words(LIFECYCLES, "did the work finish; what happened")
+    outcome = Words(OUTCOMES, "the terminal word; null while not terminal")
+    health = Words(HEALTHS, "is the runtime well; null: does not apply")
+    delivery = Words(DELIVERIES, "did it produce what it promised; null: n/a")
+    severity = Words(SEVERITIES, "derived: how much attention it needs")
+    tone = Words(TONES, "derived: how it is coloured")
+    severity_rule = Integer("number of the rule of the cascade that fired")
+    is_terminal = YesNo("no further change is expected")
+    is_legacy = YesNo("no status, or one outside the vocabulary: kept out of rates")
+    display = Text("the state in words, parts joined by ' · '")
+    effective_state = Text("ADR-0025's word for lists, such as `stale running`")
+    reason_codes = Text("codes of `reasons`, in order, joined by ', '")
+    age_s = Real("as-of minus start", unit="s")
+    silence_s = Real("as-of minus the last sign of life", unit="s")
+    duration_s = Real("end minus start; null while running", unit="s")
+    evaluated_at = Moment("as-of of this evaluation")
+    policy_version = Text("version of the policy that was applied")
+    origin = Text("who derived it (ADR-0033 `source`): always stateanalytics")
+
+
+STATES = frame(States)
+
+
+class Reasons(EntityKey, key=(*ENTITY_KEY, "order")):
+    """One reason of one state, most direct first."""
+
+    order = Integer("0 is the stored reason, derived ones follow")
+    dimension = Words(DIMENSIONS, "which axis the reason explains")
+    code = Text("reason code, dotted")
+    message = Text("the reason in words")
+    claim_status = Words(CLAIM_STATUSES, "observed (stored) or inferred (derived)")
+    confidence = Real("that this reason explains the state, 0 to 1")
+    evidence = Text("JSON list of evidence references")
+
+
+REASONS = frame(Reasons)
+
+
+class Audit(EntityKey, key=(*ENTITY_KEY, "code", "at", "says", "against")):
+    """One contradiction between two statements of the data about one entity."""
+
+    code = Text("stable code: audit.transition_illegal, audit.end_missing, …")
+    severity = Text("warning: both cannot be true; info: explained by the data")
+    at = Moment("when it happened, as far as that is known")
+    says = Text("one side of the evidence")
+    against = Text("the other side")
+    message = Text("the contradiction in words")
+    what_to_do = Text("the operator's next step")
+
+
+AUDIT = frame(Audit)
+
+
+class Sources(Columns, key=("source",)):
+    """One input that was read, or that could not be."""
+
+    source = Text("the input, as it was named to `read`")
+    system = Text("which orchestrator wrote it")
+    format = Text("storage generation that was recognised")
+    size_bytes = Integer("size of the input", unit="bytes")
+    n_entities = Integer("entities read")
+    n_transitions = Integer("transitions read")
+    n_events = Integer("events read")
+    n_findings = Integer("findings counted")
+    is_live = YesNo("a writer had it open")
+    first_at = Moment("oldest moment in it")
+    last_at = Moment("newest moment that its events prove")
+    fingerprint = Text("digest of what was read; same rows, same digest")
+    same_as = Text("the other input that records the same work later; null: none")
+    looked_at = Moment("when an archive collected it last; null: read itself")
+    is_unchanged = YesNo("nothing was new in it then; null: read itself")
+
+
+SOURCES = frame(Sources)
+
+
+class Spells(EntityKey, key=(*ENTITY_KEY, "n_resumed")):
+    """One attempt at a run, with how long it took and what is known of its end."""
+
+    n_resumed = Integer("how often its work had been resumed before; 0: never")
+    session_id = Text("the session it belongs to; its own id, but for turns")
+    show_id = Text("the show that its session's play belongs to")
+    invocation_id = Entities.invocation_id
+    kind = Entities.kind
+    agent = Entities.agent
+    model = Entities.model
+    playbook = Entities.playbook
+    project = Entities.project
+    raw_status = Entities.raw_status
+    started_at = Entities.started_at
+    ended_at = Moment("its end as it counts here, or where it was cut off")
+    timeout_s = Entities.timeout_s
+    timeout_from = Entities.timeout_from
+    n_model_turns = Entities.n_model_turns
+    entry_s = Real("when it came under observation; null: from its start", unit="s")
+    duration_s = Real("how long it took, or at least took; null: excluded", unit="s")
+    ending = Text("completed, failed, timed_out, …, running; null: not understood")
+    ended = YesNo("was its end seen; false: it took at least so long")
+    cause = Text("its ending, where that was seen: what incidences count")
+    is_censored = YesNo("the opposite of `ended`")
+    cut_off_by = Text("as_of, last_activity, time_limit, window_end; null: it ended")
+    end_from = Text("recorded, or last_activity where an observer found it dead")
+    end_width_s = Real("its true end lies this much or less after that", unit="s")
+    left_out = Text("why it does not count; null: it does")
+
+
+SPELLS = frame(Spells)
+
+
+class Timeouts(EntityKey, key=(*ENTITY_KEY, "n_resumed")):
+    """One attempt at a run that has a time limit, or ended at one."""
+
+    n_resumed = Integer("how often its work had been resumed before; 0: never")
+    session_id = Text("the session it belongs to")
+    kind = Entities.kind
+    agent = Entities.agent
+    model = Entities.model
+    playbook = Entities.playbook
+    project = Entities.project
+    started_at = Entities.started_at
+    ending = Text("how it ended: timed_out, completed, …, running")
+    elapsed_s = Real("how long it took, or has taken", unit="s")
+    limit_s = Real("its limit; null: not known", unit="s")
+    limit_from = Text("checkpoint, metadata, or inferred from many ends there")
+    over_s = Real("elapsed minus limit", unit="s")
+    fits = Text("at_limit, before, after (another deadline); null: no limit")
+    n_model_turns = Entities.n_model_turns
+    has_no_turns = YesNo("it never spoke; null: not known")
+
+
+TIMEOUTS = frame(Timeouts)
+
+
+class Phantoms(EntityKey, key=(*ENTITY_KEY, "reaper")):
+    """One entity that one reaper would close at as-of."""
+
+    reaper = Text("which rule would close it")
+    known_as = Text("that rule's number among the detectors, or its document")
+    raw_status = Text("the status it has now")
+    target_status = Text("the status it would get")
+    reason_code = Text("the reason that would be written")
+    message = Text("the words that would be written")
+    actor = Text("whom the history would name")
+    age_s = Real("the age that the rule looks at; null: never written", unit="s")
+    limit_s = Real("the limit of that age", unit="s")
+    is_certain = YesNo("false: only if its process is not alive")
+    n_reapers = Integer("how many rules would close this entity")
+    has_dispute = YesNo("would they write different statuses")
+
+
+PHANTOMS = frame(Phantoms)
+
+
+class SeverityChanges(EntityKey, key=(*ENTITY_KEY, "at")):
+    """One entity with a severity that has just changed: a frame of `watch`."""
+
+    at = Moment("as-of of the later look")
+    name = Entities.name
+    severity_before = Words(SEVERITIES, "severity a moment ago; null: it was not there")
+    severity = Words(SEVERITIES, "severity now; null: no longer seen")
+    display = Text("its state now, in words")
+    reason_codes = Text("codes of its reasons now")
+
+
+CHANGES = frame(SeverityChanges)
+
+
+class Diff(Columns, key=("number", "cause")):
+    """One cause that moved one headline number from one report to the next."""
+
+    number = Text("runs, completed, timed_out, unresolved, incidents")
+    title = Text("its name in the report")
+    cause = Text("what moved it, in the order in which it is reckoned")
+    n_runs = Integer("runs that the cause concerns; null: not known")
+    runs = Texts("ids of the runs that a report names, digests of the others")
+    n_before = Integer("the count before this step", unit="runs")
+    n_after = Integer("the count after it", unit="runs")
+    of_before = Integer("of how many, before; null: no share", unit="runs")
+    of_after = Integer("of how many, after; null: no share", unit="runs")
+    before = Real("the number before: a count or a share; null: of nothing")
+    after = Real("the number after")
+    change = Real("after minus before; null where one of the two is based on nothing")
+
+
+DIFF = frame(Diff)
+
+
+class ComparePolicies(EntityKey, key=ENTITY_KEY):
+    """One entity with different states under two policies."""
+
+    lifecycle = States.lifecycle
+    outcome = States.outcome
+    health_a = Words(HEALTHS, "health under the first policy")
+    delivery_a = Words(DELIVERIES, "delivery under the first policy")
+    severity_a = Words(SEVERITIES, "severity under the first policy")
+    tone_a = Words(TONES, "tone under the first policy")
+    severity_rule_a = Integer("number of the rule of the first policy that decided the severity")
+    display_a = Text("state under the first policy, in words")
+    health_b = Words(HEALTHS, "health under the second policy")
+    delivery_b = Words(DELIVERIES, "delivery under the second policy")
+    severity_b = Words(SEVERITIES, "severity under the second policy")
+    tone_b = Words(TONES, "tone under the second policy")
+    severity_rule_b = Integer("number of the rule of the second policy that decided the severity")
+    display_b = Text("state under the second policy, in words")
+    policy_a = Text("version of the first policy")
+    policy_b = Text("version of the second policy")
+
+
+COMPARE_POLICIES = frame(ComparePolicies)
+
+
+class DeriveSeverity(Columns):
+    """One row of the frame given, with its severity."""
+
+    given = Anything("every column of the frame given", name="<given>")
+    rule = YesNo("with `with_evidence=True` a column per rule: does it hold", name="<rule>")
+    severity = Text("critical, warning, info, neutral")
+    tone = Text("danger, warning, info, success, neutral")
+    severity_rule = Integer("number of the rule that decided the severity")
+
+
+DERIVE_SEVERITY = frame(DeriveSeverity)
+
+
+class ClassifySessionHealth(Columns):
+    """One row of the frame given, with ADR-0024's health of a session."""
+
+    given = DeriveSeverity.given
+    session_health = Text("healthy, idle, unresponsive, stale, orphaned, zombie; never null")
+
+
+CLASSIFY_SESSION_HEALTH = frame(ClassifySessionHealth)
+
+
 KEY_COLUMNS = ENTITIES.named(*ENTITY_KEY)
 
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)
 DERIVED = (STATES, REASONS, AUDIT, SPELLS, TIMEOUTS)
 FRAMES = {frame.name: frame for frame in (*FACTS, *DERIVED)}
 """Every canonical frame; systems add theirs (`systems.detail_frames`)."""
+RETURNED = (CHANGES, DIFF, COMPARE_POLICIES, DERIVE_SEVERITY, CLASSIFY_SESSION_HEALTH)
+"""Frames that functions of `stateanalytics` itself return and SQL cannot name."""

@@ -1,9 +1,281 @@
-"""The frames of detectors, like those of `schema`: ``data/frames.csv`` and ``data/columns.csv``."""
+"""The frames that functions on detectors return."""
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import ENTITIES, frames_of
+from stateanalytics.core.schema import ENTITY_KEY, Entities, EntityKey
+from stateanalytics.core.shapes import (
+    Anything,
+    Columns,
+    Integer,
+    Moment,
+    Real,
+    Text,
+    Words,
+    YesNo,
+    frame,
+)
 
-_OWN = frames_of(__package__, ENTITIES)
-DETECTORS, DETECTIONS, ALARMS, AGREEMENT, AGREEMENT_OVERALL = _OWN[:5]
-DISAGREEMENTS, DISAGREEMENT_CAUSES = _OWN[5:7]
+
+class Detectors(Columns, key=("name",)):
+    """One rule that calls work stale, stuck, slow or dead."""
+
+    name = Text("what tables and charts call it")
+    known_as = Text("its number in the catalogue of its system")
+    family = Text("which catalogue, or `yours`")
+    question = Text("what it claims: stale, stuck, slow, dead, overdue, …")
+    system = Text("the system that it reads rows of; null: every system")
+    entity_types = Text("what it is about")
+    since = Text("the release or day it began with")
+    until = Text("the release or day it ended with; null: still there")
+    origin = Text("where it is defined in the code")
+    page = Text("where people see its result")
+    construct = Text("what it looks at: silence, elapsed, write, liveness, …")
+    measures = Text("the sign that it compares; null: it compares none")
+    comparison = Text("> or >=; null: it compares nothing")
+    threshold_s = Real("its limit, of kinds without one of their own", unit="s")
+    threshold = Text("its limits in words")
+    upper_s = Real("it fires only below this", unit="s")
+    liveness = Text("how it treats a process that was not checked")
+    clock = Text("which clock it reads")
+    scope = Text("which rows it looks at, in words")
+    inputs = Text("the columns it reads")
+    rule = Text("the rule in words")
+    label = Text("the word people saw; null: several")
+    is_offline = YesNo("can it be evaluated from data alone")
+    is_default = YesNo("is it used when no detectors are named")
+    has_alarms = YesNo("can its alarms be derived for the whole history")
+    why_not = Text("why it cannot be evaluated")
+
+
+DETECTORS = frame(Detectors)
+
+
+class Detections(EntityKey, key=(*ENTITY_KEY, "detector", "at")):
+    """Result of one detector for one entity at one instant."""
+
+    session_id = Text("the session that does the work; else the entity's own id")
+    kind = Text("kind of work")
+    detector = Text("which rule")
+    at = Moment("the instant it was asked about")
+    covered = YesNo("does it look at this row at all; not covered never means fine")
+    fires = YesNo("null where not covered, or not knowable")
+    is_knowable = YesNo("do the data of that instant still exist")
+    label = Text("the word it would show; null where it does not fire")
+    measured_s = Real("what it compared; null: nothing, or never", unit="s")
+    threshold_s = Real("what with", unit="s")
+    input = Text("the sign it compared")
+    why = Text("in words: what was compared, or why nothing was")
+
+
+DETECTIONS = frame(Detections)
+
+
+class Alarms(EntityKey, key=(*ENTITY_KEY, "detector", "started_at")):
+    """One stretch of time for which a detector of silence or age was on."""
+
+    session_id = Text("the session that does the work; else the entity's own id")
+    kind = Text("kind of work")
+    detector = Text("which rule")
+    label = Text("the word it shows")
+    sign_at = Moment("the sign of life, or start, that its clock counts from")
+    started_at = Moment("that, and the threshold")
+    ended_at = Moment("when it went off; censored: as-of")
+    duration_s = Real("how long it was on, censored ones so far", unit="s")
+    is_censored = YesNo("was it still on at as-of")
+    ended_by = Text("sign of life, end, range (too old for the rule), as-of")
+    threshold_s = Real("its limit", unit="s")
+
+
+ALARMS = frame(Alarms)
+
+
+class AgreementPairs(Columns, key=("a", "b")):
+    """How far two detectors agree."""
+
+    a = Text("a detector")
+    b = Text("another one")
+    n = Integer("units that both cover")
+    n_uncovered = Integer("units that one of the two does not cover")
+    n_clusters = Integer("sessions that the units belong to")
+    n_both = Integer("both fire")
+    n_only_a = Integer("only a fires")
+    n_only_b = Integer("only b fires")
+    n_neither = Integer("neither fires")
+    raw_agreement = Real("share of units they agree on; null: no unit")
+    kappa = Real("Cohen's kappa; null: nothing could differ")
+    kappa_low = Real("Cohen's kappa, lower end of its interval over sessions")
+    kappa_high = Real("Cohen's kappa, upper end of its interval over sessions")
+    mcc = Real("Matthews' correlation; null: nothing could differ")
+    mcc_low = Real("Matthews' correlation, lower end of its interval over sessions")
+    mcc_high = Real("Matthews' correlation, upper end of its interval over sessions")
+    ac1 = Real("Gwet's AC1; null: nothing could differ")
+    ac1_low = Real("Gwet's AC1, lower end of its interval over sessions")
+    ac1_high = Real("Gwet's AC1, upper end of its interval over sessions")
+    pabak = Real("prevalence- and bias-adjusted kappa; null: nothing could differ")
+    pabak_low = Real("prevalence- and bias-adjusted kappa, lower end of its interval over sessions")
+    pabak_high = Real(
+        "prevalence- and bias-adjusted kappa, upper end of its interval over sessions"
+    )
+    mcnemar_p = Real("exact probability that they fire equally often")
+    mcnemar_mid_p = Real("the same, less cautious")
+
+
+AGREEMENT = frame(AgreementPairs)
+
+
+class AgreementOverall(Columns):
+    """How far all detectors together agree."""
+
+    n_units = Integer("units that at least two cover")
+    n_detectors = Integer("detectors that cover anything")
+    n_complete = Integer("units that all detectors cover")
+    fleiss_kappa = Real("over the complete units; null: none, or no variation")
+    krippendorff_alpha = Real("over all units, gaps excluded")
+    cochran_q = Real("do they fire equally often, over complete units")
+    cochran_df = Integer("its degrees of freedom")
+    cochran_p = Real("its probability")
+
+
+AGREEMENT_OVERALL = frame(AgreementOverall)
+
+
+class DisagreementRows(EntityKey, key=(*ENTITY_KEY, "at", "a", "b")):
+    """One entity that one detector flags and another does not."""
+
+    session_id = Text("the session that does the work; else the entity's own id")
+    kind = Text("kind of work")
+    at = Moment("the instant")
+    a = Text("the detector that fires")
+    b = Text("the one that does not")
+    label_a = Text("the word of the first")
+    says_b = Text("fine, or does not look")
+    cause = Text("why: one of `CAUSES`")
+    measured_a_s = Real("what a compared", unit="s")
+    threshold_a_s = Real("what with", unit="s")
+    measured_b_s = Real("what b compared", unit="s")
+    threshold_b_s = Real("what with", unit="s")
+    words = Text("the cause as a sentence")
+
+
+DISAGREEMENTS = frame(DisagreementRows)
+
+
+class DisagreementCauses(Columns, key=("a", "b", "cause")):
+    """One cause why two detectors disagree, over all entities."""
+
+    a = Text("the detector that fires")
+    b = Text("the one that does not")
+    label_a = Text("the word of the first, the most frequent one")
+    cause = Text("why")
+    n = Integer("entities")
+    n_pair = Integer("entities on which these two disagree this way round")
+    n_a = Integer("entities that a flags in all")
+    n_b = Integer("entities that b flags in all")
+    share = Real("n of n_pair")
+    is_same_page = YesNo("were both shown on one page at the same time")
+    example_type = Text("entity type of the clearest example")
+    example_id = Text("the clearest example")
+    words = Text("that example in words")
+
+
+DISAGREEMENT_CAUSES = frame(DisagreementCauses)
+
+
+class DetectionUnits(EntityKey, key=(*ENTITY_KEY, "at")):
+    """One entity at the instant it was asked about: `.units` of `detect`."""
+
+    at = Detections.at
+    session_id = Entities.session_id
+    kind = Entities.kind
+
+
+class DetectionAnswers(Columns):
+    """The same entity in `.fires`, `.covered` and `.is_knowable` of `detect`."""
+
+    detector = YesNo(
+        "a column per detector: does it fire, does it cover the entity, do the data exist",
+        name="<detector>",
+    )
+
+
+class GapSums(Columns, key=("<by>", "threshold_s")):
+    """Sums over the silences of one group at one threshold."""
+
+    by = Anything("each column that `by` names, as it is in the input", name="<by>")
+    threshold_s = Real("longer silences are flagged", unit="s")
+    n_gaps = Integer("silences")
+    n_mistakes = Integer("flagged, and closed by a sign of life")
+    mistaken_us = Integer("how long these were flagged", unit="us")
+    alive_us = Integer("time proven alive", unit="us")
+    suspected_us = Integer("how much of it was flagged", unit="us")
+    n_ended = Integer("last silences closed by an end that the run wrote itself")
+    n_ended_flagged = Integer("of these, flagged")
+    n_cut_off = Integer("last silences cut off at as-of, or by an end that proves nothing")
+    n_cut_off_flagged = Integer("of these, flagged")
+    n_dead = Integer("runs found dead")
+    n_found = Integer("of these, flagged before anything else recorded the end")
+    late_us = Integer("by how much the others are flagged later than that", unit="us")
+
+
+class QualityOfService(Columns, key=("<by>", "threshold_s")):
+    """What one threshold of silence would have done in one group."""
+
+    by = GapSums.by
+    threshold_s = Real("longer silences are flagged", unit="s")
+    n_gaps = GapSums.n_gaps
+    alive_s = Real("time proven alive", unit="s")
+    n_mistakes = GapSums.n_mistakes
+    mistakes_per_100h = Real("mistakes in 100 hours alive; null: no time alive")
+    mistakes_per_100h_low = Real("lower end of its 95 % interval (exact Poisson)")
+    mistakes_per_100h_high = Real("upper end of its 95 % interval")
+    mistake_recurrence_s = Real(
+        "mean time from one mistake to the next; null: no mistake", unit="s"
+    )
+    mean_mistake_s = Real("mean length of a mistake; null: no mistake", unit="s")
+    query_accuracy = Real("share of the time alive without a flag")
+    n_dead = GapSums.n_dead
+    n_found = GapSums.n_found
+    share_found = Real("share of the dead that were flagged first")
+    share_found_low = Real("lower end of its 95 % interval (Wilson)")
+    share_found_high = Real("upper end of its 95 % interval")
+    detection_low_s = Real(
+        "lower bound of the mean time from death to flag; null: no death found", unit="s"
+    )
+    detection_high_s = Real(
+        "upper bound of the mean time from death to flag; null: no death found", unit="s"
+    )
+    n_ended = GapSums.n_ended
+    n_ended_flagged = GapSums.n_ended_flagged
+    n_cut_off = GapSums.n_cut_off
+    n_cut_off_flagged = GapSums.n_cut_off_flagged
+
+
+class SilenceGaps(EntityKey, key=(*ENTITY_KEY, "started_at")):
+    """One silence of one session."""
+
+    by = Anything("each column that `by` names, as it is in `entities`", name="<by>")
+    started_at = Moment("begin of the silence")
+    ended_at = Moment("end of the silence, or where it was cut off")
+    gap_s = Real("its length", unit="s")
+    closed_by = Words(("sign_of_life", "own_end", "death", "other_end", "as_of"), "what closed it")
+    is_last = YesNo("is it the last of a stretch of work")
+    is_censored = YesNo("could it have lasted longer than observed")
+    is_dead = YesNo("did the run die in it")
+    dead_known_at = Moment("when the death was found out; null: no death")
+    left_out = Text("why it does not count; null: it does")
+
+
+_OTHERS = (
+    *(DetectionUnits, DetectionAnswers, GapSums, QualityOfService),
+    *(SilenceGaps,),
+)
+FRAMES = (
+    DETECTORS,
+    DETECTIONS,
+    ALARMS,
+    AGREEMENT,
+    AGREEMENT_OVERALL,
+    DISAGREEMENTS,
+    DISAGREEMENT_CAUSES,
+    *map(frame, _OTHERS),
+)

@@ -1,7 +1,477 @@
-"""The frames of failures that SQL can name: ``data/frames.csv`` and ``data/columns.csv``."""
+"""The frames that functions on failures return; SQL can name the first two."""
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import ENTITIES, frames_of
+from stateanalytics.core.schema import ENTITY_KEY, Entities, EntityKey
+from stateanalytics.core.shapes import (
+    Anything,
+    Columns,
+    Day,
+    Integer,
+    Moment,
+    Real,
+    Text,
+    Words,
+    YesNo,
+    frame,
+)
 
-FAILURES, FAILURE_CLUSTERS, *_ = frames_of(__package__, ENTITIES)
+
+class Failures(EntityKey, key=ENTITY_KEY):
+    """One failed or timed-out entity with the cluster it belongs to."""
+
+    session_id = Entities.session_id
+    invocation_id = Entities.invocation_id
+    kind = Entities.kind
+    name = Entities.name
+    agent = Entities.agent
+    model = Entities.model
+    provider = Entities.provider
+    project = Entities.project
+    playbook = Entities.playbook
+    outcome = Text("failed, timed_out; aborted where its system calls that failed")
+    cluster_id = Text("of code and template: the same next week and elsewhere")
+    code = Text("the reason code; null: none was stored")
+    template = Text("what messages share, <*> where they differ; null: nothing known")
+    template_id = Text("of the template alone, whatever the code")
+    cause_group = Text("what kind of thing went wrong; null: not known")
+    message = Text("the stored reason in words, or the error text")
+    cause = Text("distinct cause: request and code; never null")
+    incident_id = Text("the incident it is part of; null: none")
+    is_mass = YesNo("started when almost all that was started failed")
+    failed_at = Moment("when it ended")
+    unit = Text("the work that these costs are of; rows share it")
+    run_s = Real("time of the work; null: not known", unit="s")
+    n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
+    cost_usd = Entities.cost_usd
+
+
+FAILURES = frame(Failures)
+
+
+class FailureClusters(Columns, key=("cluster_id",)):
+    """One reason code and message template, ranked by what it cost."""
+
+    cluster_id = Text("of code and template: the same next week and elsewhere")
+    code = Text("the reason code; null: none was stored")
+    template = Text("what messages share, <*> where they differ; null: nothing known")
+    template_id = Text("of the template alone, whatever the code")
+    cause_group = Text("what kind of thing went wrong; null: not known")
+    n_rows = Integer("entities of every type but branches")
+    n_failed = Integer("of these, failed")
+    n_timed_out = Integer("of these, timed out")
+    n_sessions = Integer("sessions")
+    n_causes = Integer("distinct causes")
+    n_incidents = Integer("distinct causes, those of one incident counted once")
+    share = Real("of all distinct causes")
+    share_low = Real("lower end of its 95 % interval (Wilson)")
+    share_high = Real("upper end of its 95 % interval")
+    first_at = Moment("first failure")
+    last_at = Moment("last failure")
+    run_s = Real("time of the work; null: not known", unit="s")
+    n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
+    cost_usd = Entities.cost_usd
+    n_work = Integer("distinct pieces of work behind the costs")
+    n_run_unreported = Integer("of these, of unknown length")
+    n_tokens_unreported = Integer("of these, without tokens")
+    n_cost_unreported = Integer("of these, without a cost")
+    rank = Integer("from 1: by cost_usd, run_s, n_causes, n_rows")
+    example_shortest = Text("the shortest message")
+    example_median = Text("the message of median length")
+    example_newest = Text("the newest message")
+    systems = Text("systems, joined by ', '")
+    entity_types = Text("types of entities, joined by ', '")
+    meaning = Text("what the code means; null: not in the registry")
+    what_to_do = Text("the operator's next step")
+
+
+FAILURE_CLUSTERS = frame(FailureClusters)
+
+
+class Aliases(Columns, key=("alias_id",)):
+    """One other id that a cluster is known under."""
+
+    alias_id = Text("the other id: of its messages alone, or of a former release")
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    n_rows = Integer("rows that have, or would have had, this id")
+    last_at = Moment("last of these failures")
+
+
+class Change(Columns, key=("cluster_id",)):
+    """One cluster: this window against an earlier one."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    template_id = Failures.template_id
+    rule_name = Text("your rule that made the cluster; null: mined")
+    status = Words(
+        ("new", "back", "growing", "unclear", "steady", "shrinking", "gone"), "how it changed"
+    )
+    why = Text("the reason for the status, in words")
+    n_causes_before = Integer("distinct causes in the earlier window")
+    n_causes = FailureClusters.n_causes
+    n_incidents_before = Integer("incidents in the earlier window")
+    n_incidents = FailureClusters.n_incidents
+    n_rows_before = Integer("rows in the earlier window")
+    n_rows = FailureClusters.n_rows
+    n_runs_before = Integer("runs that ended in the earlier window")
+    n_runs = Integer("runs that ended in this window")
+    run_s_before = Real("time of the work in the earlier window; null: not reported", unit="s")
+    run_s = Failures.run_s
+    cost_usd_before = Real("its cost in the earlier window; null: not reported", unit="USD")
+    cost_usd = Entities.cost_usd
+    dispersion = Real("how much more incidents vary from day to day than by chance; 1: no more")
+    rate_before = Real("incidents per run in the earlier window")
+    rate = Real("incidents per run in this window")
+    ratio = Real("this rate over the earlier one; null: one of the two is 0 or not known")
+    ratio_low = Real("lower end of its 95 % interval (exact)")
+    ratio_high = Real("upper end of its 95 % interval (exact)")
+    p_value = Real("of the hypothesis of no difference; null: not tested")
+    q_value = Real("p-value adjusted for the number of comparisons; null: not tested")
+    is_seen_before = YesNo("did it happen before both windows, too")
+    first_at = Moment("first failure of all time")
+    last_at = Moment("last failure of all time")
+
+
+class Clusters(Columns, key=("cluster_id",)):
+    """One reason code and message template, ranked by what it cost."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    template_id = Failures.template_id
+    cause_group = Failures.cause_group
+    rule_name = Change.rule_name
+    n_rows = FailureClusters.n_rows
+    n_failed = FailureClusters.n_failed
+    n_timed_out = FailureClusters.n_timed_out
+    n_sessions = FailureClusters.n_sessions
+    n_causes = FailureClusters.n_causes
+    n_incidents = FailureClusters.n_incidents
+    share = FailureClusters.share
+    share_low = FailureClusters.share_low
+    share_high = FailureClusters.share_high
+    first_at = FailureClusters.first_at
+    last_at = FailureClusters.last_at
+    trend = Text(
+        "rows per step of `trend_step_s`, oldest first, as JSON; a list with `nested=True`"
+    )
+    trend_step_s = Real("length of a step", unit="s")
+    run_s = Failures.run_s
+    n_tokens = Failures.n_tokens
+    cost_usd = Entities.cost_usd
+    n_work = FailureClusters.n_work
+    n_run_unreported = FailureClusters.n_run_unreported
+    n_tokens_unreported = FailureClusters.n_tokens_unreported
+    n_cost_unreported = FailureClusters.n_cost_unreported
+    rank = FailureClusters.rank
+    example_shortest = FailureClusters.example_shortest
+    example_median = FailureClusters.example_median
+    example_newest = FailureClusters.example_newest
+    systems = FailureClusters.systems
+    entity_types = FailureClusters.entity_types
+    meaning = FailureClusters.meaning
+    what_to_do = FailureClusters.what_to_do
+
+
+class Codes(Columns, key=("code",)):
+    """One node of the namespace of reason codes."""
+
+    code = Text("the code, or what codes begin with, such as run.failed; null: none was stored")
+    parent = Text("the node above; null: none")
+    depth = Integer("number of the code's parts")
+    is_leaf = YesNo("do rows carry this very code")
+    n_rows = FailureClusters.n_rows
+    n_failed = FailureClusters.n_failed
+    n_timed_out = FailureClusters.n_timed_out
+    n_sessions = FailureClusters.n_sessions
+    n_causes = FailureClusters.n_causes
+    n_incidents = FailureClusters.n_incidents
+    n_clusters = Integer("clusters")
+    share = FailureClusters.share
+    share_low = FailureClusters.share_low
+    share_high = FailureClusters.share_high
+    first_at = FailureClusters.first_at
+    last_at = FailureClusters.last_at
+    trend = Clusters.trend
+    trend_step_s = Clusters.trend_step_s
+    run_s = Failures.run_s
+    n_tokens = Failures.n_tokens
+    cost_usd = Entities.cost_usd
+    n_work = FailureClusters.n_work
+    n_run_unreported = FailureClusters.n_run_unreported
+    n_tokens_unreported = FailureClusters.n_tokens_unreported
+    n_cost_unreported = FailureClusters.n_cost_unreported
+    systems = FailureClusters.systems
+    entity_types = FailureClusters.entity_types
+    meaning = FailureClusters.meaning
+    what_to_do = FailureClusters.what_to_do
+
+
+class Costs(Columns, key=("<by>",)):
+    """What the runs of one group cost, the most expensive first."""
+
+    by = Anything("each column that `by` names, as it is in the input", name="<by>")
+    n_runs = Integer("runs")
+    n_completed = Integer("of these, completed")
+    n_merged = Integer("of these, merged")
+    reported_usd = Real("cost as reported; null: no run reports one", unit="USD")
+    reported_n = Integer("runs that report a cost")
+    reported_per_completed_usd = Real("cost per completed run, of runs that report one", unit="USD")
+    reported_per_merged_usd = Real("cost per merged run, of runs that report one", unit="USD")
+    reported_lost_usd = Real("cost of the runs that failed", unit="USD")
+    estimated_usd = Real("cost by list prices; null: no run has tokens and a price", unit="USD")
+    estimated_n = Integer("runs with an estimate")
+    estimated_per_completed_usd = Real("estimate per completed run", unit="USD")
+    estimated_per_merged_usd = Real("estimate per merged run", unit="USD")
+    estimated_lost_usd = Real("estimate of the runs that failed", unit="USD")
+    total_usd = Real("cost as reported where a run reports one, else by list prices", unit="USD")
+    total_n = Integer("runs with a reported or an estimated cost")
+    total_per_completed_usd = Real("total per completed run", unit="USD")
+    total_per_merged_usd = Real("total per merged run", unit="USD")
+    total_lost_usd = Real("total of the runs that failed", unit="USD")
+
+
+class Incidents(Columns, key=("incident_id",)):
+    """One incident: failures linked by request, by time or by provider."""
+
+    incident_id = Text("id, made from the earliest row")
+    since = Moment("first failure")
+    until = Moment("last failure")
+    duration_s = Real("time from the first to the last", unit="s")
+    n_rows = FailureClusters.n_rows
+    n_sessions = FailureClusters.n_sessions
+    n_causes = FailureClusters.n_causes
+    n_clusters = Codes.n_clusters
+    linked_by = Text("what links them, joined by ', '")
+    code = Text("reason code of the largest cluster; null: none was stored")
+    template = Text("template of the largest cluster; null: nothing known")
+    cluster_ids = Text("clusters, joined by ', '; a list with `nested=True`")
+    codes = Text("reason codes, joined by ', '; a list with `nested=True`")
+    providers = Text("providers, joined by ', '; a list with `nested=True`")
+    systems = Text("systems, joined by ', '; a list with `nested=True`")
+    run_s = Failures.run_s
+    n_tokens = Failures.n_tokens
+    cost_usd = Entities.cost_usd
+    n_work = FailureClusters.n_work
+
+
+class Life(Columns, key=("cluster_id",)):
+    """One cluster, or entry of the ledger, over all history."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    template_id = Failures.template_id
+    cause_group = Failures.cause_group
+    rule_name = Change.rule_name
+    state = Words(("new", "back", "growing", "ongoing", "gone", "unknown"), "its stage of life")
+    first_at = Moment("first failure of all time")
+    last_at = Moment("last failure of all time")
+    n_quiet_weeks = Integer("weeks without it before it came back, or since the last")
+    n_causes_before = Change.n_causes_before
+    n_causes = FailureClusters.n_causes
+    n_causes_ever = Integer("distinct causes of all time")
+    n_incidents_before = Change.n_incidents_before
+    n_incidents = FailureClusters.n_incidents
+    n_rows = FailureClusters.n_rows
+    run_s = Failures.run_s
+    n_tokens = Failures.n_tokens
+    cost_usd = Entities.cost_usd
+    ratio = Real("incidents per run now over those before; null: not known")
+    q_value = Change.q_value
+    ledger_id = Text("the id that the ledger has it under; null: not in the ledger")
+    owner = Text("who looks after it; null: unassigned")
+    ticket = Text("its ticket")
+    note = Text("a note")
+    resolved_in = Text("release, commit, day or week that resolved it")
+    resolved_on = Day("day since when it is resolved")
+    expected_until = Day("last day on which it is expected")
+    is_back = YesNo("failed after it was resolved; null: not marked as resolved, or without a date")
+    is_expected = YesNo("still expected in this window; null: not stated")
+
+
+class Lift(Columns, key=("cluster_id", "dimension", "value")):
+    """One value of a dimension in the requests of one cluster."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    template_id = Failures.template_id
+    rule_name = Change.rule_name
+    dimension = Text("what is compared: agent, model, playbook, project, hour, version …")
+    value = Text("one value of it")
+    n_in = Integer("requests of the cluster with this value")
+    n_cluster = Integer("requests of the cluster")
+    n_value = Integer("requests of all runs with this value")
+    n_all = Integer("requests of all runs")
+    share_in = Real("share of the cluster's requests with this value")
+    share_all = Real("share of all requests with this value")
+    lift = Real("the first share over the second")
+    lift_low = Real("lower end of its 95 % interval")
+    lift_high = Real("upper end of its 95 % interval")
+    p_value = Change.p_value
+    q_value = Change.q_value
+    is_over_represented = YesNo("is the q-value at most `fdr`")
+
+
+class MassFailures(Columns, key=("since",)):
+    """One stretch of time in which runs started."""
+
+    since = Moment("begin of the stretch")
+    until = Moment("end of the stretch")
+    n_starts = Integer("runs that started in it and count in rates")
+    n_failed = Integer("of these, failed or timed out, at any time")
+    share = Real("share of the starts that failed")
+    is_mass = YesNo("did almost all of them fail")
+
+
+class Members(EntityKey, key=ENTITY_KEY):
+    """One failed or timed-out entity with the cluster it belongs to."""
+
+    session_id = Entities.session_id
+    invocation_id = Entities.invocation_id
+    kind = Entities.kind
+    name = Entities.name
+    agent = Entities.agent
+    model = Entities.model
+    provider = Entities.provider
+    project = Entities.project
+    playbook = Entities.playbook
+    outcome = Failures.outcome
+    code = Failures.code
+    message = Failures.message
+    template = Failures.template
+    template_id = Failures.template_id
+    cluster_id = Failures.cluster_id
+    cause_group = Failures.cause_group
+    rule = Integer("number of your rule that claimed it, from 1; null: none")
+    rule_name = Text("name of your rule that claimed it; null: none")
+    cause = Failures.cause
+    incident_id = Failures.incident_id
+    is_mass = Failures.is_mass
+    failed_at = Failures.failed_at
+    unit = Failures.unit
+    run_s = Failures.run_s
+    n_tokens = Failures.n_tokens
+    cost_usd = Entities.cost_usd
+
+
+class Parameters(Columns, key=("cluster_id", "position", "value")):
+    """One value at one placeholder of a cluster's template."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    position = Integer("number of the placeholder <*> in the template, from 1")
+    value = Text("what stood there")
+    n_rows = Integer("rows with this value")
+    share = Real("share of the cluster's rows")
+    n_distinct = Integer("distinct values at this placeholder")
+
+
+class Rates(Columns, key=("step_at", "value")):
+    """The runs that ended in one step of time with one value."""
+
+    step_at = Moment("begin of the step; weeks begin on Monday")
+    until = Moment("end of the step")
+    value = Text("value of the column that `by` names; null: none, or every run")
+    n_ended = Integer("runs that ended")
+    n_failed = Integer("of these, failed or timed out")
+    share = Real("share that failed")
+    share_low = FailureClusters.share_low
+    share_high = FailureClusters.share_high
+    cost_usd = Real("cost of all that ended; null: not reported", unit="USD")
+    failed_cost_usd = Real("cost of those that failed; null: not reported", unit="USD")
+    n_cost_unreported = Integer("runs without a cost")
+
+
+class Related(Columns, key=("cluster_id", "place")):
+    """One cluster that may share its cause with another: a suggestion."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    systems = FailureClusters.systems
+    cause_group = Failures.cause_group
+    cause_title = Text("the cause group in words")
+    place = Integer("place of the suggestion, from 1")
+    related_id = Text("id of the other cluster")
+    related_code = Text("its reason code")
+    related_template = Text("its template")
+    related_systems = Text("its systems")
+    is_same_group = YesNo("do both have the same cause group")
+    similarity = Real("similarity of the texts, 0 to 1")
+    score = Real("similarity, and a bonus for the same cause group: what places are given by")
+
+
+class Rules(Columns, key=("rule",)):
+    """What one of your rules claims."""
+
+    rule = Integer("number of the rule, from 1")
+    name = Text("its name")
+    action = Text("what it does: name, merge, split, ignore")
+    code = Text("reason codes that it is about; null: all")
+    message = Text("pattern of the messages that it is about; null: all")
+    into_code = Text("code that it moves rows to; null: none")
+    n_rows = Integer("rows that it claimed; 0: it is idle")
+    n_lost = Integer("rows that fit it too, but that earlier rules had claimed")
+    lost_to = Text("names of the earlier rules that claimed them")
+
+
+class MineTemplates(Columns):
+    """One message."""
+
+    template = Text("the template, with <*> for what varies; null: no message")
+    template_typed = Text("the same with the kind of what varies, such as <UUID>")
+    template_id = Text("version of the miner and digest of the template")
+    pattern = Text("the message alone, masked, before it was compared with others")
+
+
+class MergeTemplates(Columns, key=("pattern",)):
+    """One distinct pattern."""
+
+    pattern = MineTemplates.pattern
+    template = Failures.template
+    template_typed = MineTemplates.template_typed
+    template_id = Failures.template_id
+
+
+class Owners(Columns, key=("cluster_id",)):
+    """One entry of the ledger of known failures."""
+
+    cluster_id = Failures.cluster_id
+    code = Failures.code
+    template = Failures.template
+    owner = Life.owner
+    ticket = Life.ticket
+    note = Life.note
+    resolved_in = Life.resolved_in
+    resolved_on = Life.resolved_on
+    expected_until = Life.expected_until
+
+
+class Prices(Columns, key=("model",)):
+    """List prices of one model, for a million tokens."""
+
+    model = Text("the model")
+    input_usd = Real("tokens read without a cache", unit="USD")
+    cache_read_usd = Real("tokens read from a cache", unit="USD")
+    cache_write_usd = Real("tokens written to a cache for five minutes", unit="USD")
+    cache_write_1h_usd = Real("tokens written to a cache for an hour", unit="USD")
+    output_usd = Real("tokens written", unit="USD")
+    since = Day("day from which the price holds; null: not known")
+    as_of = Day("day on which somebody last looked")
+    source = Text("page that it was taken from")
+    origin = Text("stateanalytics, or your file")
+
+
+_OTHERS = (
+    *(Aliases, Change, Clusters, Codes, Costs, Incidents, Life, Lift),
+    *(MassFailures, Members, Parameters, Rates, Related, Rules),
+    *(MineTemplates, MergeTemplates, Owners, Prices),
+)
+FRAMES = (FAILURES, FAILURE_CLUSTERS, *map(frame, _OTHERS))

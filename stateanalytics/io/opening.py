@@ -49,6 +49,20 @@ def open_regular(path: str | Path) -> BinaryIO:
         raise
 
 
+def beginning_of(path: Path, n_bytes: int = 1 << 16) -> bytes:
+    """The first bytes of a file, those of UTF-16 as UTF-8; none where it cannot be opened.
+
+    A file that may not be read so hides no other from whoever looks through a folder.
+    """
+    try:
+        with open_regular(path) as file:
+            begin = file.read(n_bytes)
+    except OSError:
+        return b""
+    is_utf16 = begin.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return begin.decode("utf-16", "replace").encode() if is_utf16 else begin
+
+
 def _opened(path: str | Path) -> tuple[int, os.stat_result]:
     """The handle of a regular file, and what it is."""
     _check_regular(os.stat(path))  # noqa: PTH116 - opening a device may do something already

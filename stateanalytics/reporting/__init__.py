@@ -58,7 +58,7 @@ def report(
     compare : str, pair of moments, or None
         The window that the five numbers are compared with: ``"previous"`` (as long, right
         before), ``"last-week"``, any window, or None. See
-        `stateanalytics.reporting.summarize.earlier_window`.
+        `stateanalytics.reporting.changes.earlier_window`.
     as_known_at : datetime, date, ISO text or epoch seconds, optional
         Report what was known at this instant, such as the end of the window: nothing that was
         written later counts. By default what is known now; the section on late rows then says
@@ -113,13 +113,14 @@ def report(
     from stateanalytics.summaries.summary import Summary
 
     if isinstance(snap, Summary):
-        from stateanalytics.reporting.sums import summarize_sums
+        from stateanalytics.reporting.summarize import summarize_sums
 
         _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None, detectors)
         told = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
         return Report(told, is_redacted=redact)
     _check(snap, policy)
-    from stateanalytics.reporting.summarize import earlier_window, summarize
+    from stateanalytics.reporting.changes import earlier_window
+    from stateanalytics.reporting.summarize import summarize
 
     chosen = choose_sections(sections)
     rules = None if detectors is None else chosen_detectors(detectors, "report")
@@ -204,13 +205,13 @@ class Report:
 
     def as_slack(self) -> str:
         """A screen of it as JSON that Slack posts: blocks of plain text, within its limits."""
-        from stateanalytics.reporting.slack import as_slack
+        from stateanalytics.reporting.digest import as_slack
 
         return json.dumps(as_slack(self.summary), ensure_ascii=False, indent=1) + "\n"
 
     def tripped(self, *kinds: str) -> list[str]:
         """Why it is bad news: ``new-critical``, ``regression``, ``coverage``; empty: it is none."""
-        from stateanalytics.reporting.tripwires import tripped
+        from stateanalytics.reporting.first_screen import tripped
 
         return tripped(self.summary, kinds)
 

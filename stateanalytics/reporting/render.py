@@ -20,9 +20,9 @@ from stateanalytics.charts.report_charts import WIDTHS, drawn
 from stateanalytics.charts.style import DARK, LIGHT, VARIABLES
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.timeline import chart_timeline
-from stateanalytics.reporting import phrases
+from stateanalytics.core import words
+from stateanalytics.reporting.entities import COLOURS
 from stateanalytics.reporting.material import Plain, Section
-from stateanalytics.reporting.pills import COLOURS
 from stateanalytics.reporting.sections import SECTIONS
 
 # No script at all; style within the page; pictures only from within it.
@@ -73,7 +73,7 @@ def _page_of(name: str, **said: Any) -> str:
     page: str = (
         _pages()
         .get_template(f"{name}.html.j2")
-        .render(content_policy=POLICY, style=Markup(_style()), phrases=phrases, **said)
+        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **said)
     )
     return page
 

@@ -18,12 +18,11 @@ from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import APART
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import in_utc
+from stateanalytics.core.words import count
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.io.outputs import write_output
-from stateanalytics.reporting.cleaning import clean
-from stateanalytics.reporting.material import Plain, iso
-from stateanalytics.reporting.phrases import count
-from stateanalytics.reporting.pills import pill_of
+from stateanalytics.reporting.entities import pill_of
+from stateanalytics.reporting.material import Plain, clean, iso
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of

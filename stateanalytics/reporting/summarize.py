@@ -1,10 +1,10 @@
-"""Frames to plain data: every number of a report, and how far it is from an earlier window's."""
+"""Frames to plain data: the summary of a snapshot, and the summary of stored weekly counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -13,27 +13,37 @@ import polars as pl
 
 from stateanalytics.charts.report_charts import begin_drawing
 from stateanalytics.core.facts import losses_of
-from stateanalytics.core.windows import TICK, WEEK, Window, in_utc, read_window
+from stateanalytics.core.schema import MOMENT
+from stateanalytics.core.windows import (
+    LAST_WEEK,
+    TICK,
+    WEEK,
+    Window,
+    in_utc,
+    iso_week,
+    read_window,
+)
+from stateanalytics.core.words import count, listed, share
 from stateanalytics.errors import ArgumentError
-from stateanalytics.reporting.actions import actions_of
-from stateanalytics.reporting.cleaning import clean
-from stateanalytics.reporting.coverage import coverage_of
-from stateanalytics.reporting.failure_findings import lost_in_all
-from stateanalytics.reporting.false_alarms import of_changes
-from stateanalytics.reporting.front import front_of
+from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
+from stateanalytics.reporting.entities import named_runs, place_of
+from stateanalytics.reporting.first_screen import actions_of, coverage_of, front_of
 from stateanalytics.reporting.ledger import write_ledger
-from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
-from stateanalytics.reporting.named_runs import named_runs, place_of
-from stateanalytics.reporting.phrases import count, number, points, share
-from stateanalytics.reporting.sections import HEADLINE, SECTIONS
-from stateanalytics.reporting.sections.headline import summarize_headline, sure_of
-from stateanalytics.reporting.since_when import with_limits
+from stateanalytics.reporting.material import Material, Plain, Section, clean, iso, plain_rows
+from stateanalytics.reporting.sections import HEADLINE, SECTIONS, choose_sections
+from stateanalytics.reporting.sections.failures import lost_in_all
+from stateanalytics.reporting.sections.fleet import KINDS, fleet_of, with_names
+from stateanalytics.reporting.sections.headline import headline_of_sums, summarize_headline
+from stateanalytics.reporting.sections.over_time import over_time_of
+from stateanalytics.state.definitions import RUN
+from stateanalytics.state.population import counted
+from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.summaries.summary import Summary, each_again
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
 LOSSES = ("source", "table", "code", "n_rows", "message", "example", "action")
-PREVIOUS, LAST_WEEK, NONE = "previous", "last-week", "none"
-UNRESOLVED = "unresolved"
+
 _LEDGER, _BEFORE = "ledger", "earlier window"  # what is made beside the sections
 # Rows: fewer are done before threads have begun, and the steps of more keep all cores busy
 # one by one, with less memory.
@@ -143,7 +153,7 @@ class _Before(NamedTuple):
 def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
     """The earlier window's numbers; what its failures cost where that is said."""
     before = material.over(earlier)
-    is_told = has_failures and _is_covered(earlier, material)
+    is_told = has_failures and is_covered(earlier, material)
     return _Before(
         summarize_headline(before)["numbers"],
         before.n_unknown,
@@ -204,170 +214,173 @@ def _days(window: Window) -> str:
     return "1 day" if days == 1 else f"{days:,g} days"
 
 
-def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Window | None:
-    """The window that a report is compared with.
+N_WEEKS, N_CODES = 12, 20
 
-    Parameters
-    ----------
-    compare : str, pair of moments, or None
-        ``"previous"`` (as long, right before), ``"last-week"`` (seven days earlier),
-        ``"none"`` or None, or any window that `read_window` knows.
-    window : Window
-        The one that is reported on.
-    as_of : datetime
-        The instant that the states are read at.
 
-    Returns
-    -------
-    Window or None
-        None where nothing is to be compared.
+def summarize_sums(
+    counts: Summary,
+    window: object = None,
+    *,
+    sections: Iterable[str] | None = None,
+    title: str | None = None,
+    redact: bool = True,
+) -> Plain:
+    """The report of a summary as plain data; see `stateanalytics.reporting.report`.
 
     Raises
     ------
     ArgumentError
-        If it is no window, or does not begin before the one that is reported on.
-
-    Examples
-    --------
-    >>> from datetime import UTC
-    >>> as_of = datetime(2026, 5, 27, tzinfo=UTC)
-    >>> this = read_window("2026-W21", as_of=as_of)
-    >>> earlier_window("previous", this, as_of=as_of).since.isoformat()
-    '2026-05-11T00:00:00+00:00'
+        If the window is no ISO week, or there is no section of a name.
     """
-    if compare is None or compare == NONE:
-        return None
-    if compare in (PREVIOUS, LAST_WEEK):
-        step = WEEK if compare == LAST_WEEK else window.until - window.since
-        return _earlier_by(step, window)
-    try:
-        earlier = read_window(compare, as_of=as_of)
-    except ArgumentError as error:
+    week = _week_of(counts, window)
+    chosen = [section.name for section in choose_sections(sections)]
+    raw: Plain = {
+        **said_of(week, title or title_of(week), counts.as_of),
+        "compared_with": None,
+        "actions": [],
+        "runs": [],
+        **front_of({"headline": {"numbers": []}}),
+        "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
+        "coverage": coverage_of(counts.sources, counts.losses),
+        **{name: TOLD[name](counts, week) for name in chosen if name in TOLD},
+    }
+    raw["sums"] = {
+        **_sums(counts, [name for name in chosen if name not in TOLD]),
+        # Of failures, sums hold less than the section of that name tells.
+        "codes": raw.pop("failures", None),
+    }
+    cleaned, masked = clean(raw, secrets=redact)
+    return {**cleaned, "redactions": redactions(masked, is_on=redact)}
+
+
+def _week_of(counts: Summary, window: object) -> Window:
+    """The ISO week that was asked for; by default the last one that is over."""
+    asked = read_window(window or LAST_WEEK, as_of=counts.as_of)
+    week = read_window(iso_week(asked.since), as_of=counts.as_of)
+    if (week.since, week.until) != (asked.since, asked.until):
         raise ArgumentError(
-            f"What a report is compared with is a window, too: {error.problem}",
-            'compare="previous", "last-week", None, or an earlier window',
-            shell="--compare previous, last-week, none, or an ISO week such as 2026-W20",
-        ) from None
-    if earlier.since >= window.since:
-        raise ArgumentError(
-            f"A report is compared with an earlier window; {earlier.label} does not begin "
-            f"before {in_utc(window.since)}.",
-            'name an earlier one, such as "last-week"',
-            shell="name an earlier one, such as --compare last-week",
+            f"A summary is counted by ISO week; found {asked.label}.",
+            f'window="{iso_week(asked.since)}"',
         )
-    return earlier
+    return week
 
 
-def compared_with(earlier: Window | None, now: Material) -> Plain | None:
-    """Which window stands beside this one, and how much of it the data cover."""
-    if earlier is None:
-        return None
-    begins = _first_moment(now.facts.entities)
-    if begins is None or begins >= earlier.until:
-        coverage = "Nothing was recorded then, so no change is given."
-    elif begins > earlier.since:
-        coverage = f"The data begin {in_utc(begins)}, so only a part of it is covered."
-    else:
-        coverage = None
+def _week_name(week: Window) -> str:
+    return iso_week(week.since)
+
+
+def _rows_of_week(counts: Summary, week: Window) -> pl.DataFrame:
+    """The entities of a week, a row each: those of `population.within`."""
+    is_open, ended = pl.col("is_open"), pl.col("week")
+    began_by_then = (pl.col("began_week") <= _week_name(week)).fill_null(value=True)
+    is_future = (pl.col("left_out") == "future").fill_null(value=False)
+    is_in = (is_open & began_by_then) | (
+        ~is_open & (ended == _week_name(week)).fill_null(value=True)
+    )
+    if week.until > counts.as_of:
+        is_in |= is_future
+    return each_again(counts.states.filter(is_in))
+
+
+def _headline_from_counts(counts: Summary, week: Window) -> Plain:
+    n_causes = counts.codes.filter(pl.col("week") == _week_name(week))["n_run_causes"].sum()
+    units = counts.units.filter((pl.col("week") == _week_name(week)).fill_null(value=True))
+    return headline_of_sums(_rows_of_week(counts, week), units, int(n_causes), week.label)
+
+
+def _codes_from_counts(counts: Summary, week: Window) -> Plain:
+    """Failures by reason code, each with the commonest text that is kept of it."""
+    codes = counts.codes.filter(pl.col("week") == _week_name(week))
+    texts = counts.failures().drop_nulls("template").unique("code", keep="first")
+    n_causes, n_rows = int(codes["n_causes"].sum()), int(codes["n_rows"].sum())
+    by_code = (
+        codes.group_by("code")
+        .agg(pl.col(pl.Int64).sum())
+        .join(texts.select("code", "template"), on="code", how="left", nulls_equal=True)
+        .sort("n_causes", "n_rows", "code", descending=[True, True, False], nulls_last=True)
+    )
+    finding = f"{count(n_rows, 'failed or timed-out row').capitalize()} come from " + count(
+        n_causes, "cause"
+    )
     return {
-        "label": earlier.label,
-        "since": iso(earlier.since),
-        "until": iso(earlier.until),
-        "is_covered": _is_covered(earlier, now),
-        "coverage": coverage,
+        "finding": f"{finding}." if n_rows else "Nothing failed or timed out in this week.",
+        "k": counts.k,
+        "n_more": max(by_code.height - N_CODES, 0),
+        "rows": [
+            {
+                **row,
+                "meaning": known.meaning if (known := REGISTRY.get(row["code"])) else None,
+                "shown_share": share(row["n_causes"] / n_causes),
+            }
+            for row in plain_rows(by_code.head(N_CODES))
+        ],
     }
 
 
-def _is_covered(earlier: Window, now: Material) -> bool:
-    """Whether anything was recorded in or before a window."""
-    begins = _first_moment(now.facts.entities)
-    return begins is not None and begins < earlier.until
+def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
+    """The weeks up to the one that is reported, as far back as anything began."""
+    runs = counted(counts.states, RUN)
+    first = str(runs["began_week"].min() or "")
+    back = [week.since - WEEK * back for back in reversed(range(N_WEEKS))]
+    moments = [moment for moment in back if iso_week(moment) >= first] or [week.since]
+    began = runs.drop_nulls("began_week")
+    ended = began.filter(~pl.col("is_open")).with_columns(
+        ended_week=pl.max_horizontal("week", "began_week")
+    )
 
+    def n_until(rows: pl.DataFrame, column: str, name: str) -> int:
+        return int(rows.filter(pl.col(column) <= name)["n"].sum())
 
-def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0) -> list[Plain]:
-    """The numbers of this window, each with its change against the earlier one.
-
-    What is open is not compared where nobody recorded how ``n_unknown`` runs stood then.
-    """
-    before = {number["name"]: number for number in earlier}
-    n_shares = sum(bool(each["of"] and before[each["name"]]["of"]) for each in numbers)
-    alpha = of_changes(n_shares, has_limits=any("limits" in each for each in numbers))
-    return [
-        {**number, "change": _change(number, before[number["name"]], n_unknown, alpha)}
-        for number in numbers
+    weeks = pl.DataFrame(
+        {
+            "week": [iso_week(moment) for moment in moments],
+            "from_at": pl.Series(moments, dtype=MOMENT),
+            "is_part": [moment + WEEK > counts.as_of + TICK for moment in moments],
+        }
+    )
+    n_open = [
+        n_until(began, "began_week", name) - n_until(ended, "ended_week", name)
+        for name in weeks["week"]
     ]
-
-
-def _change(now: Plain, then: Plain, n_unknown: int, alpha: float) -> Plain:
-    if now["name"] == UNRESOLVED and n_unknown:
-        return _as_change(now, None, f"How {count(n_unknown, 'run')} stood then is not recorded.")
-    if now["name"] == UNRESOLVED and not (now["of"] and then["of"]):
-        return _as_change(now, then, "No run was open at the end of one of the two windows.")
-    if now["of"] is None:
-        return _as_change(now, then, _more_or_less(now["n"], then["n"]))
-    if not now["of"] or not then["of"]:
-        return _as_change(now, then, "No run ended in one of the two windows.")
-    shares = [sure_of(side) for side in (now, then)]
-    difference, low, high = shares[0].minus(shares[1])
-    _, least, most = shares[0].minus(shares[1], confidence=1 - alpha)
-    is_clear = least > 0 or most < 0
-    is_beside = ", too little to tell of one of several numbers"
-    is_within = low <= 0 <= high
-    verdict = "" if is_clear else ", within what chance does" if is_within else is_beside
-    moved = points(difference)
-    is_same = moved == points(0.0) and not is_clear
-    short = "as before" if is_same else f"{moved}, {'clear' if is_clear else 'may be chance'}"
-    words = (
-        f"{points(difference)} against {share(then['share'])} "
-        f"(95 %: {points(low)} to {points(high)}){verdict}"
+    steps = weeks.with_columns(n_open=pl.Series(n_open, dtype=pl.Int64))
+    ends = (
+        runs.filter(~pl.col("is_open"))
+        .join(weeks.select("week", "from_at"), on="week")
+        .group_by("from_at", ending=pl.col("outcome").cast(pl.String))
+        .agg(n=pl.col("n").sum(), n_failed=pl.col("n").filter("has_failed").sum())
     )
-    return _as_change(
-        now, then, words, short, difference=difference, interval=[low, high], is_clear=is_clear
-    )
+    told = over_time_of(steps, ends, "week")
+    return {**told, "denominator": "runs, by the ISO week in which they ended"}
 
 
-def _as_change(
-    now: Plain,
-    then: Plain | None,
-    words: str,
-    short: str | None = None,
-    *,
-    difference: float | None = None,
-    interval: list[float] | None = None,
-    is_clear: bool | None = None,
-) -> Plain:
-    if then is not None and now["of"] is None:
-        difference = float(now["n"] - then["n"])
-    return {
-        "n": then["n"] if then else None,
-        "of": then["of"] if then else None,
-        "difference": difference,
-        "interval": interval,
-        "is_clear": is_clear,
-        "words": words,
-        "short": short or (words if now["of"] is None else "no change known"),
+def _fleet_from_counts(counts: Summary, week: Window) -> Plain:
+    groups = with_names(counts.groups.filter(pl.col("week") == _week_name(week)))
+    frames = {
+        kind: groups.group_by(group=kind).agg(
+            n_good=(pl.col("n_ended") - pl.col("n_failed")).sum(),
+            n_failed=pl.col("n_failed").sum(),
+            n_bad=pl.col("n_causes").sum(),
+        )
+        for kind in KINDS
     }
+    return fleet_of(frames if counts.sources.height > 1 else {}, "cause")
 
 
-def _more_or_less(now: int, then: int) -> str:
-    if now == then:
-        return f"as many as before, {number(then)}" if then else "none before either"
-    step = number(abs(now - then))
-    return f"{step} {'more' if now > then else 'fewer'} than {number(then)} before"
+TOLD: Mapping[str, Callable[[Summary, Window], Plain]] = {
+    HEADLINE: _headline_from_counts,
+    "fleet": _fleet_from_counts,
+    "failures": _codes_from_counts,
+    "over_time": _over_time_from_counts,
+}
+"""The sections that sums allow."""
 
 
-def _earlier_by(step: timedelta, window: Window) -> Window:
-    try:
-        since, until = window.since - step, window.until - step
-    except OverflowError:
-        raise ArgumentError(
-            f"There is no window before {window.label}.",
-            'leave it out: compare="none"',
-            shell="leave it out: --compare none",
-        ) from None
-    return Window(since, until, f"{in_utc(since)} to {in_utc(until)}")
-
-
-def _first_moment(entities: pl.DataFrame) -> datetime | None:
-    first = entities.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
-    return first if isinstance(first, datetime) else None
+def _sums(counts: Summary, others: list[str]) -> Plain:
+    n = int(counts.states["n"].sum())
+    inputs = count(counts.sources.height, "input").capitalize()
+    names = listed(name.replace("_", " ") for name in others)
+    return {
+        "finding": f"{inputs} with {count(n, 'entity', 'entities')}, counted as of "
+        f"{in_utc(counts.as_of)} by policy {counts.policy}.",
+        "not_told": f"Not told, because sums do not hold it: {names}." if others else "",
+    }

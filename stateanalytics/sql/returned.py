@@ -12,11 +12,15 @@ from dataclasses import replace
 import polars as pl
 
 from stateanalytics.core.dictionary import SHAPE, dtype_name
-from stateanalytics.core.schema import ENTITIES, RETURNED, SPELLS, Column, Frame, frames_of
+from stateanalytics.core.schema import ENTITIES, RETURNED, SPELLS, Column, Frame
+from stateanalytics.detectors import frames as of_detectors
 from stateanalytics.detectors.comparing import INTERSECTIONS
+from stateanalytics.failures import frames as of_failures
 from stateanalytics.sql.tables import FRAMES
 from stateanalytics.summaries.shapes import shapes_of
+from stateanalytics.survival import frames as of_durations
 from stateanalytics.systems.archiving import ARCHIVED
+from stateanalytics.thresholds import frames as of_thresholds
 from stateanalytics.thresholds.promises import REVIEW
 from stateanalytics.timeline import TIMELINE
 from stateanalytics.weekly_alarm import ALARM
@@ -34,17 +38,15 @@ def _of(namespace: str, frames: Iterable[Frame]) -> tuple[Frame, ...]:
     )
 
 
-_DETECTORS = (*frames_of("stateanalytics.detectors", ENTITIES), INTERSECTIONS)
-_GROUPS = next(frame for frame in _DETECTORS if frame.name == "quality_of_service")
 _SUMMARY = _of("summary", shapes_of(("<by>",), ("<detector>",)).values())
 
 FRAMES_RETURNED: tuple[Frame, ...] = (
     *RETURNED,
     *(LIMITS, ALARM, TIMELINE, ARCHIVED),
-    *_of("failures", frames_of("stateanalytics.failures", ENTITIES)),
-    *_of("survival", frames_of("stateanalytics.survival", SPELLS)),
-    *_of("detectors", _DETECTORS),
-    *_of("thresholds", (*frames_of("stateanalytics.thresholds", _GROUPS), REVIEW)),
+    *_of("failures", of_failures.FRAMES),
+    *_of("survival", of_durations.FRAMES),
+    *_of("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
+    *_of("thresholds", (*of_thresholds.FRAMES, REVIEW)),
     *_SUMMARY,
 )
 """Every documented frame that is no table of SQL."""

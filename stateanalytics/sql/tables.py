@@ -24,9 +24,10 @@ from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from stateanalytics.io.sqlite import Cell, Store, read_table
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.queries import find_phantoms
+from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
 from stateanalytics.sql.own_tables import tables_of_own
 from stateanalytics.sql.running import Table
-from stateanalytics.sql.views import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
+from stateanalytics.sql.views import VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of

@@ -2,7 +2,7 @@
 
 The dashboard of ADR-0017 is here: its queries, over normalized facts and relative to
 as-of instead of the clock. Where ADR-0025 moved a threshold, the policy's value counts.
-The frames are tables in ``data/``, where each view is a file of SQL.
+Each view is a file of SQL in ``data/``, its frame a class of `sql.frames`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 
-from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES, Frame, frames_of
+from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES, Frame
+from stateanalytics.sql.frames import READY_QUESTIONS
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,10 @@ ENTITY_STATES = View(
     ),
     "SELECT * FROM entities JOIN states USING (source, system, entity_type, entity_id)",
 )
-_OWN = frames_of(__package__, ENTITY_STATES.frame)
-SNAPSHOT, TABLES, COLUMNS, REASON_CODES, ERROR_COUNTS = _OWN[:5]
 
 
 def _sql(frame: Frame) -> str:
     return resources.files(__package__).joinpath("data", f"{frame.name}.sql").read_text("utf-8")
 
 
-VIEWS = (ENTITY_STATES, *(View(frame, _sql(frame).rstrip()) for frame in _OWN[5:]))
+VIEWS = (ENTITY_STATES, *(View(frame, _sql(frame).rstrip()) for frame in READY_QUESTIONS))

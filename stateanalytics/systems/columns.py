@@ -1,27 +1,25 @@
-"""Where the columns of a system's own frames are read from, by its ``data/columns.csv``."""
+"""Where in a record the columns of a system's own frames are read from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from stateanalytics.core.package_tables import table_rows
+import polars as pl
+
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io.json_lines import Fields
 
-_STORED = MappingProxyType(
-    {
-        "text": "VARCHAR",
-        "integer": "BIGINT",
-        "real": "DOUBLE",
-        "yes_no": "BOOLEAN",
-        "moment": "TIMESTAMP",
-    }
+_STORED: Mapping[pl.DataType, str] = MappingProxyType(
+    {TEXT: "VARCHAR", INTEGER: "BIGINT", REAL: "DOUBLE", YES_NO: "BOOLEAN", MOMENT: "TIMESTAMP"}
 )
 
 
-def fields_from_csv(package: str) -> Fields:
+def fields_read(*frames: Frame) -> Fields:
     """Where in a record each column is read from, for `io.json_lines.Parser.read`."""
     return {
-        row["column"]: (tuple(row["read_from"].split("|")), _STORED[row["dtype"]])
-        for row in table_rows(package, "columns.csv")
-        if row["read_from"]
+        column.name: (column.read_from, _STORED[column.dtype])
+        for frame in frames
+        for column in frame.columns
+        if column.read_from
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 from zlib import crc32
 
@@ -17,10 +19,12 @@ from stateanalytics.core.facts import (
     with_values_once,
 )
 from stateanalytics.core.schema import Frame
+from stateanalytics.io.json_lines import Fields
+from stateanalytics.io.json_losses import Typed
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.families import FAMILY, with_families
 from stateanalytics.systems.packed import Packed, Piece, columns_of
-from stateanalytics.systems.transcripts import Told
+from stateanalytics.systems.transcripts import Told, read_records, size_of
 
 _MOST_ROWS = 50_000
 """Records that are folded at once, or a single family."""
@@ -342,3 +346,83 @@ def is_there() -> pl.Expr:
     at, file = pl.col("at"), ("source", "file")
     following = at.backward_fill().over(file, order_by="line_no")
     return pl.coalesce("at", following, at.cum_max().forward_fill().over(file, order_by="line_no"))
+
+
+def read_transcripts(
+    root: Path,
+    paths: Sequence[Path],
+    source: str,
+    folding: Folding,
+    *,
+    system: str,
+    fields: Fields,
+    typed: Typed,
+    findings: Callable[[Path, Told, Mapping[str, pl.DataFrame], str], pl.DataFrame],
+    columns_of_findings: Sequence[str],
+    opened: Iterable[str | Path],
+    on_error: str,
+    before: Before | None,
+    settings: Sequence[object] = (),
+    notes: pl.DataFrame | None = None,
+) -> Parts:
+    """The facts of one input whose transcripts are JSON lines.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        The input.
+    paths : sequence of pathlib.Path
+        Its transcripts.
+    source : str
+        How the user named the input.
+    folding : Folding
+        How the system makes its rows of records.
+    system : str
+    fields, typed
+        As for `transcripts.read_records`.
+    findings : callable
+        Gives what is odd, from the input, what was read, the detail frames, and ``source``.
+    columns_of_findings : sequence of str
+        Columns of records that ``findings`` reads; all of them would be large.
+    opened : iterable of str or pathlib.Path
+        Every file that is opened, whose sizes are added up.
+    on_error : {"skip", "raise"}
+        What a record that cannot be read does.
+    before : Before, optional
+        What the last read of the same input kept; only files that were written to since are
+        read again.
+    settings : sequence of object
+        What else the rows depend on: after a change of it nothing is reused.
+    notes : polars.DataFrame, optional
+        Further rows of the frame of records, from small files next to the transcripts.
+
+    Raises
+    ------
+    DamagedStoreError
+        If a record cannot be read and ``on_error`` is ``raise``.
+    """
+    last = Before.of(before, source, *settings)
+    told = read_records(
+        root, paths, source, fields=fields, frames=folding.records, typed=typed, before=last.told
+    )
+    losses = told.findings(source, system, on_error)
+    lines, *others = told.rows
+    versions = told.versions
+    if notes is not None:
+        lines = lines.with_rows(notes)
+        # A note changes the rows of its transcript, which need not have been written to.
+        noted = {row["file"]: tuple(row.values()) for row in notes.iter_rows(named=True)}
+        versions = {
+            file: (version, noted[file]) if file in noted else version
+            for file, version in versions.items()
+        }
+    part, folded = folding.part_of((lines, *others), versions, last.folded)
+    few_columns = {folding.records[0].name: partial(lines, columns_of_findings)}
+    odd = findings(root, told, Frames({**unmade(part.details), **few_columns}), source)
+    return replace(
+        part,
+        findings=pl.concat([losses, odd]),
+        label=source,
+        size_bytes=size_of(opened),
+        kept=Before((source, *settings), told, folded),
+    )

@@ -14,6 +14,8 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import Frame
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.history import Past
+from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import add_situations
 
 THREAD = ("source", "thread_id")
 TURN = (*THREAD, "turn_no")
@@ -96,6 +98,89 @@ def entities_of(
         n_turns=pl.when(pl.col("entity_type") == "turn").then(1).otherwise("n_turns"),
         reason_message="error_message",
         provider=pl.when(~is_call).then("provider"),
+    )
+
+
+def add_states(
+    entities: pl.DataFrame,
+    sessions: pl.DataFrame,
+    turns: pl.DataFrame,
+    calls: pl.DataFrame,
+    *,
+    system: str,
+    unbegun: str,
+    situations: pl.DataFrame,
+    also: pl.Expr,
+) -> pl.DataFrame:
+    """Add the recorded axes, reasons and facts of open work to threads, turns and tool calls.
+
+    No end of a thread is ever recorded: it shows the state of its last turn, and where that
+    ended well the thread waits for its person, which is no stall.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+    sessions : polars.DataFrame
+        The system's own frame.
+    turns : polars.DataFrame
+        Its key, ``is_last``, ``situation``, what evidence quotes, and columns of ``entities``.
+    calls : polars.DataFrame
+        From `call_situations`.
+    system : str
+    unbegun : str
+        The situation of a thread without a turn.
+    situations : polars.DataFrame
+        From `situations.situations_from_csv`.
+    also : polars.Expr
+        A list of further situations, whose reasons hold as well.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows.
+    """
+    last = turns.filter("is_last").drop("entity_id")
+    threads = sessions.select(*THREAD, entity_id="thread_id").join(
+        last, on=THREAD, how="left", maintain_order="left"
+    )
+    # An answer that is whole ends its turn; that nothing more comes of the thread is a guess.
+    shown = pl.col("situation").fill_null(unbegun).replace({"good": "waiting"})
+    works = pl.concat(
+        [
+            turns.with_columns(entity_type=pl.lit("turn")),
+            threads.with_columns(shown, entity_type=pl.lit("session")),
+            calls,
+        ],
+        how="diagonal",
+    )
+    detail = pl.coalesce("open_tool", "error_message", "stop_reason")
+    named = works.with_columns(system=pl.lit(system), detail=detail)
+    return add_situations(entities, named, situations, also)
+
+
+def call_situations(
+    tools: pl.DataFrame, turns: pl.DataFrame, rules: Mapping[str, pl.Expr], cut_off: pl.Expr
+) -> pl.DataFrame:
+    """The situation and the cause of each tool call, for `add_states`.
+
+    Parameters
+    ----------
+    tools, turns : polars.DataFrame
+        The system's own frames.
+    rules : mapping of str to polars.Expr
+        By situation the expression that means it, in order of precedence, over ``tools`` and
+        ``turn_situation``.
+    cut_off : polars.Expr
+        Over the same columns: did the end of its turn cut off a call without a result.
+    """
+    of_turns = turns.select(*TURN, turn_situation="situation")
+    otherwise = pl.when(cut_off).then(pl.lit("interrupted")).otherwise(pl.lit("no_result"))
+    return tools.join(of_turns, on=TURN, how="left", maintain_order="left").select(
+        *("source", "entity_id", "error_message"),
+        entity_type=pl.lit("tool_call"),
+        cause=pl.coalesce("cause", otherwise),
+        situation=first_that_holds(rules),
     )
 
 

@@ -7,7 +7,8 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -184,9 +185,9 @@ class Explorer(Shown):
     def widget(self) -> Any:
         """The charts, which need a kernel."""
         with moving():
-            from stateanalytics.widgets.exploring_panel import ExploringPanel
+            panel_class = _panel_class()
 
-        panel = ExploringPanel(
+        panel = panel_class(
             dimensions=[self._described(one) for one in self._counted.dimensions.values()],
             answer=self.answer(),
             chosen={},
@@ -316,6 +317,25 @@ class Explorer(Shown):
             f"{', '.join(self._counted.dimensions)}. Show it as the last line of a cell, "
             "or .selected, .sql, .as_html()"
         )
+
+
+@cache
+def _panel_class() -> Any:
+    """The browser's side: counts and labels go there, chosen places come back, nothing else."""
+    import anywidget
+    import traitlets
+
+    here = Path(__file__).parent
+
+    class ExploringPanel(anywidget.AnyWidget):
+        _esm = (here / "exploring.js").read_text("utf-8")
+        _css = (here / "exploring.css").read_text("utf-8")
+
+        dimensions: traitlets.List[Any] = traitlets.List().tag(sync=True)
+        answer: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+        chosen: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+
+    return ExploringPanel
 
 
 def _ends(one: Dimension, value: Any) -> list[Any]:

@@ -16,8 +16,8 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.units import how_long_each
 from stateanalytics.core.windows import read_moment
+from stateanalytics.core.words import count
 from stateanalytics.errors import ArgumentError, did_you_mean
-from stateanalytics.reporting.phrases import count
 from stateanalytics.reporting.session import SessionPage, session_page
 from stateanalytics.state.policy import Policy
 from stateanalytics.timeline import LANES

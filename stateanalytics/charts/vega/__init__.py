@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from stateanalytics.charts.text_width import WIDTHS
+from stateanalytics.charts.style import WIDTHS
 from stateanalytics.errors import ArgumentError
 
 if TYPE_CHECKING:

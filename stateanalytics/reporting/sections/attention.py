@@ -11,10 +11,10 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
+from stateanalytics.core.words import count, listed, number
 from stateanalytics.queries import with_thing
+from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
-from stateanalytics.reporting.phrases import count, listed, number
-from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
 
 N_SHOWN = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.auditing import CODES, audited
+from stateanalytics.core.words import count, listed, number
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.reporting.phrases import count, listed, number
 
 N_EXAMPLES = 3
 # Verdicts of a change of status -> what people call it.

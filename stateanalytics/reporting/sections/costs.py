@@ -9,9 +9,9 @@ from datetime import date
 
 import polars as pl
 
+from stateanalytics.core.words import count, number
 from stateanalytics.failures.run_costs import costs_of
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.reporting.phrases import count, number
 from stateanalytics.systems.used_tokens import used_tokens
 
 N_SHOWN = 8

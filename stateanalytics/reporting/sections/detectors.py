@@ -9,13 +9,13 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.words import count, number
 from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors
 from stateanalytics.detectors.comparing import agreement
 from stateanalytics.detectors.detections import Detections, detect
 from stateanalytics.detectors.disagreement_causes import disagreements
 from stateanalytics.detectors.judging import ANSWERS
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.reporting.phrases import count, number
 
 N_CAUSES, N_IN_CHART = 8, 10
 FEWEST_DRAWN = 20

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.words import count, interval, listed, number, share
 from stateanalytics.failures.step_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
-from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.stats.shrinkage import Prior, fit_prior

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import polars as pl
 
+from stateanalytics.core.words import count, interval, listed, number, share
 from stateanalytics.failures.counting import count_run_incidents
+from stateanalytics.reporting.changes import share_fields
+from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, tally
-from stateanalytics.reporting.phrases import count, interval, listed, number, share
-from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
-from stateanalytics.stats.clustered import ClusteredShare, share_of_units
+from stateanalytics.stats.clustered import share_of_units
 
-_SURE = ("n_units", "n_effective", "n_if_alike", "degrees")
 _TOLD = (
     *("source", "entity_type", "entity_id", "session_id", "invocation_id", "show_id", "project"),
     *("left_out", "is_open", "outcome", "delivery", "severity", "tone"),
@@ -194,7 +193,7 @@ def _count(name: str, title: str, counted: Count, note: str, denominator: str) -
         "shown": number(n),
         "shown_interval": None,
         "unit": None,
-        **_sure(None),
+        **share_fields(None),
         "note": note,
         "denominator": denominator,
     }
@@ -214,24 +213,10 @@ def _share(name: str, title: str, part: Count, denominator: str, note: str) -> P
         "shown": share(value) if of else "none",
         "shown_interval": None if ends is None else interval(ends),
         "unit": part.unit,
-        **_sure(part.sure),
+        **share_fields(part.sure),
         "note": note,
         "denominator": denominator,
     }
-
-
-def _sure(share: ClusteredShare | None) -> Plain:
-    """What an interval of a share rests on; as many degrees as there are, null: it is known."""
-    if share is None:
-        return dict.fromkeys(_SURE)
-    told = {name: getattr(share, name) for name in _SURE}
-    return told | {"degrees": share.degrees if math.isfinite(share.degrees) else None}
-
-
-def sure_of(told: Plain) -> ClusteredShare:
-    """The share of a number of this section."""
-    known = told | {"degrees": math.inf if told["degrees"] is None else told["degrees"]}
-    return ClusteredShare(told["n"], told["of"], *(known[name] for name in _SURE))
 
 
 def _left_out(rows: pl.DataFrame) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stateanalytics.core.windows import in_utc
+from stateanalytics.core.words import count, listed, number
 from stateanalytics.failures.counting import count_run_incidents
-from stateanalytics.reporting.causes import CAUSES, Side, cause_of, is_counted
+from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.state.headline import count_headline
 from stateanalytics.systems.history import rewound
 

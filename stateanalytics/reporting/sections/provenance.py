@@ -8,8 +8,8 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.windows import in_utc
+from stateanalytics.core.words import count, listed, number, share, size
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
-from stateanalytics.reporting.phrases import count, listed, number, share, size
 from stateanalytics.state.definitions import LEFT_OUT
 
 DAY = timedelta(days=1)

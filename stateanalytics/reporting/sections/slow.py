@@ -7,9 +7,9 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.units import how_long
+from stateanalytics.core.words import count, number
+from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.reporting.phrases import count, number
-from stateanalytics.reporting.pills import pill_of
 from stateanalytics.state.definitions import ended_well
 from stateanalytics.state.population import Rows
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES
+from stateanalytics.core.words import count, interval, listed, number, share
 from stateanalytics.failures.by_code import count_by_reason_code
 from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
-from stateanalytics.reporting.phrases import count, interval, listed, number, share
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.charts.sentences import say_worksheet
+from stateanalytics.charts.thresholds import say_worksheet
 from stateanalytics.core.units import how_long, per_hundred
+from stateanalytics.core.words import count, listed, number
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.reporting.phrases import count, listed, number
 from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.promises import VERDICTS as KEPT
 from stateanalytics.thresholds.promises import review

@@ -53,7 +53,7 @@ SYSTEM = System(
     reason_codes=lambda: codes_from_csv(_HERE),
     detectors=later(f"{_HERE}.detectors:agent_orchestrator"),
     releases=("2026-05-15", "2026-05-17", "the Go rewrite"),
-    features=later(f"{_HERE}.features:features"),
+    features=later(f"{_HERE}.detectors:features"),
     constants=later(f"{_HERE}.constants:constants"),
     evidence={
         "detecting": later(f"{_HERE}.constants:detecting_episodes"),
@@ -62,7 +62,7 @@ SYSTEM = System(
     },
     audits=later(f"{_HERE}.findings:audits"),
     rewind=later(f"{_HERE}.rewind:rewind"),
-    used_tokens=later(f"{_HERE}.go_usage:used_tokens"),
+    used_tokens=later(f"{_HERE}.go_work:used_tokens"),
     advice={
         "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
         "`ao session kill ID`",

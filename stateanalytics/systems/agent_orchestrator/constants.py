@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.agent_orchestrator.columns import first_true
-from stateanalytics.systems.agent_orchestrator.words import TERMINAL_STATUSES
+from stateanalytics.systems.agent_orchestrator.statuses import TERMINAL_STATUSES
 from stateanalytics.systems.base import NO_SETTING, Constant
 
 STUCK_THRESHOLD_S = 600.0

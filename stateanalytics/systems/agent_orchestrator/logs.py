@@ -12,15 +12,16 @@ import polars as pl
 
 from stateanalytics.io.budget import MAX_LINE_BYTES
 from stateanalytics.io.files import legible
-from stateanalytics.systems.agent_orchestrator.files import (
+from stateanalytics.systems.agent_orchestrator.columns import stored_moment
+from stateanalytics.systems.agent_orchestrator.places import (
     Fault,
     Faults,
+    File,
+    Kind,
     example,
     read_file,
 )
-from stateanalytics.systems.agent_orchestrator.places import File, Kind
 from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
-from stateanalytics.systems.agent_orchestrator.stored_values import stored_moment
 
 _DETAIL = 500
 _UNFINISHED = "its last line is cut off: it was being written, or its writer died"

@@ -14,43 +14,50 @@ from stateanalytics.core.facts import pool
 from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems.agent_orchestrator import databases, frames
-from stateanalytics.systems.agent_orchestrator.columns import with_defaults
-from stateanalytics.systems.agent_orchestrator.decisions import decisions
+from stateanalytics.systems.agent_orchestrator import frames
+from stateanalytics.systems.agent_orchestrator.columns import in_calendar, with_defaults
+from stateanalytics.systems.agent_orchestrator.databases import (
+    EVENTS_TABLE,
+    is_go,
+    read_activity_events,
+    read_go,
+)
 from stateanalytics.systems.agent_orchestrator.events import (
     add_entities,
+    decisions,
     events,
     link,
     named,
     transitions,
 )
-from stateanalytics.systems.agent_orchestrator.files import Fault, Faults
-from stateanalytics.systems.agent_orchestrator.findings import log_findings, record_findings
-from stateanalytics.systems.agent_orchestrator.go_findings import go_findings
+from stateanalytics.systems.agent_orchestrator.findings import (
+    go_findings,
+    log_findings,
+    record_findings,
+)
 from stateanalytics.systems.agent_orchestrator.go_sessions import (
     add_silence,
+    circumstances,
     go_changes,
+    go_entries,
     go_statuses,
     read_go_sessions,
-)
-from stateanalytics.systems.agent_orchestrator.go_tables import is_go, read_go
-from stateanalytics.systems.agent_orchestrator.go_told import (
-    circumstances,
-    go_entries,
     with_circumstances,
 )
-from stateanalytics.systems.agent_orchestrator.go_usage import read_usage
 from stateanalytics.systems.agent_orchestrator.go_work import (
+    read_usage,
     read_work,
     with_turns,
     work_entities,
     work_transitions,
 )
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
-from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
+from stateanalytics.systems.agent_orchestrator.meaning import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.places import (
     RECORDS,
     SYSTEM,
+    Fault,
+    Faults,
     File,
     Kind,
     files_of,
@@ -64,7 +71,6 @@ from stateanalytics.systems.agent_orchestrator.sessions import (
     tell,
     time_findings,
 )
-from stateanalytics.systems.agent_orchestrator.stored_values import in_calendar
 from stateanalytics.systems.unread import findings_of_database
 
 _LOGS = (*READERS, Kind.FEEDBACK)
@@ -234,8 +240,8 @@ def _from_databases(stores: Sequence[Store], faults: Faults, bodies: bool) -> _S
     """What all databases hold, sessions by their own names."""
     stored = _Stored()
     for store in stores:
-        if databases.EVENTS_TABLE in store.tables:
-            events, wrong = databases.read_activity_events(store, bodies=bodies)
+        if EVENTS_TABLE in store.tables:
+            events, wrong = read_activity_events(store, bodies=bodies)
             stored.entries.append(events)
             stored.findings.append(wrong)
         if is_go(store):
@@ -276,7 +282,7 @@ def _note_files(files: Sequence[File], faults: Faults) -> None:
 def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
     """The generations that were seen, oldest first."""
     seen = set(sessions.filter("is_readable")["generation"].drop_nulls())
-    has_events = any(databases.EVENTS_TABLE in store.tables for store in stores)
+    has_events = any(EVENTS_TABLE in store.tables for store in stores)
     if any(is_go(store) for store in stores):
         seen.add("G3")
     return ", ".join([*sorted(seen), *(["activity events"] if has_events else [])]) or "logs"

@@ -11,21 +11,24 @@ import orjson
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.systems.agent_orchestrator.columns import with_defaults
-from stateanalytics.systems.agent_orchestrator.files import (
-    Fault,
-    Faults,
-    example,
-    read_file,
-)
-from stateanalytics.systems.agent_orchestrator.places import ARCHIVE_NAME, File, Kind, project_of
-from stateanalytics.systems.agent_orchestrator.stored_values import (
+from stateanalytics.systems.agent_orchestrator.columns import (
     WHITE_SPACE,
     is_filled,
     iso_ms,
     moment,
+    with_defaults,
 )
-from stateanalytics.systems.agent_orchestrator.words import REPORT_STATES
+from stateanalytics.systems.agent_orchestrator.places import (
+    ARCHIVE_NAME,
+    Fault,
+    Faults,
+    File,
+    Kind,
+    example,
+    project_of,
+    read_file,
+)
+from stateanalytics.systems.agent_orchestrator.statuses import REPORT_STATES
 
 
 def read_reports(records: pl.DataFrame) -> pl.DataFrame:

@@ -18,14 +18,20 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up
-from stateanalytics.systems.agent_orchestrator.decisions import standing
-from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS, add_silence
-from stateanalytics.systems.agent_orchestrator.go_told import with_circumstances
+from stateanalytics.systems.agent_orchestrator.events import standing
+from stateanalytics.systems.agent_orchestrator.go_sessions import (
+    ENDS,
+    add_silence,
+    with_circumstances,
+)
 from stateanalytics.systems.agent_orchestrator.go_work import with_turns, work_entities, work_then
-from stateanalytics.systems.agent_orchestrator.mapped_axes import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator.meaning import (
+    add_kill_events,
+    add_meaning,
+    split_codes,
+)
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
-from stateanalytics.systems.agent_orchestrator.reasons import split_codes
 from stateanalytics.systems.agent_orchestrator.sessions import tell
 from stateanalytics.systems.agent_orchestrator.statuses import (
     EVENT_PRIORITIES,

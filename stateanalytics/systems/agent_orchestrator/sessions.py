@@ -9,18 +9,24 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import look_up, references
+from stateanalytics.systems.agent_orchestrator.columns import (
+    leading_integer,
+    look_up,
+    references,
+    stored_moment,
+    unreadable_times,
+)
 from stateanalytics.systems.agent_orchestrator.events import named
-from stateanalytics.systems.agent_orchestrator.files import EPOCH
-from stateanalytics.systems.agent_orchestrator.go_usage import SUMS, summed
+from stateanalytics.systems.agent_orchestrator.go_work import SUMS, summed
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
+    PAYLOAD_TIMES,
     parse_lifecycle,
+    read_payloads,
     refresh_status,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle_payload import PAYLOAD_TIMES, read_payloads
-from stateanalytics.systems.agent_orchestrator.places import Kind
-from stateanalytics.systems.agent_orchestrator.reasons import first_reasons, recorded_reasons
+from stateanalytics.systems.agent_orchestrator.meaning import first_reasons, recorded_reasons
+from stateanalytics.systems.agent_orchestrator.places import EPOCH, Kind
 from stateanalytics.systems.agent_orchestrator.records import (
     pull_request_number,
     read_reports,
@@ -30,11 +36,6 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     derive_legacy_status,
     is_terminal_rule,
     name_primary_reason,
-)
-from stateanalytics.systems.agent_orchestrator.stored_values import (
-    leading_integer,
-    stored_moment,
-    unreadable_times,
 )
 from stateanalytics.systems.recorded import add_axes, add_reasons
 

@@ -8,6 +8,7 @@ from stateanalytics.systems.base import Ends, Files, System, codes_from_csv, lat
 
 _HERE = "stateanalytics.systems.claude_code"
 
+NAME = "claude_code"
 LIMITS = {"stalled_after_s": 600.0, "retry_grace_s": 60.0}
 
 
@@ -18,7 +19,7 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield home / ".config" / "claude"
 
 
-NOT_RECORDS = (
+_OTHER_DIRECTORIES = (
     *("file-history", "todos", "tasks", "plans", "shell-snapshots", "session-env", "tool-results"),
     *("plugins", "skills", "agents", "commands", "memory", "teams", "ide", "chrome"),
     *("cache", "paste-cache", "image-cache", "debug", "telemetry", "statsig", "usage-data"),
@@ -27,7 +28,7 @@ NOT_RECORDS = (
 """Directories of a home that hold settings, caches and copies, and no transcript."""
 
 SYSTEM = System(
-    name="claude_code",
+    name=NAME,
     title="Claude Code",
     run_is="A run is a session or a subagent, as its last turn left it: nobody writes that a "
     "session is over, so one that ended well waits for its person. Earlier turns keep states of "
@@ -43,7 +44,7 @@ SYSTEM = System(
         opens=later(f"{_HERE}.places:opens"),
         version_key="version",
         processes=later(f"{_HERE}.places:processes"),
-        aside=NOT_RECORDS,
+        aside=_OTHER_DIRECTORIES,
     ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),
@@ -55,8 +56,8 @@ SYSTEM = System(
     limits=MappingProxyType(LIMITS),
     detectors=later(f"{_HERE}.detectors:detectors"),
     features=later(f"{_HERE}.detectors:features"),
-    constants=later(f"{_HERE}.constants:constants"),
-    evidence=MappingProxyType({"commands": later(f"{_HERE}.constants:commands")}),
+    constants=later(f"{_HERE}.detectors:constants"),
+    evidence=MappingProxyType({"commands": later(f"{_HERE}.detectors:commands")}),
     history="derived",
     rewind=later(f"{_HERE}.reading:rewind"),
     tells_anew=later(f"{_HERE}.reading:tells_anew"),
@@ -65,6 +66,6 @@ SYSTEM = System(
     ends=Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),
         are_unsigned_own=True,
-        of_silences=later(f"{_HERE}.constants:silence_ends"),
+        of_silences=later(f"{_HERE}.detectors:silence_ends"),
     ),
 )

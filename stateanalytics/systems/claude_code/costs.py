@@ -1,8 +1,8 @@
 """What Claude Code recorded of costs, and the requests that no other record shows.
 
 A process writes a ``cost-state`` record when it ends well. It counts from the first process of
-a session on, through resumes, and a fork goes on from the count of its origin. The count of a
-process that was killed is lost; requests of compaction stand nowhere else.
+a session on, through resumes, and a fork continues the count of its origin. The count of a
+process that was killed is lost; requests of compaction are recorded nowhere else.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _USAGE = pl.Struct(dict.fromkeys(MODEL_USAGE, pl.Float64))
 _BY_MODEL = pl.List(pl.Struct({"key": pl.String, "value": _USAGE}))
 LARGEST = 2.0**53
 _SESSION = ("source", "session")
-# A provider's prefix, a date of release and a size of context are of no other model.
-_OF_NAME = r"^.*?(claude-.*?)(?:[-@]20\d{6})?(?:-v\d+(?::\d+)?)?(?:\[[^\]]*\])?$"
+# A provider's prefix, a release date and a context size do not make another model.
+_MODEL_NAME = r"^.*?(claude-.*?)(?:[-@]20\d{6})?(?:-v\d+(?::\d+)?)?(?:\[[^\]]*\])?$"
 
 
 def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
-    """By how much each record of costs is above the one before it, or that of the origin.
+    """The increase of each record of costs over the previous one, or over that of the origin.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A row a record and model, and one with ``model`` null for the whole record: the key of
-        the thread, ``by`` (the last moment before the record), `_COUNTS`, ``inherited_usd``.
-        None where nothing tells what the count began with.
+        One row per record and model, and one with ``model`` null for the whole record: the key
+        of the thread, ``by`` (the last moment before the record), `_COUNTS`, ``inherited_usd``.
+        A record whose count began at an unknown value has no row.
     """
     states = rows.filter(pl.col("type") == COST_RECORD).select(
         *THREAD, "seq", "counted_since", "model_usage", *_TOTALS,
-        # In a file that was shuffled nothing says when: it is taken for the end.
+        # In a file that was shuffled its moment is not known: it is taken for the end.
         by=pl.coalesce("by", pl.col("at").max().over(THREAD)),
     )  # fmt: skip
     at = pl.col("at")
@@ -55,8 +55,8 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
         threads.select("source", origin="thread_id", origin_wrote_at="wrote_at"),
         on=["source", "origin"],
     )
-    # Two forks of a session that is deleted have records in common, and neither is the origin:
-    # what the second one began with stands nowhere.
+    # Two forks of a deleted session have records in common, and neither is the origin: what the
+    # second fork began with is not recorded.
     is_sibling = (pl.col("copied_until") < pl.col("origin_wrote_at")).fill_null(value=False)
     inherited = (
         states.join(
@@ -94,31 +94,31 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
     every = pl.concat(
         [wholes, models.join(known.select(place), on="record")], how="diagonal_relaxed"
     ).sort(*THREAD, "is_own", "seq")
-    return _above_the_last(every).filter("is_own")
+    return _increases(every).filter("is_own")
 
 
 def _sound(numbers: pl.Expr) -> pl.Expr:
-    """Numbers that can be counts; what is below zero or beyond all bounds is not known."""
+    """Numbers that can be counts; null where they are below zero or beyond all bounds."""
     return pl.when(numbers.is_between(0, LARGEST)).then(numbers)
 
 
-def _above_the_last(records: pl.DataFrame) -> pl.DataFrame:
-    """Counts less those that the count began with, which never goes down by itself."""
+def _increases(records: pl.DataFrame) -> pl.DataFrame:
+    """Counts minus the previous ones of the same counter, which never falls by itself."""
     of_model = (*THREAD, "model")
     size = pl.sum_horizontal(USAGE).fill_null(0)
-    went_on = size >= size.shift(1).over(of_model)
+    continues = size >= size.shift(1).over(of_model)
     steps = {}
     for name in _COUNTS:
         count = pl.col(name)
         same = count.cum_max().forward_fill().shift(1).over(*of_model, "counted_since")
-        # Records that do not say since when they count may each be of another count.
+        # Without the moment since when they count, records may be of different counters.
         same = pl.when(pl.col("counted_since").is_not_null()).then(same)
-        before = pl.when(went_on).then(count.forward_fill().shift(1).over(of_model))
+        before = pl.when(continues).then(count.forward_fill().shift(1).over(of_model))
         steps[name] = (count - pl.coalesce(same, before, 0.0)).clip(0)
     was_inherited = ~pl.col("is_own").shift(1).over(of_model)
     base = pl.col("cost_usd").shift(1).over(of_model)
     return records.with_columns(
-        **steps, inherited_usd=pl.when(pl.col("is_own"), was_inherited, went_on).then(base)
+        **steps, inherited_usd=pl.when(pl.col("is_own"), was_inherited, continues).then(base)
     )
 
 
@@ -135,7 +135,7 @@ def costs_of_sessions(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum(*names: str) -> pl.Expr:
-    """Sums that are null where nothing is known."""
+    """Sums over the known values; null if there is none."""
     column = pl.col(names)
     return pl.when(column.is_not_null().any()).then(column.sum())
 
@@ -143,7 +143,7 @@ def _sum(*names: str) -> pl.Expr:
 def with_side_requests(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Answers with ``is_cost_recorded``, and below them the requests that no answer shows.
 
-    Between two records of costs, what was recorded beyond the answers are side requests. Where
+    Usage between two records of costs beyond that of the answers belongs to side requests. If
     less was recorded, the first answers are those of a process that was killed.
     """
     session = pl.col("thread_id").str.extract(r"^([^/]*)")
@@ -190,15 +190,15 @@ def with_side_requests(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFr
 
 
 def _side_requests(answers: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """What each record has of each model beyond the answers that it counts."""
+    """The usage of each model in each record beyond that of the answers it includes."""
     counts = (*USAGE, "n_cache_1h_tokens")
     part = (*_SESSION, "by", "model_name")
-    name = pl.col("model").str.to_lowercase().str.replace(_OF_NAME, "$1")
+    name = pl.col("model").str.to_lowercase().str.replace(_MODEL_NAME, "$1")
     counted = answers.filter("is_cost_recorded", pl.sum_horizontal(USAGE) > 0).with_columns(
         model_name=name
     )
     recorded = steps.drop_nulls("model").with_columns(model_name=name)
-    # By other names nothing can be compared, and all of it would count twice.
+    # A session with an unknown model name cannot be compared: its usage would count twice.
     others = counted.join(recorded, on=(*_SESSION, "model_name"), how="anti")
     known = counted.group_by(part).agg(pl.col(counts).sum().name.prefix("answered_"))
     beyond = [

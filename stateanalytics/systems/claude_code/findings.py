@@ -1,29 +1,21 @@
-"""What is odd in transcripts: damage, repeats, copies, and what no release is known to write."""
+"""What is odd in transcripts: damage, repeats, copies, and what no known version writes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.io.as_of import newest_in_company
-from stateanalytics.io.files import read_json_object
 from stateanalytics.io.findings import counted
-from stateanalytics.systems.claude_code import frames
+from stateanalytics.systems.claude_code import NAME, frames
 from stateanalytics.systems.claude_code.costs import LARGEST
 from stateanalytics.systems.claude_code.lines import COST_RECORD
-from stateanalytics.systems.claude_code.places import (
-    HISTORY,
-    SETTINGS,
-    root_of,
-    transcripts_of,
-)
-from stateanalytics.systems.claude_code.states import SYSTEM
+from stateanalytics.systems.claude_code.places import HISTORY, settings_of, transcripts_of
 from stateanalytics.systems.threads import THREAD
 from stateanalytics.systems.transcripts import (
     Told,
@@ -35,37 +27,37 @@ from stateanalytics.systems.transcripts import (
 )
 
 NEWEST_VERSION = (2, 1, 332)
-"""Of the newest schema that the reader was checked against."""
-RETENTION_DAYS = 30
-READ = (
+"""The newest version that the reader was checked against."""
+_RETENTION_DAYS = 30
+COLUMNS = (
     *("source", "file", "line_no", "at", "type", "subtype", "what", "uuid", "parent_uuid"),
     *("program_version", "n_text_chars", *frames.USAGE),
     *("cost_usd", "model_usage", "is_cost_approximate"),
 )
-"""Of records, what is looked at."""
+"""The columns of records that are read here."""
 _TIMED = ("user", "assistant", "system", "progress", "attachment")
-"""Records that every release gives a moment; names and settings have none."""
+"""Types of records with a moment in every version; names and settings have none."""
 
 
 def findings_of(
     root: Path, told: Told, details: Mapping[str, pl.DataFrame], source: str
 ) -> pl.DataFrame:
-    """What else is odd, each kind counted once.
+    """One finding per kind of oddity, with the number of rows.
 
     Parameters
     ----------
     root : pathlib.Path
-        The input, for what lies beside the transcripts.
+        The input, for the files next to the transcripts.
     told : transcripts.Told
     details : mapping of str to polars.DataFrame
-        What `reading.assembled` made of it, and the records.
+        The frames of `reading.assembled`.
     source : str
         How the user named the input.
     """
     lines, blocks = details[frames.LINES.name], details[frames.BLOCKS.name]
     sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
     messages = details[frames.MESSAGES.name]
-    of_costs = lines.filter(type=COST_RECORD)
+    cost_records = lines.filter(type=COST_RECORD)
     # Older versions recorded no costs at all.
     versions = sessions.filter(pl.col("cost_usd").is_not_null())["program_version"]
     with_costs = sessions.filter(pl.col("program_version").is_in(versions.implode()))
@@ -106,13 +98,13 @@ def findings_of(
             "thread_id",
         ),
         "cost.unreadable": (
-            of_costs.filter(
+            cost_records.filter(
                 ~pl.col("cost_usd").is_between(0, LARGEST).fill_null(value=False)
                 | pl.col("model_usage").is_null()
             ),
             "file",
         ),
-        "cost.approximate": (of_costs.filter("is_cost_approximate"), "file"),
+        "cost.approximate": (cost_records.filter("is_cost_approximate"), "file"),
         "cost.inherited": (sessions.filter(pl.col("inherited_cost_usd") > 0), "thread_id"),
         "cost.not_recorded": (
             messages.join(with_costs, on=THREAD, how="semi").filter(~pl.col("is_cost_recorded")),
@@ -137,9 +129,9 @@ def findings_of(
             ),
             "id",
         ),
+        "session.copied_history": (sessions.filter(pl.col("n_copied") > 0), "thread_id"),
+        "record.repeated": (sessions.filter(pl.col("n_repeated") > 0), "thread_id"),
     }
-    for code, name in (("session.copied_history", "n_copied"), ("record.repeated", "n_repeated")):
-        odd[code] = (sessions.filter(pl.col(name) > 0), "thread_id")
     sums = {
         "session.copied_history": "n_copied",
         "record.repeated": "n_repeated",
@@ -147,35 +139,31 @@ def findings_of(
     }
     return pool(
         [
-            findings_on(__package__, source, SYSTEM, odd, sums),
-            _of_usage(source, sessions, messages),
-            _of_retention(source, lines, root),
+            findings_on(__package__, source, NAME, odd, sums),
+            _repeated_usage(source, sessions, messages),
+            _retention(source, lines, root),
         ],
         schema.FINDINGS,
     )
 
 
-def _of_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+def _repeated_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """How many lines repeat an answer, and how many tokens their sum would be."""
     answers = messages.filter(~pl.col("is_side_request"))
-    every, once = sessions["naive_output_tokens"].sum(), answers["n_output_tokens"].sum()
+    n_tokens, n_all_lines = answers["n_output_tokens"].sum(), sessions["naive_output_tokens"].sum()
     message = (
-        f"lines that tell of an answer again: {every} output tokens, were each added, "
-        f"in place of {once}"
+        f"lines that repeat an answer: the sum over all of them is {n_all_lines} output tokens "
+        f"instead of {n_tokens}"
     )
-    n_again = int(answers["n_lines"].sum()) - answers.height
-    return counted(source, SYSTEM, "message.repeated", "info", message, n_rows=n_again)
+    n_repeats = int(answers["n_lines"].sum()) - answers.height
+    return counted(source, NAME, "message.repeated", "info", message, n_rows=n_repeats)
 
 
-def _of_retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
-    """Files are deleted by their age."""
+def _retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
+    """Whether older transcripts may have been deleted: the rest is as old as is allowed."""
     days = settings_of(root).get("cleanupPeriodDays")
-    kept = days if isinstance(days, int) and 0 < days < 10**6 else RETENTION_DAYS
+    kept = days if isinstance(days, int) and 0 < days < 10**6 else _RETENTION_DAYS
     first, last = lines["at"].min(), newest_in_company([[lines["at"]]], [lines["at"]])
     is_edge = first is not None and last - first >= timedelta(days=kept - 1)  # type: ignore[operator]
     message = f"older transcripts may have been deleted: they are kept for {kept} days"
-    return counted(source, SYSTEM, "time.retention_edge", "info", message, n_rows=int(is_edge))
-
-
-def settings_of(root: Path) -> dict[str, Any]:
-    """What the settings say of a root, or of the root that a project or transcript lies in."""
-    return read_json_object(root_of(root) / SETTINGS).value or {}
+    return counted(source, NAME, "time.retention_edge", "info", message, n_rows=int(is_edge))

@@ -1,7 +1,7 @@
-"""From lines to sessions, turns, answers and tool calls, each counted once.
+"""From records to threads, answers, tool calls and turns, each counted once.
 
 Resumes and forks write old records again, one answer stands on several lines with its
-usage on each, and one session may lie in two folders: what is shared has one owner.
+usage on each, and one session may lie in two folders: shared records have one owner.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from stateanalytics.systems.claude_code.frames import (
     TURNS,
     USAGE,
 )
+from stateanalytics.systems.provider_errors import cause_of_error
+from stateanalytics.systems.recorded import first_that_holds, is_content_filter
 from stateanalytics.systems.threads import THREAD, TURN
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -29,9 +31,8 @@ SIGNS = (
 )
 """Records that are signs of life; titles, snapshots and hooks are none."""
 BASH_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
-BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
-QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
-_OF_ORDER = (
+_QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
+_ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
     *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from"),
 )
@@ -41,7 +42,8 @@ _DENIED = (
     r"|requires approval|was blocked(?: by|\. For security)"
     r"|blocked by hook|hook.{0,80} denied"
 )
-# What a command wrote below its exit code may be of anything: another program's time limit.
+# Below the exit code is the output of the command, which may be about anything, such as the
+# time limit of another program.
 _EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
 _OWN_LIMIT = r"(?im)^command timed out after"
 _CAUSES = {
@@ -55,7 +57,7 @@ _CAUSES = {
 
 
 def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
-    """The lines in the order of each thread, each once, with what is a copy marked.
+    """The records in the order of each thread, copies and repetitions marked.
 
     Parameters
     ----------
@@ -70,21 +72,21 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     """
     file = ("source", "file")
     stem = pl.col("file").str.extract(rf"(?:^|/)({_UUID})\.jsonl$")
-    of_agent = pl.col("file").str.extract(r"(?:^|/)agent-([^/]+)\.jsonl$")
-    told = pl.col("session_id").drop_nulls().first().over(file)
+    file_agent = pl.col("file").str.extract(r"(?:^|/)agent-([^/]+)\.jsonl$")
+    first_session = pl.col("session_id").drop_nulls().first().over(file)
     folder = pl.col("file").str.extract(r"([^/]+)/subagents/[^/]+$")
     name = pl.col("file").str.extract(r"([^/]+?)(?:\.jsonl)?$")
     is_side = pl.col("is_sidechain").fill_null(value=False)
-    # Few columns are sorted and joined; what else a record says is put beside them at the end.
-    marks = lines.select(_OF_ORDER).with_row_index("row")
+    # Few columns are sorted and joined; the other ones are added at the end.
+    marks = lines.select(_ORDER_COLUMNS).with_row_index("row")
     named = (
         marks.join(_shuffled(marks), on=file, how="left", maintain_order="left")
         .with_columns(
-            owner_id=pl.when(of_agent.is_not_null())
-            .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), told, name))
-            .otherwise(pl.coalesce(stem, "session_id", told, name)),
+            owner_id=pl.when(file_agent.is_not_null())
+            .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), first_session, name))
+            .otherwise(pl.coalesce(stem, "session_id", first_session, name)),
             agent=pl.coalesce(
-                of_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
+                file_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
             ),
         )
         .with_columns(
@@ -115,11 +117,11 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     kept = marked.drop(
         "request_id", "session_id", "agent_id", "is_sidechain", "is_replay", "is_shuffled"
     )
-    return kept.hstack(lines.select(pl.exclude(_OF_ORDER))[kept["row"]]).drop("row")
+    return kept.hstack(lines.select(pl.exclude(_ORDER_COLUMNS))[kept["row"]]).drop("row")
 
 
 def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
-    """The files in which a record stands before the one that it follows, and moments fall, too."""
+    """The files where time falls and a record stands before its parent, as ``is_shuffled``."""
     file = ["source", "file"]
     falls = pl.col("at") < pl.col("at").cum_max().over(file, order_by="line_no")
     odd = rows.join(rows.filter(falls).select(file).unique(), on=file, how="semi")
@@ -133,7 +135,7 @@ def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``is_copied``, and ``copied_from``: the other thread that the record belongs to."""
     key = ("source", "key")
-    # A fork has the moments of its origin, but for what it wrote itself and nobody copies.
+    # A fork has the moments of its origin, except in records without an id, which are its own.
     begins = pl.coalesce(pl.col("at").filter(pl.col("uuid").is_null()).min(), pl.col("at").min())
     keyed = rows.with_columns(key=pl.coalesce("answer_id", "uuid"), begins=begins.over(THREAD))
     several = keyed.filter(pl.col("thread_id").n_unique().over(key) > 1)
@@ -144,30 +146,30 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
         .unique(key, keep="first", maintain_order=True)
         .select(*key, keeper="thread_id")
     )
-    # Side questions replay the answers of who asked, with request ids of their own.
-    spoken = rows.filter(pl.col("agent").is_null(), pl.col("what") == "assistant")
-    mine = spoken.select("source", "message_id", is_spoken=pl.lit(value=True)).unique()
+    # Side questions replay the answers of the session that asked, with other request ids.
+    answers = rows.filter(pl.col("agent").is_null(), pl.col("what") == "assistant")
+    in_sessions = answers.select("source", "message_id", in_session=pl.lit(value=True)).unique()
     joined = keyed.join(owners, on=key, how="left", maintain_order="left").join(
-        mine, on=["source", "message_id"], how="left", maintain_order="left"
+        in_sessions, on=["source", "message_id"], how="left", maintain_order="left"
     )
-    is_replay = pl.col("agent").is_not_null() & pl.col("is_spoken").fill_null(value=False)
+    is_replay = pl.col("agent").is_not_null() & pl.col("in_session").fill_null(value=False)
     is_other = (pl.col("keeper") != pl.col("thread_id")).fill_null(value=False)
     copied = joined.with_columns(
         is_copied=is_other | is_replay, copied_from=pl.when(is_other).then("keeper")
     )
-    return copied.drop("key", "begins", "keeper", "is_spoken")
+    return copied.drop("key", "begins", "keeper", "in_session")
 
 
 def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``turn_no``; a turn whose every answer was given before, or elsewhere, is a replay."""
+    """Add ``turn_no``; a turn is a replay if all its answers are of earlier turns or threads."""
     is_prompt = (pl.col("what") == "prompt") & ~pl.col("is_copied") & ~pl.col("is_repeated")
     prompt = pl.struct(*THREAD, "at", is_prompt.alias("is_prompt"))
-    is_again = is_prompt & pl.col("at").is_not_null() & ~prompt.is_first_distinct()
+    is_repeat = is_prompt & pl.col("at").is_not_null() & ~prompt.is_first_distinct()
     number = is_prompt.cum_sum().over(THREAD).cast(pl.Int64)
-    once = rows.with_columns(pl.col("is_repeated") | is_again).with_columns(turn_no=number)
+    numbered = rows.with_columns(pl.col("is_repeated") | is_repeat).with_columns(turn_no=number)
     first = pl.col("turn_no").min().over(*THREAD, "answer_id")
     replays = (
-        once.filter(~pl.col("is_repeated"))
+        numbered.filter(~pl.col("is_repeated"))
         .drop_nulls("answer_id")
         .with_columns(is_replay=pl.col("is_copied") | (pl.col("turn_no") > first))
         .group_by(TURN)
@@ -175,37 +177,36 @@ def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
     )
     is_replay = pl.col("is_replay").fill_null(value=False) & ~pl.col("is_copied")
     return (
-        once.join(replays, on=TURN, how="left", maintain_order="left")
+        numbered.join(replays, on=TURN, how="left", maintain_order="left")
         .with_columns(pl.col("is_repeated") | is_replay)
         .with_columns(turn_no=number)
     )
 
 
 def own(rows: Rows) -> Rows:
-    """The records that count: neither copied from another session nor there twice."""
+    """The records that count: neither copied from another session nor repeated."""
     return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
 
 
-REPORTED = {
+_REPORTED_ENDS = {
     "completed": "completed",
     **dict.fromkeys(("killed", "stopped", "cancelled"), "stopped"),
     "failed": "failed",
 }
-"""How a subagent ended, by the word of its parent's record; every other word is no end."""
+"""How a subagent ended, by the status in its parent's record; any other status is no end."""
 
 
-def reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """The subagents that ended, as the last of their parents' records says.
+def _reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
+    """The subagents that ended, by the last record of their parents about them.
 
     Returns
     -------
     polars.DataFrame
-        The key of the subagent's thread, ``reported_at``, ``reported`` (a value of `REPORTED`),
-        and ``n_reported_tokens``: what its last answer wrote.
+        The key of the subagent's thread, ``reported_at``, ``reported`` (a value of
+        `_REPORTED_ENDS`), and ``n_reported_tokens``: the output tokens of its last answer.
     """
-    ends = own(rows.lazy()).filter(
-        pl.col("result_agent_id").is_not_null(), pl.col("result_status").is_in(list(REPORTED))
-    )
+    has_ended = pl.col("result_status").is_in(list(_REPORTED_ENDS))
+    ends = own(rows.lazy()).filter(pl.col("result_agent_id").is_not_null(), has_ended)
     return (
         ends.sort("at", "seq", nulls_last=False)
         .group_by(
@@ -214,7 +215,7 @@ def reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
         )
         .agg(
             reported_at=pl.col("at").last(),
-            reported=pl.col("result_status").last().replace(REPORTED),
+            reported=pl.col("result_status").last().replace(_REPORTED_ENDS),
             n_reported_tokens=pl.col("n_result_output_tokens").drop_nulls().last(),
         )
         .collect()
@@ -222,14 +223,14 @@ def reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """`frames.MESSAGES`: every answer with the usage of the line that tells most.
+    """`frames.MESSAGES`: every answer, with the largest usage that any of its lines has.
 
     The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
-    That of a subagent's last answer, if no line says why it stopped, is in its parent's record.
+    If no line of a subagent's last answer has a stop reason, its parent's record has the usage.
     """
-    every = rows.lazy().drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
+    lines = rows.lazy().drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
     answers = (
-        own(every)
+        own(lines)
         .group_by(*THREAD, "answer_id", maintain_order=True)
         .agg(
             pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
@@ -237,20 +238,20 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
             n_lines=pl.len(),
         )
     )
-    # A copy may tell more than the line that it was made of, if that was still being written.
-    told = ("is_spoken", "total")
-    most = (
-        every.with_columns(is_spoken=pl.col("agent").is_null())
+    # A copy may have more tokens than its original, if that was still being written.
+    order = ("in_session", "total")
+    usage = (
+        lines.with_columns(in_session=pl.col("agent").is_null())
         .group_by("source", "answer_id")
-        .agg(pl.col(*USAGE, "n_cache_1h_tokens").sort_by(told, maintain_order=True).last().clip(0))
+        .agg(pl.col(*USAGE, "n_cache_1h_tokens").sort_by(order, maintain_order=True).last().clip(0))
     )
     named = pl.coalesce("message_id", "uuid", "answer_id")
     is_cut = pl.col("stop_reason").is_null() & (
         pl.int_range(pl.len()).over(THREAD) == pl.len().over(THREAD) - 1
     )
     kept = (
-        answers.join(most, on=["source", "answer_id"], how="left", maintain_order="left")
-        .join(reported_ends(rows).lazy(), on=THREAD, how="left", maintain_order="left")
+        answers.join(usage, on=["source", "answer_id"], how="left", maintain_order="left")
+        .join(_reported_ends(rows).lazy(), on=THREAD, how="left", maintain_order="left")
         .with_columns(
             message_id=named,
             request_id="request",
@@ -264,13 +265,14 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
 
 def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
-    place = ("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated")
-    told = ("answer_id", "result_agent_id", "denial")
-    of_lines = own(rows.select(*LINES.key, *place, *told))
+    columns = (
+        *("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated"),
+        *("answer_id", "result_agent_id", "denial"),
+    )
     placed = (
         BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
-        .join(of_lines, on=LINES.key, how="inner", maintain_order="left")
+        .join(own(rows.select(*LINES.key, *columns)), on=LINES.key, maintain_order="left")
         .sort("source", "thread_id", "seq", "place")
     )
     call = (*THREAD, "tool_id")
@@ -281,11 +283,11 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             pl.col("type").str.ends_with("tool_result"),
         )
     )
-    told = ("is_error", "error_message", "denial")
-    kept = results.select(*call, *told, ended_at="at", has_result=pl.lit(value=True))
+    outcome = ("is_error", "error_message", "denial")
+    ends = results.select(*call, *outcome, ended_at="at", has_result=pl.lit(value=True))
     joined = (
-        calls.drop(told)
-        .join(kept, on=call, how="left", maintain_order="left")
+        calls.drop(outcome)
+        .join(ends, on=call, how="left", maintain_order="left")
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
     )
@@ -322,16 +324,15 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _replaced(rows: pl.DataFrame) -> pl.DataFrame:
-    """Answers in whose place another one was given later: a retry, or what a person took back.
+    """Answers that a later one replaced: after a retry, or because a person went back.
 
-    Parallel calls and their results branch too, which says nothing; that two answers follow
-    the same record does.
+    Parallel calls and their results branch, too: only two answers to the same record count.
     """
     answers = own(rows.lazy()).drop_nulls("answer_id").group_by(*THREAD, "answer_id")
-    begun = answers.agg(pl.col("parent_uuid", "seq").sort_by("seq").first())
+    first_lines = answers.agg(pl.col("parent_uuid", "seq").sort_by("seq").first())
     last = pl.col("seq").max().over(*THREAD, "parent_uuid")
     return (
-        begun.drop_nulls("parent_uuid")
+        first_lines.drop_nulls("parent_uuid")
         .filter(pl.col("seq") < last)
         .select(*THREAD, "answer_id", is_replaced=pl.lit(value=True))
         .collect()
@@ -339,12 +340,11 @@ def _replaced(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
-    """Which subagent a call started, as its result, its progress or the subagent says."""
+    """The subagent that a call started, by its result, its progress or the subagent's note."""
     columns = ("source", "tool_id", "owner_id", "result_agent_id")
     named = rows.lazy().with_columns(tool_id="result_tool_id")
-    told = [frame.select(columns).drop_nulls() for frame in (results.lazy(), named)]
     return (
-        pl.concat(told)
+        pl.concat([frame.select(columns).drop_nulls() for frame in (results.lazy(), named)])
         .collect()
         .unique(["source", "tool_id"], keep="first", maintain_order=True)
         .select(
@@ -364,12 +364,12 @@ def sessions_of(
 ) -> pl.DataFrame:
     """`frames.SESSIONS`: threads with what all of their turns add up to.
 
-    Tokens are those of ``messages``, which have side requests too; ``recorded`` are costs.
+    Tokens are those of ``messages``, side requests included; ``recorded`` are costs.
     """
     is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
     at = pl.col("at").filter(is_own & pl.col("what").is_in(list(SIGNS)))
     is_answer = pl.col("what") == "assistant"
-    every = rows.group_by(THREAD, maintain_order=True).agg(
+    sessions = rows.group_by(THREAD, maintain_order=True).agg(
         pl.col("file").first(),
         pl.col("title", "directory", "program_version").drop_nulls().last(),
         pl.col("forked_from").drop_nulls().first(),
@@ -392,10 +392,193 @@ def sessions_of(
         .select("source", parent_tool_id="tool_id", caller="thread_id", thread_id="child_thread_id")
         .unique(THREAD, keep="first", maintain_order=True)
     )
-    joined = every
     for part in (of_turns, of_messages, recorded, parents):
-        joined = joined.join(part, on=THREAD, how="left", maintain_order="left")
+        sessions = sessions.join(part, on=THREAD, how="left", maintain_order="left")
     is_agent = pl.when(pl.col("agent_id").is_not_null())
     parent = is_agent.then(pl.coalesce("caller", "session_id")).otherwise("forked_from")
     known = pl.col("n_turns", *counts).fill_null(0)
-    return SESSIONS.conform(joined.with_columns(known, parent_thread_id=parent))
+    return SESSIONS.conform(sessions.with_columns(known, parent_thread_id=parent))
+
+
+OPEN = ("question", "open_tool", "retrying", "awaiting_model")
+"""Situations of work that is not over."""
+_GOOD_STOPS = ("end_turn", "stop_sequence")
+_CONTINUING_STOPS = ("tool_use", "pause_turn")
+
+
+def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
+    """`frames.TURNS`, each with its situation: the first one that its records show.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        From `with_threads`.
+    messages, tools : polars.DataFrame
+        `frames.MESSAGES` and `frames.TOOLS`.
+    """
+    of_messages = messages.group_by(TURN).agg(
+        pl.col(USAGE).sum(),
+        n_answers=pl.len(),
+        model=pl.col("model").drop_nulls().last(),
+    )
+    turns = _record_facts(rows)
+    for part in (of_messages, _call_counts(tools, rows)):
+        turns = turns.join(part, on=TURN, how="left", maintain_order="left")
+    turns = turns.join(_reported_ends(rows), on=THREAD, how="left", maintain_order="left")
+    counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
+    known = turns.with_columns(
+        pl.col(counts).fill_null(0),
+        is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
+    ).with_columns(
+        has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0),
+    )
+    named = known.with_columns(cause=cause_of_error()).with_columns(
+        situation=first_that_holds(_situation_rules()).replace(
+            {"stopped": "interrupted", "reported_failed": "failed"}
+        )
+    )
+    is_open = pl.col("situation").is_in(list(OPEN))
+    ends = {
+        "interrupted": "interrupt_at",
+        "max_turns": "max_turns_at",
+        "aborted": "last_activity_at",
+        "superseded": "last_activity_at",
+    }
+    ended_at = pl.coalesce(
+        *(pl.when(pl.col("situation") == name).then(column) for name, column in ends.items()),
+        pl.when(~is_open).then(pl.coalesce("answer_at", "last_activity_at")),
+    )
+    is_waiting = pl.col("situation") == "retrying"
+    only_if = {
+        **dict.fromkeys(
+            ("error_type", "error_status", "error_message", "cause"),
+            is_waiting | (pl.col("situation") == "failed"),
+        ),
+        **dict.fromkeys(
+            ("open_tool", "open_since", "open_timeout_s", "patience_s"),
+            pl.col("situation").is_in(["open_tool", "question"]),
+        ),
+        "retry_at": is_waiting,
+    }
+    return TURNS.conform(
+        named.with_columns(
+            *(pl.when(rule).then(name).alias(name) for name, rule in only_if.items()),
+            entity_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
+            ended_at=ended_at,
+            last_sign_at=pl.max_horizontal("last_activity_at", "child_at"),
+            is_recovered=(pl.col("n_retries") > 0) & (pl.col("last_answer") == "assistant"),
+        ).sort(TURN)
+    )
+
+
+def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
+    """What the records of each turn show by themselves; work before any prompt is turn 0."""
+    what, seq, at = pl.col("what"), pl.col("seq"), pl.col("at")
+    is_answer = what.is_in(["assistant", "api_error"])
+    sign = what.is_in(list(SIGNS))
+    places = {
+        "answer": is_answer,
+        "input": what.is_in(["prompt", "tool_result"]),
+        **{
+            name: what == name
+            for name in ("interrupt", "max_turns", "turn_end", "retry", "refusal")
+        },
+    }
+    # Any line of an answer may have its stop reason.
+    name = pl.coalesce("answer_id", "uuid", what)
+    is_last_answer = is_answer & (name == name.filter(is_answer).last())
+    error = pl.col("error_type", "error_status", "error_message")
+    known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
+    turns = (
+        own(known)
+        .group_by(TURN, maintain_order=True)
+        .agg(
+            error.filter(what.is_in(["api_error", "retry"])).last(),
+            pl.col("stop_reason").filter(is_last_answer).drop_nulls().last(),
+            pl.col("n_text_chars").filter(what == "assistant").sum(),
+            pl.col("retry_at").filter(what == "retry").last(),
+            pl.col("permission_mode").last(),
+            started_at=at.filter(sign).min(),
+            last_activity_at=at.filter(sign).max(),
+            last_answer=what.filter(is_answer).last(),
+            n_prompts=(what == "prompt").sum(),
+            n_retries=(what == "retry").sum(),
+            **{
+                f"{name}_at": at.filter(rule).last()
+                for name, rule in places.items()
+                if name not in ("retry", "refusal")
+            },
+            **{
+                f"{name}_seq": seq.filter(rule).max().fill_null(-1) for name, rule in places.items()
+            },
+        )
+    )
+    # What stands before the first prompt is mostly names and settings.
+    return turns.filter((pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)).collect()
+
+
+def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """How the tool calls of each turn ended, and the first one that is open."""
+    signs = rows.lazy().filter(pl.col("what").is_in(list(SIGNS)))
+    by_child = signs.group_by("source", child_thread_id="thread_id")
+    last_signs = by_child.agg(child_at=pl.col("at").max()).collect()
+    is_open = pl.col("ended_at").is_null() & ~pl.col("is_replaced")
+    calls = tools.join(
+        last_signs, on=["source", "child_thread_id"], how="left", maintain_order="left"
+    )
+    return calls.group_by(TURN).agg(
+        *(pl.col(name).filter(is_open).max() for name in ("patience_s", "child_at")),
+        n_tool_calls=pl.len(),
+        n_tool_errors=pl.col("is_error").sum(),
+        n_tools_good=(~pl.col("is_error")).sum(),
+        n_open_tools=is_open.sum(),
+        n_questions=(is_open & pl.col("name").is_in(list(_QUESTION_TOOLS))).sum(),
+        open_tool=pl.col("name").filter(is_open).first(),
+        open_since=pl.col("started_at").filter(is_open).first(),
+        open_timeout_s=pl.col("timeout_s").filter(is_open).first(),
+    )
+
+
+def _is_reported(end: str) -> pl.Expr:
+    """Whether the parent's record reports this end of the subagent, and no activity follows."""
+    is_after = pl.col("reported_at") >= pl.col("last_activity_at")
+    return pl.col("is_last") & (is_after & (pl.col("reported") == end)).fill_null(value=False)
+
+
+def _situation_rules() -> dict[str, pl.Expr]:
+    """The situations of a turn and the expressions that mean them, in order of precedence."""
+    answer, stop, input_ = pl.col("answer_seq"), pl.col("stop_reason"), pl.col("input_seq")
+    is_error = pl.col("last_answer") == "api_error"
+    is_closed = pl.col("n_open_tools") == 0
+    is_after = answer > pl.max_horizontal("input_seq", "retry_seq")
+    is_end = is_after & is_closed
+    is_confirmed = stop.is_in(list(_GOOD_STOPS)) | (pl.col("turn_end_seq") > answer)
+    # The agent that summarises its parent's conversation writes one answer and no end.
+    is_compaction = pl.col("thread_id").str.contains(r"/acompact-[^/]+$")
+    is_known_over = _is_reported("completed") | (pl.col("is_last") & is_end & is_compaction)
+    is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
+    had_later = ~pl.col("is_last")
+    return {
+        "interrupted": pl.col("interrupt_seq") > answer,
+        # A refusal and an output limit may be recorded as errors, with a misleading tag.
+        "refused": is_content_filter("stop_reason")
+        | (pl.col("refusal_seq") > input_)
+        | (is_error & (pl.col("cause") == "content_filtered")),
+        "truncated": (is_end & (stop == "max_tokens"))
+        | (is_error & (pl.col("cause") == "truncated_length")),
+        "overflowed": is_end & (stop == "model_context_window_exceeded"),
+        "failed": is_error,
+        "max_turns": pl.col("max_turns_seq") > answer,
+        "good": ((is_end & is_confirmed) | is_known_over) & pl.col("has_output"),
+        "empty": (is_end & is_confirmed) | is_known_over,
+        "stopped": _is_reported("stopped"),
+        "reported_failed": _is_reported("failed"),
+        "unknown_finish": is_end & is_odd,
+        "aborted": had_later & ~is_closed,
+        "good_inferred": had_later & is_end & (pl.col("n_text_chars") > 0),
+        "superseded": had_later,
+        "question": pl.col("n_questions") > 0,
+        "open_tool": ~is_closed,
+        "retrying": pl.col("retry_seq") > pl.max_horizontal("answer_seq", "input_seq"),
+        "awaiting_model": pl.lit(value=True),
+    }

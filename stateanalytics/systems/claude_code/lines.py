@@ -1,6 +1,6 @@
-"""What the lines of transcripts say: one row a record, one a call or result of a tool.
+"""The records of transcripts, one row per line, and one per call or result of a tool.
 
-Text of people and models is measured and told apart, never kept; the words of errors are.
+Text of people and models is measured and classified, never kept; the words of errors are kept.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
-from stateanalytics.systems.columns import fields_from_csv
+from stateanalytics.systems.claude_code.frames import FRAMES
+from stateanalytics.systems.columns import fields_read
 from stateanalytics.systems.recorded import first_that_holds
 from stateanalytics.systems.transcripts import whole_numbers, with_any_number
 
-MOST_ERROR_CHARS = 500
+_MOST_ERROR_CHARS = 500
 _BLOCK = {
     **dict.fromkeys(("type", "id", "name", "tool_use_id", "text"), "VARCHAR"),
     "is_error": "BOOLEAN",
@@ -34,9 +35,9 @@ MODEL_USAGE = {
     "outputTokens": "n_output_tokens",
     "costUSD": "cost_usd",
 }
-"""What a record of costs says of each model, and our name of it."""
+"""The counts that a record of costs has per model, with our names."""
 FIELDS: Fields = {
-    **with_any_number({**fields_from_csv(__package__), **_CREATED}, _COUNTS),
+    **with_any_number({**fields_read(*FRAMES), **_CREATED}, _COUNTS),
     "queued": (("content",), "VARCHAR"),
     "retry_in_ms": (("retryInMs",), "DOUBLE"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
@@ -60,14 +61,14 @@ _SUBTYPES = {
     "refusal": ("system", ["model_refusal_no_fallback"]),
     "max_turns": ("attachment", ["max_turns_reached"]),
 }
-# Of a task that is put into the queue: as JSON or in tags.
-_OF_TASKS = {
+# In the text of a queued task, which is JSON or tags.
+_TASK_PATTERNS = {
     "result_agent_id": r'task[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_tool_id": r'tool[_-]use[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_status": r'status"?\s*[:>]\s*"?([\w-]+)',
 }
 COST_RECORD = "cost-state"
-_OF_COSTS = (
+_COST_COLUMNS = (
     *("cost_usd", "api_s", "tool_s", "n_lines_added", "n_lines_removed"),
     *("counted_since", "is_cost_approximate"),
 )
@@ -100,10 +101,10 @@ def typed(
     """
     heads = _heads(rows, texts, parser)
     lines = _lines(rows.join(heads, on="row", how="left", maintain_order="left"))
-    of_costs = lines.filter(type=COST_RECORD)
-    if not of_costs.is_empty():
-        asked = texts.join(of_costs, on="row", how="semi", maintain_order="left")
-        by_model = parser.read(asked, {"type": FIELDS["type"]}, sql={"model_usage": _BY_MODEL})
+    cost_records = lines.filter(type=COST_RECORD)
+    if not cost_records.is_empty():
+        cost_texts = texts.join(cost_records, on="row", how="semi", maintain_order="left")
+        by_model = parser.read(cost_texts, {"type": FIELDS["type"]}, sql={"model_usage": _BY_MODEL})
         by_model = by_model.select("row", pl.col("model_usage").cast(pl.String))
         lines = lines.join(by_model, on="row", how="left", maintain_order="left")
     limited = _blocks(lines, texts, parser).with_columns(pl.coalesce("timeout_s", pl.lit(limit_s)))
@@ -111,25 +112,28 @@ def typed(
 
 
 def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
-    """How the text of each message begins, and how long it is: content is a text or a list."""
+    """The beginning and length of each message's text; its content is a text or a list."""
     is_text = pl.col("blocks").is_null() & pl.col("type").is_in(["user", "assistant"])
     plain = texts.join(rows.filter(is_text), on="row", how="semi", maintain_order="left")
-    of_texts = parser.read(plain, {"text": (("message.content",), "VARCHAR")}).select("row", "text")
-    # Of blocks the first text says what a record is; all of them are the answer.
-    words = pl.col("blocks").list.eval(pl.element().struct.field("text").drop_nulls())
-    of_lists = rows.filter(pl.col("blocks").list.len() > 0).select(
+    from_texts = parser.read(plain, {"text": (("message.content",), "VARCHAR")})
+    # The first text of a list classifies the record; all of them are the answer.
+    block_texts = pl.col("blocks").list.eval(pl.element().struct.field("text").drop_nulls())
+    from_lists = rows.filter(pl.col("blocks").list.len() > 0).select(
         "row",
-        text=words.list.first(),
-        n_text_chars=words.list.eval(pl.element().str.len_chars()).list.sum(),
+        text=block_texts.list.first(),
+        n_text_chars=block_texts.list.eval(pl.element().str.len_chars()).list.sum(),
     )
-    both = pl.concat(
-        [of_texts.with_columns(n_text_chars=pl.col("text").str.len_chars()), of_lists],
+    messages = pl.concat(
+        [
+            from_texts.select("row", "text", n_text_chars=pl.col("text").str.len_chars()),
+            from_lists,
+        ],
         how="diagonal_relaxed",
     )
-    return both.select(
+    return messages.select(
         "row",
         pl.col("n_text_chars").cast(pl.Int64),
-        head=pl.col("text").str.strip_chars_start().str.slice(0, MOST_ERROR_CHARS),
+        head=pl.col("text").str.strip_chars_start().str.slice(0, _MOST_ERROR_CHARS),
     )
 
 
@@ -138,21 +142,22 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     known = pl.col("at").dt.year().is_between(2001, 2099)
     at = pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT)
     is_error = pl.when(pl.col("what").is_in(["api_error", "retry"]))
-    tag = pl.col("error_type").str.slice(0, MOST_ERROR_CHARS)
-    # Of a retry the error is an object, of which this is the text.
+    tag = pl.col("error_type").str.slice(0, _MOST_ERROR_CHARS)
+    # The error of a retry is an object, and this its JSON text.
     status = tag.str.extract(r'"status"\s*:\s*(\d{3})\b').cast(pl.Int64)
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
-    least = pl.min_horizontal(*_CREATED)
+    smallest = pl.min_horizontal(*_CREATED)
     queued = pl.when(pl.col("type") == "queue-operation").then("queued")
     named = rows.with_columns(
         pl.coalesce(name, queued.str.extract(pattern)).alias(name)
-        for name, pattern in _OF_TASKS.items()
+        for name, pattern in _TASK_PATTERNS.items()
     )
     return (
         named.with_columns(whole_numbers(_COUNTS), at=at, what=_what())
         .with_columns(
-            n_cache_creation_tokens=pl.when(least < 0)
-            .then(least)
+            # A number below zero is kept, for the finding about it.
+            n_cache_creation_tokens=pl.when(smallest < 0)
+            .then(smallest)
             .otherwise(pl.max_horizontal("n_created", nested)),
             n_cache_1h_tokens="n_created_1h",
             error_type=is_error.then(tag),
@@ -163,35 +168,37 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             tool_s=pl.col("tool_ms") / 1000,
             counted_since=moment("counted_since_ms").dt.replace_time_zone("UTC"),
         )
-        .with_columns(pl.when(pl.col("type") == COST_RECORD).then(pl.col(_OF_COSTS)).name.keep())
+        .with_columns(
+            pl.when(pl.col("type") == COST_RECORD).then(pl.col(_COST_COLUMNS)).name.keep()
+        )
     )
 
 
 def _what() -> pl.Expr:
-    """What a record is: the first that holds, in the order of the format page."""
+    """The meaning of a record: the first rule that holds, in the order of the format page."""
     head = pl.col("head").fill_null("")
     kind = pl.col("type")
     tool_results = pl.element().struct.field("type") == "tool_result"
     is_own = pl.col("origin_kind").is_null() | (pl.col("origin_kind") == "human")
-    begins = pl.any_horizontal(head.str.starts_with(word) for word in _INJECTED)
-    of_people = {
+    begins_injected = pl.any_horizontal(head.str.starts_with(word) for word in _INJECTED)
+    user_rules = {
         "tool_result": pl.col("blocks").list.eval(tool_results).list.any(),
         "interrupt": pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED),
         "summary": pl.col("is_summary"),
-        "injected": pl.col("is_meta").fill_null(value=False) | ~is_own | begins,
+        "injected": pl.col("is_meta").fill_null(value=False) | ~is_own | begins_injected,
         "prompt": pl.lit(value=True),
     }
-    of_models = {
+    assistant_rules = {
         "api_error": pl.col("is_api_error"),
         "synthetic": pl.col("model") == "<synthetic>",
         "assistant": pl.lit(value=True),
     }
     rules = {
-        **{name: (kind == "user") & rule for name, rule in of_people.items()},
-        **{name: (kind == "assistant") & rule for name, rule in of_models.items()},
+        **{name: (kind == "user") & rule for name, rule in user_rules.items()},
+        **{name: (kind == "assistant") & rule for name, rule in assistant_rules.items()},
         **{
-            what: (kind == of) & pl.col("subtype").is_in(subtypes)
-            for what, (of, subtypes) in _SUBTYPES.items()
+            what: (kind == type_) & pl.col("subtype").is_in(subtypes)
+            for what, (type_, subtypes) in _SUBTYPES.items()
         },
         "progress": kind == "progress",
     }
@@ -199,10 +206,11 @@ def _what() -> pl.Expr:
 
 
 def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
-    """Calls and results of tools, and blocks of any other kind that nobody knows."""
-    own = lines.filter(pl.col("blocks").list.len() > 0).select("row", "file", "line_no", "blocks")
+    """Calls and results of tools, and blocks of any other kind, known or not."""
     blocks = (
-        own.with_columns(place=pl.int_ranges(pl.col("blocks").list.len()))
+        lines.filter(pl.col("blocks").list.len() > 0)
+        .select("row", "file", "line_no", "blocks")
+        .with_columns(place=pl.int_ranges(pl.col("blocks").list.len()))
         .explode("blocks", "place")
         .unnest("blocks")
         .with_columns(
@@ -214,12 +222,12 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
     failed = blocks.filter("is_error")
     if failed.is_empty():
         return blocks
-    asked = texts.join(failed, on="row", how="semi", maintain_order="left")
-    said = parser.read(asked, {"type": FIELDS["type"]}, sql={"error_message": _FIRST_TEXT})
-    words = (
-        said.select("row", "error_message")
+    failed_texts = texts.join(failed, on="row", how="semi", maintain_order="left")
+    messages = (
+        parser.read(failed_texts, {"type": FIELDS["type"]}, sql={"error_message": _FIRST_TEXT})
+        .select("row", "error_message")
         .with_columns(place=pl.int_ranges(pl.col("error_message").list.len()))
         .explode("error_message", "place")
     )
-    joined = blocks.join(words, on=["row", "place"], how="left", maintain_order="left")
+    joined = blocks.join(messages, on=["row", "place"], how="left", maintain_order="left")
     return joined.with_columns(error_message=pl.when("is_error").then("error_message"))

@@ -1,28 +1,29 @@
-"""Where Claude Code keeps its transcripts, and how they are told from other files."""
+"""Where Claude Code keeps its transcripts, and how to tell them from other files."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from stateanalytics.io.files import legible, read_json_object
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.opening import beginning_of
 from stateanalytics.io.processes import Process
 
-SUFFIX = ".jsonl"
-PROJECTS = "projects"
-SETTINGS = "settings.json"
 HISTORY = "history.jsonl"
-_HEAD_BYTES = 2**16
-_MOST_LOOKED_AT = 200
+_SUFFIX = ".jsonl"
+_PROJECTS = "projects"
+_SETTINGS = "settings.json"
+_MOST_FILES = 200
 _TYPES = rb"user|assistant|system|summary|progress|attachment|file-history-snapshot|queue-operation"
 _TYPES += rb"|permission-mode|ai-title|custom-title|agent-name|agent-setting|last-prompt|pr-link"
 _TYPED = re.compile(rb'"type"\s*:\s*"(?:' + _TYPES + rb')"')
 _OWN_KEY = re.compile(rb'"(?:sessionId|leafUuid|isSnapshotUpdate)"\s*:')
-# Records of subagents' starts and ends, which their own transcripts tell better.
-NO_TRANSCRIPTS = ("journal.jsonl", HISTORY)
+# The journal records starts and ends of subagents, which their own transcripts do better.
+_NO_TRANSCRIPTS = ("journal.jsonl", HISTORY)
 _NO_FOLDERS = ("tool-results", "memory")
 
 
@@ -41,42 +42,30 @@ def find(path: Path) -> list[Path]:
     """
     try:
         if path.is_file():
-            return [path] if path.suffix == SUFFIX and is_transcript(path) else []
-        root = path / PROJECTS
+            return [path] if path.suffix == _SUFFIX and _is_transcript(path) else []
+        root = path / _PROJECTS
         folder = root if root.is_dir() and not root.is_symlink() else path
-        found = any(is_transcript(file) for file in _first_files(folder))
+        return [path] if any(_is_transcript(file) for file in _first_files(folder)) else []
     except OSError:
         return []
-    return [path] if found else []
 
 
 def _first_files(folder: Path) -> Iterator[Path]:
     """Some files that may be transcripts, of a project or of the projects of a root."""
-    n_left = _MOST_LOOKED_AT
-    for pattern in (f"*{SUFFIX}", f"*/*{SUFFIX}", f"*/subagents/*{SUFFIX}"):
-        for file in folder.glob(pattern):
-            if not n_left:
-                return
-            n_left -= 1
-            if file.name not in NO_TRANSCRIPTS:
-                yield file
+    patterns = (f"*{_SUFFIX}", f"*/*{_SUFFIX}", f"*/subagents/*{_SUFFIX}")
+    files = (file for pattern in patterns for file in folder.glob(pattern))
+    yield from (file for file in islice(files, _MOST_FILES) if file.name not in _NO_TRANSCRIPTS)
 
 
-def is_transcript(path: Path) -> bool:
-    """Does a file begin with records of a transcript."""
-    try:
-        with open_regular(path) as file:
-            begin = file.read(_HEAD_BYTES)
-    except OSError:  # one file that may not be read hides no other
-        return False
-    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
-        begin = begin.decode("utf-16", "replace").encode()
+def _is_transcript(path: Path) -> bool:
+    """Whether a file begins with records of a transcript."""
+    begin = beginning_of(path)
     return bool(_TYPED.search(begin)) and bool(_OWN_KEY.search(begin))
 
 
 def evidence(path: Path) -> bool:
     """A transcript; settings and lists of prompts prove nothing."""
-    return path.suffix == SUFFIX and path.name not in NO_TRANSCRIPTS and is_transcript(path)
+    return path.suffix == _SUFFIX and path.name not in _NO_TRANSCRIPTS and _is_transcript(path)
 
 
 def transcripts_of(path: Path) -> list[Path]:
@@ -88,44 +77,53 @@ def transcripts_of(path: Path) -> list[Path]:
     may lead back.
     """
     if path.is_file():
-        return [path, *sorted((path.with_suffix("") / "subagents").glob(f"agent-*{SUFFIX}"))]
-    root = path / PROJECTS if (path / PROJECTS).is_dir() else path
-    found = []
+        return [path, *sorted((path.with_suffix("") / "subagents").glob(f"agent-*{_SUFFIX}"))]
+    root = path / _PROJECTS if (path / _PROJECTS).is_dir() else path
+    files = []
     for folder, inner, names in os.walk(root):
-        if Path(folder).name != PROJECTS:
+        if Path(folder).name != _PROJECTS:
             inner[:] = [name for name in inner if name not in _NO_FOLDERS]
-        told = (name for name in names if name.endswith(SUFFIX) and name not in NO_TRANSCRIPTS)
-        found += [Path(folder) / name for name in told]
-    return sorted(found)
+        files += [
+            Path(folder) / name
+            for name in names
+            if name.endswith(_SUFFIX) and name not in _NO_TRANSCRIPTS
+        ]
+    return sorted(files)
 
 
 def opens(path: Path) -> list[str | Path]:
-    """All that is opened of an input, the notes on its subagents too."""
+    """Every file that is opened of an input, the notes on its subagents too."""
     files = transcripts_of(path)
     notes = (file.with_suffix(".meta.json") for file in files)
-    beside = (path / SETTINGS, path / HISTORY)
-    return [*files, *filter(Path.is_file, (*notes, *beside))]
+    return [*files, *filter(Path.is_file, (*notes, path / _SETTINGS, path / HISTORY))]
 
 
-def root_of(path: Path) -> Path:
-    """The root itself, or that in which a project or transcript lies."""
-    return next((each.parent for each in path.absolute().parents if each.name == PROJECTS), path)
+def _root_of(path: Path) -> Path:
+    """The root itself, or the root of a project or transcript."""
+    return next(
+        (folder.parent for folder in path.absolute().parents if folder.name == _PROJECTS), path
+    )
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """The settings of a root, or of the root of a project or transcript."""
+    return read_json_object(_root_of(path) / _SETTINGS).value or {}
 
 
 def processes(path: Path) -> Iterator[Process]:
-    """The processes that wrote down that they run; one that ends takes its note away."""
-    for note in sorted((root_of(path) / "sessions").glob("*.json"))[:_MOST_LOOKED_AT]:
-        said = read_json_object(note).value or {}
-        session_id, pid = said.get("sessionId"), said.get("pid")
+    """The running processes by their notes; a process that ends deletes its note."""
+    for file in sorted((_root_of(path) / "sessions").glob("*.json"))[:_MOST_FILES]:
+        note = read_json_object(file).value or {}
+        session_id, pid = note.get("sessionId"), note.get("pid")
         if isinstance(session_id, str) and type(pid) is int:
             start, machine = (
-                value if isinstance(value := said.get(key), str) else None
+                value if isinstance(value := note.get(key), str) else None
                 for key in ("procStart", "pidDomain")
             )
             yield Process(legible(session_id), pid, start, machine)
 
 
 def beside(path: Path) -> list[Path]:
-    """The subagents of a transcript that is named alone."""
+    """The folder of subagents, if the path is a single transcript that has one."""
     folder = path.with_suffix("") / "subagents"
     return [folder] if path.is_file() and folder.is_dir() else []

@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, MadeFrame, unmade
+from stateanalytics.core.facts import Facts
 from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems.claude_code import frames
+from stateanalytics.systems.claude_code import NAME, frames
 from stateanalytics.systems.claude_code.costs import (
     cost_steps,
     costs_by_model,
     costs_of_sessions,
     with_side_requests,
 )
-from stateanalytics.systems.claude_code.findings import READ, findings_of, settings_of
+from stateanalytics.systems.claude_code.findings import COLUMNS, findings_of
 from stateanalytics.systems.claude_code.folding import (
-    BASH_SETTING,
+    OPEN,
     SIGNS,
     messages_of,
     own,
     sessions_of,
     tools_of,
+    turns_of,
     with_threads,
 )
 from stateanalytics.systems.claude_code.lines import FIELDS, typed
-from stateanalytics.systems.claude_code.places import opens, transcripts_of
-from stateanalytics.systems.claude_code.states import SYSTEM, add_recorded
-from stateanalytics.systems.claude_code.turns import OPEN, turns_of
-from stateanalytics.systems.folding import Before, Folding
-from stateanalytics.systems.history import Past
+from stateanalytics.systems.claude_code.places import opens, settings_of, transcripts_of
+from stateanalytics.systems.folding import Before, Folding, read_transcripts
 from stateanalytics.systems.rewound_transcripts import inputs_told_anew, rewound_lines
-from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
-from stateanalytics.systems.transcripts import name_of, read_records, size_of
+from stateanalytics.systems.situations import situations_from_csv
+from stateanalytics.systems.threads import (
+    THREAD,
+    add_states,
+    call_situations,
+    entities_of,
+    transitions_of,
+)
+from stateanalytics.systems.transcripts import name_of
 
-_READ = frames.USAGE[:3]
+_SITUATIONS = situations_from_csv(__package__)
+_STATE_COLUMNS = (
+    *("source", "thread_id", "entity_id", "is_last", "situation", "cause", "error_message"),
+    *("stop_reason", "open_tool", "last_sign_at", "last_activity_at", "retry_at", "n_open_tools"),
+    *("patience_s", "permission_mode", "is_recovered", "has_output"),
+)
+"""What states read of a turn; any other column would replace the sum over its session."""
+_ASKS_NOBODY = ("bypassPermissions", "dontAsk")
+_BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
+_INPUT_TOKENS = frames.USAGE[:3]
+_ROLES = {
+    "prompt": "user",
+    "interrupt": "user",
+    "tool_result": "tool",
+    "assistant": "assistant",
+}
 
 
 def read(
@@ -61,62 +79,44 @@ def read(
         How the user named it.
     bodies : bool
         Without effect: what people and models said is never loaded.
-    on_error : {"skip", "raise"}
-        What a record that cannot be read does.
-    before : Before, optional
-        What the last read of the same input kept; only files that were written to since are
-        read again.
-
-    Raises
-    ------
-    DamagedStoreError
-        If a record cannot be read and ``on_error`` is ``raise``.
+    on_error, before
+        As for `folding.read_transcripts`.
     """
     source = str(path) if label is None else label
     paths = transcripts_of(path)
-    into = (frames.LINES, frames.BLOCKS)
-    limit_s = _command_limit_s(path)
-    last = Before.of(before, source, limit_s)
-    limited = partial(typed, limit_s=limit_s)
-    told = read_records(
-        path, paths, source, fields=FIELDS, frames=into, typed=limited, before=last.told
-    )
-    lost = told.findings(source, SYSTEM, on_error)
-    lines, blocks = told.rows
-    starts = _starts(path, paths, source)
-    lines = lines.with_rows(starts)
-    part, folded = FOLDING.part_of(
-        (lines, blocks), _with_starts(told.versions, starts), last.folded
-    )
-    read_of: dict[str, MadeFrame] = {
-        frames.LINES.name: partial(lines, READ),
-        frames.BLOCKS.name: blocks,
-    }
-    found = findings_of(path, told, Frames({**unmade(part.details), **read_of}), source)
-    size_bytes = size_of(opens(path))
-    return replace(
-        part,
-        findings=pl.concat([lost, found]),
-        label=source,
-        size_bytes=size_bytes,
-        kept=Before((source, limit_s), told, folded),
+    limit_s = _bash_limit_s(path)
+    return read_transcripts(
+        path,
+        paths,
+        source,
+        FOLDING,
+        system=NAME,
+        fields=FIELDS,
+        typed=partial(typed, limit_s=limit_s),
+        findings=findings_of,
+        columns_of_findings=COLUMNS,
+        opened=opens(path),
+        on_error=on_error,
+        before=before,
+        settings=[limit_s],
+        notes=_callers(path, paths, source),
     )
 
 
-def _command_limit_s(root: Path) -> float | None:
-    """The time limit of commands that ask for none, where the settings say one."""
+def _bash_limit_s(root: Path) -> float | None:
+    """The time limit of commands that ask for none, if the settings have one."""
     environment = settings_of(root).get("env")
-    said = environment.get(BASH_SETTING) if isinstance(environment, dict) else None
-    limit_ms: float | None = pl.Series([str(said)]).cast(pl.Float64, strict=False).item()
+    value = environment.get(_BASH_SETTING) if isinstance(environment, dict) else None
+    limit_ms: float | None = pl.Series([str(value)]).cast(pl.Float64, strict=False).item()
     return None if limit_ms is None else limit_ms / 1000
 
 
-def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
-    """Which call started each subagent, as the file beside its transcript says."""
+def _callers(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
+    """The call that started each subagent, from the note next to its transcript."""
     rows = []
     for path in (path for path in paths if path.name.startswith("agent-")):
-        notes = read_json_object(path.with_suffix(".meta.json")).value or {}
-        tool_id = notes.get("toolUseId")
+        note = read_json_object(path.with_suffix(".meta.json")).value or {}
+        tool_id = note.get("toolUseId")
         if isinstance(tool_id, str):
             agent = legible(path.stem.removeprefix("agent-"))
             rows.append((name_of(path, root), agent, legible(tool_id)))
@@ -128,12 +128,6 @@ def _starts(root: Path, paths: list[Path], source: str) -> pl.DataFrame:
     )
 
 
-def _with_starts(versions: Mapping[str, object], starts: pl.DataFrame) -> dict[str, object]:
-    """Of each file what changes with what the file beside it says, too."""
-    said = starts.select("file", "result_tool_id").rows() if versions else ()
-    return {**versions, **{file: (versions[file], tool_id) for file, tool_id in said}}
-
-
 def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
     """Fold records of any inputs, and put them into canonical frames.
 
@@ -143,11 +137,11 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
         `frames.LINES` and `frames.BLOCKS`.
     """
     rows = with_threads(lines)
-    messages = messages_of(rows)
+    answers = messages_of(rows)
     tools = tools_of(rows, blocks)
-    turns = turns_of(rows, messages, tools)
+    turns = turns_of(rows, answers, tools)
     steps = cost_steps(rows)
-    messages = with_side_requests(messages, steps)
+    messages = with_side_requests(answers, steps)
     sessions = sessions_of(rows, turns, tools, messages, costs_of_sessions(steps))
     details = {
         frames.SESSIONS.name: sessions,
@@ -159,10 +153,10 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
         frames.BLOCKS.name: frames.BLOCKS.conform(blocks),
     }
     return Parts(
-        system=SYSTEM,
+        system=NAME,
         format="transcripts",
         entities=_entities(sessions, turns, tools),
-        transitions=transitions_of(turns, SYSTEM),
+        transitions=transitions_of(turns, NAME),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
         details=details,
@@ -178,21 +172,56 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
     )
     guessed = ("aborted", "superseded")
     stacked = entities_of(
-        named, turns, tools, system=SYSTEM, unbegun="no_prompt", open_=OPEN, guessed=guessed
+        named, turns, tools, system=NAME, unbegun="no_prompt", open_=OPEN, guessed=guessed
     ).with_columns(
-        # However it was read; `claude_messages` has the parts.
-        n_input_tokens=pl.when(pl.col("entity_type") != "tool_call").then(pl.sum_horizontal(_READ)),
+        # Tokens read in any way, cached or not; `claude_messages` has the parts.
+        n_input_tokens=pl.when(pl.col("entity_type") != "tool_call").then(
+            pl.sum_horizontal(_INPUT_TOKENS)
+        ),
         n_cache_write_tokens="n_cache_creation_tokens",
     )
-    return add_recorded(schema.ENTITIES.conform(stacked), turns, sessions, tools)
+    situation = pl.col("situation")
+    asks = ~pl.col("permission_mode").fill_null("").is_in(list(_ASKS_NOBODY))
+    is_good = situation.is_in(["good", "good_inferred", "waiting"])
+    return add_states(
+        schema.ENTITIES.conform(stacked),
+        sessions,
+        _with_open_facts(turns.select(_STATE_COLUMNS)),
+        _calls(tools, turns),
+        system=NAME,
+        unbegun="no_prompt",
+        situations=_SITUATIONS,
+        also=pl.concat_list(
+            pl.when((situation == "open_tool") & asks).then(pl.lit("may_ask")),
+            pl.when(is_good & pl.col("is_recovered")).then(pl.lit("recovered")),
+        ),
+    )
 
 
-_ROLES = {
-    "prompt": "user",
-    "interrupt": "user",
-    "tool_result": "tool",
-    "assistant": "assistant",
-}
+def _with_open_facts(turns: pl.DataFrame) -> pl.DataFrame:
+    is_open = pl.when(pl.col("situation").is_in(list(OPEN)))
+    waits = pl.when(pl.col("situation") == "retrying")
+    return turns.with_columns(
+        last_sign_at=is_open.then("last_sign_at"),
+        due_at=waits.then(pl.coalesce("retry_at", "last_activity_at")),
+        retry_code=waits.then(pl.format("run.health.{}", pl.col("cause").fill_null("unknown"))),
+        n_running=is_open.then("n_open_tools"),
+        n_questions=is_open.then((pl.col("situation") == "question").cast(pl.Int64)),
+        patience_s=is_open.then("patience_s"),
+    ).drop("last_activity_at")
+
+
+def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
+    cause, turn = pl.col("cause"), pl.col("turn_situation")
+    cut_off = pl.col("is_error").is_null() & (turn == "interrupted")
+    rules = {
+        "call_succeeded": ~pl.col("is_error"),
+        "call_cancelled": cut_off | cause.is_in(["permission_rejected", "interrupted"]),
+        "call_timed_out": cause == "timeout",
+        "call_failed": pl.any_horizontal("is_error", "is_replaced", ~turn.is_in(list(OPEN))),
+        "call_running": pl.lit(value=True),
+    }
+    return call_situations(tools, turns, rules, cut_off)
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -203,10 +232,10 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("message"))
         .otherwise(pl.when(what == "other").then(pl.coalesce("type", "what")).otherwise(what))
     )
-    told = ("at", "seq", "type", "what", "error_message", "is_copied", "is_repeated")
+    columns = ("at", "seq", "type", "what", "error_message", "is_copied", "is_repeated")
     return schema.EVENTS.conform(
-        own(rows.select(*THREAD, *told).drop_nulls("at")).with_columns(
-            system=pl.lit(SYSTEM),
+        own(rows.select(*THREAD, *columns).drop_nulls("at")).with_columns(
+            system=pl.lit(NAME),
             entity_type=pl.lit("session"),
             entity_id="thread_id",
             seq=pl.col("seq").cast(pl.Int64),
@@ -218,34 +247,16 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def tells_anew(facts: Facts) -> pl.Series:
-    """The inputs of which `rewind` tells every row."""
-    return inputs_told_anew(facts, FOLDING)
-
-
-def rewind(past: Past, facts: Facts) -> Past:
-    """The same instant, with this system's rows as a copy that was cut off there tells them.
-
-    Parameters
-    ----------
-    past : Past
-        As the shared history tells it.
-    facts : Facts
-        Of now, with the frames of `frames`.
-    """
-    return rewound_lines(past, facts, FOLDING)
-
-
 _IDS = ("uuid", "message_id", "session_id", "forked_from")
 
 
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
     records = lines.select("source", *_IDS, node="file")
     files = records.select("source", "node").unique(maintain_order=True)
-    # Of a folder that is no session's name, its agents' files are threads by their own names.
+    # If a folder has no session's name, its agents' files are threads by their own names.
     owners = [
-        files.with_columns(owner_id=pl.col("node").str.extract(word))
-        for word in (r"([^/]+)/subagents/[^/]+$", r"([^/]+?)(?:\.jsonl)?$")
+        files.with_columns(owner_id=pl.col("node").str.extract(name))
+        for name in (r"([^/]+)/subagents/[^/]+$", r"([^/]+?)(?:\.jsonl)?$")
     ]
     return pl.concat([*owners, records], how="diagonal")
 
@@ -259,13 +270,15 @@ FOLDING = Folding(
     ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from")),
     assemble=assembled,
 )
+tells_anew = partial(inputs_told_anew, folding=FOLDING)
+rewind = partial(rewound_lines, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each answer used, and requests that only recorded costs show."""
+    """What each answer used, and the requests that only recorded costs show."""
     return facts.detail(frames.MESSAGES).with_columns(
         entity_id="thread_id",
-        n_input_tokens=pl.sum_horizontal(_READ),
+        n_input_tokens=pl.sum_horizontal(_INPUT_TOKENS),
         n_cache_write_tokens="n_cache_creation_tokens",
         n_cache_write_1h_tokens="n_cache_1h_tokens",
     )

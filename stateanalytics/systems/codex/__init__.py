@@ -8,6 +8,7 @@ from stateanalytics.systems.base import Ends, Files, System, codes_from_csv, lat
 
 _HERE = "stateanalytics.systems.codex"
 
+NAME = "codex"
 # Five idle streams of 300 s, and the waits between them.
 LIMITS = {"stalled_after_s": 1800.0}
 
@@ -19,7 +20,7 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
 
 
 SYSTEM = System(
-    name="codex",
+    name=NAME,
     title="Codex",
     run_is="A run is a session (a thread) or a subagent, as its last turn left it: nobody writes "
     "that a thread is over, so one that ended well waits for its person. Earlier turns keep "
@@ -29,7 +30,7 @@ SYSTEM = System(
     variable="CODEX_HOME",
     files=Files(
         find=later(f"{_HERE}.places:find"),
-        evidence=later(f"{_HERE}.places:evidence"),
+        evidence=later(f"{_HERE}.places:is_rollout"),
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
         version_key="cli_version",
@@ -44,11 +45,11 @@ SYSTEM = System(
     limits=MappingProxyType(LIMITS),
     detectors=later(f"{_HERE}.detectors:detectors"),
     features=later(f"{_HERE}.detectors:features"),
-    constants=later(f"{_HERE}.constants:constants"),
+    constants=later(f"{_HERE}.detectors:constants"),
     evidence=MappingProxyType(
         {
-            "commands": later(f"{_HERE}.constants:commands"),
-            "server_tools": later(f"{_HERE}.constants:server_tools"),
+            "commands": later(f"{_HERE}.detectors:commands"),
+            "server_tools": later(f"{_HERE}.detectors:server_tools"),
         }
     ),
     history="derived",
@@ -59,6 +60,6 @@ SYSTEM = System(
     ends=Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),
         are_unsigned_own=True,
-        of_silences=later(f"{_HERE}.constants:silence_ends"),
+        of_silences=later(f"{_HERE}.detectors:silence_ends"),
     ),
 )

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.systems.codex import frames
-from stateanalytics.systems.codex.folding import ENDS, FILE, NAME_ID, is_repeated
-from stateanalytics.systems.codex.index import indexed_threads
-from stateanalytics.systems.codex.places import HISTORY, rollouts_of
-from stateanalytics.systems.codex.states import SYSTEM
+from stateanalytics.errors import SourceError
+from stateanalytics.io.cells import Cell
+from stateanalytics.io.sqlite import open_store, read_table
+from stateanalytics.systems.codex import NAME, frames
+from stateanalytics.systems.codex.folding import ENDS, FILE, FILE_ID, is_repeated
+from stateanalytics.systems.codex.places import HISTORY, index_of, rollouts_of
 from stateanalytics.systems.transcripts import (
     Told,
     below_zero,
@@ -22,45 +23,45 @@ from stateanalytics.systems.transcripts import (
 )
 
 NEWEST_VERSION = (0, 169, 0)
-"""Of the newest schema that the reader was checked against."""
-READ = (
+"""The newest version that the reader was checked against."""
+COLUMNS = (
     *("source", "file", "line_no", "at", "type", "kind", "item", "what", "ordinal"),
     *("own_id", "call_id", "turn_id", "program_version", "n_text_chars", "sum_total_tokens"),
     *frames.USAGE,
 )
-"""Of records, what is looked at."""
+"""The columns of records that are read here."""
 
 
 def findings_of(
     root: Path, told: Told, details: Mapping[str, pl.DataFrame], source: str
 ) -> pl.DataFrame:
-    """What else is odd, each kind counted once.
+    """One finding per kind of oddity, with the number of rows.
 
     Parameters
     ----------
     root : pathlib.Path
-        The input, for what lies beside the rollouts.
+        The input, for the files next to the rollouts.
     told : transcripts.Told
     details : mapping of str to polars.DataFrame
-        What `reading.assembled` made of it, and the records.
+        The frames of `reading.assembled`.
     source : str
         How the user named the input.
     """
     sessions, turns = (details[frame.name] for frame in (frames.SESSIONS, frames.TURNS))
-    every = details[frames.LINES.name]
-    empty = told.empty_files(rollouts_of(root), root, every)
-    lines = every.lazy().filter(pl.col("what") != "name")
-    rollouts = lines.sort(*FILE, "line_no").select(READ).collect()
-    del every, lines  # as large again
+    records = details[frames.LINES.name]
+    empty = told.empty_files(rollouts_of(root), root, records)
+    lines = records.lazy().filter(pl.col("what") != "name")
+    rollouts = lines.sort(*FILE, "line_no").select(COLUMNS).collect()
+    del records, lines  # as large as the sorted copy
     what, kind, type_, at = (pl.col(name) for name in ("what", "kind", "type", "at"))
     first = rollouts.group_by(FILE, maintain_order=True).first()
     newer = newer_than(first["program_version"], NEWEST_VERSION)
     threads = sessions["thread_id"].implode()
-    indexed, unread = indexed_threads(root)
+    indexed, unread = _indexed_threads(root)
     # Most records are looked at by few columns: a copy of all would be large.
     kinds = rollouts.select("type", "kind", "item", "what")
-    of_events = kinds.filter(type_ == "event_msg")
-    of_tokens = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
+    events = kinds.filter(type_ == "event_msg")
+    token_counts = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
     total, ordinal = pl.col("sum_total_tokens"), pl.col("ordinal")
     is_call = what.is_in(["result", "tool_end"]) & pl.col("call_id").is_not_null()
     tools = details[frames.TOOLS.name]["call_id"]
@@ -69,20 +70,20 @@ def findings_of(
     ).implode()
     starts = rollouts.select(pl.col("turn_id").filter(what == "turn_start")).to_series().implode()
     is_other_end = what.is_in(list(ENDS)) & ~pl.col("turn_id").is_in(starts)
-    named = pl.col("file").str.extract(NAME_ID)
+    file_id = pl.col("file").str.extract(FILE_ID)
     situation = pl.col("situation")
     odd = {
         "record.unknown_type": (
             strange(__package__, kinds.filter(what != "legacy"), "type", "record"),
             "type",
         ),
-        "record.unknown_event": (strange(__package__, of_events, "kind", "event"), "kind"),
+        "record.unknown_event": (strange(__package__, events, "kind", "event"), "kind"),
         "record.unknown_item": (
             pl.concat(
                 [
                     strange(__package__, kinds.filter(type_ == "response_item"), "kind", "item"),
                     strange(
-                        __package__, of_events.filter(kind == "item_completed"), "item", "turn_item"
+                        __package__, events.filter(kind == "item_completed"), "item", "turn_item"
                     ).with_columns(kind="item"),
                 ]
             ),
@@ -104,7 +105,7 @@ def findings_of(
             rollouts.filter(is_call & ~pl.col("call_id").is_in(calls)),
             "call_id",
         ),
-        "tokens.total_fell": (of_tokens.filter(total < total.shift(1).over(FILE)), "file"),
+        "tokens.total_fell": (token_counts.filter(total < total.shift(1).over(FILE)), "file"),
         "version.unknown": (
             first.filter(pl.col("program_version").is_in(newer)),
             "program_version",
@@ -115,7 +116,7 @@ def findings_of(
         ),
         "session.in_two_files": (sessions.filter(pl.col("n_files") > 1), "thread_id"),
         "session.name_mismatch": (
-            first.filter((what == "meta") & (named != pl.col("own_id"))),
+            first.filter((what == "meta") & (file_id != pl.col("own_id"))),
             "file",
         ),
         "index.thread_without_rollout": (indexed.filter(~pl.col("id").is_in(threads)), "id"),
@@ -134,6 +135,18 @@ def findings_of(
             "file",
         ),
     }
-    return findings_on(
-        __package__, source, SYSTEM, odd, sums={"session.copied_history": "n_copied"}
-    )
+    return findings_on(__package__, source, NAME, odd, sums={"session.copied_history": "n_copied"})
+
+
+def _indexed_threads(root: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """``id`` of each thread in the database, and ``file`` of a database that cannot be read."""
+    index = index_of(root)
+    threads = pl.DataFrame(schema={"id": pl.String})
+    unread = pl.DataFrame(schema={"file": pl.String})
+    if index is None:
+        return threads, unread
+    try:
+        with open_store(index) as store:
+            return read_table(store, "threads", {"id": Cell("text")})[0].drop_nulls(), unread
+    except SourceError:
+        return threads, pl.DataFrame({"file": [index.name]})

@@ -1,7 +1,7 @@
-"""From lines to threads and turns: what is inherited is told apart, what is repeated counts once.
+"""From records to threads, turns and tool calls: inherited records are marked, repeats count once.
 
 A fork and a subagent begin with a copy of their parent's records, all stamped with the
-moment of the copy; totals of tokens go on from the parent's. Turns begin and end by the
+moment of the copy; totals of tokens continue from the parent's. Turns begin and end by the
 rules of Codex itself.
 """
 
@@ -11,38 +11,39 @@ from typing import TypeVar
 
 import polars as pl
 
-from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TURNS, USAGE
+from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
+from stateanalytics.systems.codex.lines import SEARCH
+from stateanalytics.systems.provider_errors import cause_of_error
+from stateanalytics.systems.recorded import first_that_holds
 from stateanalytics.systems.threads import THREAD, TURN
 
 FILE = ("source", "file")
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
-_OF_ORDER = (
+_ORDER_COLUMNS = (
     *(*FILE, "line_no", "ordinal", "at", "what", "own_id", "turn_id", "forked_from", "own_from"),
     *("base_id", "parent_thread_id", "type", "kind", "n_text_chars", "call_id"),
 )
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-NAME_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
-NAME = r"([^/]+?)(?:\.jsonl(?:\.zst)?)?$"
+FILE_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
+FILE_STEM = r"([^/]+?)(?:\.jsonl(?:\.zst)?)?$"
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7"
 _MOMENT_CHARS = 13
-"""Of an id of version 7 so many characters are its moment."""
+"""The first characters of a version 7 id, which are its moment."""
 ENDS = ("turn_complete", "turn_aborted")
-NO_FAILURES = ("active_turn_not_steerable", "thread_rollback_failed")
+_HARMLESS_ERRORS = ("active_turn_not_steerable", "thread_rollback_failed")
 """Errors that fail no turn."""
 _IS_SUBAGENT = r'"subagent"\s*:|\bsubagent$'
-
-
-_AT_ONCE = {
+_RANK_IN_MOMENT = {
     **{"meta": 0, "turn_start": 1, "context": 2, "prompt_text": 3, "prompt_event": 3},
     **{"prompt_item": 3, "turn_complete": 9, "turn_aborted": 9},
 }
-"""In which order records of one moment were written."""
+"""The order in which records of one moment were written."""
 _MANY_FALLS = 3
-"""No clock is set back as often."""
+"""A file with so many falls of time was shuffled: no clock is set back so often."""
 
 
 def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
-    """The records of each thread in the order of its rollout, with what is inherited marked.
+    """The records of each thread in the order of its rollout, inherited ones marked.
 
     Parameters
     ----------
@@ -52,11 +53,11 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Of each thread one rollout, with ``thread_id``, ``n_files``, ``is_copied``,
+        One rollout per thread, with ``thread_id``, ``n_files``, ``is_copied``,
         ``is_prompt``, ``is_answer`` and ``turn_no`` (0: before any turn).
     """
-    # Few columns are sorted and joined; what else a record says is put beside them at the end.
-    marks = lines.select(_OF_ORDER).with_row_index("row").filter(pl.col("what") != "name")
+    # Few columns are sorted and joined; the other ones are added at the end.
+    marks = lines.select(_ORDER_COLUMNS).with_row_index("row").filter(pl.col("what") != "name")
     rollouts = _in_order(marks.sort(*FILE, "line_no"))
     metas = rollouts.filter(pl.col("what") == "meta")
     heads = metas.group_by(FILE, maintain_order=True).agg(
@@ -64,7 +65,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         pl.col("parent_thread_id").first().alias("spawned_by"),
         n_metas=pl.col("own_id").n_unique(),
     )
-    of_file = heads.select(
+    heads = heads.select(
         *FILE,
         "spawned_by",
         "n_metas",
@@ -75,33 +76,34 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         head_at="at",
         head_line="line_no",
     )
-    name = pl.col("file").str.extract(NAME)
-    named = rollouts.join(of_file, on=FILE, how="left", maintain_order="left").with_columns(
-        thread_id=pl.coalesce("head_id", pl.col("file").str.extract(NAME_ID), name)
+    file = pl.col("file")
+    named = rollouts.join(heads, on=FILE, how="left", maintain_order="left").with_columns(
+        thread_id=pl.coalesce("head_id", file.str.extract(FILE_ID), file.str.extract(FILE_STEM))
     )
-    kept = _one_file_each(named)
-    marked = _with_turns(_with_families(kept.with_columns(is_copied=_is_copied())))
-    told = lines.select(pl.exclude(_OF_ORDER))[marked["row"]]
-    return marked.drop("row").hstack(told)
+    kept = _one_file_per_thread(named)
+    marked = _with_turns(_with_messages(kept.with_columns(is_copied=_is_copied())))
+    other_columns = lines.select(pl.exclude(_ORDER_COLUMNS))[marked["row"]]
+    return marked.drop("row").hstack(other_columns)
 
 
 def _in_order(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """Rollouts in their order; where ends stand before their beginnings, that of their moments."""
+    """Rollouts in the order of their lines; in that of their moments if a file was shuffled."""
     what, file, line_no = pl.col("what"), list(FILE), pl.col("line_no")
     falls = (pl.col("at") < pl.col("at").shift(1)).over(file)
     odd = rollouts.join(rollouts.filter(falls).select(file).unique(), on=file, how="semi")
     if odd.is_empty():
         return rollouts
     begin = line_no.filter(what.is_in(["turn_start", "call"])).min()
-    of = pl.coalesce("call_id", "turn_id")
+    # Where an end stands before its beginning, the lines are not in the order of writing.
+    span_id = pl.coalesce("call_id", "turn_id")
     shuffled = odd.filter(
         (pl.col("ordinal").diff().over(file) < 0)
-        | (of.is_not_null() & (line_no < begin.over(*file, of)))
+        | (span_id.is_not_null() & (line_no < begin.over(*file, span_id)))
         | (line_no.filter(what == "meta").min().over(file) > line_no.min().over(file))
         | ((pl.col("at") < pl.col("at").shift(1)).sum().over(file) >= _MANY_FALLS)
     ).select(file)
-    is_own = (what == "meta") & (pl.col("own_id") == pl.col("file").str.extract(NAME_ID))
-    rank = what.replace_strict(_AT_ONCE, default=5, return_dtype=pl.Int64)
+    is_own = (what == "meta") & (pl.col("own_id") == pl.col("file").str.extract(FILE_ID))
+    rank = what.replace_strict(_RANK_IN_MOMENT, default=5, return_dtype=pl.Int64)
     written = odd.join(shuffled.unique(), on=file, how="semi").sort(
         *file, ~is_own.fill_null(value=False), "ordinal", "at", rank, "line_no"
     )
@@ -110,8 +112,8 @@ def _in_order(rollouts: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([others, placed]).sort(*file, "line_no")
 
 
-def _one_file_each(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of several rollouts of a thread the active one, then the longest one, counts."""
+def _one_file_per_thread(rows: pl.DataFrame) -> pl.DataFrame:
+    """The records of one rollout per thread: one that is not archived, then the longest one."""
     is_archived = pl.col("file").str.contains("archived_sessions/", literal=True)
     files = (
         rows.group_by(*THREAD, "file", maintain_order=True)
@@ -125,7 +127,7 @@ def _one_file_each(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_copied() -> pl.Expr:
-    """Does a record belong to the parent: by ordinals, by ids of turns, else by the moment."""
+    """Whether a record belongs to the parent: by ordinals, by ids of turns, else by moment."""
     over = list(FILE)
     turn_id, thread_id = pl.col("turn_id"), pl.col("thread_id")
     is_start = pl.col("what").is_in(["turn_start", "context"])
@@ -141,7 +143,7 @@ def _is_copied() -> pl.Expr:
     by_moment = pl.when(pl.col("n_metas") > 1).then(
         is_same_moment.fill_null(value=True).cast(pl.Int8).cum_min().over(over) == 1
     )
-    # Where the history of another thread is pointed at, nothing of it is written again.
+    # Where a rollout refers to the history of another thread, it has no copy of it.
     is_branch = (pl.col("n_metas") > 1) | (
         pl.col("head_base").is_null()
         & (pl.col("head_forked").is_not_null() | pl.col("spawned_by").is_not_null())
@@ -152,43 +154,41 @@ def _is_copied() -> pl.Expr:
 
 
 def own(rows: Rows) -> Rows:
-    """The records that count."""
+    """The records that count: those that were not copied from a parent."""
     return rows.filter(~pl.col("is_copied"))
 
 
 def is_repeated() -> pl.Expr:
-    """Is a message the very one that an earlier line has: of one moment and length."""
+    """Whether a message is in an earlier line, too: of the same moment and length."""
     same = pl.struct(*FILE, "at", "ordinal", "type", "kind", "what", "turn_id", "n_text_chars")
     return pl.col("at").is_not_null() & ~same.is_first_distinct()
 
 
-def _with_families(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``is_prompt`` and ``is_answer``: events, else finished items, else messages tell them."""
+def _with_messages(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``is_prompt`` and ``is_answer``: by events, else finished items, else messages."""
     what = pl.col("what")
-    # What is written twice was said once.
     is_own = ~pl.col("is_copied") & ~is_repeated()
 
-    def told(family: str) -> pl.Expr:
-        names = [f"{family}_{of}" for of in ("event", "item", "text")]
-        there = [((what == name) & is_own).any().over(THREAD) for name in names]
+    def is_message(kind: str) -> pl.Expr:
+        # One message may be written in all three forms: the first form that a thread has counts.
         chosen = pl.coalesce(
-            pl.when(is_there).then(pl.lit(name))
-            for is_there, name in zip(there, names, strict=True)
+            pl.when(((what == form) & is_own).any().over(THREAD)).then(pl.lit(form))
+            for form in (f"{kind}_event", f"{kind}_item", f"{kind}_text")
         )
         return (what == chosen).fill_null(value=False) & is_own
 
-    return rows.with_columns(is_prompt=told("prompt"), is_answer=told("answer"))
+    return rows.with_columns(is_prompt=is_message("prompt"), is_answer=is_message("answer"))
 
 
 def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``turn_no``, and of what begins and ends turns ``is_start`` and ``is_end``."""
+    """Add ``turn_no``, ``is_start`` and ``is_end``: which records begin and end a turn."""
     is_own, what = ~pl.col("is_copied"), pl.col("what")
     first_id = pl.struct(
         *THREAD, "turn_id", what == "turn_start", is_own.alias("_")
     ).is_first_distinct()
     is_written = (what == "turn_start") & is_own & (pl.col("turn_id").is_null() | first_id)
     is_before = (is_written.cum_sum() == 0).over(THREAD)
-    # Versions that wrote no turns have one a prompt; later ones put the prompt into its turn.
+    # In versions that wrote no turns each prompt begins one; later ones put it into its turn.
     has_work = ((pl.col("is_answer") | (what == "call")) & is_own & is_before).any().over(THREAD)
     is_old = ~is_written.any().over(THREAD) | has_work
     is_implicit = pl.col("is_prompt") & is_before & is_old
@@ -201,7 +201,7 @@ def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
         starts.drop_nulls("turn_id").unique(), on=[*THREAD, "turn_id"], how="left",
         maintain_order="left",
     )  # fmt: skip
-    # An end of another turn that began before this one comes too late: the start closed it.
+    # The end of an earlier turn comes too late: the start of this one has closed that turn.
     is_mine = ~pl.col("is_known").fill_null(value=False) | (
         pl.col("turn_id") == pl.col("start_id")
     ).fill_null(value=False)
@@ -209,47 +209,47 @@ def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(is_end=is_end)
 
 
-def rolled_back(rows: pl.DataFrame) -> pl.DataFrame:
-    """The turns that were taken back, as keys: a stack that later records make shorter."""
+def _rolled_back(rows: pl.DataFrame) -> pl.DataFrame:
+    """The keys of turns that were rolled back: later records pop them from a stack."""
     step = (
         pl.when("is_start")
         .then(1)
         .when(pl.col("what") == "rollback")
         .then(-pl.col("n_rolled_back").fill_null(1).clip(0, 10**6))
     )
-    moves = own(rows.lazy()).with_columns(step=step).drop_nulls("step")
+    steps = own(rows.lazy()).with_columns(step=step).drop_nulls("step")
     depth = pl.col("step").cum_sum().over(THREAD)
-    least_later = pl.col("depth").reverse().cum_min().reverse().over(THREAD)
+    lowest_later = pl.col("depth").reverse().cum_min().reverse().over(THREAD)
     return (
-        moves.with_columns(depth=depth)
-        .filter(pl.col("is_start") & (least_later < pl.col("depth")))
+        steps.with_columns(depth=depth)
+        .filter(pl.col("is_start") & (lowest_later < pl.col("depth")))
         .select(*TURN, is_rolled_back=pl.lit(value=True))
         .collect()
     )
 
 
-def usage_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Tokens of each turn: of its answers where each is told, else by the totals that moved."""
+def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """Tokens of each turn: those of its answers if recorded, else the growth of the totals."""
     totals = (*SUMS, "sum_total_tokens")
     rows = rows.select(*TURN, "what", "response_id", "is_copied", *USAGE, *totals)
     counted = rows.filter(pl.col("what") == "tokens").drop_nulls("sum_total_tokens")
     before = [pl.col(name).shift(1).over(THREAD) for name in totals]
-    same = pl.all_horizontal(
+    is_same = pl.all_horizontal(
         pl.col(name).eq_missing(earlier) for name, earlier in zip(totals, before, strict=True)
     )
-    # Without the usage of the last answer, the total tells by how much it grew.
-    grown = [
+    # Without the usage of the last answer, it is the growth of the total.
+    growth = [
         pl.coalesce(usage, (pl.col(total) - earlier.fill_null(0)).clip(0).alias(usage)).fill_null(0)
         for usage, total, earlier in zip(USAGE, SUMS, before, strict=False)
     ]
-    by_totals = own(counted.with_columns(*grown, is_same=same).filter(~pl.col("is_same")))
+    by_totals = own(counted.with_columns(*growth, is_same=is_same).filter(~pl.col("is_same")))
     answers = own(rows.filter(pl.col("what") == "usage"))
     response = pl.struct(*THREAD, "response_id")
     exact = answers.filter(pl.col("response_id").is_null() | response.is_first_distinct())
     sums = [pl.col(USAGE).clip(0).sum()]
-    told = exact.group_by(TURN, maintain_order=True).agg(sums)
-    others = by_totals.join(told, on=TURN, how="anti").group_by(TURN, maintain_order=True).agg(sums)
-    return pl.concat([told, others])
+    recorded = exact.group_by(TURN, maintain_order=True).agg(sums)
+    others = by_totals.join(recorded, on=TURN, how="anti")
+    return pl.concat([recorded, others.group_by(TURN, maintain_order=True).agg(sums)])
 
 
 def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -268,7 +268,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
     first = ("root_id", "agent_name", "agent_role", "provider", "originator", "program_version")
     is_head = pl.col("line_no") == pl.col("head_line")
     began = pl.concat_str("origin", "thread_source", separator=" ", ignore_nulls=True)
-    every = rows.group_by(THREAD, maintain_order=True).agg(
+    sessions = rows.group_by(THREAD, maintain_order=True).agg(
         pl.col("file", "n_files").first(),
         pl.col(*first, "branch").filter(is_head).first(),
         pl.col("directory").filter(is_own).drop_nulls().last(),
@@ -293,13 +293,265 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
         .unique(["source", "child_thread_id"], keep="first", maintain_order=True)
         .select("source", thread_id="child_thread_id", parent_call_id="call_id")
     )
-    joined = every
     for part in (of_turns, titles, callers):
-        joined = joined.join(part, on=THREAD, how="left", maintain_order="left")
+        sessions = sessions.join(part, on=THREAD, how="left", maintain_order="left")
     return SESSIONS.conform(
-        joined.with_columns(
+        sessions.with_columns(
             pl.col("n_turns", *sums).fill_null(0),
             pl.col("is_subagent").fill_null(value=False),
             session_id=pl.coalesce("root_id", "thread_id"),
         )
     )
+
+
+SHELL = ("shell", "shell_command", "local_shell_call", "container.exec")
+SHELL_S, GRACE_S, PATIENCE_S, MCP_S = 10.0, 60.0, 600.0, 300.0
+_WAITS_FOR_CHILD = ("spawn_agent", "wait", "wait_agent", "send_input")
+
+
+def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """`frames.TOOLS`: calls with their results, wherever in the thread those stand.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        From `with_threads`.
+    """
+    call = (*THREAD, "call_id")
+    known = own(rows.drop_nulls("call_id"))
+    is_event, is_call = pl.col("what") == "tool_end", pl.col("what") == "call"
+    # Where no call of a turn is written, its finished items stand for them.
+    is_search = is_event & (pl.col("kind") == SEARCH)
+    is_written = (is_call | is_search.fill_null(value=False)).any().over(TURN)
+    is_implied = is_search | (is_event & (pl.col("kind") == "item_completed") & ~is_written)
+    calls = known.filter(is_call | is_implied).unique(call, keep="first", maintain_order=True)
+    results = known.filter(pl.col("what").is_in(["result", "tool_end"]))
+    numbers = ("exit_code", "duration_s")
+    flags = ("is_error", "is_cancelled", "is_declined", "is_timed_out", "is_background")
+    ends = results.group_by(call, maintain_order=True).agg(
+        # An event records exactly what a text only shows.
+        *(
+            pl.coalesce(
+                pl.col(name).filter(is_event).drop_nulls().first(),
+                pl.col(name).drop_nulls().first(),
+            )
+            for name in numbers
+        ),
+        *(pl.col(name).any() for name in flags),
+        pl.col("error_message").drop_nulls().first(),
+        ended_at=pl.col("at").min(),
+        has_result=pl.lit(value=True),
+    )
+    joined = calls.drop(*numbers, *flags, "error_message").join(
+        ends, on=call, how="left", maintain_order="left"
+    )
+    has_result = pl.col("has_result").fill_null(value=False)
+    is_over = pl.col("is_cancelled") | pl.col("is_declined")
+    causes = {
+        "permission_rejected": pl.col("is_declined"),
+        "interrupted": pl.col("is_cancelled"),
+        "timeout": pl.col("is_timed_out"),
+        "exit_nonzero": pl.col("is_error") & (pl.col("exit_code") != 0),
+        "tool_error": pl.col("is_error"),
+    }
+    kind = pl.coalesce("name", "item", "kind")
+    server = pl.when(pl.col("namespace").fill_null("") != "").then("namespace")
+    named = joined.with_columns(
+        entity_id=pl.concat_str("thread_id", pl.lit(":"), "call_id"),
+        name=pl.concat_str(server, kind, separator="__", ignore_nulls=True),
+        started_at=pl.when(is_event)
+        .then(pl.col("at") - pl.duration(microseconds=pl.col("duration_s").fill_null(0) * 1e6))
+        .otherwise("at"),
+        ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
+        is_error=pl.when(has_result).then(pl.col("is_error") & ~is_over),
+        cause=first_that_holds(causes),
+    )
+    patience_s = (
+        pl.when(is_shell())
+        .then(pl.col("timeout_s").fill_null(SHELL_S) + GRACE_S)
+        .when(is_mcp_tool())
+        .then(pl.lit(MCP_S + GRACE_S))
+        .otherwise(pl.lit(PATIENCE_S))
+    )
+    return TOOLS.conform(named.with_columns(patience_s=patience_s))
+
+
+def is_shell() -> pl.Expr:
+    """Whether a tool ends its command by itself at a time limit."""
+    return pl.col("name").is_in(list(SHELL))
+
+
+def is_mcp_tool() -> pl.Expr:
+    """Whether a tool belongs to an MCP server."""
+    return pl.col("name").str.starts_with("mcp__")
+
+
+OPEN = ("open_tool", "awaiting_turn_end", "awaiting_model")
+"""Situations of work that is not over."""
+_ABORT_REASONS = ("interrupted", "replaced", "review_ended", "budget_limited")
+"""Known reasons of aborts, which are names of situations, too."""
+_ASKING_POLICIES = ("untrusted", "on-failure")
+"""Policies by which a person is asked although the call does not show it."""
+
+
+def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
+    """`frames.TURNS`, each with its situation: the first one that its records show.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        From `with_threads`.
+    tools : polars.DataFrame
+        `frames.TOOLS`.
+    """
+    turns = _record_facts(rows)
+    for part in (_usage_of(rows), _call_counts(tools), _rolled_back(rows)):
+        turns = turns.join(part, on=TURN, how="left", maintain_order="left")
+    children = own(rows.lazy()).filter(pl.col("spawned_by").is_not_null())
+    last_of_children = children.group_by("source", thread_id="spawned_by").agg(
+        child_at=pl.col("at").max()
+    )
+    turns = turns.join(last_of_children.collect(), on=THREAD, how="left", maintain_order="left")
+    counts = (*USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
+    turn_no, is_rolled_back = pl.col("turn_no"), pl.col("is_rolled_back")
+    known = turns.with_columns(
+        pl.col(counts).fill_null(0), is_rolled_back.fill_null(value=False)
+    ).with_columns(
+        has_later=turn_no < turn_no.max().over(THREAD),
+        is_last=turn_no == turn_no.filter(~is_rolled_back).max().over(THREAD),
+        has_output=(pl.col("n_text_chars") > 0)
+        | (pl.col("n_tools_good") > 0)
+        | pl.col("has_review"),
+    )
+    named = known.with_columns(cause=cause_of_error()).with_columns(
+        situation=first_that_holds(_situation_rules())
+    )
+    situation = pl.col("situation")
+    is_open, is_failed = situation.is_in(list(OPEN)), situation == "failed"
+    policy = pl.col("approval_policy").fill_null("")
+    may_ask = policy.is_in(list(_ASKING_POLICIES)) | ((policy != "never") & pl.col("asks"))
+    waits = pl.col("open_tool").is_in(list(_WAITS_FOR_CHILD))
+    only_if = {
+        **dict.fromkeys(
+            ("error_type", "error_status", "error_message", "cause"),
+            is_failed | (situation == "truncated"),
+        ),
+        **dict.fromkeys(
+            ("open_tool", "open_since", "open_timeout_s", "patience_s", "may_ask"),
+            situation == "open_tool",
+        ),
+    }
+    return TURNS.conform(
+        named.with_columns(may_ask=may_ask.fill_null(value=False))
+        .with_columns(
+            *(pl.when(rule).then(name).alias(name) for name, rule in only_if.items()),
+            entity_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
+            # The moment in an end has whole seconds; that of its record is exact.
+            ended_at=pl.when(~is_open).then(pl.coalesce("end_at", "error_at", "last_activity_at")),
+            last_sign_at=pl.max_horizontal("last_activity_at", pl.when(waits).then("child_at")),
+            is_last=pl.col("is_last").fill_null(value=False),
+        )
+        .sort(TURN)
+    )
+
+
+def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
+    """What the records of each turn show by themselves, one row per turn."""
+    what, at = pl.col("what"), pl.col("at")
+    is_end, is_error = pl.col("is_end"), (what == "error") & ~_is_harmless()
+    is_sign = pl.col("is_prompt") | pl.col("is_answer") | what.is_in(["call", "result"])
+    sign = (
+        pl.when("is_answer").then(pl.lit("answer")).when("is_prompt").then(pl.lit("prompt"))
+        .otherwise("what")
+    )  # fmt: skip
+    is_text = pl.col("is_answer") | (what == "turn_complete")
+    error = ("error_type", "error_status", "error_message")
+    has_words = pl.col("error_type").is_not_null() | pl.col("error_message").is_not_null()
+    is_error_at_end = is_end & has_words & ~_is_harmless()
+    last = (
+        *("model", "approval_policy", "rate_limit_reached", "rate_limit_used_percent"),
+        "rate_limit_resets_at",
+    )
+    # The model and policy of a turn may stand before its prompt.
+    known = own(rows.lazy()).with_columns(
+        pl.col("model", "approval_policy").forward_fill().over(THREAD)
+    )
+    return (
+        known.filter(pl.col("turn_no") > 0)
+        .group_by(TURN, maintain_order=True)
+        .agg(
+            pl.col("is_implicit").first(),
+            pl.col(last).drop_nulls().last(),
+            *(pl.col(name).filter(is_error_at_end | is_error).last() for name in error),
+            turn_id=pl.col("start_id").first(),
+            started_at=at.min(),
+            last_activity_at=at.max(),
+            end=what.filter(is_end).first(),
+            end_at=at.filter(is_end).first(),
+            error_at=at.filter(is_error).first(),
+            has_error=(is_error_at_end | is_error).any(),
+            stop_reason=pl.col("reason").filter(is_end).first(),
+            stored_duration_s=pl.col("duration_s").filter(is_end).first(),
+            first_token_s=pl.col("first_token_s").filter(is_end).first(),
+            n_text_chars=pl.col("n_text_chars").filter(is_text).sum(),
+            final_chars=pl.col("n_text_chars").filter(is_end).first(),
+            last_sign=sign.filter(is_sign).last(),
+            # One answer is an event and a message, and only one of them may have the phase.
+            last_phase=pl.col("phase").filter(what.str.starts_with("answer_")).drop_nulls().last(),
+            has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
+            n_prompts=pl.col("is_prompt").sum(),
+            n_answers=pl.col("is_answer").sum(),
+        )
+        .collect()
+    )
+
+
+def _is_harmless() -> pl.Expr:
+    return pl.col("error_type").is_in(list(_HARMLESS_ERRORS)).fill_null(value=False)
+
+
+def _call_counts(tools: pl.DataFrame) -> pl.DataFrame:
+    """How the tool calls of each turn ended, and the first one that is open."""
+    is_open = pl.col("ended_at").is_null()
+    is_stopped = pl.col("cause").is_in(["interrupted", "permission_rejected"])
+    return tools.group_by(TURN).agg(
+        open_tool=pl.col("name").filter(is_open).first(),
+        open_since=pl.col("started_at").filter(is_open).first(),
+        open_timeout_s=pl.col("timeout_s").filter(is_open).first(),
+        patience_s=pl.col("patience_s").filter(is_open).max(),
+        asks=pl.col("is_escalated").filter(is_open).any(),
+        n_tool_calls=pl.len(),
+        n_tool_errors=pl.col("is_error").sum(),
+        n_tools_good=(~pl.col("is_error") & ~is_stopped.fill_null(value=False)).sum(),
+        n_open_tools=is_open.sum(),
+    )
+
+
+def _situation_rules() -> dict[str, pl.Expr]:
+    """The situations of a turn and the expressions that mean them, in order of precedence."""
+    end, reason = pl.col("end"), pl.col("stop_reason")
+    is_complete, is_aborted = end == "turn_complete", end == "turn_aborted"
+    is_written = ~pl.col("is_implicit")
+    is_closed = pl.col("n_open_tools") == 0
+    is_answered = pl.col("last_sign") == "answer"
+    is_old_answer = end.is_null() & ~is_written & is_closed & is_answered
+    had_later = pl.col("has_later")
+    has_words = (pl.col("n_text_chars") > 0) | pl.col("has_review")
+    is_error = pl.col("has_error") & ~is_aborted.fill_null(value=False)
+    return {
+        # Recorded as an error, although the beginning of the answer is kept.
+        "truncated": is_error & (pl.col("cause") == "truncated_length"),
+        "failed": is_error,
+        **{word: is_aborted & (reason == word) for word in _ABORT_REASONS},
+        "unknown_abort": is_aborted,
+        "good": is_complete & (pl.col("final_chars") > 0),
+        "limited": is_complete & ~has_words & pl.col("rate_limit_reached").is_not_null(),
+        "good_inferred": is_complete & pl.col("has_output"),
+        "empty": is_complete,
+        "good_message": is_old_answer,
+        "superseded": had_later & ~is_written & is_closed,
+        "aborted": had_later,
+        "open_tool": ~is_closed,
+        "awaiting_turn_end": is_answered & (pl.col("last_phase") == "final_answer"),
+        "awaiting_model": pl.lit(value=True),
+    }

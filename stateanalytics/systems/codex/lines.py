@@ -1,6 +1,6 @@
-"""What the lines of rollouts say: one row a record.
+"""The records of rollouts, one row per line.
 
-Text of people and models is measured and told apart, never kept; the words of errors are.
+Text of people and models is measured and classified, never kept; the words of errors are kept.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
-from stateanalytics.systems.codex.frames import SUMS, USAGE
-from stateanalytics.systems.columns import fields_from_csv
+from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
+from stateanalytics.systems.columns import fields_read
 from stateanalytics.systems.transcripts import table_of, whole_numbers, with_any_number
 
-WORDS = table_of(__package__, "known_words.csv")
-"""Types, kinds and items that some version writes (``of``, ``word``), and what each is."""
-MOST_ERROR_CHARS = 500
+_WORDS = table_of(__package__, "known_words.csv")
+"""Types, kinds and items that some version writes (``of``, ``word``), and their meaning."""
+_MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
 _COUNTS = (*USAGE, *SUMS, "sum_total_tokens")
 FIELDS: Fields = {
-    **with_any_number(fields_from_csv(__package__), _COUNTS),
+    **with_any_number(fields_read(*FRAMES), _COUNTS),
     "text": (("payload.message", "payload.last_agent_message", "payload.review_output"), "VARCHAR"),
     "content": (("payload.content", "payload.item.content"), _CONTENT),
     "asked": (("payload.arguments", "payload.input", "payload.action"), "VARCHAR"),
@@ -34,7 +34,7 @@ FIELDS: Fields = {
     "first_ms": (("payload.time_to_first_token_ms",), "DOUBLE"),
     "resets_s": (("payload.rate_limits.primary.resets_at",), "DOUBLE"),
 }
-# In the texts of results, where no event tells: as Codex reads them itself.
+# Patterns in the texts of results, for when there is no event: as Codex reads them itself.
 _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
@@ -48,7 +48,7 @@ _FAILED_IN_WORDS = (
     r"|failed to parse function arguments|(?:exec_command|shell|write_stdin) failed\b"
     r"|execution error: )"
 )
-# Nor has one that a person or a rule refused.
+# Nor has a call that a person or a rule refused.
 _DECLINED_IN_WORDS = (
     r"^(?:(?:exec command|patch|apply_patch) )?rejected by user|^This action was rejected\b"
     r"|user (?:rejected|cancelled) MCP tool call\s*$|rejected: (?:blocked by policy|approval)"
@@ -59,7 +59,6 @@ _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
 _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
 SEARCH = "web_search_call"
-_FAILED, _DECLINED = ("failed",), ("declined",)
 
 
 def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl.DataFrame]:
@@ -74,27 +73,32 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     words = pl.col("content").list.eval(pl.element().struct.field("text").drop_nulls())
     seconds = pl.col("resets_s")
     tag = pl.col("error_type")
-    said = pl.col("output").str.slice(0, _MOST_SEARCHED_CHARS)
-    placed = rows.with_columns(
+    output = pl.col("output").str.slice(0, _MOST_SEARCHED_CHARS)
+    classified = rows.with_columns(
         whole_numbers(_COUNTS),
         at=pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT),
         what=_what(words.list.first()),
-        # Of a list of texts the line breaks are escaped.
-        said=pl.when(said.str.starts_with("["))
-        .then(said.str.extract(r'"text"\s*:\s*"(.*)').str.replace_all("\\n", "\n", literal=True))
-        .otherwise(said),
+        # In a list of texts the line breaks are escaped.
+        result=pl.when(output.str.starts_with("["))
+        .then(output.str.extract(r'"text"\s*:\s*"(.*)').str.replace_all("\\n", "\n", literal=True))
+        .otherwise(output),
     ).with_columns(
-        # What a command wrote itself may look like anything.
-        head=pl.coalesce(pl.col("said").str.extract(_OUTPUT_BEGINS), "said"),
+        # The output of a command may look like anything: only what Codex wrote above it counts.
+        head=pl.coalesce(pl.col("result").str.extract(_OUTPUT_BEGINS), "result"),
     )
-    is_error_event = pl.col("what") == "error"
     what = pl.col("what")
     ms, run_s = pl.col("run_ms") / 1000, pl.col("run_secs") + pl.col("run_nanos").fill_null(0) / 1e9
-    read = placed.with_columns(
+    in_json = pl.when(pl.col("result").str.starts_with("{")).then(
+        pl.col("output").str.tail(_MOST_SEARCHED_CHARS).str.extract(_EXIT_IN_JSON)
+    )
+    exit_code = pl.coalesce(pl.col("head").str.extract(_EXIT), in_json)
+    timeout_ms = pl.col("asked").str.extract(r'"timeout(?:_ms)?"\s*:\s*(\d{1,9})\b')
+    if_call, if_result = pl.when(what == "call"), pl.when(what == "result")
+    read = classified.with_columns(
         parent_thread_id=pl.coalesce("parent_thread_id", pl.col("origin").str.extract(_SPAWNED_BY)),
         error_type=tag.str.extract("([A-Za-z_]+)").str.to_lowercase(),
         error_status=tag.str.extract(r'"http_status_code"\s*:\s*(\d{3})\b').cast(pl.Int64),
-        error_message=pl.when(is_error_event)
+        error_message=pl.when(what == "error")
         .then(pl.coalesce("text", "error_message"))
         .otherwise("error_message"),
         # The provider searches by itself: one record, mostly without an id, is call and result.
@@ -102,12 +106,14 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             "call_id",
             pl.when(pl.col("kind") == SEARCH).then(pl.format("{}:{}", "kind", "line_no")),
         ),
-        exit_code=pl.coalesce("exit_code", _of_results(_exit_code())),
-        duration_s=pl.coalesce(run_s, ms, _of_results(pl.col("said").str.extract(_TOOK))),
+        exit_code=pl.coalesce("exit_code", if_result.then(exit_code)),
+        duration_s=pl.coalesce(run_s, ms, if_result.then(pl.col("result").str.extract(_TOOK))),
         first_token_s=pl.col("first_ms") / 1000,
-        timeout_s=pl.when(what == "call").then(_timeout_ms() / 1000),
-        is_escalated=pl.when(what == "call").then(pl.col("asked").str.contains(_ESCALATED)),
-        is_background=_of_results(pl.col("head").str.contains("Process running with session ID")),
+        timeout_s=if_call.then(timeout_ms.cast(pl.Float64) / 1000),
+        is_escalated=if_call.then(pl.col("asked").str.contains(_ESCALATED)),
+        is_background=if_result.then(
+            pl.col("head").str.contains("Process running with session ID")
+        ),
         n_text_chars=pl.coalesce(
             pl.col("text").str.len_chars(),
             words.list.eval(pl.element().str.len_chars()).list.sum(),
@@ -119,24 +125,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     return (_with_results(read),)
 
 
-def _of_results(value: pl.Expr) -> pl.Expr:
-    return pl.when(pl.col("what") == "result").then(value)
-
-
-def _exit_code() -> pl.Expr:
-    in_json = pl.when(pl.col("said").str.starts_with("{")).then(
-        pl.col("output").str.tail(_MOST_SEARCHED_CHARS).str.extract(_EXIT_IN_JSON)
-    )
-    return pl.coalesce(pl.col("head").str.extract(_EXIT), in_json)
-
-
-def _timeout_ms() -> pl.Expr:
-    limit = pl.col("asked").str.extract(r'"timeout(?:_ms)?"\s*:\s*(\d{1,9})\b')
-    return limit.cast(pl.Float64)
-
-
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add how calls went; null where the record is no result."""
+    """Add how calls ended; null where the record is no result."""
     typed = rows.with_columns(
         pl.col("exit_code").cast(pl.Int64, strict=False),
         pl.col("duration_s").cast(pl.Float64, strict=False),
@@ -148,42 +138,43 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_event & ~pl.col("is_success"),
         is_event & pl.col("is_wrong"),
         is_event & pl.col("refused").is_not_null(),
-        is_event & status.is_in(_FAILED),
-        pl.col("exit_code").is_null() & pl.col("said").str.contains(_FAILED_IN_WORDS),
+        is_event & (status == "failed"),
+        pl.col("exit_code").is_null() & pl.col("result").str.contains(_FAILED_IN_WORDS),
     )
     is_stopped = pl.col("exit_code") == _ABORTED_EXIT
     is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
-        is_stopped & pl.col("said").str.contains(_ABORTED_COMMAND)
-    )
-    said = pl.coalesce("error_message", "refused", "said")
-    is_declined = (is_event & status.is_in(_DECLINED)).fill_null(value=False) | (
-        pl.col("exit_code").is_null() & said.str.contains(_DECLINED_IN_WORDS)
-    )
-    is_late = (pl.col("exit_code") == 124) & pl.col("said").str.contains("timed out")
-    is_over = is_cancelled.fill_null(value=False) | is_declined.fill_null(value=False)
-    is_error = pl.any_horizontal(sign.fill_null(value=False) for sign in signs) & ~is_over
+        is_stopped & pl.col("result").str.contains(_ABORTED_COMMAND)
+    ).fill_null(value=False)
+    message = pl.coalesce("error_message", "refused", "result")
+    is_declined = (is_event & (status == "declined")).fill_null(value=False) | (
+        pl.col("exit_code").is_null() & message.str.contains(_DECLINED_IN_WORDS)
+    ).fill_null(value=False)
+    is_late = (pl.col("exit_code") == 124) & pl.col("result").str.contains("timed out")
+    failed = pl.any_horizontal(sign.fill_null(value=False) for sign in signs)
+    is_error = failed & ~is_cancelled & ~is_declined
+    if_result = pl.when(is_result)
     return typed.with_columns(
-        is_error=pl.when(is_result).then(is_error),
-        is_cancelled=pl.when(is_result).then(is_cancelled.fill_null(value=False)),
-        is_declined=pl.when(is_result).then(is_declined.fill_null(value=False)),
-        is_timed_out=pl.when(is_result).then(is_late.fill_null(value=False)),
+        is_error=if_result.then(is_error),
+        is_cancelled=if_result.then(is_cancelled),
+        is_declined=if_result.then(is_declined),
+        is_timed_out=if_result.then(is_late.fill_null(value=False)),
         error_message=pl.when(~is_result | is_error)
-        .then(pl.when(is_result).then(said).otherwise("error_message"))
-        .str.slice(0, MOST_ERROR_CHARS),
+        .then(if_result.then(message).otherwise("error_message"))
+        .str.slice(0, _MOST_ERROR_CHARS),
     )
 
 
 def _what(first_text: pl.Expr) -> pl.Expr:
-    """What a record is: by its type, then by its kind, then by what it finishes or who speaks."""
+    """The meaning of a record: by its type, then its kind, then its item or role."""
 
     def by(of: str, column: str) -> pl.Expr:
-        table = WORDS.filter(of=of).drop_nulls("what")
+        table = _WORDS.filter(of=of).drop_nulls("what")
         words = dict(table.filter(pl.col("what") != "").select("word", "what").iter_rows())
         return pl.col(column).replace_strict(words, default=None, return_dtype=pl.String)
 
     kind, type_ = pl.col("kind"), pl.col("type")
     role = pl.col("role")
-    items = WORDS.filter(of="item")["word"].implode()
+    items = _WORDS.filter(of="item")["word"].implode()
     is_bare = kind.is_null() & (type_.is_null() | type_.is_in(items))
     message = (
         pl.when(role == "assistant")

@@ -1,4 +1,4 @@
-"""Where Codex keeps its rollouts, and how they are told from other files."""
+"""Where Codex keeps its rollouts, and how to tell them from other files."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.opening import beginning_of
 
-SESSIONS, ARCHIVED = "sessions", "archived_sessions"
-INDEX, HISTORY = "session_index.jsonl", "history.jsonl"
+HISTORY = "history.jsonl"
+_FOLDERS, _NAMES = ("sessions", "archived_sessions"), "session_index.jsonl"
 _PLAIN, _PACKED = ".jsonl", ".jsonl.zst"
-_NAMED = re.compile(r"rollout-.+\.jsonl(?:\.zst)?")
-_GENERATION = re.compile(r"state_\d{1,9}\.sqlite")
-_HEAD_BYTES, _MOST_LOOKED_AT = 2**16, 200
-_PACKED_HEAD = b"\x28\xb5\x2f\xfd"
-_OWN = re.compile(rb'"type"\s*:\s*"(?:session_meta|turn_context|event_msg|response_item)"')
+_ROLLOUT_NAME = re.compile(r"rollout-.+\.jsonl(?:\.zst)?")
+_INDEX_NAME = re.compile(r"state_\d{1,9}\.sqlite")
+_MOST_FILES = 200
+_PACKED_BEGINNING = b"\x28\xb5\x2f\xfd"
+_RECORD = re.compile(rb'"type"\s*:\s*"(?:session_meta|turn_context|event_msg|response_item)"')
 # Before there were envelopes, a rollout began with its instructions.
-_LEGACY = re.compile(rb'^\s*\{(?=[^\n]*"instructions")(?=[^\n]*"timestamp")')
+_LEGACY_RECORD = re.compile(rb'^\s*\{(?=[^\n]*"instructions")(?=[^\n]*"timestamp")')
 
 
 def find(path: Path) -> list[Path]:
@@ -37,43 +37,35 @@ def find(path: Path) -> list[Path]:
     try:
         if path.is_file():
             return [path] if is_rollout(path) else []
-        looked_at = zip(range(_MOST_LOOKED_AT), _rollouts(path), strict=False)
-        return [path] if any(is_rollout(file) for _, file in looked_at) else []
+        candidates = zip(range(_MOST_FILES), _rollouts(path), strict=False)
+        return [path] if any(is_rollout(file) for _, file in candidates) else []
     except OSError:
         return []
 
 
 def is_rollout(path: Path) -> bool:
-    """Does a file begin with records of a rollout."""
+    """Whether a file begins with records of a rollout.
+
+    The databases are made from rollouts, and prove nothing without them.
+    """
     if not path.name.endswith((_PLAIN, _PACKED)):
         return False
-    try:
-        with open_regular(path) as file:
-            begin = file.read(_HEAD_BYTES)
-    except OSError:  # one file that may not be read hides no other
-        return False
+    begin = beginning_of(path)
+    has_name = bool(_ROLLOUT_NAME.fullmatch(path.name))
     if path.name.endswith(_PACKED):
-        return begin.startswith(_PACKED_HEAD) and bool(_NAMED.fullmatch(path.name))
-    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
-        begin = begin.decode("utf-16", "replace").encode()
-    is_legacy = bool(_NAMED.fullmatch(path.name)) and bool(_LEGACY.search(begin))
-    return bool(_OWN.search(begin)) or is_legacy
-
-
-def evidence(path: Path) -> bool:
-    """A rollout; databases are made from rollouts, and prove nothing without them."""
-    return is_rollout(path)
+        return has_name and begin.startswith(_PACKED_BEGINNING)
+    return bool(_RECORD.search(begin)) or (has_name and bool(_LEGACY_RECORD.search(begin)))
 
 
 def _rollouts(path: Path) -> Iterator[Path]:
-    """Files that are named like rollouts; of a root only those in its two folders."""
-    folders = [path / name for name in (SESSIONS, ARCHIVED)]
+    """Files with names of rollouts; of a root only those in its two folders."""
+    folders = [path / name for name in _FOLDERS]
     roots = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
     for root in roots or [path]:
         for folder, inner, names in os.walk(root):
             inner.sort()
             for name in sorted(names):
-                if _NAMED.fullmatch(name):
+                if _ROLLOUT_NAME.fullmatch(name):
                     yield Path(folder) / name
 
 
@@ -86,26 +78,26 @@ def rollouts_of(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    found = sorted(_rollouts(path))
-    plain = {file for file in found if file.suffix == _PLAIN}
-    return [file for file in found if file in plain or file.with_suffix("") not in plain]
+    files = sorted(_rollouts(path))
+    plain = {file for file in files if file.suffix == _PLAIN}
+    return [file for file in files if file in plain or file.with_suffix("") not in plain]
 
 
 def named_in(path: Path) -> list[Path]:
-    """The index with the names of threads, where there is one."""
-    index = path / INDEX
-    return [index] if path.is_dir() and index.is_file() else []
+    """The file with the names of threads, if there is one."""
+    names = path / _NAMES
+    return [names] if path.is_dir() and names.is_file() else []
 
 
 def index_of(path: Path) -> Path | None:
-    """The database of threads, the newest generation that there is."""
-    found = [file for file in path.glob("state_*.sqlite") if _GENERATION.fullmatch(file.name)]
-    return max(found, key=lambda file: int(file.stem[len("state_") :]), default=None)
+    """The database of threads, of the newest generation that there is."""
+    indexes = [file for file in path.glob("state_*.sqlite") if _INDEX_NAME.fullmatch(file.name)]
+    return max(indexes, key=lambda file: int(file.stem.removeprefix("state_")), default=None)
 
 
 def opens(path: Path) -> list[str | Path]:
-    """All that is opened of an input."""
-    history, index = path / HISTORY, index_of(path)
+    """Every file that is opened of an input."""
+    index = index_of(path)
     stores = [] if index is None else [index, *(Path(f"{index}{end}") for end in ("-wal", "-shm"))]
-    beside = [file for file in (history, *stores) if file.is_file()]
-    return [*rollouts_of(path), *named_in(path), *beside]
+    others = [file for file in (path / HISTORY, *stores) if file.is_file()]
+    return [*rollouts_of(path), *named_in(path), *others]

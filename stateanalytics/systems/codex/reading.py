@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, unmade
+from stateanalytics.core.facts import Facts
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems.codex import frames
-from stateanalytics.systems.codex.findings import READ, findings_of
-from stateanalytics.systems.codex.folding import NAME, NAME_ID, own, sessions_of, with_threads
+from stateanalytics.systems.codex import NAME, frames
+from stateanalytics.systems.codex.findings import COLUMNS, findings_of
+from stateanalytics.systems.codex.folding import (
+    FILE_ID,
+    FILE_STEM,
+    OPEN,
+    own,
+    sessions_of,
+    tools_of,
+    turns_of,
+    with_threads,
+)
 from stateanalytics.systems.codex.lines import FIELDS, typed
 from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
-from stateanalytics.systems.codex.states import SYSTEM, add_recorded
-from stateanalytics.systems.codex.tools import tools_of
-from stateanalytics.systems.codex.turns import OPEN, turns_of
-from stateanalytics.systems.folding import Before, Folding
-from stateanalytics.systems.history import Past
+from stateanalytics.systems.folding import Before, Folding, read_transcripts
 from stateanalytics.systems.rewound_transcripts import inputs_told_anew, rewound_lines
-from stateanalytics.systems.threads import THREAD, entities_of, transitions_of
-from stateanalytics.systems.transcripts import read_records, size_of
+from stateanalytics.systems.situations import situations_from_csv
+from stateanalytics.systems.threads import (
+    THREAD,
+    add_states,
+    call_situations,
+    entities_of,
+    transitions_of,
+)
+
+_SITUATIONS = situations_from_csv(__package__)
+_STATE_COLUMNS = (
+    *("source", "thread_id", "entity_id", "is_last", "situation", "is_rolled_back", "may_ask"),
+    *("has_output", "cause", "error_message", "stop_reason", "open_tool", "last_sign_at"),
+    *("n_open_tools", "patience_s"),
+)
 
 
 def read(
@@ -44,35 +61,22 @@ def read(
         How the user named it.
     bodies : bool
         Without effect: what people and models said is never loaded.
-    on_error : {"skip", "raise"}
-        What a record that cannot be read does.
-    before : Before, optional
-        What the last read of the same input kept; only files that were written to since are
-        read again.
-
-    Raises
-    ------
-    DamagedStoreError
-        If a record cannot be read and ``on_error`` is ``raise``.
+    on_error, before
+        As for `folding.read_transcripts`.
     """
-    source = str(path) if label is None else label
-    paths = [*rollouts_of(path), *named_in(path)]
-    last = Before.of(before, source)
-    told = read_records(
-        path, paths, source, fields=FIELDS, frames=[frames.LINES], typed=typed, before=last.told
-    )
-    lost = told.findings(source, SYSTEM, on_error)
-    part, folded = FOLDING.part_of(told.rows, told.versions, last.folded)
-    [lines] = told.rows
-    of_lines = {frames.LINES.name: partial(lines, READ)}
-    found = findings_of(path, told, Frames({**unmade(part.details), **of_lines}), source)
-    size_bytes = size_of(opens(path))
-    return replace(
-        part,
-        findings=pl.concat([lost, found]),
-        label=source,
-        size_bytes=size_bytes,
-        kept=Before((source,), told, folded),
+    return read_transcripts(
+        path,
+        [*rollouts_of(path), *named_in(path)],
+        str(path) if label is None else label,
+        FOLDING,
+        system=NAME,
+        fields=FIELDS,
+        typed=typed,
+        findings=findings_of,
+        columns_of_findings=COLUMNS,
+        opened=opens(path),
+        on_error=on_error,
+        before=before,
     )
 
 
@@ -90,15 +94,19 @@ def assembled(lines: pl.DataFrame) -> Parts:
     named = lines.lazy().filter(pl.col("what") == "name").sort("source", "file", "line_no")
     names = named.select("source", "own_id", "title").collect()
     sessions = sessions_of(rows, turns, names)
-    made = ((frames.SESSIONS, sessions), (frames.TURNS, turns), (frames.TOOLS, tools))
     return Parts(
-        system=SYSTEM,
+        system=NAME,
         format="rollouts",
         entities=_entities(sessions, turns, tools),
-        transitions=transitions_of(turns, SYSTEM),
+        transitions=transitions_of(turns, NAME),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
-        details={**{frame.name: found for frame, found in made}, frames.LINES.name: lines},
+        details={
+            frames.SESSIONS.name: sessions,
+            frames.TURNS.name: turns,
+            frames.TOOLS.name: tools,
+            frames.LINES.name: lines,
+        },
     )
 
 
@@ -110,9 +118,44 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
     calls = tools.rename({"duration_s": "stored_duration_s"})
     guessed = ("aborted", "superseded", "good_message")
     stacked = entities_of(
-        named, turns, calls, system=SYSTEM, unbegun="no_turn", open_=OPEN, guessed=guessed
+        named, turns, calls, system=NAME, unbegun="no_turn", open_=OPEN, guessed=guessed
     ).with_columns(n_cache_read_tokens="n_cached_tokens")
-    return add_recorded(schema.ENTITIES.conform(stacked), turns, sessions, tools)
+    return add_states(
+        schema.ENTITIES.conform(stacked),
+        sessions,
+        _with_open_facts(turns.select(_STATE_COLUMNS)),
+        _calls(tools, turns),
+        system=NAME,
+        unbegun="no_turn",
+        situations=_SITUATIONS,
+        also=pl.concat_list(
+            pl.when("may_ask").then(pl.lit("may_ask")),
+            pl.when(pl.col("situation") == "empty").then(pl.lit("unrecorded_error")),
+        ),
+    )
+
+
+def _with_open_facts(turns: pl.DataFrame) -> pl.DataFrame:
+    is_open = pl.when(pl.col("situation").is_in(list(OPEN)))
+    return turns.with_columns(
+        last_sign_at=is_open.then("last_sign_at"),
+        n_running=is_open.then("n_open_tools"),
+        patience_s=is_open.then("patience_s"),
+    )
+
+
+def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
+    is_open, cause = pl.col("is_error").is_null(), pl.col("cause")
+    turn = pl.col("turn_situation")
+    cut_off = is_open & turn.is_in(["interrupted", "replaced"])
+    rules = {
+        "call_cancelled": cut_off | cause.is_in(["permission_rejected", "interrupted"]),
+        "call_timed_out": cause == "timeout",
+        "call_failed": pl.col("is_error") | (is_open & ~turn.is_in(list(OPEN))),
+        "call_running": is_open,
+        "call_succeeded": pl.lit(value=True),
+    }
+    return call_situations(tools, turns, rules, cut_off)
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -124,11 +167,13 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
         .when(what == "result").then(pl.lit("tool"))
     )  # fmt: skip
     kind = pl.when(what == "other").then(pl.coalesce("kind", "type", "what")).otherwise(what)
-    told = ("line_no", "at", "type", "kind", "what", "error_message")
-    marks = ("is_prompt", "is_answer", "is_copied")
+    columns = (
+        *("line_no", "at", "type", "kind", "what", "error_message"),
+        *("is_prompt", "is_answer", "is_copied"),
+    )
     return schema.EVENTS.conform(
-        own(rows.select(*THREAD, *told, *marks).drop_nulls("at")).with_columns(
-            system=pl.lit(SYSTEM),
+        own(rows.select(*THREAD, *columns).drop_nulls("at")).with_columns(
+            system=pl.lit(NAME),
             entity_type=pl.lit("session"),
             entity_id="thread_id",
             seq=pl.col("line_no").cast(pl.Int64),
@@ -140,36 +185,16 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def tells_anew(facts: Facts) -> pl.Series:
-    """The inputs of which `rewind` tells every row."""
-    return inputs_told_anew(facts, FOLDING)
-
-
-def rewind(past: Past, facts: Facts) -> Past:
-    """The same instant, with this system's rows as a copy that was cut off there tells them.
-
-    Parameters
-    ----------
-    past : Past
-        As the shared history tells it.
-    facts : Facts
-        Of now, with the frames of `frames`.
-    """
-    return rewound_lines(past, facts, FOLDING)
-
-
-# An index names many threads: each of its records belongs to the rollout of the thread.
+# The index names many threads: each of its records belongs to the rollout of its thread.
 _NODE = pl.coalesce(pl.when(pl.col("what") == "name").then("own_id"), "file")
-
-
 _IDS = ("own_id", "forked_from", "parent_thread_id", "child_thread_id")
 
 
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
-    is_told = pl.any_horizontal(pl.col(_IDS).is_not_null())
-    records = lines.filter(is_told).select("source", *_IDS, node=_NODE)
+    has_id = pl.any_horizontal(pl.col(_IDS).is_not_null())
+    records = lines.filter(has_id).select("source", *_IDS, node=_NODE)
     files = lines.select("source", node=_NODE).unique(maintain_order=True).with_columns(
-        thread_id=pl.coalesce(pl.col("node").str.extract(word) for word in (NAME_ID, NAME))
+        thread_id=pl.coalesce(pl.col("node").str.extract(name) for name in (FILE_ID, FILE_STEM))
     )  # fmt: skip
     return pl.concat([files, records], how="diagonal")
 
@@ -180,9 +205,11 @@ FOLDING = Folding(
     told=("source", "file", "what", *_IDS),
     node=_NODE,
     nodes_of=_nodes_of,
-    ids=[("thread_id", "own_id", "forked_from", "parent_thread_id", "child_thread_id")],
+    ids=[("thread_id", *_IDS)],
     assemble=assembled,
 )
+tells_anew = partial(inputs_told_anew, folding=FOLDING)
+rewind = partial(rewound_lines, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

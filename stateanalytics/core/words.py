@@ -1,4 +1,4 @@
-"""Numbers as people say them. The same number always gives the same words."""
+"""Numbers, lists and sentences in plain English: everything that a report says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GAPS = (
 
 
 def spoken(template: str, longest: int) -> str:
-    """A template as a sentence names it: where words differ there is a gap.
+    """A template as a capitalised names it: where words differ there is a gap.
 
     Examples
     --------
@@ -137,6 +137,6 @@ def size(n_bytes: int | None) -> str:
     return f"{n_bytes} B"
 
 
-def sentence(text: str) -> str:
+def capitalised(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]

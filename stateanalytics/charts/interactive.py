@@ -1,11 +1,4 @@
-"""Altair charts that show themselves: as Vega-Lite where it runs, as a drawing where nothing may.
-
-Altair shows a chart by a script that holds its data as text, fetched libraries around it: a
-failure message with ``</script>`` in it breaks out, and without a network there is nothing to
-see. Ours hand over data as data, in the types that JupyterLab, VS Code and marimo draw
-themselves, beside the same drawing that stands in a report. Colours and type are added where
-a chart is whole, so that one can be layered, put beside others and configured like any other.
-"""
+"""Charts in a notebook: tooltips, selections, moving axes, and a safe way to show themselves."""
 
 from __future__ import annotations
 
@@ -16,19 +9,123 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from stateanalytics.charts.text_width import FONT_SIZE
+from stateanalytics.charts.style import FONT_SIZE, Palette, wrapped
 from stateanalytics.core.components import needing
 from stateanalytics.core.redaction import redact_texts
+from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.units import dollars_each, how_long_each
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from stateanalytics.charts.selecting import SelectableChart
 
-Palette: TypeAlias = Mapping[str, str]
+
+LONGEST_TOLD = 240
+FAINT = 0.25
+"""How opaque marks are beside those that are chosen."""
+_DRAG = "[pointerdown[{key}event.shiftKey], window:pointerup] > window:pointermove!"
+
+
+def told(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[alt.Tooltip]]:
+    """What a mark says of its row: each name, and the column that is told under it.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        What is drawn.
+    **columns : str
+        Name that people read, with ``_`` for blanks, to column; those that are not there
+        are left out.
+
+    Returns
+    -------
+    tuple of polars.DataFrame and list of altair.Tooltip
+        The frame with a text a column: moments in UTC, durations in words, amounts in USD.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame({"elapsed_s": [5400.0], "cost_usd": [0.5]})
+    >>> frame, tips = told(runs, took="elapsed_s", cost="cost_usd", agent="agent")
+    >>> frame.row(0)
+    (5400.0, 0.5, '1 h 30 min', '$0.50')
+    >>> [tip.to_dict()["title"] for tip in tips]
+    ['took', 'cost']
+    """
+    import altair as alt
+
+    there = {name: column for name, column in columns.items() if column in frame.columns}
+    texts = [
+        _text(column, frame.schema[column]).fill_null("–").alias(f"told_{name}")
+        for name, column in there.items()
+    ]
+    tips = [
+        alt.Tooltip(f"told_{name}:N", title=name.strip("_").replace("_", " ")) for name in there
+    ]
+    return frame.with_columns(texts), tips
+
+
+def _text(column: str, dtype: pl.DataType) -> pl.Expr:
+    value = pl.col(column)
+    if dtype == pl.Datetime:
+        return value.dt.strftime("%Y-%m-%d %H:%M:%S UTC")
+    if dtype.is_numeric() and column.endswith("_s"):
+        return how_long_each(column)
+    if dtype.is_numeric() and column.endswith("_usd"):
+        return dollars_each(value.round(2))
+    if dtype.is_float() and column.startswith("share"):
+        return (100 * value).map_elements("{:.3g} %".format, return_dtype=pl.String)
+    if dtype.is_float():
+        return value.map_elements("{:,.4g}".format, return_dtype=pl.String)
+    return value.cast(pl.String).map_elements(
+        lambda text: shortened(visible(text), LONGEST_TOLD), return_dtype=pl.String
+    )
+
+
+def click(name: str, *fields: str, in_legend: bool = False) -> alt.Parameter:
+    """Marks are chosen by a click, by what they have in these columns; or in the legend."""
+    import altair as alt
+
+    legend: dict[str, Any] = {"bind": "legend"} if in_legend else {}
+    return alt.selection_point(name=name, fields=list(fields), **legend)
+
+
+def drag(name: str, *encodings: str) -> alt.Parameter:
+    """A stretch is chosen by a drag."""
+    import altair as alt
+
+    axes: Any = list(encodings or ("x",))
+    return alt.selection_interval(name=name, encodings=axes, on=_DRAG.format(key="!"), zoom=False)
+
+
+def moving(name: str, *encodings: str) -> alt.Parameter:
+    """Axes are moved by a drag with shift and stretched by the wheel with ctrl."""
+    import altair as alt
+
+    axes: Any = list(encodings or ("x",))
+    return alt.selection_interval(
+        name=name,
+        encodings=axes,
+        bind="scales",
+        on=_DRAG.format(key=""),
+        translate=_DRAG.format(key=""),
+        zoom="wheel![event.ctrlKey]",
+    )
+
+
+def faint(chosen: alt.Parameter | alt.PredicateComposition, opacity: float = 1.0) -> Any:
+    """The opacity of a mark: less where others are chosen."""
+    import altair as alt
+
+    return alt.when(chosen).then(alt.value(opacity)).otherwise(alt.value(FAINT * opacity))
+
+
 Chart = TypeVar("Chart")
+Kind = TypeVar("Kind")
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 # JupyterLab 4 draws the fifth major version only; ours say nothing that it does not know.
@@ -232,3 +329,51 @@ def _look(palette: Palette) -> dict[str, Any]:
             "title": None,
         },
     }
+
+
+def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Chart:
+    """The chart under its sentence, which is also its description for those who cannot see.
+
+    Parameters
+    ----------
+    chart : altair top-level chart
+    sentence : str
+        Text of a store may be in it: it is drawn as text. "" leaves the chart as it is.
+    palette : mapping of str to str
+        Colours by name.
+    width : int
+        Room, in pixels.
+    """
+    import altair as alt
+
+    if not sentence:
+        return chart
+    plain: Any = chart
+    shown = visible(sentence)
+    lines = wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True)
+    made: Chart = plain.properties(
+        title=alt.Title(
+            lines,
+            anchor="start",
+            fontSize=FONT_SIZE + 1,
+            fontWeight="bold",
+            color=palette["text"],
+            offset=10,
+        ),
+        description=shown,
+    )
+    return made
+
+
+def finished(
+    kind: type[Kind],
+    chart: Any,
+    sentence: str,
+    *,
+    palette: Palette,
+    width: int,
+    source: Source | None = None,
+) -> Kind:
+    """The chart, of a kind, under its sentence, in our colours: see `titled` and `living`."""
+    made: Kind = living(titled(chart, sentence, palette=palette, width=width), palette, source)
+    return made

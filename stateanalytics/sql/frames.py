@@ -1,0 +1,163 @@
+"""The frames that only SQL can name: tables about the snapshot, and ready questions."""
+
+from __future__ import annotations
+
+from stateanalytics.core.schema import OUTCOMES, Entities, EntityKey, States
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, Words, YesNo, frame
+
+
+class Snapshot(Columns, key=("as_of",)):
+    """The snapshot itself; one row."""
+
+    as_of = Moment("the instant that ages are measured at; SQL: as_of()")
+    as_of_from = Text("where it is known from: given, data, clock")
+    policy_version = Text("policy of `states`, `reasons` and `attention`")
+    slow_after_s = Real("age at which a running session counts as slow", unit="s")
+    n_sources = Integer("inputs")
+    has_bodies = YesNo("were texts of messages read: `read(bodies=True)`, or `--bodies`")
+
+
+SNAPSHOT = frame(Snapshot)
+
+
+class Tables(Columns, key=("name",)):
+    """One table that SQL can name."""
+
+    name = Text("name of the table")
+    row = Text("what a row of it is")
+    key = Text("columns that identify a row, joined by ', '")
+
+
+TABLES = frame(Tables)
+
+
+class ColumnsTable(Columns, name="columns", key=("frame", "column")):
+    """One column of one table."""
+
+    frame = Text("name of the table")
+    column = Text("name of the column")
+    dtype = Text("type in frames; '' where it depends on the data")
+    unit = Text("unit, where there is one")
+    meaning = Text("what it holds; null always means not known")
+
+
+COLUMNS = frame(ColumnsTable)
+
+
+class ReasonCodes(Columns, key=("code",)):
+    """One reason code of the registry."""
+
+    code = Text("the code, as in `reasons` and `entities`")
+    origin = Text("who defines it: a system, adr0033 or stateanalytics")
+    entity_types = Text("types whose rows carry it, joined by |")
+    statuses = Text("statuses that it is written with, in words")
+    meaning = Text("the reason in words")
+    what_to_do = Text("the operator's next step")
+    is_emitted = YesNo("does shipped code ever write it")
+    emitted_by = Text("the part of the code that writes it, by its name there; '': not known")
+    since_release = Text("the release it began with; '': not known")
+    since_date = Text("the day it began; '': not known")
+    since_commit = Text("the commit it began with; '': not known")
+    constant = Text("the name of the constant that holds it; '': none")
+    nearest = Text("codes that mean nearly the same, joined by |")
+    domain = Text("its first segment: run, play, schedule, …")
+
+
+REASON_CODES = frame(ReasonCodes)
+
+
+class ErrorCounts(Columns, key=("source", "system", "session_id")):
+    """Tool errors of one session, counted when it is first named (reads all messages)."""
+
+    source = EntityKey.source
+    system = EntityKey.system
+    session_id = Text("id of the session")
+    n_tool_answers = Integer("answers of tools")
+    n_tool_errors = Integer("of these, errors")
+    n_pruned = Integer("of these, with pruned bodies: nothing is known")
+
+
+ERROR_COUNTS = frame(ErrorCounts)
+
+
+class RunningSessions(Columns, key=("source", "system", "session_id")):
+    """One session that is running (ADR-0017: running)."""
+
+    source = EntityKey.source
+    system = EntityKey.system
+    session_id = Text("id of the session")
+    name = Entities.name
+    kind = Entities.kind
+    agent = Entities.agent
+    model = Entities.model
+    started_at = Entities.started_at
+    age_s = States.age_s
+    silence_s = States.silence_s
+    effective_state = States.effective_state
+    severity = States.severity
+
+
+class Failed24h(Columns, name="failed_24h", key=("source", "system", "session_id")):
+    """One session that failed in the 24 hours up to as-of (ADR-0017: failed)."""
+
+    source = EntityKey.source
+    system = EntityKey.system
+    session_id = Text("id of the session")
+    name = Entities.name
+    kind = Entities.kind
+    agent = Entities.agent
+    model = Entities.model
+    ended_at = Entities.ended_at
+    duration_s = States.duration_s
+    reason_code = Entities.reason_code
+    reason_message = Entities.reason_message
+
+
+class SlowSessions(Columns, key=("source", "system", "session_id")):
+    """One running session older than the policy's `slow_after_s`."""
+
+    source = EntityKey.source
+    system = EntityKey.system
+    session_id = Text("id of the session")
+    name = Entities.name
+    kind = Entities.kind
+    agent = Entities.agent
+    model = Entities.model
+    started_at = Entities.started_at
+    age_s = States.age_s
+    silence_s = States.silence_s
+    effective_state = States.effective_state
+    severity = States.severity
+
+
+class NeedsReview(Columns, key=("source", "system", "session_id")):
+    """One session with gated, escalated or blocked plays (ADR-0017: needs review)."""
+
+    source = EntityKey.source
+    system = EntityKey.system
+    session_id = Text("id of the session")
+    name = Entities.name
+    kind = Entities.kind
+    agent = Entities.agent
+    model = Entities.model
+    n_plays = Integer("plays of the session that wait")
+    play_statuses = Text("their stored statuses, joined by ', '")
+
+
+class SessionsAndPlays(Columns, key=("source", "system", "play_id")):
+    """One play joined to its session: did it run, was its output accepted (ADR-0017)."""
+
+    source = EntityKey.source
+    system = EntityKey.system
+    session_id = Text("id of the session")
+    play_id = Text("id of the play")
+    play_name = Text("name of the play")
+    session_status = Text("stored status of the session; null: no session")
+    play_status = Text("stored status of the play")
+    session_outcome = Words(OUTCOMES, "did it run")
+    play_outcome = Words(OUTCOMES, "was the output accepted")
+
+
+READY_QUESTIONS = tuple(
+    map(frame, (RunningSessions, Failed24h, SlowSessions, NeedsReview, SessionsAndPlays))
+)

@@ -1,0 +1,109 @@
+"""The frames that functions on thresholds return."""
+
+from __future__ import annotations
+
+from stateanalytics.core.shapes import Columns, Integer, Real, Text, YesNo, frame
+from stateanalytics.detectors.frames import GapSums, QualityOfService
+
+
+class Advice(Columns, key=("name",)):
+    """What one threshold should be: `.frame` of `recommend`."""
+
+    name = Text("the threshold")
+    system = Text("the system that uses it")
+    kind = Text("kind of work that it holds for; null: every kind")
+    place = Text("where it is set")
+    setting = Text("what it is called there")
+    meaning = Text("what it does")
+    today_s = Real("its value today; null: none is set", unit="s")
+    recommended_s = Real("the recommended value; null: none, see `verdict`", unit="s")
+    best_s = Real("the value that costs least; null: not known", unit="s")
+    best_low_s = Real("lower end of the values not significantly worse than the best", unit="s")
+    best_high_s = Real("upper end of these values; null: it may lie beyond the data", unit="s")
+    mistakes_today = Real("mistakes at today's value, in the unit of `per`")
+    mistakes_recommended = Real("mistakes at the recommended value")
+    loss_today = Real(
+        "cost of today's value in minutes of attention, in the unit of `per`", unit="min"
+    )
+    loss_recommended = Real("cost of the recommended value", unit="min")
+    gain = Real("what the recommended value saves", unit="min")
+    gain_low = Real("lower end of its interval", unit="min")
+    gain_high = Real("upper end of its interval", unit="min")
+    best_if_half_s = Real("the best value if a mistake cost half as much", unit="s")
+    excess_if_half = Real("by which share the recommended value costs more than that one, then")
+    best_if_double_s = Real("the best value if a mistake cost twice as much", unit="s")
+    excess_if_double = Real("by which share the recommended value costs more than that one, then")
+    borrowed_low_s = Real("lower end of the interval of `borrowed_s`", unit="s")
+    borrowed_s = Real("`healthy_upper_s` as other kinds suggest it: context, no ground", unit="s")
+    borrowed_high_s = Real("upper end of the interval of `borrowed_s`", unit="s")
+    per = Text("what mistakes and losses are counted per")
+    n = Integer("independent units behind it (invocations, or sessions without one)")
+    n_needed = Integer("units that it takes")
+    n_deaths = Integer("deaths; null: not asked")
+    n_at_risk = Integer("units under observation at the recommended value, else at the best")
+    n_kinds_borrowed = Integer("other kinds behind `borrowed_s`")
+    n_effective = Real("effective sample size (Kish)")
+    healthy_upper_s = Real(
+        "bound that 95 or 99 % of healthy work stays below; null: too little data", unit="s"
+    )
+    reached_s = Real("longest candidate that enough units reached to recommend it", unit="s")
+    outlasting = Real("units that would go on beyond it, for each of `n`")
+    is_mixed = YesNo("is today's limit only the most common of several")
+    flips = YesNo("would the verdict change without some single unit")
+    verdict = Text("change, choose, keep, cannot_tell, not_identified, not_enough_data")
+    in_words = Text("the row as a sentence")
+
+
+class AdviceCurves(Columns, key=("name", "threshold_s")):
+    """One candidate for one threshold: `.curves` of `recommend`."""
+
+    name = Advice.name
+    system = Advice.system
+    kind = Advice.kind
+    per = Advice.per
+    mistake = Text("what a mistake is: false_alarm, lost_run")
+    threshold_s = Real("the candidate", unit="s")
+    mistakes = Real("mistakes at it, in the unit of `per`")
+    waiting_h = Real("hours of waiting for those that are dead or stopped", unit="h")
+    price = Real("cost of a mistake in minutes of attention", unit="min")
+    hour = Real("cost of an hour of waiting", unit="min")
+    loss = Real("cost of both together", unit="min")
+    loss_low = Real("lower end of its interval", unit="min")
+    loss_high = Real("upper end of its interval", unit="min")
+    is_today = YesNo("is it today's value")
+    is_best = YesNo("is it the cheapest")
+    is_recommended = YesNo("is it recommended")
+
+
+class Stale(Columns, key=("<by>", "threshold_s")):
+    """What one threshold of silence would do in one group, next to today's."""
+
+    by = GapSums.by
+    threshold_s = QualityOfService.threshold_s
+    n_gaps = GapSums.n_gaps
+    alive_s = QualityOfService.alive_s
+    n_mistakes = GapSums.n_mistakes
+    mistakes_per_100h = QualityOfService.mistakes_per_100h
+    mistakes_per_100h_low = QualityOfService.mistakes_per_100h_low
+    mistakes_per_100h_high = QualityOfService.mistakes_per_100h_high
+    mistake_recurrence_s = QualityOfService.mistake_recurrence_s
+    mean_mistake_s = QualityOfService.mean_mistake_s
+    query_accuracy = QualityOfService.query_accuracy
+    n_dead = GapSums.n_dead
+    n_found = GapSums.n_found
+    share_found = QualityOfService.share_found
+    share_found_low = QualityOfService.share_found_low
+    share_found_high = QualityOfService.share_found_high
+    detection_low_s = QualityOfService.detection_low_s
+    detection_high_s = QualityOfService.detection_high_s
+    n_ended = GapSums.n_ended
+    n_ended_flagged = GapSums.n_ended_flagged
+    n_cut_off = GapSums.n_cut_off
+    n_cut_off_flagged = GapSums.n_cut_off_flagged
+    n_flagged = Integer("silences longer than the threshold, whatever followed")
+    constants = Text("names of today's thresholds with this value, joined by ', '; null: none")
+    is_today = YesNo("is it today's value of any")
+
+
+_OTHERS = (*(Advice, AdviceCurves, Stale),)
+FRAMES = tuple(map(frame, _OTHERS))
