@@ -1,4 +1,4 @@
-"""What reapers would close: each rule at its exact boundary, and the preview as a whole."""
+"""The preview of what reapers would close, and each rule at its exact boundary."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def entity(entity_type="session", raw_status="running", entity_id="a", **columns
 
 
 def states_of(given, judged):
-    """Plain states: not terminal, nothing wrong, unless ``judged`` says so by id."""
+    """Plain states: not terminal, nothing wrong, except those of ``judged``, by id."""
     rows = [
         {
             **{name: row[name] for name in ("source", "system", "entity_type", "entity_id")},

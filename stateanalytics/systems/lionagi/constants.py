@@ -73,7 +73,19 @@ def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
     """The dashboard's slow threshold and the time limit, for each kind of work."""
     slow = next(constant for constant in constants(policy) if constant.name == "slow")
     return [
-        *(slow_of_kind(slow, kind) for kind in kinds["kind"]),
+        # The dashboard has one threshold for all kinds of work: advice may ask for one per kind.
+        *(
+            replace(
+                slow,
+                name=f"slow.{kind}",
+                place=f"{NO_SETTING}: one value for every kind",
+                path=(slow.path[-1], kind),
+                kind=kind,
+                policy_field=None,
+                is_configurable=False,
+            )
+            for kind in kinds["kind"]
+        ),
         *(
             time_limit(kind, limit_s, is_inferred=bool(is_inferred), is_mixed=bool(is_mixed))
             for kind, limit_s, is_inferred, is_mixed in kinds.iter_rows()
@@ -98,19 +110,6 @@ def time_limit(
         mistake="lost_run",
         is_configurable=True,
         is_mixed=is_mixed,
-    )
-
-
-def slow_of_kind(slow: Constant, kind: str) -> Constant:
-    """The dashboard's slow threshold for one kind of work; today it has one for all."""
-    return replace(
-        slow,
-        name=f"slow.{kind}",
-        place=f"{NO_SETTING}: one value for every kind",
-        path=(slow.path[-1], kind),
-        kind=kind,
-        policy_field=None,
-        is_configurable=False,
     )
 
 

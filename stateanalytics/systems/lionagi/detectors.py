@@ -164,7 +164,9 @@ def _by_staleness(version: str, *measures: str) -> dict[str, Any]:
     }
 
 
-def _past(measure: str, limit_s: float | pl.Expr, scope: pl.Expr, **other: Any) -> dict[str, Any]:
+def _longer_than(
+    measure: str, limit_s: float | pl.Expr, scope: pl.Expr, **other: Any
+) -> dict[str, Any]:
     return {"measures": measure, "threshold_s": limit_s, "scope": scope, **other}
 
 
@@ -189,11 +191,11 @@ def _dashboard() -> _Rules:
     going_on, done = _is_shown_running & IN_RANGE, _shown.is_in(_DONE) & IN_RANGE
     is_slow = _is_shown_running & (pl.col("elapsed_whole_s") > 3600)
     return {
-        "adr0017_slow": _past("started_age_s", 1800.0, _is_running),
-        "dashboard_stuck_30m": _past("elapsed_whole_s", 1800.0, going_on, listed_s=DAY_S),
-        "dashboard_stuck_60m": _past("elapsed_whole_s", 3600.0, going_on, listed_s=DAY_S),
-        "dashboard_slow_30m": _past("elapsed_whole_s", 1800.0, done),
-        "dashboard_slow_60m": _past("elapsed_whole_s", 3600.0, done),
+        "adr0017_slow": _longer_than("started_age_s", 1800.0, _is_running),
+        "dashboard_stuck_30m": _longer_than("elapsed_whole_s", 1800.0, going_on, listed_s=DAY_S),
+        "dashboard_stuck_60m": _longer_than("elapsed_whole_s", 3600.0, going_on, listed_s=DAY_S),
+        "dashboard_slow_30m": _longer_than("elapsed_whole_s", 1800.0, done),
+        "dashboard_slow_60m": _longer_than("elapsed_whole_s", 3600.0, done),
         "dashboard_stale_card": _by_health(
             "0.26.1", scope=going_on, listed_s=DAY_S, classify=_list_health_0_26, bad=("stale",)
         ),
@@ -202,12 +204,12 @@ def _dashboard() -> _Rules:
             "scope": IN_RANGE,
             "inputs": ("elapsed_whole_s", *_READ_BY_HEALTH),
         },
-        "adr0030_stuck": _past("last_message_age_s", 3600.0, _is_running),
-        "adr0030_slow": _past("started_age_s", 3600.0, _is_running, upper_s=10800.0),
+        "adr0030_stuck": _longer_than("last_message_age_s", 3600.0, _is_running),
+        "adr0030_slow": _longer_than("started_age_s", 3600.0, _is_running, upper_s=10800.0),
     }
 
 
-def _first_of(inputs: tuple[str, ...], **cases: pl.Expr) -> dict[str, Any]:
+def _first_word(inputs: tuple[str, ...], **cases: pl.Expr) -> dict[str, Any]:
     """A detector that shows the word of the first case that holds; any word asks for attention."""
     word = first_that_holds(cases)
     return {"fires": word.is_not_null(), "label": word, "inputs": inputs}
@@ -219,26 +221,26 @@ def _attention() -> _Rules:
     is_not_reaped = ~(pl.col("reason_message") == _REAPED_MESSAGE).fill_null(value=False)
     ages = ("started_age_s", "ended_age_s")
     return {
-        "mission_attention_v1": _first_of(
+        "mission_attention_v1": _first_word(
             (*ages, *_READ_BY_HEALTH),
             failed=failed_today,
             stale=_listed_0_26.is_in(("stale", "orphaned")),
             stuck=is_old,
             gated=_is_gated,
         ),
-        "mission_attention_v2": _first_of(
+        "mission_attention_v2": _first_word(
             (*ages, *_READ_BY_HEALTH),
             failed=failed_today,
             stuck=_health == "unresponsive",
             stale=_health.is_in(_DEAD),
         ),
-        "mission_attention_0_35": _first_of(
+        "mission_attention_0_35": _first_word(
             (*ages, "reason_message", *_READ_BY_HEALTH),
             failed=failed_today & is_not_reaped,
             stuck=(_listed == "unresponsive") & is_not_reaped,
             stale=_listed.is_in(_DEAD) & is_not_reaped,
         ),
-        "fleet_attention_v1": _past("elapsed_whole_s", 3600.0, _is_shown_running),
+        "fleet_attention_v1": _longer_than("elapsed_whole_s", 3600.0, _is_shown_running),
         "fleet_attention_v2": {
             "fires": _health.is_in(_BAD_HEALTHS),
             "scope": _is_shown_running,
@@ -337,10 +339,10 @@ def _closers() -> _Rules:
     }
     return {
         **from_reapers,
-        "phantom_v1": _past(
+        "phantom_v1": _longer_than(
             "updated_age_s", 3600.0, _is_running, comparison=">=", counts_never=True, when=NOT_ALIVE
         ),
-        "mirror_idle": _past(
+        "mirror_idle": _longer_than(
             "last_message_age_s", 300.0, _is_running & is_mirror, population=is_mirror
         ),
     }
@@ -349,13 +351,15 @@ def _closers() -> _Rules:
 def _schedules() -> _Rules:
     word, is_enabled = pl.col("schedule_health"), _status == "enabled"
     return {
-        "schedule_overdue": _past("schedule_silence_s", pl.col("schedule_limit_s"), is_enabled),
+        "schedule_overdue": _longer_than(
+            "schedule_silence_s", pl.col("schedule_limit_s"), is_enabled
+        ),
         "schedule_unwell": {
             "fires": word.is_in(("overdue", "failing", "never-fired", "no-evidence")),
             "label": word,
             "scope": word.is_not_null() & (word != "disabled"),
         },
-        "schedule_card_overdue": _past("next_fire_overdue_s", 0.0, is_enabled),
+        "schedule_card_overdue": _longer_than("next_fire_overdue_s", 0.0, is_enabled),
         "schedule_streak": {"fires": pl.col("n_failed_in_row") >= 3},
         "schedule_missed_fire": {"fires": pl.col("n_missed") > 0},
     }

@@ -542,11 +542,14 @@ def dependencies(show_text: str) -> dict[str, list[str]]:
 
 
 def _looks_like_a_show(folder: Path) -> bool:
-    names = ("_show.md", "_final_verdict.json", "_ABORT")
+    return _has_any(folder, ("_show.md", "_final_verdict.json", "_ABORT")) or any(
+        _has_any(play, ("_meta.json",)) for play in directories_in(folder)[0]
+    )
+
+
+def _has_any(folder: Path, names: tuple[str, ...]) -> bool:
     try:
-        return any((folder / name).exists() for name in names) or any(
-            (play / "_meta.json").exists() for play in directories_in(folder)[0]
-        )
+        return any((folder / name).exists() for name in names)
     except OSError:
         return False
 
@@ -559,7 +562,7 @@ def _read_show(topic: str, folder: Path) -> list[dict[str, Any]]:
     ]
     verdict = read_json_object(folder / "_final_verdict.json")
     passed = (verdict.value or {}).get("show_passed")
-    is_aborted = _exists(folder / "_ABORT")
+    is_aborted = _has_any(folder, ("_ABORT",))
     statuses = [play["disk_status"] for play in plays]
     show = {
         "topic": topic,
@@ -596,13 +599,6 @@ def _read_play(topic: str, folder: Path, waits_for: list[str] | None) -> dict[st
         "feedback": _shortened((verdict.value or {}).get("feedback")),
         "problem": _problem({"_meta.json": meta.problem, "_verdict.json": verdict.problem}),
     }
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 def _shortened(value: object) -> str | None:

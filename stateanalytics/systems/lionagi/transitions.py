@@ -193,23 +193,21 @@ def _has_override_event(transitions: pl.DataFrame, events: pl.DataFrame) -> pl.S
     return changes["place"].is_in(near.implode())
 
 
+_WITHOUT_A_RUN = {("schedule_run", "skipped"), ("schedule_run", "cancelled")}
 KNOWN: dict[str, tuple[str, ...]] = {
     entity_type: tuple(word.raw_status for word in words_of(entity_type)) for entity_type in TABLES
 }
 
 
-def _ends(entity_type: str, *, but: tuple[str, ...] = ()) -> tuple[str, ...]:
-    ends = (word.raw_status for word in words_of(entity_type) if word.is_terminal)
-    return tuple(raw for raw in ends if raw not in but)
-
-
 # Ends of work that ran, so that a missing time is a gap: a skipped run or a play that
 # was blocked before it began has no end to record.
 ENDS_WITH_A_TIME: dict[str, tuple[str, ...]] = {
-    "session": _ends("session"),
-    "invocation": _ends("invocation"),
-    "schedule_run": _ends("schedule_run", but=("skipped", "cancelled")),
-    "engine_run": _ends("engine_run"),
+    entity_type: tuple(
+        word.raw_status
+        for word in words_of(entity_type)
+        if word.is_terminal and (entity_type, word.raw_status) not in _WITHOUT_A_RUN
+    )
+    for entity_type in ("session", "invocation", "schedule_run", "engine_run")
 }
 RUNNING: dict[str, tuple[str, ...]] = {
     "session": ("running",),

@@ -9,22 +9,13 @@ from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import json_list, reason
 
 
-def played_sessions(raw: Raw) -> pl.DataFrame:
-    """Sessions that worked for a play or a show, each with that play or show.
+def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Sessions with the play (or show) for which they worked as their parent.
 
-    Parameters
-    ----------
-    raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_played, 3)
-        ``entity_id`` (a session, unique), ``play_type`` and ``play_id``: the play with its
-        ``session_id``; else the play, or at least the show, of the names in its row.
+    It is the play with their ``session_id``; else the play, or at least the show, of the
+    names in their own row.
     """
     plays = raw["plays"].select("show_id", "session_id", play_id="id", show_play_name="name")
-    shows = raw["shows"].select(show_id="id", show_topic="topic")
     linked = plays.filter(pl.col("session_id").is_not_null()).select(
         entity_id="session_id", play_type=pl.lit("play"), play_id="play_id"
     )
@@ -32,7 +23,12 @@ def played_sessions(raw: Raw) -> pl.DataFrame:
         raw["sessions"]
         .filter(pl.col("show_topic").is_not_null())
         .select("show_topic", "show_play_name", entity_id="id")
-        .join(shows, on="show_topic", how="inner", maintain_order="left")
+        .join(
+            raw["shows"].select(show_id="id", show_topic="topic"),
+            on="show_topic",
+            how="inner",
+            maintain_order="left",
+        )
         .join(
             plays.drop("session_id"),
             on=["show_id", "show_play_name"],
@@ -47,16 +43,11 @@ def played_sessions(raw: Raw) -> pl.DataFrame:
             play_id=pl.coalesce("play_id", "show_id"),
         )
     )
-    return pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
-
-
-def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """Sessions with the play (or show) for which they worked as their parent."""
-    played = played_sessions(raw)
-    if played.is_empty():
+    parents = pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
+    if parents.is_empty():
         return sessions
     return (
-        sessions.join(played, on="entity_id", how="left", maintain_order="left")
+        sessions.join(parents, on="entity_id", how="left", maintain_order="left")
         .with_columns(
             parent_type=pl.coalesce("play_type", "parent_type"),
             parent_id=pl.coalesce("play_id", "parent_id"),
