@@ -18,7 +18,7 @@ from stateanalytics.cli import run
 from stateanalytics.core.facts import losses_of
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import manifests, reading
-from stateanalytics.io.archive.attempts import read_attempts
+from stateanalytics.io.archive.manifests import read_attempts
 from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.systems import archiving, collecting
 from stateanalytics.systems.places import files_of, find_places
@@ -92,7 +92,7 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
 
 
 def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("stateanalytics.io.archive.changes._TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     sa.collect(named(hosts)[:3], tmp_path)
     listed, find = [], manifests.manifest_paths
     for module in (manifests, reading):
@@ -237,7 +237,7 @@ def test_an_archive_without_notes_of_what_was_collected_tells_its_runs(
 
 
 def test_a_refresh_tells_that_a_source_was_collected_again(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("stateanalytics.io.archive.changes._TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     at_clock(monkeypatch, 1)
     sa.collect(named(hosts)[:2], tmp_path)
     snap = sa.read(tmp_path)

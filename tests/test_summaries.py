@@ -313,7 +313,7 @@ def test_a_copy_that_reads_another_way_is_named(host):
     assert lost["message"] == f"work of it is told by {host['backup']} too"
     assert_same(merge([merge([other, backup]), store]), everything)
     page = sa.report(everything, window="2026-W21").as_html()
-    assert "1 source tells work of another one." in page
+    assert "1 source holds work of another source." in page
     assert "A store was damaged" not in page
 
 

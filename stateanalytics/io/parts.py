@@ -20,7 +20,8 @@ import polars as pl
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.changed_rows import Rows
-from stateanalytics.io.sqlite import Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def report(
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.detectors.catalogue import chosen_detectors
     from stateanalytics.failures.ownership import checked_ledger
-    from stateanalytics.failures.price_table import prices as price_table
+    from stateanalytics.failures.run_costs import prices as price_table
     from stateanalytics.reporting.sections import choose_sections
     from stateanalytics.summaries.summary import Summary
 

@@ -9,7 +9,7 @@ import polars as pl
 from stateanalytics.core.text import visible
 from stateanalytics.detectors.sums import merge_gap_sums
 from stateanalytics.errors import ArgumentError, in_short
-from stateanalytics.failures.placeholders import WILDCARD
+from stateanalytics.failures.masking import WILDCARD
 from stateanalytics.summaries.copies import CODE, counted_twice
 from stateanalytics.summaries.shapes import FIXED
 from stateanalytics.summaries.summary import FAILURE_SUMS, Summary

@@ -17,7 +17,7 @@ from stateanalytics.core.windows import in_utc
 from stateanalytics.detectors.frames import AGREEMENT
 from stateanalytics.errors import ArgumentError, DamagedStoreError
 from stateanalytics.failures.templates import merge_templates
-from stateanalytics.io.frame_folders import Kind, read_frames, write_frames
+from stateanalytics.io.frame_files import Kind, read_frames, write_frames
 from stateanalytics.stats.agreement import CELLS, pairwise_agreement, score_cells
 from stateanalytics.summaries.shapes import FRAMES, GROUPED_BY, shapes_of
 

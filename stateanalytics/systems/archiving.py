@@ -14,15 +14,20 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, losses_of
 from stateanalytics.errors import ArgumentError, NoRoomError, SourceError, in_short
-from stateanalytics.io.archive.attempts import Attempt, note_attempts
-from stateanalytics.io.archive.changes import digest_of_files
-from stateanalytics.io.archive.looks import STATUSES, drop_old_looks, note_looks, read_looks, stale
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
+    STATUSES,
+    Attempt,
     Manifest,
+    digest_of_files,
+    drop_old_looks,
     last_runs,
+    note_attempts,
+    note_looks,
     package_version,
+    read_looks,
     source_key,
+    stale,
 )
 from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room

@@ -19,8 +19,7 @@ from stateanalytics.core.facts import (
     with_values_once,
 )
 from stateanalytics.core.schema import Frame
-from stateanalytics.io.json_lines import Fields
-from stateanalytics.io.json_losses import Typed
+from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.families import FAMILY, with_families
 from stateanalytics.systems.packed import Packed, Piece, columns_of

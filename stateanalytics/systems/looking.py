@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateanalytics.errors import SourceError
-from stateanalytics.io.files import LOG_ENDINGS
-from stateanalytics.io.opening import open_regular
+from stateanalytics.io.files import LOG_ENDINGS, open_regular
 from stateanalytics.io.refusals import megabytes
-from stateanalytics.io.sqlite import Store, open_store, read_table
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
 from stateanalytics.systems.places import found_by, looked

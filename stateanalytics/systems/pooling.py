@@ -12,13 +12,12 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, MadeFrame, changed_facts, later, pool, unmade
-from stateanalytics.io.archive.changes import digest_of_files
-from stateanalytics.io.archive.looks import Look
+from stateanalytics.io.archive.manifests import Look, digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import Observed, digests, observe_once
 from stateanalytics.io.parts import Digested, Parts
-from stateanalytics.io.store_process import state_of_store
+from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.history import rewound, with_notes
 from stateanalytics.systems.linking import ambiguous_links
@@ -89,7 +88,7 @@ class Reading:
 
     def again(self, place: Place) -> Reading:
         """The same with stores of its own, as its archive tells now when it was collected."""
-        stores = tuple(store.again() for store in self.part.stores)
+        stores = tuple(store.share() for store in self.part.stores)
         return replace(self, place=place, part=replace(self.part, stores=stores))
 
     @property

@@ -24,16 +24,15 @@ from stateanalytics.errors import (
     StateAnalyticsError,
     in_short,
 )
-from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
-from stateanalytics.io.archive.weeks import ChosenWeeks
+from stateanalytics.io.archive.reading import ChosenWeeks, Weeks, labelled, read_archived
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.processes import is_alive
-from stateanalytics.io.scanning import one_connection
 from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import one_connection
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
 from stateanalytics.systems.places import Place, find_places, looked
@@ -308,7 +307,7 @@ def read_place(
     with ExitStack() as opened:
         last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
-            open_store(place.path, label=place.label, salvage=on_error == "salvage", before=last)
+            open_store(place.path, label=place.label, salvage=on_error == "salvage", earlier=last)
         )
         known = _owner_of(store)
         if known is None and place.is_named:

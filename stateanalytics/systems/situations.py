@@ -7,10 +7,12 @@ rest: the four axes, and a reason. In its text ``{cause}`` is the row's own; a h
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
 
 BY_RULES = "rules"
@@ -18,6 +20,23 @@ _AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output"
 _WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
 _ALIKE = ("whys", "cause", "error_message", "detail")
 _KEY = schema.ENTITY_KEY
+
+
+class Situation(NamedTuple):
+    """A row of ``data/situations.csv``; see `situations_from_csv`."""
+
+    situation: str
+    lifecycle: Annotated[str, schema.LIFECYCLES] | None
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, (*schema.HEALTHS, schema.NO_WORD, BY_RULES)] | None
+    delivery: Annotated[str, (*schema.DELIVERIES, schema.NO_WORD)] | None
+    delivery_without_output: Annotated[str, schema.DELIVERIES] | None
+    dimension: Annotated[str, schema.DIMENSIONS] | None
+    code: str | None
+    message: str | None
+    claim: Annotated[str, schema.CLAIM_STATUSES] | None
+    confidence: float | None
+    is_quoted: bool
 
 
 def situations_from_csv(package: str) -> pl.DataFrame:
@@ -35,14 +54,9 @@ def situations_from_csv(package: str) -> pl.DataFrame:
         reason the ``dimension``, ``code``, ``message``, ``claim`` and ``confidence``;
         ``is_quoted``: the words of the error are the message, where there are any.
     """
-    rows = [
-        {column: word or None for column, word in row.items()}
-        for row in table_rows(package, "situations.csv")
-    ]
-    names = ("situation", *_AXES, *_WHY)
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String)).with_columns(
-        pl.col("confidence").cast(pl.Float64), is_quoted=pl.col("is_quoted").is_not_null()
-    )
+    dtypes = {name: pl.String() for name in Situation._fields}
+    typed = {**dtypes, "confidence": pl.Float64(), "is_quoted": pl.Boolean()}
+    return pl.DataFrame(read_table(package, "situations.csv", Situation), typed, orient="row")
 
 
 def add_situations(

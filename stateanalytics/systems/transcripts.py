@@ -19,21 +19,24 @@ from stateanalytics.core.facts import (
 )
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
-from stateanalytics.io.archive.changes import digest_of_files
+from stateanalytics.io.archive.manifests import digest_of_files
 from stateanalytics.io.budget import spending
-from stateanalytics.io.files import legible
+from stateanalytics.io.files import legible, read_octets
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import (
+    BAD,
     Chunk,
     Fields,
     Parser,
+    Typed,
     chunks_of,
     grows,
     in_pieces,
+    losses,
+    refuse,
+    rows_of,
     side_by_side,
 )
-from stateanalytics.io.json_losses import BAD, Typed, losses, refuse, rows_of
-from stateanalytics.io.opening import read_octets
 from stateanalytics.io.parsing_process import parsed_apart
 from stateanalytics.systems.packed import Packed, Piece
 

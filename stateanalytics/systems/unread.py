@@ -18,10 +18,10 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import MOSTLY_UNREAD, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
-from stateanalytics.io.salvaging import findings_of_store
-from stateanalytics.io.sqlite import Store, read_table
+from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
-from stateanalytics.io.tables import n_rows
+from stateanalytics.io.sqlite_tables import n_rows, read_table
+from stateanalytics.io.store_findings import findings_of_store
 from stateanalytics.systems import system_named
 from stateanalytics.systems.base import System, Tables
 

@@ -9,8 +9,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.cells import INTEGER, JSON, REAL, TEXT, YES_NO, Cell
 from stateanalytics.io.findings import counted
-from stateanalytics.io.sqlite import INTEGER, JSON, REAL, TEXT, YES_NO, Cell, Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator.columns import (
     in_calendar,
     moment,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts, pool
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
@@ -30,15 +30,15 @@ from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 class Words(NamedTuple):
     """What is said of one kind of finding; braces stand for what a row adds."""
 
-    severity: str
+    code: str
+    severity: Annotated[str, schema.FINDING_SEVERITIES]
     column: str | None
     message: str
     action: str
 
 
 KINDS_OF_FINDINGS: Mapping[str, Words] = {
-    row["code"]: Words(row["severity"], row["column"] or None, row["message"], row["action"])
-    for row in table_rows(__package__, "findings.csv")
+    words.code: words for words in read_table(__package__, "findings.csv", Words)
 }
 """Code of a finding to what is said of it."""
 
@@ -56,7 +56,7 @@ TRAPS: Mapping[str, str] = {
 
 def _each(rows: pl.DataFrame, label: str, code: str, example: str, of: str = "") -> pl.DataFrame:
     """One finding a session; ``of`` is the column that its message tells of."""
-    severity, column, message, action = KINDS_OF_FINDINGS[code]
+    _, severity, column, message, action = KINDS_OF_FINDINGS[code]
     return per_entity(
         rows.with_columns(entity_type=pl.lit("session")),
         label,
@@ -72,7 +72,7 @@ def _each(rows: pl.DataFrame, label: str, code: str, example: str, of: str = "")
 
 def _all(rows: pl.DataFrame, label: str, code: str, example: str | None = None) -> pl.DataFrame:
     """One finding about all rows, with the least of the examples: files have no order."""
-    severity, column, message, action = KINDS_OF_FINDINGS[code]
+    _, severity, column, message, action = KINDS_OF_FINDINGS[code]
     examples = rows[example].drop_nulls() if example else pl.Series([], dtype=pl.String)
     return counted(
         label,

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import narwhals as nw
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import (
+    CLAIM_STATUSES,
+    DELIVERIES,
+    HEALTHS,
+    LIFECYCLES,
+    NO_WORD,
+    OUTCOMES,
+)
 from stateanalytics.systems.agent_orchestrator.columns import (
     FrameT,
     Steps,
@@ -43,24 +51,19 @@ class SessionMeaning(NamedTuple):
         That the reason explains the state, 0 to 1.
     """
 
-    lifecycle: str
-    outcome: str | None
-    health: str
+    state: str
+    reason: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, HEALTHS]
     code: str
-    claim: str
+    claim: Annotated[str, CLAIM_STATUSES]
     confidence: float
 
 
 SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
-    (row["state"], row["reason"]): SessionMeaning(
-        row["lifecycle"],
-        row["outcome"] or None,
-        row["health"],
-        row["code"],
-        row["claim"],
-        float(row["confidence"]),
-    )
-    for row in table_rows(__package__, "session_meanings.csv")
+    (meaning.state, meaning.reason): meaning
+    for meaning in read_table(__package__, "session_meanings.csv", SessionMeaning)
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
 
@@ -120,24 +123,24 @@ SAYS_NOTHING_YET = ("review_pending", "in_progress")
 class WordMeaning(NamedTuple):
     """What one status word means on its own."""
 
-    lifecycle: str
-    outcome: str | None
-    health: str | None
-    delivery: str | None
+    of: Annotated[str, ("legacy", "with_pull_request", "go")]
+    word: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, (*HEALTHS, NO_WORD)] | None
+    delivery: Annotated[str, (*DELIVERIES, NO_WORD)] | None
     confidence: float
+
+
+MEANT = ("lifecycle", "outcome", "health", "delivery", "confidence")
+"""Columns that a status word gives."""
 
 
 def _meanings(of: str) -> Mapping[str, WordMeaning]:
     return {
-        row["word"]: WordMeaning(
-            row["lifecycle"],
-            row["outcome"] or None,
-            row["health"] or None,
-            row["delivery"] or None,
-            float(row["confidence"]),
-        )
-        for row in table_rows(__package__, "word_meanings.csv")
-        if row["of"] == of
+        meaning.word: meaning
+        for meaning in read_table(__package__, "word_meanings.csv", WordMeaning)
+        if meaning.of == of
     }
 
 
@@ -202,10 +205,10 @@ def _legacy_steps() -> Steps:
     rules = _rules(nw.col("status"), LEGACY_MEANINGS, "run.lifecycle.synthesized")
     for word, meaning in WITH_PULL_REQUEST.items():
         holds = (nw.col("status") == word) & nw.col("has_pr")
-        for name, value in meaning._asdict().items():
+        for name in MEANT:
             rules[name] = (
                 nw.when(holds)
-                .then(nw.lit(value, _DTYPES.get(name, nw.String())))
+                .then(nw.lit(getattr(meaning, name), _DTYPES.get(name, nw.String())))
                 .otherwise(rules[name])
             )
     codes = {"reason_codes": rules.pop("reason_codes")}
@@ -248,15 +251,15 @@ def _go_steps() -> Steps:
 
 
 def _rules(word: Any, table: Mapping[str, WordMeaning], extra: str | None) -> dict[str, Any]:
-    unknown = WordMeaning("unknown", "unknown", "unknown", None, 0.0)
+    unknown = WordMeaning("go", "", "unknown", "unknown", "unknown", None, 0.0)
     rules = {
         name: look_up(
             word,
-            {known: meaning[place] for known, meaning in table.items()},
-            unknown[place],
+            {known: getattr(meaning, name) for known, meaning in table.items()},
+            getattr(unknown, name),
             dtype=_DTYPES.get(name),
         )
-        for place, name in enumerate(WordMeaning._fields)
+        for name in MEANT
     }
     by_default = nw.concat_str(nw.lit("run."), nw.col("lifecycle"), nw.lit("."), word)
     unrecognized = nw.lit("run.lifecycle.status_unrecognized")
@@ -373,8 +376,9 @@ def _session() -> dict[str, Any]:
     """Lifecycle, outcome, health and code of the session axis alone."""
     state, reason = _col("session_state"), _col("session_reason")
     rules = {}
-    for place, name in enumerate(("_life", "_out", "_own", "_code")):
-        table = {" ".join(words): meaning[place] for words, meaning in SESSION_MEANINGS.items()}
+    fields = {"_life": "lifecycle", "_out": "outcome", "_own": "health", "_code": "code"}
+    for place, (name, field) in enumerate(fields.items()):
+        table = {" ".join(words): getattr(row, field) for words, row in SESSION_MEANINGS.items()}
         if name == "_code":
             is_known = reason.is_in(SESSION_REASONS)
             odd = first_true((is_known, ODD_CODES[0]), default=ODD_CODES[1])

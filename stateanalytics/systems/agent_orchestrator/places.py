@@ -19,9 +19,15 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cells import shown
-from stateanalytics.io.files import is_beside_a_log, legible, stores_among, without_halves
+from stateanalytics.io.files import (
+    is_beside_a_log,
+    legible,
+    open_regular,
+    read_octets,
+    stores_among,
+    without_halves,
+)
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE
-from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems import system_named
 from stateanalytics.systems.looking import schema_of
 

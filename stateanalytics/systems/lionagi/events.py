@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.io.cells import JSON, TEXT, Cell
 from stateanalytics.io.parts import Kept
-from stateanalytics.io.sqlite import JSON, TEXT, Cell, Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 

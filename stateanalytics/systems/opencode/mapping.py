@@ -8,27 +8,33 @@ every era and whatever else was recorded about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
 from stateanalytics.systems.opencode.causes import DEGRADING
 from stateanalytics.systems.recorded import Meaning, first_that_holds, with_axes
 
 SYSTEM = "opencode"
 
 
+class _Situation(NamedTuple):
+    of: Annotated[str, ("execution", "call")]
+    situation: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, HEALTHS] | None
+    delivery: Annotated[str, DELIVERIES] | None
+    delivery_without_output: Annotated[str, DELIVERIES] | None
+
+
 def _situations(of: str) -> Mapping[str, Meaning]:
     return {
-        row["situation"]: Meaning(
-            row["lifecycle"],
-            row["outcome"] or None,
-            row["health"] or None,
-            row["delivery"] or None,
-            row["delivery_without_output"] or None,
-        )
-        for row in table_rows(__package__, "situations.csv")
-        if row["of"] == of
+        situation.situation: Meaning(*situation[2:])
+        for situation in read_table(__package__, "situations.csv", _Situation)
+        if situation.of == of
     }
 
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Annotated, NamedTuple
+
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import CLAIM_STATUSES, DIMENSIONS
 from stateanalytics.systems.recorded import INFERRED, OBSERVED, evidence, numbered
 
 RUN_KEY = ("source", "session_id", "exec_no")
 
 
 _RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
-REASONS = pl.DataFrame(table_rows(__package__, "execution_reasons.csv")).with_columns(
-    pl.col("place").cast(pl.Int64),
-    pl.col("confidence").cast(pl.Float64),
-    *(pl.col(flag) == "true" for flag in ("has_event", "is_quoted")),
-)
+
+
+class _Reason(NamedTuple):
+    why: str
+    place: int
+    dimension: Annotated[str, DIMENSIONS]
+    code: str
+    message: str
+    claim: Annotated[str, CLAIM_STATUSES]
+    confidence: float
+    has_event: bool
+    is_quoted: bool
+
+
+REASONS = pl.DataFrame(read_table(__package__, "execution_reasons.csv", _Reason))
 """What explains an execution: ``why`` it holds (its situation, or what holds besides).
 
 ``place`` is that among its reasons; ``{cause}`` in a ``code`` is the row's own, and its

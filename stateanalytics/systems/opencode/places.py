@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateanalytics.io.files import is_beside_a_log
-from stateanalytics.io.opening import open_regular
-from stateanalytics.io.store_process import mentions
+from stateanalytics.io.files import is_beside_a_log, open_regular
+from stateanalytics.io.processes import mentions
 from stateanalytics.systems.unread import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
@@ -22,7 +21,8 @@ _TABLES = [
     for quote in ("", "`", '"', "'")
 ]
 _RECORD = re.compile(
-    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\"|\"type\"\s*:\s*\"server\.connected\""
+    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\""
+    rb"|\"type\"\s*:\s*\"server\.connected\""
 )
 _SESSION = re.compile(rb"\"ses_[0-9A-Za-z_]+\"|\"type\"\s*:\s*\"(?:session|server)\.")
 # Never opened: they hold passwords and tokens.

@@ -12,10 +12,11 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io.cells import Kind
+from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import Parser, numbered
-from stateanalytics.io.sqlite import INTEGER, TEXT, Cell, Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import Tables
 from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
 from stateanalytics.systems.opencode.mapping import SYSTEM
