@@ -113,8 +113,10 @@ def roll_ups(cases: Cases) -> pl.DataFrame:
         *(*_KEY, "invocation_id", "raw_status", "ended_at", "last_activity_at"),
         *("is_open", "is_over", "n_children"),
     )
-    ended = family(requests, "invocation", "session", "invocation_id").filter(
-        "is_over", pl.col("n_open") == 0, pl.col("n_legacy") == 0
+    ended = (
+        family(requests, "invocation", "session", "invocation_id")
+        .filter("is_over", pl.col("n_open") == 0, pl.col("n_legacy") == 0)
+        .with_columns(invocation_id="entity_id")
     )
     key = ["source", "system", "invocation_id"]
     children = (
