@@ -139,7 +139,7 @@ def test_a_limit_of_the_command_line_is_known_from_the_deadline_of_its_prompt(
             {"id": "blob", "role": "user", "content": b"[DEADLINE]", "created_at": NOW_S},
         ],
     )  # fmt: skip
-    for read in (lionagi.read, lionagi.read_once):
+    for read in (lionagi.read, lionagi.read_uncached):
         with open_store(path) as store:
             found = read(store).entities.filter(entity_type="session")
         limits = {row[0]: row[1:] for row in found.select(*_LIMIT).rows()}

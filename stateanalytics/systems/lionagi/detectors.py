@@ -46,7 +46,7 @@ from stateanalytics.systems.lionagi.schedules import (
     schedule_limit_s,
     with_schedule_health,
 )
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 
 DAY_S = 86_400.0
 IN_RANGE = ((pl.col("started_age_s") <= DAY_S) | (pl.col("ended_age_s") <= DAY_S)).fill_null(

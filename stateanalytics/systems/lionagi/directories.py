@@ -38,7 +38,7 @@ from stateanalytics.io.files import (
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
-from stateanalytics.systems.unread import kinds_of_files
+from stateanalytics.systems.omissions import kinds_of_files
 
 # ADR-0017's import rule, with the words that lionagi's importer accepts.
 _IMPORTED_STATUSES = {
@@ -330,7 +330,7 @@ def runs_directory(store_path: Path) -> Path:
     return runs if runs.is_dir() else store_path.resolve().parent / "runs"
 
 
-def unread(store_path: Path) -> Mapping[str, int]:
+def unread_kinds(store_path: Path) -> Mapping[str, int]:
     """Kinds of unread files in run directories; ``artifacts`` are results of work, no records."""
     runs = runs_directory(store_path)
     opened = [folder / name for folder in directories_in(runs)[0] for name in _RUN_FILES]

@@ -19,7 +19,7 @@ from stateanalytics.io import findings as io_findings
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
 from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
-from stateanalytics.systems.recorded import texts_of
+from stateanalytics.systems.situations import texts_of
 
 _TEXTS = {
     row.pop("code"): {column: text for column, text in row.items() if text}

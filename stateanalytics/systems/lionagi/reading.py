@@ -114,7 +114,7 @@ class Kept:
     derived: Derived
 
 
-def read_once(store: Store, *, bodies: bool = False, before: Kept | None = None) -> Parts:
+def read_uncached(store: Store, *, bodies: bool = False, before: Kept | None = None) -> Parts:
     """The result of `read` for a store that is not read again: tables are freed early."""
     del before
     return read(store, bodies=bodies, keep=False)
@@ -174,7 +174,7 @@ def read(
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
-    elsewhere = _outside([*shows.values(), *stored_folders(raw)], beside(store.path))
+    elsewhere = _outside([*shows.values(), *stored_folders(raw)], companions(store.path))
     if not keep:  # the large columns are no longer needed
         lists = raw["progressions"].drop("collection")
         deadlines = raw["messages"].filter(pl.col("deadline").is_not_null())
@@ -218,7 +218,7 @@ def _with_reasons(entities: pl.DataFrame, label: str) -> pl.DataFrame:
     return add_all_reasons(_canonical(entities, schema.ENTITIES, label))
 
 
-def beside(store_path: Path) -> list[Path]:
+def companions(store_path: Path) -> list[Path]:
     """The directories of runs and shows that are always read with a store."""
     return [runs_directory(store_path), *show_roots(store_path)]
 

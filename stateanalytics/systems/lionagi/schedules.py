@@ -13,7 +13,7 @@ from stateanalytics.core import schema
 from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import reason
 from stateanalytics.systems.lionagi.work import last_reasons
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 
 _VALUE = r"(?:\d{1,2}|[a-z]{3})"
 _ITEM = rf"{_VALUE}(?:-{_VALUE})?(?:/\d{{1,3}})?"

@@ -18,7 +18,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.io.files import as_number
 from stateanalytics.systems.lionagi.raw import Raw
-from stateanalytics.systems.recorded import first_of_status, first_that_holds, texts_of
+from stateanalytics.systems.situations import first_of_status, first_that_holds, texts_of
 
 # Mirrored transcripts have a placeholder in angle brackets for an unknown model.
 _PLACEHOLDER = r"^<.*>$"
