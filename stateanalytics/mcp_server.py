@@ -15,8 +15,8 @@ import polars as pl
 from polars import selectors
 
 from stateanalytics.core.facts import losses_of
+from stateanalytics.detectors.comparing import disagreements
 from stateanalytics.detectors.detections import detect
-from stateanalytics.detectors.disagreement_causes import disagreements
 from stateanalytics.errors import (
     ArgumentError,
     MaskedWarning,

@@ -11,8 +11,8 @@ from stateanalytics.cli.request import READING, Request, limit_option, takes
 from stateanalytics.core.text import visible
 
 if TYPE_CHECKING:
+    from stateanalytics.detectors.comparing import Disagreements
     from stateanalytics.detectors.detections import Detections
-    from stateanalytics.detectors.disagreement_causes import Disagreements
 
 _OF_CAUSES = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words")
 _OF_ROWS = ("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words")
@@ -57,8 +57,8 @@ def detectors(
     if listed:
         request.write(known(), columns=_OF_LIST)
         return
+    from stateanalytics.detectors.comparing import disagreements
     from stateanalytics.detectors.detections import detect
-    from stateanalytics.detectors.disagreement_causes import disagreements
 
     with request.opened() as snap:
         detections = detect(snap, at=at, detectors=chosen, policy=request.chosen_policy)

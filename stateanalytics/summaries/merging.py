@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from stateanalytics.core.text import visible
-from stateanalytics.detectors.sums import merge_gap_sums
+from stateanalytics.detectors.quality import merge_gap_sums
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.failures.masking import WILDCARD
 from stateanalytics.summaries.copies import CODE, counted_twice
