@@ -27,7 +27,7 @@ MODULES += sorted(path.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__ini
 # What stands in a line may be imported by the lines below it, by nothing else.
 ORDER = (
     ("core.text",),
-    ("errors",),
+    ("errors", "questions"),
     ("core",),
     ("stats",),
     ("io", "demo_data"),
@@ -77,7 +77,7 @@ HEAVY = (
 )
 
 
-NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors")
+NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors", "questions")
 
 
 def top(path):

@@ -280,7 +280,7 @@ def tables() -> Tables:
     )
     return Tables(
         read=TABLES,
-        aside=(
+        ignored=(
             *("schema_meta", "message_types", "projects", "definitions", "engine_defs"),
             *("workflow_defs", "workers"),
         ),
