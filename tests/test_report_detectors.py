@@ -64,7 +64,7 @@ def test_the_report_asks_the_current_rules_unless_others_are_named():
 def test_the_report_takes_rules_of_yours_and_refuses_unknown_ones():
     mine = Detector("mine", fires=pl.lit(value=True), entry=Entry(rule="always"))
     found, _ = section([running("long", hours=9, silent_s=40)], ["B4", mine])
-    assert found["finding"].startswith("Two detectors say 1")
+    assert found["finding"].startswith("Two detectors show 1")
     assert {row["rule"] for row in found["said"]} == {"always"}
     with pytest.raises(ArgumentError, match="no detector 'B99'"):
         section([running("long", hours=9, silent_s=40)], "B99")
