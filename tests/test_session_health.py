@@ -11,7 +11,7 @@ from lionagi.state.health import HEALTH_SEVERITY
 from lionagi.state.health import classify_session_health as lionagi_classifier
 from lionagi.state.staleness import staleness_check
 
-from stateanalytics.core.clock import epoch_s
+from stateanalytics.core.engines import epoch_s
 from stateanalytics.core.session_health import (
     HEALTH_ORDER,
     VERSIONS,

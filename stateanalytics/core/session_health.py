@@ -14,7 +14,6 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.core.clock import add_ages, epoch_s
 from stateanalytics.core.engines import (
     MOMENT,
     NUMBER,
@@ -23,7 +22,9 @@ from stateanalytics.core.engines import (
     YES_NO,
     Frame,
     adapt,
+    add_ages,
     encode,
+    epoch_s,
     first_true,
     lookup,
 )

@@ -10,7 +10,6 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.core.clock import add_ages
 from stateanalytics.core.engines import (
     MOMENT,
     NUMBER,
@@ -21,6 +20,7 @@ from stateanalytics.core.engines import (
     Frame,
     Kind,
     adapt,
+    add_ages,
     encode,
     first_true,
     lookup,

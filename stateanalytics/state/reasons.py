@@ -14,8 +14,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.engines import (
     TEMPORARY,
     Frame,
+    add_word,
     as_words,
-    constants,
     explode_json,
     lookup,
 )
@@ -209,8 +209,8 @@ def _stored(evaluation: Evaluation) -> Frame:
         message=nw.col("reason_message"),
         confidence=confidence.otherwise(nw.lit(1.0)),
     )
-    words = {"dimension": ("lifecycle", schema.DIMENSIONS), "claim_status": ("observed", _CLAIMS)}
-    return constants(named, words).select(*_COLUMNS)
+    placed = add_word(named, "dimension", "lifecycle", schema.DIMENSIONS)
+    return add_word(placed, "claim_status", "observed", _CLAIMS).select(*_COLUMNS)
 
 
 def add_unexplained(frame: Frame, table: StatusTable, into: str) -> Frame:
@@ -327,7 +327,7 @@ def _explained(
     evidence = [cause.evidence(name) for name, cause in zip(names, causes, strict=True)]
     claims = pl.Series([cause.claim for cause in causes], dtype=pl.Enum(_CLAIMS))
     worded = lookup(
-        constants(rows, {"dimension": (dimension, schema.DIMENSIONS)}),
+        add_word(rows, "dimension", dimension, schema.DIMENSIONS),
         {
             "message": (rule, [cause.text for cause in causes]),
             "evidence": (rule, evidence),

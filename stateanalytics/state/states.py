@@ -11,8 +11,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.clock import add_spans
-from stateanalytics.core.engines import TEMPORARY, Frame
+from stateanalytics.core.engines import TEMPORARY, Frame, add_spans
 from stateanalytics.core.windows import Moment
 from stateanalytics.errors import check_columns
 from stateanalytics.state.evaluate import Evaluation, evaluate
