@@ -25,7 +25,8 @@ Every message says what was needed, what was found, and ends with a line
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
@@ -242,3 +243,32 @@ def check_share(name: str, value: Any, usual: float) -> None:
             f"{name}={usual}",
             shell=f"a share such as {usual:g}",
         )
+
+
+@contextmanager
+def needing(library: str, task: str, *, extra: str, instead: str) -> Iterator[None]:
+    """Turn imports that fail into an error that says what to install.
+
+    Parameters
+    ----------
+    library : str
+        What is imported within.
+    task : str
+        What needs it, as the start of a sentence.
+    extra : str
+        The extra of this package that installs it.
+    instead : str
+        What can be done without it.
+
+    Raises
+    ------
+    MissingComponentError
+        If something imported within is not installed.
+    """
+    try:
+        yield
+    except ImportError as missing:
+        raise MissingComponentError(
+            f"{task} needs {library}, which is not installed ({missing}).",
+            f"pip install 'stateanalytics[{extra}]', or {instead}",
+        ) from missing

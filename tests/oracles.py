@@ -14,10 +14,12 @@ import polars as pl
 
 from stateanalytics.core.session_health import (
     HEALTH_ORDER,
+    STALLED_AFTER_S,
     classify_session_health,
     classify_session_health_by_age,
+    limits_by_kind,
+    staleness_by_age,
 )
-from stateanalytics.core.staleness import STALLED_AFTER_S, limits_by_kind, staleness_by_age
 from stateanalytics.core.vocabulary import EXIT_CODES, STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import in_words, truths

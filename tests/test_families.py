@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from stateanalytics.core.facts import Facts, unmade
+from stateanalytics.core.facts import Facts, unevaluated
 from stateanalytics.systems import folding, history, transcripts
 from stateanalytics.systems.claude_code import reading as claude_code
 from stateanalytics.systems.codex import reading as codex
@@ -55,7 +55,7 @@ def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) ->
     by_families = sample_of(reading)
     assert_same(by_families, sample)
     # What few ask for is packed until somebody does.
-    made = unmade(by_families.details).values()
+    made = unevaluated(by_families.details).values()
     assert all(isinstance(each, transcripts.Packed) for each in made)
 
 

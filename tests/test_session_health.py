@@ -17,8 +17,8 @@ from stateanalytics.core.session_health import (
     VERSIONS,
     classify_session_health,
     classify_session_health_by_age,
+    staleness_by_age,
 )
-from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples

@@ -24,8 +24,8 @@ from stateanalytics.charts.style import (
     widest,
     width_of,
 )
+from stateanalytics.core.formatting import how_long
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.estimates import quantiles
 

@@ -15,8 +15,8 @@ from stateanalytics.charts.style import (
     leaning_labels,
     log_time,
 )
+from stateanalytics.core.formatting import how_long, per_hundred
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.errors import ArgumentError, check_columns
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.formatting import capitalised, count, number, points, share
 from stateanalytics.core.windows import LAST_WEEK, WEEK, Window, in_utc, iso_week, read_window
-from stateanalytics.core.words import capitalised, count, number, points, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN

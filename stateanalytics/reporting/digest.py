@@ -6,8 +6,8 @@ import html
 import re
 from collections.abc import Iterator
 
+from stateanalytics.core.formatting import number, spark, spoken
 from stateanalytics.core.text import shortened
-from stateanalytics.core.words import number, spark, spoken
 from stateanalytics.reporting.first_screen import said_first
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.sections.failures import lost_in_words

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.formatting import how_long
 from stateanalytics.core.text import shell_word
-from stateanalytics.core.units import how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 

@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.units import how_long
+from stateanalytics.core.formatting import count, how_long, listed, number, spoken
 from stateanalytics.core.windows import day_of
-from stateanalytics.core.words import count, listed, number, spoken
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale

@@ -20,7 +20,7 @@ from stateanalytics.charts.report_charts import WIDTHS, drawn
 from stateanalytics.charts.style import DARK, LIGHT, VARIABLES
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.timeline import chart_timeline
-from stateanalytics.core import words
+from stateanalytics.core import formatting
 from stateanalytics.reporting.entities import COLOURS
 from stateanalytics.reporting.material import Plain, Section
 from stateanalytics.reporting.sections import SECTIONS
@@ -87,7 +87,7 @@ def _page_of(name: str, **said: Any) -> str:
     page: str = (
         _pages()
         .get_template(f"{name}.html.j2")
-        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **said)
+        .render(content_policy=POLICY, style=Markup(_style()), phrases=formatting, **said)
     )
     return page
 

@@ -14,11 +14,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.formatting import count, how_long
 from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import APART
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import count
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.entities import pill_of

@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.charts.report_charts import begin_drawing
 from stateanalytics.core.facts import losses_of
+from stateanalytics.core.formatting import count, listed, share
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.core.windows import (
     LAST_WEEK,
@@ -23,7 +24,6 @@ from stateanalytics.core.windows import (
     iso_week,
     read_window,
 )
-from stateanalytics.core.words import count, listed, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
 from stateanalytics.reporting.entities import named_runs, place_of

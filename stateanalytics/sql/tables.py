@@ -23,11 +23,11 @@ import polars as pl
 from stateanalytics import questions
 from stateanalytics.auditing import as_findings, audit, outside_vocabulary
 from stateanalytics.core import schema
-from stateanalytics.core.dictionary import data_dictionary
-from stateanalytics.core.facts import Facts, pool
-from stateanalytics.core.maps import as_pairs
-from stateanalytics.core.redaction import redact_names, redact_with_names
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
+from stateanalytics.core.redaction import as_pairs, redact_names, redact_with_names
 from stateanalytics.core.schema import Frame
+from stateanalytics.core.shapes import data_dictionary
 from stateanalytics.errors import ArgumentError, found, in_short
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members

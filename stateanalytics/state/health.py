@@ -18,8 +18,7 @@ import narwhals as nw
 
 from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY
-from stateanalytics.core.session_health import VERSIONS, HealthFacts, health_rules
-from stateanalytics.core.staleness import limit_s
+from stateanalytics.core.session_health import VERSIONS, HealthFacts, health_rules, limit_s
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE
 from stateanalytics.state.policy import Policy

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from stateanalytics.core.staleness import HOUR_S, STALLED_AFTER_S
+from stateanalytics.core.session_health import HOUR_S, STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.policy_fields import (

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stateanalytics.core import schema
-from stateanalytics.core.staleness import HOUR_S
+from stateanalytics.core.session_health import HOUR_S
 from stateanalytics.core.vocabulary import TABLES, words_of
 from stateanalytics.errors import ArgumentError, in_short, no_such
 from stateanalytics.state.definitions import GOOD_ENDS

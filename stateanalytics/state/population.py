@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, beside, once
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
@@ -68,14 +69,14 @@ def population(
     """
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
-    known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
+    known = deduplicated(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
     uncounted = left_out_by_themselves(entities, known)
     driven = is_driven(entities, uncounted)
     told = with_usage(entities, uncounted).with_columns(
         is_mirror(entities, driven), shows_of(entities)
     )
     rows = (
-        beside(told, known)
+        left_join(told, known)
         .with_columns(driven, is_open=is_open())
         .with_columns(
             placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),

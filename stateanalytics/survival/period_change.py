@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.own_columns import with_own_column
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.formatting import how_long_each
+from stateanalytics.core.joins import with_own_column
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy

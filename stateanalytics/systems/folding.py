@@ -14,15 +14,8 @@ from zlib import crc32
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.connected import components
-from stateanalytics.core.facts import (
-    Facts,
-    Frames,
-    MadeFrame,
-    later,
-    unmade,
-    with_values_once,
-)
+from stateanalytics.core.facts import Facts, FrameOrFactory, Frames, map_frames, unevaluated
+from stateanalytics.core.joins import connected_components, with_scalar_columns
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
@@ -77,7 +70,7 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
         for kind, columns in enumerate(ids)
         for column in columns
     ).unique()
-    family = components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
+    family = connected_components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
     return numbered.select(*node, family)
 
 
@@ -127,7 +120,7 @@ class Folding:
             FAMILY
         ]
 
-    def marks(self, made: MadeFrame) -> pl.DataFrame:
+    def marks(self, made: FrameOrFactory) -> pl.DataFrame:
         """Of each record its ``source``, ``file`` and ``family``, and by when it was ``there``."""
         if isinstance(made, Packed) and made.marks is not None:
             return made.marks
@@ -140,7 +133,7 @@ class Folding:
 
     def part_of(
         self,
-        records: Sequence[MadeFrame],
+        records: Sequence[FrameOrFactory],
         versions: Mapping[str, object] | None = None,
         before: Folded | None = None,
     ) -> tuple[Parts, Folded]:
@@ -170,11 +163,11 @@ class Folding:
             frame.name: each for frame, each in zip(self.records, [marked, *others], strict=True)
         }
         part = folded.part
-        return replace(part, details=Frames({**unmade(part.details), **made})), folded
+        return replace(part, details=Frames({**unevaluated(part.details), **made})), folded
 
     def parts_of(
         self,
-        records: Sequence[MadeFrame],
+        records: Sequence[FrameOrFactory],
         marks: pl.DataFrame,
         is_folded: pl.Series,
         versions: Mapping[str, object] | None = None,
@@ -219,13 +212,13 @@ class Folding:
                 }
                 known = replace(
                     part,
-                    entities=with_values_once(part.entities),
-                    transitions=with_values_once(part.transitions),
-                    events=with_values_once(part.events),
+                    entities=with_scalar_columns(part.entities),
+                    transitions=with_scalar_columns(part.transitions),
+                    events=with_scalar_columns(part.events),
                     details=Frames(details),
                 )
                 del part
-            for name, made in unmade(known.details).items():
+            for name, made in unevaluated(known.details).items():
                 if isinstance(made, Packed):
                     above = packed[name].pieces if name in packed else ()
                     packed[name] = replace(made, pieces=[*above, *made.pieces])
@@ -234,7 +227,7 @@ class Folding:
         return Folded.of(parts, Frames(packed))
 
     def _part_of(
-        self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
+        self, lines: Packed | pl.DataFrame, others: Sequence[FrameOrFactory], mask: pl.Series
     ) -> Parts:
         """A system's rows of some records, which are no part of it."""
         some = lines.filter(mask)
@@ -288,7 +281,7 @@ class Folded:
         frames = {name: getattr(self.part, name).slice(*span) for name, span in spans.items()}
         details = {
             name: replace(made, pieces=[made.pieces[nth]])
-            for name, made in unmade(self.part.details).items()
+            for name, made in unevaluated(self.part.details).items()
             if isinstance(made, Packed)
         }
         return replace(self.part, details=Frames(details), **frames)
@@ -356,10 +349,10 @@ def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
             empty[name] = pl.lit(None, dtype)
         else:
             columns.append(pl.concat(each, rechunk=True))
-    return with_values_once(pl.DataFrame(columns).with_columns(**empty)).select(names)
+    return with_scalar_columns(pl.DataFrame(columns).with_columns(**empty)).select(names)
 
 
-def of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
+def of_lines(made: FrameOrFactory, lines: pl.DataFrame) -> pl.DataFrame:
     """The rows of a frame, which may be packed, that some lines told."""
     place = ["source", "file", "line_no"]
     if isinstance(made, Packed):
@@ -473,7 +466,7 @@ def read_transcripts(
         }
     part, folded = folding.part_of((lines, *others), versions, last.folded)
     few_columns = {folding.records[0].name: partial(lines, columns_of_findings)}
-    odd = findings(root, told, Frames({**unmade(part.details), **few_columns}), source)
+    odd = findings(root, told, Frames({**unevaluated(part.details), **few_columns}), source)
     return replace(
         part,
         findings=pl.concat([losses, odd]),
@@ -486,7 +479,7 @@ def read_transcripts(
 def inputs_told_anew(facts: Facts, folding: Folding) -> pl.Series:
     """The inputs whose records are there, to be folded up to an instant."""
     frame = folding.records[0]
-    made = unmade(facts.details).get(frame.name, frame.empty())
+    made = unevaluated(facts.details).get(frame.name, frame.empty())
     known = made.marks if isinstance(made, Packed) else None
     sources = (columns_of(made, ["source"]) if known is None else known)["source"]
     return sources.unique().cast(pl.String)
@@ -504,8 +497,8 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     folding : Folding
         The system's.
     """
-    made: list[MadeFrame] = [
-        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
+    made: list[FrameOrFactory] = [
+        unevaluated(facts.details).get(frame.name, frame.empty()) for frame in folding.records
     ]
     marks = folding.marks(made[0])
     labels = marks["source"].unique().cast(pl.String).sort()
@@ -525,7 +518,7 @@ def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
     }
     until = partial(_until, past.at)
     kept = {
-        frame.name: later(until, made[0], *([] if each is made[0] else [each]))
+        frame.name: map_frames(until, made[0], *([] if each is made[0] else [each]))
         for frame, each in zip(folding.records, made, strict=True)
     }
     parts = [_of_threads(facts, part, threads, labels), part]

@@ -10,14 +10,8 @@ from functools import partial
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import (
-    Facts,
-    Frames,
-    beside,
-    changed_facts,
-    later,
-    unmade,
-)
+from stateanalytics.core.facts import Facts, Frames, changed_facts, map_frames, unevaluated
+from stateanalytics.core.joins import left_join
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
@@ -117,7 +111,7 @@ def with_history(
     )
     told = facts.entities.filter(has_begun(at))
     for each in (of_history, of_events, of_sessions):
-        told = beside(told, each)
+        told = left_join(told, each)
     # What is over, and says nowhere since when, may have been open.
     has_no_moment = pl.all_horizontal(pl.col("updated_at", "ended_at", "was_changed").is_null())
     is_later = (
@@ -547,9 +541,9 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
         for name in ("entities", "transitions", "events")
     }
     with_others = partial(_beside, ~is_told, labels.len())
-    details, of_part = dict(unmade(known.details)), unmade(part.details)
+    details, of_part = dict(unevaluated(known.details)), unevaluated(part.details)
     for name in details.keys() & of_part.keys():
-        details[name] = later(with_others, details[name], of_part[name])
+        details[name] = map_frames(with_others, details[name], of_part[name])
     is_other = known.entities.select(others).to_series()
     return Past(
         changed_facts(known, **rows, details=Frames(details)),

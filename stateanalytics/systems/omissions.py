@@ -15,7 +15,8 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, beside, changed_facts, once, pool
+from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, changed_facts
+from stateanalytics.core.joins import deduplicated, left_join, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted, findings_of_store
 from stateanalytics.io.sqlite import Store
@@ -257,14 +258,12 @@ def with_notes(facts: Facts, past: Past) -> Facts:
     return changed_facts(past.facts, findings=findings)
 
 
-
 _MOSTLY_AT_THE_END = (
     *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
     *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
     *("cost_usd", "stored_duration_s", "n_turns", "n_model_turns", "n_chat_messages"),
     *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
 )
-
 
 
 def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
@@ -286,7 +285,7 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
         return schema.FINDINGS.empty()
     then = past.facts.entities
     # A system may tell of other rows then, or in another order.
-    now = beside(then.select(schema.ENTITY_KEY), once(facts.entities))
+    now = left_join(then.select(schema.ENTITY_KEY), deduplicated(facts.entities))
     is_gone = {
         "raw_status": past.lost["status"],
         "reason_code": past.lost["reason"],
@@ -324,7 +323,6 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
         ],
         schema.FINDINGS,
     )
-
 
 
 def left_out(facts: Facts, past: Past) -> pl.DataFrame:

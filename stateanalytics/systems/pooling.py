@@ -11,7 +11,15 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, MadeFrame, changed_facts, later, pool, unmade
+from stateanalytics.core.facts import (
+    Facts,
+    FrameOrFactory,
+    Frames,
+    changed_facts,
+    map_frames,
+    unevaluated,
+)
+from stateanalytics.core.joins import pool
 from stateanalytics.io.archive.manifests import Look, digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
@@ -227,7 +235,7 @@ class Pooled:
                 {
                     name: _pooled_later(
                         frames[name],
-                        [unmade(part.details)[name] for part in parts if name in part.details],
+                        [unevaluated(part.details)[name] for part in parts if name in part.details],
                     )
                     for name in names
                 }
@@ -265,11 +273,11 @@ class Memory:
     pooled: Pooled | None = None
 
 
-def _pooled_later(shape: schema.Frame, made: Sequence[MadeFrame]) -> MadeFrame:
+def _pooled_later(shape: schema.Frame, made: Sequence[FrameOrFactory]) -> FrameOrFactory:
     """Frames of one kind, those of one input as they are: some can be asked for in part."""
     if len(made) == 1 and callable(made[0]):
         return made[0]
-    return later(partial(_pooled, shape), *made)
+    return map_frames(partial(_pooled, shape), *made)
 
 
 def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.joins import pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,

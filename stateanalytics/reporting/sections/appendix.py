@@ -6,8 +6,8 @@ import platform
 from importlib.metadata import version
 
 from stateanalytics.charts import vega
+from stateanalytics.core.formatting import how_long
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.sql.conditions import NOT_DRIVEN

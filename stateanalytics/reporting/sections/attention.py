@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.formatting import count, how_long, listed, number
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
-from stateanalytics.core.words import count, listed, number
 from stateanalytics.queries import with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.auditing import CODES, audited
-from stateanalytics.core.words import count, listed, number
+from stateanalytics.core.formatting import count, listed, number
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 
 N_EXAMPLES = 3

@@ -9,7 +9,7 @@ from datetime import date
 
 import polars as pl
 
-from stateanalytics.core.words import count, number
+from stateanalytics.core.formatting import count, number
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.systems.linking import used_tokens

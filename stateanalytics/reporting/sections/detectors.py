@@ -8,8 +8,8 @@ from dataclasses import replace
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.formatting import count, number
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.words import count, number
 from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors
 from stateanalytics.detectors.comparing import agreement, disagreements
 from stateanalytics.detectors.detections import ANSWERS, Detections, detect

@@ -6,9 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.formatting import count, how_long, listed, number, share
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.units import how_long
-from stateanalytics.core.words import count, listed, number, share
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.by_unit import with_known_units

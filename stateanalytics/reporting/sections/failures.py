@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.formatting import count, how_long, listed, number, share, spoken
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import WEEK, Window
-from stateanalytics.core.words import count, listed, number, share, spoken
 from stateanalytics.failures.cluster_life import count_lives, former_ids
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.counting import count_groups, incident_count, sorted_by_cost, sum_costs

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.formatting import count, interval, listed, number, share
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.words import count, interval, listed, number, share
 from stateanalytics.failures.failure_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, is_failure

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from stateanalytics.core.words import count, interval, listed, number, share
+from stateanalytics.core.formatting import count, interval, listed, number, share
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.changes import share_fields
 from stateanalytics.reporting.entities import pill_of

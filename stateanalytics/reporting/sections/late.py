@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stateanalytics.core.formatting import count, listed, number
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import count, listed, number
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
 from stateanalytics.reporting.material import Material, Plain, Section, iso

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import polars as pl
 
+from stateanalytics.core.formatting import count, number, share
 from stateanalytics.core.windows import TICK, Window, day_of, iso_week
-from stateanalytics.core.words import count, number, share
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted

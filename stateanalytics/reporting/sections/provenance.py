@@ -7,8 +7,8 @@ from datetime import timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.formatting import count, listed, number, share, size
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import count, listed, number, share, size
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
 from stateanalytics.state.definitions import LEFT_OUT
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.formatting import count, interval, listed, number, share
 from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES
-from stateanalytics.core.words import count, interval, listed, number, share
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.reporting.sections.attention import items_of, things_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import how_long
+from stateanalytics.core.formatting import how_long
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.history import Past
