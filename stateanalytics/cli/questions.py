@@ -42,7 +42,6 @@ Given = dict[str, Any]
 
 N_OPEN_FIRST = 20
 N_NAMED = 3
-_TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 # --- a command from its questions ------------------------------------------------------
@@ -101,17 +100,15 @@ def _flag(question: Question) -> str:
 def _option_of_function(question: Question, name: str) -> Callable[..., Any]:
     """An option made from the signature and the docstring of the function that takes it."""
     function = question.answer()
-    parameter = inspect.signature(function).parameters[name]
-    described = re.search(rf"^ *{name}\b.* : .*\n((?: {{8,}}.*\n)+)", f"{function.__doc__}\n", re.M)
+    default = inspect.signature(function).parameters[name].default
+    described = re.search(rf"^{name} : .*\n((?: +.*\n)+)", f"{inspect.getdoc(function)}\n", re.M)
     words = " ".join(described[1].split()) if described else f"The {name} of {question.function}"
-    kind = _TYPES[str(parameter.annotation).partition(" |")[0]]
     return click.option(
         f"--{name.replace('_', '-')}",
         name,
-        type=kind,
-        is_flag=kind is bool,
-        default=parameter.default,
-        show_default=parameter.default is not None,
+        is_flag=isinstance(default, bool),
+        default=default,
+        show_default=default is not None,
         help=f"{words.partition('. ')[0].rstrip('.')}.",
     )
 
