@@ -57,7 +57,7 @@ def test_a_question_is_a_command_a_table_a_tool_and_a_row_of_the_page(monkeypatc
     assert "--longer-than-s belongs to --show long-runs" in capsys.readouterr().err
     assert cli.run(["failures", "--help"]) == 0
     helped = " ".join(capsys.readouterr().out.split())
-    assert "long-runs: runs that took long." in helped
+    assert "long-runs runs that took long" in helped
     assert "Show only runs that took longer than this many seconds. [default: 3600.0]" in helped
 
     fresh = Snapshot(**{name: getattr(demo, name) for name in ("entities", "transitions", "events",
