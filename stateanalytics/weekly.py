@@ -33,8 +33,7 @@ from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.systems.history import facts_at
-from stateanalytics.systems.values_then import born
+from stateanalytics.systems.history import born, facts_at
 
 WEEKS = Frame(
     "weeks",

@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.run_costs import count_costs, estimated_usd
 from stateanalytics.reporting.sections.costs import summarize_costs
 from stateanalytics.state.population import rows_of
-from stateanalytics.systems.used_tokens import COUNTS, used_tokens
+from stateanalytics.systems.linking import COUNTS, used_tokens
 from tests.conftest import ROOT, component
 from tests.frames import facts
 from tests.report_parts import material_of

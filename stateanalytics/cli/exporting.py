@@ -238,8 +238,7 @@ def archive(
     Sources of the archive that were not collected for a week are named at the end. Every
     command reads FOLDER like a store.
     """
-    from stateanalytics.systems.archiving import Archiving
-    from stateanalytics.systems.collecting import collect_each
+    from stateanalytics.systems.archiving import Archiving, collect_each
 
     archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=ctx.meta.get(BUDGET))
     on_error: OnError = "salvage" if salvage else "skip"

@@ -35,7 +35,7 @@ from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
-from stateanalytics.systems.used_tokens import COUNTS, used_tokens
+from stateanalytics.systems.linking import COUNTS, used_tokens
 
 _OF_RUN = [name for name in COUNTS if name != "n_cache_write_1h_tokens"]
 GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook")

@@ -151,7 +151,8 @@ def report(
 
 
 def _known_at(snap: Facts, at: Moment) -> Facts:
-    from stateanalytics.systems.history import facts_at, with_notes
+    from stateanalytics.systems.history import facts_at
+    from stateanalytics.systems.omissions import with_notes
 
     instant = read_moment(at, "as_known_at")
     return with_notes(snap, facts_at(snap, instant))

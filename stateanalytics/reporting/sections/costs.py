@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core.words import count, number
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.systems.used_tokens import used_tokens
+from stateanalytics.systems.linking import used_tokens
 
 N_SHOWN = 8
 KINDS = ("reported", "estimated")
