@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.systems.history import Past, sources_of_the_past, sources_with_later
+from stateanalytics.systems.history import Past, sources_seen_later, sources_with_later
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.end_writers import add_end_writers
 from stateanalytics.systems.lionagi.raw import SYSTEM
@@ -44,7 +44,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     """
     at, schedules = past.at, facts.detail(frames.SCHEDULES)
     ran_later = schedules.filter(pl.any_horizontal(pl.col(*_LOOKS, "last_executed_at") > at))
-    seen_later = {*sources_of_the_past(facts, at)}
+    seen_later = {*sources_seen_later(facts, at)}
     later = sorted({*sources_with_later(facts, at), *ran_later["source"]} & seen_later)
     known = past.facts.entities.with_columns(past.lost["record"].alias(_WRITTEN))
     fires = facts.detail(frames.FIRES)
