@@ -562,7 +562,7 @@ def _batches(places: Sequence[Place], most_rows: int) -> Iterator[list[Place]]:
     yield batch
 
 
-def _groups_of_work(places: Sequence[Place]) -> Iterator[list[Place]]:
+def _groups_of_work(places: Sequence[Place]) -> list[list[Place]]:
     """Places grouped by the work that they record, directly or through other places."""
     works = [
         pl.DataFrame({"id": work_of(place.archived)}).with_columns(node=pl.lit(number))
@@ -570,7 +570,7 @@ def _groups_of_work(places: Sequence[Place]) -> Iterator[list[Place]]:
         if place.archived
     ]
     groups: dict[int, list[Place]] = {}
-    if works:
-        for place, group in zip(places, components(len(places), pl.concat(works)), strict=True):
-            groups.setdefault(group, []).append(place)
-    yield from groups.values()
+    numbers = components(len(places), pl.concat(works)) if works else range(len(places))
+    for place, number in zip(places, numbers, strict=True):
+        groups.setdefault(number, []).append(place)
+    return list(groups.values())
