@@ -330,15 +330,15 @@ def read_place(
             kept = _kept_by(known, before)
             with one_connection(store):
                 part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
-        odd = findings_of_database(store, system=part.system)
-        if known is not None:
-            beside = findings_of_files(place.path, store.label, known)
-            odd = pool([odd, beside], schema.FINDINGS)
-        odd = pool([odd, _of_runner_up(place, part.system)], schema.FINDINGS)
+        odd = [
+            findings_of_database(store, system=part.system),
+            *([] if known is None else [findings_of_files(place.path, store.label, known)]),
+            _of_runner_up(place, part.system),
+        ]
         opened.pop_all()
     return replace(
         part,
-        findings=pool([part.findings, odd], schema.FINDINGS),
+        findings=pool([part.findings, *odd], schema.FINDINGS),
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
