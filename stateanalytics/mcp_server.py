@@ -29,7 +29,7 @@ from stateanalytics.failures.clustering import clusters
 from stateanalytics.failures.failure_rows import members
 from stateanalytics.queries import attention
 from stateanalytics.reporting import report
-from stateanalytics.reporting.first_screen import said_first
+from stateanalytics.reporting.first_screen import opening
 from stateanalytics.reporting.material import clean, iso
 from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot, only_frame
@@ -80,7 +80,7 @@ class Questions:
         return self._told(
             {
                 "window": told["window"]["label"],
-                "finding": said_first(told),
+                "finding": opening(told),
                 "numbers": [
                     {name: number[name] for name in ("title", "shown", "shown_interval", "note")}
                     for number in headline["numbers"]

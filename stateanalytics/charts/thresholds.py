@@ -1,4 +1,4 @@
-"""False alarms against delay: one threshold's worksheet, and all of today's constants at once."""
+"""False alarms against delay: the worksheet of a threshold, and all of today's constants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import finished, moving, told
+from stateanalytics.charts.interactive import finished, movable_axes, with_tooltips
 from stateanalytics.charts.style import (
     LIGHT,
     Palette,
@@ -35,7 +35,7 @@ def chart_worksheet(
     width: int = 620,
     height: int = 240,
 ) -> alt.LayerChart:
-    """Mistakes of one threshold over the delay that each value means.
+    """Mistakes of a threshold over its values, which are the delay of detection.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def chart_worksheet(
     Returns
     -------
     altair.LayerChart
-        The vertical axis is a square root, so that few alarms can be read and none is
-        there. Today's value and the cheapest are named where they stand.
+        The vertical axis is a square root, so that zero and few alarms can be read. Today's
+        value and the cheapest are labelled.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def chart_worksheet(
             "filter one: advice.curves.filter(name='stale.flow')",
         )
     known = curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _near(known, pl.col("is_today") | pl.col("is_best"), times=6), threshold="threshold_s",
         mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
     )  # fmt: skip
@@ -92,13 +92,13 @@ def chart_worksheet(
     )
     base = alt.Chart(drawn).mark_line(strokeWidth=2, clip=True)
     line = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
-    # Of their own: a line with points is two marks, and both would have what moves the axis.
+    # A separate layer: a line with points is two marks, and both would have the axis selection.
     points = line.mark_point(size=28, filled=True, opacity=1, clip=True)
-    # Not seen: larger, so that a pointer meets it.
+    # Invisible and larger, so that the pointer meets them.
     near = (
         line.mark_point(size=160, filled=True, opacity=0, clip=True)
         .encode(tooltip=tips)
-        .add_params(moving("worksheet_axis"))
+        .add_params(movable_axes("worksheet_axis"))
     )
     marks = _priced_marks(drawn)
     rule = (
@@ -127,7 +127,7 @@ def chart_worksheet(
 
 
 def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
-    """Today's and the cheapest value, each with its words and the line they stand on."""
+    """Labels of today's and the cheapest value, and the lines of text that they stand on."""
     rows = [
         {
             "threshold_s": row["threshold_s"],
@@ -156,7 +156,7 @@ def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
 
 
 def _near(curve: pl.DataFrame, is_marked: pl.Expr, *, times: float) -> pl.DataFrame:
-    """The part around the marked values; far below them the alarms would set the scale."""
+    """The part of a curve around the marked values; far below, alarms would dominate the scale."""
     marked = curve.filter(is_marked)["threshold_s"]
     if marked.is_empty():
         return curve
@@ -173,7 +173,7 @@ def chart_false_alarms(
     width: int = 620,
     height: int = 260,
 ) -> alt.LayerChart:
-    """How often live sessions are flagged, over the silence that flags them.
+    """The false-alarm rate of live sessions, over the silence that raises the alarm.
 
     Parameters
     ----------
@@ -191,8 +191,8 @@ def chart_false_alarms(
     Returns
     -------
     altair.LayerChart
-        A line with its exact interval, around today's constants, which are named where
-        they stand. The vertical axis is a square root: none is there, and few can be read.
+        A line with its exact interval around today's constants, which are labelled. The
+        vertical axis is a square root, so that zero and few alarms can be read.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def chart_false_alarms(
             "filter one: sheet.filter(kind='flow')",
         )
     known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _near(known, pl.col("is_today"), times=4), silence="threshold_s", false_alarms=RATE,
         at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
     )  # fmt: skip
@@ -247,11 +247,11 @@ def chart_false_alarms(
     line = base.mark_line(strokeWidth=2, clip=True).encode(
         x=silence, y=alarms(RATE), color=alt.value(palette["info"])
     )
-    # Not seen: a line tells of one row only.
+    # Invisible, for the pointer: a line has the tooltip of one row only.
     points = (
         base.mark_point(size=120, opacity=0, filled=True, clip=True)
         .encode(x=silence, y=alarms(RATE), tooltip=tips)
-        .add_params(moving("alarms_axis"))
+        .add_params(movable_axes("alarms_axis"))
     )
     marks = _constant_marks(drawn, (low * high) ** 0.5)
     rules = (
@@ -271,7 +271,7 @@ def chart_false_alarms(
 
 
 def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:
-    """Today's constants with their names, one line each, leaning away from the edge."""
+    """Labels of today's constants, each on a line of text, away from the edge."""
     rows = [
         {
             "threshold_s": row["threshold_s"],
@@ -298,7 +298,7 @@ MISTAKES = {
     ("false_alarm", "100 runs"): "good runs flagged",
     ("lost_run", "100 runs"): "good runs ended",
 }
-"""What a mistake is, by what it costs and what is counted over."""
+"""Names of mistakes, by their cost and the denominator of their rate."""
 
 
 def say_worksheet(curve: pl.DataFrame) -> str:
@@ -330,15 +330,15 @@ def say_worksheet(curve: pl.DataFrame) -> str:
         return f"The cheapest, {limit}: {number} {what}."
     now = today[0]
     outcome = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
-    moved = now["threshold_s"] - cheapest["threshold_s"]
-    if not moved:
+    shift_s = now["threshold_s"] - cheapest["threshold_s"]
+    if not shift_s:
         return f"Today's value is the cheapest, {outcome}"
-    sooner = "sooner" if moved > 0 else "later"
-    return f"Today {outcome} The cheapest, {limit}: {number}, {how_long(abs(moved))} {sooner}."
+    sooner = "sooner" if shift_s > 0 else "later"
+    return f"Today {outcome} The cheapest, {limit}: {number}, {how_long(abs(shift_s))} {sooner}."
 
 
 def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
-    """What the shortest and the longest of today's constants do, with exact intervals.
+    """False alarms of the shortest and the longest of today's constants, with exact intervals.
 
     Examples
     --------
@@ -369,7 +369,7 @@ def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
 
 
 def mistakes_of(mistake: str, per: str) -> str:
-    """What is counted, over what.
+    """The name of a mistake and its denominator.
 
     Examples
     --------

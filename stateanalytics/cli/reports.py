@@ -319,9 +319,9 @@ def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
 
 def _say(summary: dict[str, Any], *, is_piped: bool = False) -> None:
     """The verdict and what to do first, for whoever waits at the terminal."""
-    from stateanalytics.reporting.first_screen import said_first
+    from stateanalytics.reporting.first_screen import opening
 
-    click.echo(visible(said_first(summary)), err=is_piped)
+    click.echo(visible(opening(summary)), err=is_piped)
     for place, one in enumerate(summary.get("actions", ()), 1):
         click.echo(visible(f"{place}. {one['what']}: {one['why']}"), err=is_piped)
         click.echo(visible(f"   {one['command']}"), err=is_piped)

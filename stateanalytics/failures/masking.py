@@ -121,7 +121,7 @@ NAMES = (
     r"^(?:(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Fault|Failure)s?"
     r"|(?:[a-z_]\w*\.)+error|[a-z]+(?:_[a-z]+)*_(?:error|failed|exceeded)"
     r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled"
-        r"|Disconnected|Aborted"
+    r"|Disconnected|Aborted"
     r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
     r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
 )

@@ -1,4 +1,4 @@
-"""Plain data to one page of HTML. Everything is escaped; nothing is computed."""
+"""Plain data to a page of HTML. Everything is escaped; nothing is computed."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def render(summary: Plain) -> str:
 
 
 def render_email(summary: Plain) -> str:
-    """Its first screen, and a sentence of each chapter, as mail readers can show them."""
+    """The first screen and a sentence of each section, for mail readers."""
     return _page_of("email", report=summary, sections=_sections_in(summary))
 
 
 def unfolded(page: str) -> str:
-    """The same page with everything open: texts are escaped, so that only our tags are met."""
+    """The same page with everything unfolded: texts are escaped, so only our tags match."""
     return page.replace("<details", "<details open")
 
 
@@ -83,11 +83,11 @@ def _has_content(summary: Plain, name: str) -> bool:
 _NEEDED_CONTENT = {"systems": "systems", "fleet": "groupings", "costs": "n_estimated"}
 
 
-def _page_of(name: str, **said: Any) -> str:
+def _page_of(name: str, **values: Any) -> str:
     page: str = (
         _pages()
         .get_template(f"{name}.html.j2")
-        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **said)
+        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **values)
     )
     return page
 
@@ -105,7 +105,7 @@ def _pages() -> jinja2.Environment:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Templates compiled once (.3 s), kept where and as far as Python keeps compiled modules."""
+    """Compiled templates (.3 s), kept where Python keeps compiled modules."""
 
     _files = SourceFileLoader(__name__, __file__)
 
@@ -113,7 +113,7 @@ class _Compiled(jinja2.BytecodeCache):
         return cache_from_source(str(Path(__file__).parent / "templates" / f"{bucket.key}.py"))
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Take what was kept of the same text by the same versions."""
+        """Load the template compiled from the same text by the same versions."""
         with suppress(OSError):
             bucket.bytecode_from_string(self._files.get_data(self._place(bucket)))
 
@@ -130,7 +130,7 @@ def _style() -> str:
 
 
 def _colours() -> str:
-    """Every colour once, in both themes, under the name that style and charts use."""
+    """All colours in both themes, under the names that style and charts use."""
     charts = [f"--chart-{name}:light-dark({LIGHT[name]},{DARK[name]});" for name in LIGHT]
     pills = [
         f"--{token}-bg:light-dark({c.light_background},{c.dark_background});"
