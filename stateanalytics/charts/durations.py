@@ -26,6 +26,7 @@ from stateanalytics.charts.style import (
     log_time,
     tick_labels,
 )
+from stateanalytics.core.words import say
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
@@ -367,8 +368,8 @@ def say_limits(runs: pl.DataFrame) -> str:
     """
     known = runs.filter(pl.col("limit_s").is_not_null() & pl.col("elapsed_s").is_not_null())
     if known.is_empty():
-        return "No time limit is known for any run."
+        return say("chart.no_limit")
     at_limit = known.filter(pl.col("fits") == "at_limit")
     empty = at_limit.filter(pl.col("has_no_turns").fill_null(False)).height
-    tail = f", {empty} of them without a single turn" if empty else ""
-    return f"{at_limit.height} of {known.height} runs with a known limit ran into it{tail}."
+    tail = say("chart.without_turns", n=empty) if empty else ""
+    return say("chart.at_limit", n=at_limit.height, n_known=known.height, tail=tail)

@@ -30,6 +30,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.own_columns import own_column
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.failures.step_rates import OTHERS, UNKNOWN, rates
 from stateanalytics.io.sqlite_copy import quoted
@@ -217,13 +218,13 @@ def _weeks_sentence(rows: pl.DataFrame) -> str:
     """The weeks of a chart, and which of them are covered only in part."""
     weeks = rows.filter(pl.col("coverage") != "none")["week"].unique().sort()
     if weeks.is_empty():
-        return "No week is covered by the data."
+        return say("chart.no_week")
     part = rows.filter(pl.col("coverage") == "part")["week"].unique().sort().to_list()
-    end = f"; {' and '.join(part)} only in part" if part else ""
+    end = say("chart.weeks_in_part", weeks=part) if part else ""
     span = weeks[0] if weeks.len() == 1 else f"{weeks[0]} to {weeks[-1]}"
     measures = rows["measure"].unique().to_list()
     what = f"{WORDS.get(measures[0], measures[0])}, " if len(measures) == 1 else ""
-    return f"{what}{span}, each week as it stood at its end{end}."
+    return say("chart.weeks", what=what, weeks=span, in_part=end)
 
 
 # Measure: its column, the title of its axis, its format.

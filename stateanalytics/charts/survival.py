@@ -36,7 +36,7 @@ from stateanalytics.charts.style import (
     width_of,
 )
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.estimates import quantiles
 
@@ -518,14 +518,18 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     'Half of the flow runs end within 2 min (1 min to not identified); p95 is not identified.'
     """
     if curve.is_empty():
-        return f"There are no {what} to draw."
+        return say("chart.no_runs", what=what)
     at_probs = quantiles(curve, [0.5, prob])
     strata = at_probs.columns[: at_probs.columns.index("prob")]
     if not strata:
         median, late = (
             at_probs.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob)
         )
-        return f"{_half(median, what)}; {_late(late)}."
+        name = "chart.median" if late["duration_s"] is None else "chart.median_and_late"
+        percentile = f"p{100 * prob:g}"
+        return say(
+            name, what=what, median=_within(median), late=percentile, seconds=late["duration_s"]
+        )
     largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
     medians = (
         at_probs.filter(pl.col("prob") == 0.5)
@@ -536,7 +540,7 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
         f"{_name([row[column] for column in strata])} {_within(row)}"
         for row in medians.head(_MOST_STRATA).iter_rows(named=True)
     ]
-    return f"Half of the {what} end: {'; '.join(parts)}."
+    return say("chart.medians", what=what, medians="; ".join(parts))
 
 
 def say_cumulative_incidence(
@@ -561,30 +565,17 @@ def say_cumulative_incidence(
     left = 1 - float(by_cause["incidence"].sum())
     rows = [(_word(cause), share) for cause, share in by_cause.iter_rows() if share >= 0.005]
     if not rows:
-        return f"By {how_long(at_s)}, no {what} have ended."
+        return say("chart.none_ended", at=at_s, what=what)
     ends = ", ".join(f"{100 * share:.0f} {word}" for word, share in rows)
-    return f"By {how_long(at_s)}, of 100 {what}: {ends}, {100 * left:.0f} still running."
-
-
-def _half(row: dict[str, object], what: str) -> str:
-    return f"Half of the {what} end {_within(row)}"
+    running = f"{100 * left:.0f}"
+    return say("chart.endings", at=at_s, what=what, endings=ends, running=running)
 
 
 def _within(row: dict[str, object]) -> str:
     if row["duration_s"] is None:
-        return "at a time that is not identified"
-    low, high = row["duration_low_s"], row["duration_high_s"]
-    return f"within {_estimate(row['duration_s'])} ({_estimate(low)} to {_estimate(high)})"
-
-
-def _late(row: dict[str, object]) -> str:
-    name = f"p{100 * float(str(row['prob'])):g}"
-    known = row["duration_s"]
-    return f"{name} is not identified" if known is None else f"{name} is {_estimate(known)}"
-
-
-def _estimate(seconds: Any) -> str:
-    return how_long(seconds, "not identified", is_estimate=True)
+        return say("chart.no_median")
+    median, low, high = (row[f"duration{end}_s"] for end in ("", "_low", "_high"))
+    return say("chart.within", median=median, low=low, high=high)
 
 
 def _name(values: Sequence[object]) -> str:

@@ -17,6 +17,7 @@ from stateanalytics.charts.style import (
 )
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import how_long, per_hundred
+from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
 
 if TYPE_CHECKING:
@@ -322,19 +323,19 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     today = curve.filter("is_today").head(1).to_dicts()
     best = curve.filter("is_best").head(1).to_dicts()
     if not best:
-        return "Not enough data to weigh a threshold."
+        return say("chart.no_worksheet")
     cheapest = best[0]
     what = mistakes_of(cheapest["mistake"], cheapest["per"])
     number, limit = per_hundred(cheapest["mistakes"]), how_long(cheapest["threshold_s"])
     if not today:
-        return f"The cheapest, {limit}: {number} {what}."
+        return say("chart.only_cheapest", limit=limit, n=number, what=what)
     now = today[0]
-    outcome = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
+    outcome = say("chart.outcome", limit=now["threshold_s"], n=now["mistakes"], what=what)
     shift_s = now["threshold_s"] - cheapest["threshold_s"]
     if not shift_s:
-        return f"Today's value is the cheapest, {outcome}"
-    sooner = "sooner" if shift_s > 0 else "later"
-    return f"Today {outcome} The cheapest, {limit}: {number}, {how_long(abs(shift_s))} {sooner}."
+        return say("chart.today_is_cheapest", outcome=outcome)
+    name = "chart.cheapest_is_sooner" if shift_s > 0 else "chart.cheapest_is_later"
+    return say(name, outcome=outcome, limit=limit, n=number, shift=abs(shift_s))
 
 
 def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
@@ -357,7 +358,7 @@ def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
     """
     today = sheet.filter("is_today", pl.col("mistakes_per_100h").is_not_null()).sort("threshold_s")
     if today.is_empty():
-        return f"No threshold of today can be judged by these {what}."
+        return say("chart.no_false_alarms", what=what)
     ends = today.head(1) if today.height == 1 else pl.concat([today.head(1), today.tail(1)])
     rate, low, high = (f"mistakes_per_100h{end}" for end in ("", "_low", "_high"))
     parts = [
@@ -365,7 +366,7 @@ def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
         f"{' wrongly' if place == 0 else ''} ({per_hundred(row[low])} to {per_hundred(row[high])})"
         for place, row in enumerate(ends.iter_rows(named=True))
     ]
-    return f"Of {what}, per 100 session-hours: {', '.join(parts)}."
+    return say("chart.false_alarms", what=what, rates=", ".join(parts))
 
 
 def mistakes_of(mistake: str, per: str) -> str:

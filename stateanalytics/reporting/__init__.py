@@ -198,7 +198,7 @@ class Report:
         return json.dumps(self.summary, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
     def as_markdown(self) -> str:
-        """The first screen as Markdown for an issue or a chat; no text becomes markup or a mention."""
+        """The first screen as Markdown for an issue or a chat; no text becomes markup."""
         from stateanalytics.reporting.digest import as_markdown
 
         return as_markdown(self.summary)
