@@ -317,7 +317,7 @@ def test_why_of_what_compares_nothing_is_its_rule_or_what_it_means(demo):
 def test_a_detector_shows_itself():
     assert repr(named("B2")) == "Detector 'dashboard_stuck_60m': elapsed_whole_s > 3600 s"
     assert "cannot be evaluated" in repr(registry()["stale_locks_v1"])
-    assert "the phantom reaper took it" in repr(named("B13"))
+    assert "closed by the phantom reaper" in repr(named("B13"))
 
 
 def test_no_rows_give_no_rows():

@@ -13,7 +13,7 @@ import stateanalytics as sa
 from stateanalytics.core.facts import unmade
 from stateanalytics.io.archive import manifests
 from stateanalytics.io.json_lines import chunks_of
-from stateanalytics.systems import folding, packed, transcripts
+from stateanalytics.systems import folding, transcripts
 from tests.conftest import ROOT
 from tests.examples import examples
 from tests.frames import AS_OF
@@ -127,7 +127,7 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, sys
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifests, "_TICK_NS", 0)  # else nobody is sure of what was written just now
         patch.setattr(folding, "_MOST_ROWS", most)
-        patch.setattr(packed, "_FEW_ROWS", most // 10)
+        patch.setattr(transcripts, "_FEW_ROWS", most // 10)
         snap = read(root)
         for steps in rounds:
             for kind, n in steps:

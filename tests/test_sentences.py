@@ -52,18 +52,18 @@ def shown(name, n):
     return say(name, **{field: example(form, n) for field, form in fields(sentences()[name])})
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 12_345])
 @pytest.mark.parametrize("name", sorted(sentences()))
-def test_a_sentence_is_plain_english(name, n):
-    text = shown(name, n)
-    print(f"{name}: {text}")
-    assert text
-    assert "  " not in text
-    assert "{" not in text
-    assert not BANNED.search(text)
-    if text.endswith("."):
-        assert text[0].isupper() or not text[0].isalpha() or text.startswith("example")
-        assert not text.endswith("..")
+def test_a_sentence_is_plain_english(name):
+    for n in (0, 1, 2, 12_345):
+        text = shown(name, n)
+        print(f"{name}: {text}")
+        assert text
+        assert "  " not in text
+        assert "{" not in text
+        assert not BANNED.search(text)
+        if text.endswith("."):
+            assert text[0].isupper() or not text[0].isalpha()
+            assert not text.endswith("..")
 
 
 @pytest.mark.parametrize(

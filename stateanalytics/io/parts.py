@@ -53,7 +53,7 @@ class Parts:
         creation tells: the newest that each record of a system without logs proves.
     inputs : tuple of pathlib.Path
         Files and directories that were read because the input names them: neither it itself
-        nor what `Stores.beside` tells of its place.
+        nor what `Stores.companions` gives for its place.
     opened : tuple of str, optional
         What `Files.opens` told when it was read, where the reader walked the input anyway.
     """

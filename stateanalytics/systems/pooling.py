@@ -19,9 +19,10 @@ from stateanalytics.io.observations import Observed, digests, observe_once
 from stateanalytics.io.parts import Digested, Parts
 from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems import detail_frames
-from stateanalytics.systems.history import rewound, with_notes
+from stateanalytics.systems.history import rewound
 from stateanalytics.systems.linking import ambiguous_links
-from stateanalytics.systems.places import Place, files_beside, files_of
+from stateanalytics.systems.omissions import with_notes
+from stateanalytics.systems.places import Place, companions_of, files_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _state(
         return None
     # A store tells more of itself than sizes and times do.
     if part.stores:
-        files: Sequence[str | Path] = files_beside(place, part.system)
+        files: Sequence[str | Path] = companions_of(place, part.system)
     else:
         files = files_of(place, part.system, opened)
     return digest_of_files([*files, *part.inputs], now, of_store) or None
@@ -280,7 +281,7 @@ def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
     beside = (
         path
         for each in readings
-        for path in (*files_beside(each.place, each.part.system), *each.part.inputs)
+        for path in (*companions_of(each.place, each.part.system), *each.part.inputs)
     )
     return tuple(dict.fromkeys([*(each.place.path for each in readings), *beside]))
 

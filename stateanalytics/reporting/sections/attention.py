@@ -12,7 +12,7 @@ from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, number, say
-from stateanalytics.queries import with_thing
+from stateanalytics.queries import with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
@@ -112,7 +112,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
     """One row for everything that a single answer clears, shown by its newest session."""
     is_no_session = pl.col("entity_type") != "session"
     return (
-        with_thing(items)
+        with_action_key(items)
         .sort(
             "severity",
             is_no_session,

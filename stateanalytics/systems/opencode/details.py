@@ -10,7 +10,7 @@ from stateanalytics.systems.opencode.causes import with_cause
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.log import SESSION_KEY, Log
 from stateanalytics.systems.opencode.message_fold import FoldedMessages
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 
 DECLINE_WINDOW_MS = 2000
 """How near to an end a refusal must be, or how far others must have run on."""

@@ -16,7 +16,7 @@ from stateanalytics.systems.opencode.log import (
     with_session_ids,
 )
 from stateanalytics.systems.opencode.steps import fold_inputs, fold_steps, fold_tools
-from stateanalytics.systems.recorded import is_content_filter
+from stateanalytics.systems.situations import is_content_filter
 
 EXECUTION = ["sid", "exec_no"]
 _WORDS = {

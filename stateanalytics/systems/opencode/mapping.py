@@ -15,7 +15,7 @@ import polars as pl
 from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.schema import DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
 from stateanalytics.systems.opencode.causes import DEGRADING
-from stateanalytics.systems.recorded import Meaning, first_that_holds, with_axes
+from stateanalytics.systems.situations import Meaning, first_that_holds, with_axes
 
 SYSTEM = "opencode"
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.schema import CLAIM_STATUSES, DIMENSIONS
-from stateanalytics.systems.recorded import INFERRED, OBSERVED, evidence, numbered
+from stateanalytics.systems.situations import INFERRED, OBSERVED, evidence, numbered
 
 RUN_KEY = ("source", "session_id", "exec_no")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stateanalytics.io.files import is_beside_a_log, open_regular
 from stateanalytics.io.processes import mentions
-from stateanalytics.systems.unread import kinds_of_files
+from stateanalytics.systems.omissions import kinds_of_files
 
 DATABASE = re.compile(r"^opencode.*\.db$")
 STORES = (".db", ".sqlite", ".sqlite3")

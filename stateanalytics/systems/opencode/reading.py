@@ -14,6 +14,7 @@ from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import frames
 from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
 from stateanalytics.systems.opencode.details import detail_frames
@@ -36,7 +37,6 @@ from stateanalytics.systems.opencode.tables import (
     read_sessions,
     read_waiting,
 )
-from stateanalytics.systems.unread import findings_of_database
 
 _BATCH_BYTES = 32 * 2**20
 """Small files are folded together, so many bytes at once."""

@@ -20,8 +20,7 @@ from stateanalytics.systems.opencode.mapping_reasons import (
     call_reasons,
     execution_reasons,
 )
-from stateanalytics.systems.recorded import add_axes, evidence, numbered
-from stateanalytics.systems.situations import with_recorded
+from stateanalytics.systems.situations import add_axes, evidence, numbered, with_recorded
 
 BLOCKED = "Failed · Blocked by provider content filter · {}"
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from stateanalytics.systems.opencode.log import SESSION_KEY, Log, rows_of, with_session_ids
 from stateanalytics.systems.opencode.payloads import USAGE
-from stateanalytics.systems.recorded import is_content_filter
+from stateanalytics.systems.situations import is_content_filter
 
 STEP = ["sid", "message_id"]
 TOOL = [*STEP, "call_id"]

@@ -97,7 +97,7 @@ def tables() -> Tables:
     """What is read of a database, and what is not on purpose."""
     return Tables(
         read=TABLES,
-        aside=(
+        ignored=(
             *("migration", "data_migration", "event_sequence", "project", "project_directory"),
             *("workspace", "worktree", "kv"),
         ),
