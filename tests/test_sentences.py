@@ -26,9 +26,10 @@ NAMED = {
     if isinstance(node, ast.Constant) and isinstance(node.value, str)
 }
 BY_STATE = {f"failures.{state}" for state in ("new", "back", "growing", "gone")} | {
-    f"limits.{verdict}" for verdict in ("within", "above", "below")
+    *(f"limits.{verdict}" for verdict in ("within", "above", "below")),
+    *(f"advice.{verdict}" for verdict in ("choose", "keep")),
 }
-"""Sentences whose names are put together: by the state of a cluster, by a verdict."""
+"""Sentences with a name that is put together: by the state of a cluster, by a verdict."""
 
 
 def fields(text):
