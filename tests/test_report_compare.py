@@ -192,7 +192,7 @@ def test_a_window_before_the_first_record_says_so():
 def test_a_window_that_the_data_cover_in_part_says_from_when():
     rows = [*some("good", "completed", 3, days=1), *some("then", "completed", 3, days=8)]
     _, summary = changes(rows)
-    assert summary["compared_with"]["coverage"].endswith("so only a part of it is covered.")
+    assert summary["compared_with"]["coverage"].endswith("so they cover only a part of it.")
 
 
 def test_a_later_window_cannot_be_compared_with():

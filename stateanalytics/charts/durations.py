@@ -22,6 +22,7 @@ from stateanalytics.charts.style import (
     SHORTEST_S,
     TICKS,
     Palette,
+    facet_header,
     largest,
     log_time,
     tick_labels,
@@ -140,7 +141,7 @@ def chart_durations(
         row=alt.Row(
             "row_name:N",
             sort=_row_names(drawn, endings),
-            header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
+            header=facet_header(),
         ),
         spacing=12,
     )

@@ -20,6 +20,7 @@ from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    facet_header,
     fitted,
     label_axis,
     largest,
@@ -468,7 +469,7 @@ def chart_severity(
         column=alt.Column(
             "severity:N",
             sort=list(SEVERITIES_DRAWN),
-            header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
+            header=facet_header(),
         ),
         spacing=10,
     )

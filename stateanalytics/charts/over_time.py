@@ -21,6 +21,7 @@ from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    facet_header,
     fitted,
     largest,
     utc_axis,
@@ -461,7 +462,7 @@ def chart_over_time(
             row=alt.Row(
                 "row_name:N",
                 sort=rows,
-                header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
+                header=facet_header(),
             ),
             spacing=10,
         )

@@ -125,7 +125,7 @@ def _attention(section: Plain) -> dict[str, str]:
     frame = pl.DataFrame(section["by_type"], infer_schema_length=None)
     if frame.is_empty():
         return {}
-    return _both_widths(chart_severity, frame, "severity", section["finding"])
+    return both_widths(chart_severity, frame, "severity", section["finding"])
 
 
 def _over_time(section: Plain) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _over_time(section: Plain) -> dict[str, str]:
             )
         ]
     )
-    return _both_widths(chart_over_time, frame, "over-time", section["finding"])
+    return both_widths(chart_over_time, frame, "over-time", section["finding"])
 
 
 def _detectors(section: Plain) -> dict[str, str]:
@@ -149,7 +149,7 @@ def _detectors(section: Plain) -> dict[str, str]:
     frame = pl.DataFrame(section["pairs"], infer_schema_length=None)
     order = [row["detector"] for row in section["said"]]
     chart = partial(chart_disagreement, detectors=order)
-    return _both_widths(chart, frame, "detectors", section["finding"])
+    return both_widths(chart, frame, "detectors", section["finding"])
 
 
 def _durations(section: Plain) -> dict[str, str]:
@@ -157,7 +157,7 @@ def _durations(section: Plain) -> dict[str, str]:
     if frame.is_empty():
         return {}
     chart = partial(chart_durations, slow_after_s=section["slow_after_s"])
-    return _both_widths(chart, frame, "durations", section["finding"])
+    return both_widths(chart, frame, "durations", section["finding"])
 
 
 def _thresholds(section: Plain) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _thresholds(section: Plain) -> dict[str, str]:
         return {}
     frame = pl.DataFrame(sheet["curve"], infer_schema_length=None)
     chart = partial(chart_worksheet, sentence="")
-    return _both_widths(chart, frame, "thresholds", sheet["finding"])
+    return both_widths(chart, frame, "thresholds", sheet["finding"])
 
 
 # Sections with a chart; the others are tables and sentences.
@@ -181,7 +181,7 @@ DRAWN: Mapping[str, Callable[[Plain], dict[str, str]]] = MappingProxyType(
 )
 
 
-def _both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, str]:
+def both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, str]:
     """A drawing for screens and a narrow one for phones, with the same font size."""
     return {
         size: to_svg(

@@ -81,6 +81,21 @@ def utc_axis() -> alt.Axis:
     return alt.Axis(tickCount=6, format={"hours": "%H:%M", "minutes": "%H:%M"})
 
 
+def facet_header() -> alt.Header:
+    """The title of a facet: above it, at its left edge."""
+    import altair as alt
+
+    return alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2)
+
+
+def share_axis(field: str, title: str) -> alt.Y:
+    """A vertical axis of shares from 0 to 100 %."""
+    import altair as alt
+
+    axis = alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1])
+    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=axis)
+
+
 def label_axis(room: float, **options: Any) -> alt.Axis:
     """An axis of row names, with a given width in pixels.
 

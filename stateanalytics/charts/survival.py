@@ -31,6 +31,7 @@ from stateanalytics.charts.style import (
     label_axis,
     largest,
     log_time,
+    share_axis,
     ticks_between,
     widest,
     width_of,
@@ -119,12 +120,7 @@ def chart_survival(
         title=axis_title(f"time since start of {what}"),
         width=width,
     )
-    share = alt.Y(
-        "survival:Q",
-        title="still going",
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
-    )
+    share = share_axis("survival", "still going")
     fill = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
     colour = alt.Color("stratum:N", scale=fill, legend=None)
     dash = alt.StrokeDash(
@@ -401,12 +397,7 @@ def chart_cumulative_incidence(
         title=axis_title(f"time since start of {what}"),
         width=room,
     )
-    share = alt.Y(
-        "low:Q",
-        title=axis_title(f"of all {what}", height),
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
-    )
+    share = share_axis("low", axis_title(f"of all {what}", height))
     areas = (
         alt.Chart(drawn)
         .mark_area(interpolate="step-after", stroke=palette["surface"], strokeWidth=0.6)

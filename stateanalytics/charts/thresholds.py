@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 _LABEL_STEP = 15
 RATE = "mistakes_per_100h"
 _LINE = 14
+_MARKS = {
+    "threshold_s": pl.Float64,
+    "mark": pl.String,
+    "label": pl.String,
+    "line": pl.Float64,
+    "is_right": pl.Boolean,
+}
 
 
 def chart_worksheet(
@@ -144,16 +151,7 @@ def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
     for place, row in enumerate(rows):
         row["line"] = 2 + place * _LABEL_STEP
         row["is_right"] = row["threshold_s"] ** 2 > (ends[0] or 1) * (ends[1] or 1)  # type: ignore[operator]
-    return pl.DataFrame(
-        rows,
-        schema={
-            "threshold_s": pl.Float64,
-            "mark": pl.String,
-            "label": pl.String,
-            "line": pl.Float64,
-            "is_right": pl.Boolean,
-        },
-    )
+    return pl.DataFrame(rows, schema=_MARKS)
 
 
 def _near(curve: pl.DataFrame, is_marked: pl.Expr, *, times: float) -> pl.DataFrame:
@@ -276,21 +274,14 @@ def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:
     rows = [
         {
             "threshold_s": row["threshold_s"],
+            "mark": "today",
             "label": f"{how_long(row['threshold_s'])}: {row['constants']}",
             "line": float(2 + _LINE * place),
             "is_right": row["threshold_s"] > middle_s,
         }
         for place, row in enumerate(drawn.filter("is_today").iter_rows(named=True))
     ]
-    return pl.DataFrame(
-        rows,
-        schema={
-            "threshold_s": pl.Float64,
-            "label": pl.String,
-            "line": pl.Float64,
-            "is_right": pl.Boolean,
-        },
-    )
+    return pl.DataFrame(rows, schema=_MARKS)
 
 
 MISTAKES = {

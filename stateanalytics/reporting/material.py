@@ -15,7 +15,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.own_columns import with_group
 from stateanalytics.core.redaction import redact_texts
-from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.windows import TICK, Window
 from stateanalytics.failures.failure_rows import find_members
@@ -193,6 +193,21 @@ def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """Number of rows by value of a column; nulls are not counted."""
     counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
     return dict(counts.iter_rows())
+
+
+def findings_by_code(findings: pl.DataFrame) -> pl.DataFrame:
+    """Problems in the data by code, the most severe first, each with an example."""
+    severity = pl.col("severity").cast(pl.Enum(FINDING_SEVERITIES))
+    return (
+        findings.sort("source", "table", "column", "entity_type", "entity_id", "example")
+        .group_by("code", severity, maintain_order=True)
+        .agg(
+            pl.col("message", "example", "action").drop_nulls().first(),
+            n_findings=pl.len(),
+            n_rows=pl.col("n_rows").fill_null(1).sum(),
+        )
+        .sort("severity", "code")
+    )
 
 
 class Section(NamedTuple):

@@ -88,24 +88,18 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
-    """One row for each type that occurs: the known ones in their order, then by name."""
-    types = sorted(
-        tally(rows, "entity_type"),
-        key=lambda name: (
-            TYPE_ORDER.index(name) if name in TYPE_ORDER else len(TYPE_ORDER),
-            name,
-        ),
-    )
-    return [_of_type(name, rows.filter(pl.col("entity_type") == name)) for name in types]
-
-
-def _of_type(name: str, rows: pl.DataFrame) -> Plain:
-    counts = tally(rows, "severity")
-    return {
-        "entity_type": name,
-        "n": rows.height,
-        **{severity: counts.get(severity, 0) for severity in SEVERITIES},
-    }
+    """Counts by severity for each type: known types in their order, then others by name."""
+    order = {name: place for place, name in enumerate(TYPE_ORDER)}
+    counts = {(row[0], row[1]): row[2] for row in rows.group_by(rows.columns).len().iter_rows()}
+    types = tally(rows, "entity_type")
+    return [
+        {
+            "entity_type": name,
+            "n": n,
+            **{severity: counts.get((name, severity), 0) for severity in SEVERITIES},
+        }
+        for name, n in sorted(types.items(), key=lambda pair: (order.get(pair[0], 99), pair))
+    ]
 
 
 def _things(items: pl.DataFrame) -> pl.DataFrame:

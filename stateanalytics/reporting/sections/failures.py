@@ -45,9 +45,10 @@ def lost_of(row: Plain) -> Plain:
 
 def lost_in_words(lost: Plain) -> str:
     """Time and cost of a failure for a table cell; a cost that is not reported is named so."""
-    parts = [lost["time"]] if lost["time"] != say("failures.not_known") else []
-    is_reported = lost["cost"] != say("failures.not_reported")
-    return ", ".join([*parts, lost["cost"] if is_reported else f"cost {lost['cost']}"])
+    time, cost = lost["time"], lost["cost"]
+    if cost == say("failures.not_reported"):
+        cost = f"cost {cost}"
+    return ", ".join(part for part in (time, cost) if part and part != say("failures.not_known"))
 
 
 def lost_in_all(failed: pl.DataFrame) -> Plain:

@@ -32,12 +32,12 @@ def summarize_headline(material: Material) -> Plain:
     counts = count_headline(runs, count_run_incidents(material.failed))
     failed = material.failed.filter(pl.col("entity_type") == RUN)
     n_causes = failed["cause"].n_unique()
-    incidents = _count(
+    incidents = _figure(
         "incidents",
         "Incidents",
         counts["incidents"],
-        say("headline.note_failed", n=failed.height),
         say("headline.counted_incidents"),
+        say("headline.note_failed", n=failed.height),
     )
     finding = _finding(
         material.window.label,
@@ -57,12 +57,12 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
         name: count._replace(**_interval_of_counts(name, count, units))
         for name, count in count_headline(runs, 0).items()
     }
-    causes = _count(
+    causes = _figure(
         "causes",
         "Causes of failed runs",
         Count(n_causes),
-        say("headline.note_failed", n=failed.height),
         say("headline.counted_causes"),
+        say("headline.note_failed", n=failed.height),
     )
     finding = _finding(
         label,
@@ -106,28 +106,28 @@ def headline_of(
     ended = runs.filter(~pl.col("is_open"))
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
     numbers = [
-        _count(
+        _figure(
             "runs",
             "Runs",
             counts["runs"],
-            say("headline.note_runs", n_ended=ended.height, n_open=runs.height - ended.height),
             say("headline.counted_runs"),
+            say("headline.note_runs", n_ended=ended.height, n_open=runs.height - ended.height),
         ),
-        _share(
+        _figure(
             "completed",
             "Completed",
             counts["completed"],
             say("headline.counted_ended"),
             say("headline.note_completed", n=n_empty) if n_empty else "",
         ),
-        _share(
+        _figure(
             "timed_out",
             "Timed out",
             counts["timed_out"],
             say("headline.counted_ended"),
             say("headline.note_timed_out"),
         ),
-        _share(
+        _figure(
             "unresolved",
             "Unresolved",
             counts["unresolved"],
@@ -190,28 +190,10 @@ def _open_runs(n_unresolved: int, n_open: int) -> str:
     return say(name, n=n_unresolved, n_open=n_open)
 
 
-def _count(name: str, title: str, counted: Count, note: str, denominator: str) -> Plain:
-    """A number of the headline that is a count: it has no interval."""
-    n = counted.n
-    return {
-        "name": name,
-        "title": title,
-        "n": n,
-        "of": None,
-        "share": None,
-        "interval": None,
-        "shown": number(n),
-        "shown_interval": None,
-        "unit": None,
-        **share_fields(None),
-        "note": note,
-        "denominator": denominator,
-    }
-
-
-def _share(name: str, title: str, part: Count, denominator: str, note: str) -> Plain:
-    n, of = part.n, part.of or 0
-    ends = part.sure.interval() if part.sure else None
+def _figure(name: str, title: str, counted: Count, denominator: str, note: str) -> Plain:
+    """A number of the headline: a share with its interval, or a count, which has none."""
+    n, of = counted.n, counted.of
+    ends = counted.sure.interval() if counted.sure else None
     value = n / of if of else None
     return {
         "name": name,
@@ -220,10 +202,10 @@ def _share(name: str, title: str, part: Count, denominator: str, note: str) -> P
         "of": of,
         "share": value,
         "interval": None if ends is None else list(ends),
-        "shown": share(value) if of else "none",
+        "shown": number(n) if of is None else share(value) if of else "none",
         "shown_interval": None if ends is None else interval(ends),
-        "unit": part.unit,
-        **share_fields(part.sure),
+        "unit": None if of is None else counted.unit,
+        **share_fields(counted.sure),
         "note": note,
         "denominator": denominator,
     }

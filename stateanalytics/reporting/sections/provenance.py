@@ -7,13 +7,20 @@ from datetime import timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import FINDING_SEVERITIES
 from stateanalytics.core.windows import in_utc
 from stateanalytics.core.words import capitalised, count, say, share, size
-from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
+from stateanalytics.reporting.material import (
+    Material,
+    Plain,
+    Section,
+    findings_by_code,
+    iso,
+    plain_rows,
+)
 from stateanalytics.state.definitions import LEFT_OUT
 
 DAY = timedelta(days=1)
-FINDING_ORDER = ("error", "warning", "info")
 # Column and its name on the page, for the runs that ended in the window.
 COVERAGE = {
     "ended_at": "end time",
@@ -29,7 +36,7 @@ COVERAGE = {
 
 def summarize_provenance(material: Material) -> Plain:
     """Inputs, as-of, findings by code and coverage of the key columns."""
-    findings = _findings(material.facts.findings)
+    findings = plain_rows(findings_by_code(material.facts.findings))
     return {
         "finding": _finding(material, findings),
         "short": _short(material.facts, findings),
@@ -75,7 +82,7 @@ def _finding(material: Material, findings: list[Plain]) -> str:
     )
     if not findings:
         return say("data.no_problem", read=capitalised(read))
-    by_severity = dict.fromkeys(FINDING_ORDER, 0)
+    by_severity = dict.fromkeys(FINDING_SEVERITIES, 0)
     for finding in findings:
         by_severity[finding["severity"]] = by_severity.get(finding["severity"], 0) + 1
     kinds = [
@@ -97,27 +104,6 @@ def _short(facts: Facts, findings: list[Plain]) -> str:
 
 def _n_sessions(facts: Facts) -> int:
     return facts.entities.filter(pl.col("entity_type") == "session").height
-
-
-def _findings(findings: pl.DataFrame) -> list[Plain]:
-    severity = pl.col("severity").replace_strict(
-        {name: place for place, name in enumerate(FINDING_ORDER)},
-        default=len(FINDING_ORDER),
-        return_dtype=pl.Int8,
-    )
-    by_code = (
-        findings.sort("source", "table", "column", "entity_type", "entity_id", "example")
-        .group_by("code", "severity", maintain_order=True)
-        .agg(
-            n_findings=pl.len(),
-            n_rows=pl.col("n_rows").fill_null(1).sum(),
-            message=pl.col("message").drop_nulls().first(),
-            example=pl.col("example").drop_nulls().first(),
-            action=pl.col("action").drop_nulls().first(),
-        )
-        .sort(severity, "code")
-    )
-    return plain_rows(by_code)
 
 
 def _entities(material: Material) -> list[Plain]:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES
+from stateanalytics.core.schema import DELIVERIES, SEVERITIES
 from stateanalytics.core.words import count, interval, number, say, share
 from stateanalytics.failures.failure_rows import select_failures
-from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
+from stateanalytics.reporting.material import (
+    Material,
+    Plain,
+    Section,
+    findings_by_code,
+    plain_rows,
+    tally,
+)
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT, cause_key
@@ -137,26 +144,15 @@ def _formats(name: str, material: Material) -> list[str]:
 
 
 def _findings(name: str, material: Material) -> Plain:
-    """Problems in the data of one system, the most severe first."""
-    place = pl.col("severity").replace_strict(
-        {word: place for place, word in enumerate(FINDING_SEVERITIES)},
-        default=len(FINDING_SEVERITIES),
-        return_dtype=pl.Int8,
+    """Problems in the data of a system, the most severe first, then those of most rows."""
+    by_code = findings_by_code(material.facts.findings.filter(system=name)).sort(
+        "severity", -pl.col("n_rows"), "code"
     )
-    by_code = (
-        material.facts.findings.filter(pl.col("system") == name)
-        .sort("source", "table", "entity_type", "entity_id", "example")
-        .group_by("code", "severity", maintain_order=True)
-        .agg(
-            n_rows=pl.col("n_rows").fill_null(1).sum(),
-            message=pl.col("message").drop_nulls().first(),
-        )
-        .sort(place, -pl.col("n_rows"), "code")
-    )
+    columns = ("code", "severity", "n_rows", "message")
     return {
         "n_codes": by_code.height,
         "n_rows": int(by_code["n_rows"].sum()),
-        "codes": plain_rows(by_code.head(N_FINDINGS)),
+        "codes": plain_rows(by_code.head(N_FINDINGS), columns),
     }
 
 
