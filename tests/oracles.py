@@ -20,7 +20,7 @@ from stateanalytics.core.session_health import (
 from stateanalytics.core.staleness import STALLED_AFTER_S, limits_by_kind, staleness_by_age
 from stateanalytics.core.vocabulary import EXIT_CODES, STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
-from stateanalytics.detectors.judging import in_words, truths
+from stateanalytics.detectors.detections import in_words, truths
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watcher_trigger

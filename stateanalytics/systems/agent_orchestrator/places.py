@@ -18,7 +18,7 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.files import (
-    is_beside_a_log,
+    has_or_is_log,
     legible,
     open_regular,
     read_octets,
@@ -234,7 +234,7 @@ def _is_sessions(path: Path) -> bool:
 
 def _is_record(path: Path) -> bool:
     # Stores are never opened here: see `io.sqlite_copy`.
-    if path.suffix in (".db", ".sqlite", ".sqlite3") or is_beside_a_log(path):
+    if path.suffix in (".db", ".sqlite", ".sqlite3") or has_or_is_log(path):
         return False
     try:
         with open_regular(path) as file:

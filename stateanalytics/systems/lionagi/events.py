@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.io.cells import JSON, TEXT, Cell
-from stateanalytics.io.parts import Kept
+from stateanalytics.io.parts import ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.lionagi import frames
@@ -229,7 +229,7 @@ class AllEvents:
 
 def refreshed_events(
     raw: Raw,
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, ReadTable],
     others: Sequence[pl.DataFrame],
     before: AllEvents | None,
 ) -> AllEvents:
@@ -239,7 +239,7 @@ def refreshed_events(
     ----------
     raw : mapping of str to polars.DataFrame
         The tables as they are now.
-    kept : mapping of str to Kept
+    kept : mapping of str to ReadTable
         The changes of each table since the last read.
     others : sequence of polars.DataFrame
         All events but messages.
@@ -262,7 +262,7 @@ def refreshed_events(
 
 
 def _changed_messages(
-    raw: Raw, kept: Mapping[str, Kept], before: AllEvents
+    raw: Raw, kept: Mapping[str, ReadTable], before: AllEvents
 ) -> tuple[pl.Series, pl.DataFrame, pl.DataFrame] | None:
     """Row numbers of changed messages, their events now, and the mentions; None: not known."""
     lists = kept["progressions"]
@@ -272,7 +272,7 @@ def _changed_messages(
         return None
     changed: dict[str, pl.DataFrame] = {}
     for table in _MESSAGE_TABLES:
-        gone, came = kept[table].gone, kept[table].came
+        gone, came = kept[table].removed, kept[table].added
         if gone is None or came is None:
             return None
         changed[table] = pl.concat([gone, came])
@@ -295,7 +295,7 @@ def _changed_messages(
     return stale, fresh, mentions
 
 
-def _refreshed_mentions(lists: Kept, before: pl.DataFrame | None) -> pl.DataFrame:
+def _refreshed_mentions(lists: ReadTable, before: pl.DataFrame | None) -> pl.DataFrame:
     """Pairs of lists and the messages in them."""
     assert lists.numbers is not None
     if before is None or lists.changed is None:

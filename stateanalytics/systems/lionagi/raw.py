@@ -7,16 +7,16 @@ malformed value can stop a scan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
 from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io.cells import Cell
-from stateanalytics.io.parts import Kept, read_again
+from stateanalytics.io.parts import ReadTable, refresh_table
 from stateanalytics.io.sqlite import Store
-from stateanalytics.systems.base import Tables, later
+from stateanalytics.systems.base import Tables
 
 SYSTEM = "lionagi"
 
@@ -273,6 +273,12 @@ _BODIES = {"messages": "content", "session_signals": "payload", "team_messages":
 Raw = Mapping[str, pl.DataFrame]
 
 
+def _releases(tables: Mapping[str, Collection[str]]) -> str:
+    from stateanalytics.systems.lionagi.reading import generation
+
+    return generation({name: tuple(columns) for name, columns in tables.items()})
+
+
 def tables() -> Tables:
     """The tables that are read, and those that are ignored on purpose."""
     version = Cell(
@@ -286,7 +292,7 @@ def tables() -> Tables:
         ),
         version=("schema_meta", version),
         newest=4,
-        in_words=later("stateanalytics.systems.lionagi.reading:generation"),
+        in_words=_releases,
     )
 
 
@@ -294,8 +300,8 @@ def read_raw(
     store: Store,
     *,
     bodies: bool = False,
-    before: Mapping[str, Kept] | None = None,
-) -> tuple[Raw, pl.DataFrame, Mapping[str, Kept]]:
+    before: Mapping[str, ReadTable] | None = None,
+) -> tuple[Raw, pl.DataFrame, Mapping[str, ReadTable]]:
     """Every table that facts need, by name, in the columns of `TABLES`.
 
     Parameters
@@ -304,7 +310,7 @@ def read_raw(
         An open lionagi store.
     bodies : bool
         Whether to load the texts of messages, signals and team messages too.
-    before : mapping of str to Kept, optional
+    before : mapping of str to ReadTable, optional
         What an earlier read of the same store kept: only changed rows are read.
 
     Returns
@@ -313,7 +319,7 @@ def read_raw(
         A table or column that the store does not have is empty or null.
     findings : polars.DataFrame
         Cells with a value of another kind than their column should have, counted.
-    kept : mapping of str to Kept
+    kept : mapping of str to ReadTable
         For the next read.
     """
     tables, findings, kept = {}, [], {}
@@ -323,7 +329,7 @@ def read_raw(
             wanted["body"] = Cell("text", f"CAST({column} AS TEXT)", (column,))
         if table == "sessions" and "run_id" in store.tables[table]:
             wanted["metadata_run_id"] = _RUN_ID_OF_OLD_ROWS
-        kept[table] = read_again(store, table, wanted, (before or {}).get(table), system=SYSTEM)
+        kept[table] = refresh_table(store, table, wanted, (before or {}).get(table), system=SYSTEM)
         tables[table] = kept[table].rows
         findings.append(kept[table].findings)
     return tables, pool(findings, FINDINGS), kept

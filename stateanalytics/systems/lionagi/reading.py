@@ -12,8 +12,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.core.vocabulary import TABLES
-from stateanalytics.io.parts import Kept as KeptTable
-from stateanalytics.io.parts import Parts
+from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.derived import Derived
 from stateanalytics.systems.lionagi import findings, frames, schedules, sessions, work
@@ -109,7 +108,7 @@ def recognises(store: Store) -> bool:
 class Kept:
     """What the next read of a store can start from."""
 
-    tables: Mapping[str, KeptTable]
+    tables: Mapping[str, ReadTable]
     events: AllEvents
     derived: Derived
 

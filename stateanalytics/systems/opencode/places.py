@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateanalytics.io.files import is_beside_a_log, open_regular
+from stateanalytics.io.files import has_or_is_log, open_regular
 from stateanalytics.io.processes import mentions
 from stateanalytics.systems.omissions import kinds_of_files
 
@@ -118,7 +118,7 @@ def is_record_file(path: Path) -> bool:
     """Does a file begin with records of opencode."""
     if path.suffix.lower() not in SUFFIXES or path.name in SECRETS:
         return False
-    if path.name.startswith("service") or is_beside_a_log(path):
+    if path.name.startswith("service") or has_or_is_log(path):
         return False
     try:
         with open_regular(path) as file:

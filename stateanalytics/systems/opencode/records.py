@@ -23,9 +23,9 @@ from stateanalytics.io.json_lines import (
     chunks_of,
     conform,
     in_pieces,
+    loss_reason,
     numbered,
     records_of,
-    what_of,
 )
 from stateanalytics.systems.opencode.events import (
     events_of_records,
@@ -354,7 +354,7 @@ def lost(source: str, failed: Sequence[tuple[Path, OSError]]) -> Broken:
     path, error = failed[0]
     # One that is gone says the least of what happened to the others.
     reasons = (reason for _, reason in failed if not isinstance(reason, FileNotFoundError))
-    code, message = what_of(next(reasons, error))
+    code, message = loss_reason(next(reasons, error))
     name = legible(path.name)
     return Broken(source, code, "warning", message, len(failed), name, name)
 
