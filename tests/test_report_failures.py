@@ -97,7 +97,7 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     assert all(one["weeks"][-1] == one["n_incidents"] for one in found.values())
     assert made.summary["failures"]["gone"] == {"n": 1, "names": ["left"]}
     assert made.summary["failures"]["finding"].endswith(
-        "3 new, 1 back after weeks without and 1 gone."
+        "3 new, 1 back after weeks without and 1 no longer seen."
     )
 
 
@@ -114,7 +114,7 @@ def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
     assert "no owner for “old friend” ($1.00, 10 min) and “cheap”" in it["finding"]
     assert it["finding"].endswith(" Resolved, but back: “returned”.")
     assert (it["has_ledger"], it["n_unknown"]) == (True, 1)
-    page = re.sub(r"<[^>]+>", " ", made.as_html())
+    page = " ".join(re.sub(r"<[^>]+>", " ", made.as_html()).split())
     for words in ("ada", "OPS-1", "nobody", "resolved in 1.4, but back", "2099-01-01",
                   "1 entry of the ledger fits no failure"):  # fmt: skip
         assert words in page
