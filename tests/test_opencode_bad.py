@@ -16,8 +16,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io import json_lines, opening
-from stateanalytics.systems.opencode import places, records
 from stateanalytics.systems.opencode import reading as opencode
+from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few, examples
@@ -241,7 +241,7 @@ def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch)
             raise PermissionError(13, "Permission denied")
         return opened(path)
 
-    for module in (places, records, json_lines):
+    for module in (opening, records, json_lines):
         monkeypatch.setattr(module, "open_regular", refuse)
     assert find(tmp_path) == [log]
     lost = opencode.read(locked, label="b.jsonl").findings

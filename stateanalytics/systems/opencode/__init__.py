@@ -8,6 +8,7 @@ from stateanalytics.systems.base import Ends, Files, System, codes_from_csv, lat
 
 _HERE = "stateanalytics.systems.opencode"
 
+NAME = "opencode"
 LIMITS = {
     "stalled_after_s": 600.0,
     "dead_after_s": 3600.0,
@@ -23,7 +24,7 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
 
 
 SYSTEM = System(
-    name="opencode",
+    name=NAME,
     title="opencode",
     run_is="A run is a session, as its last turn left it. Turns, executions, steps and "
     "tool calls are its parts, never runs.",
@@ -46,12 +47,12 @@ SYSTEM = System(
     part_types=("execution", "step", "tool_call"),
     repeated_type="turn",
     limits=MappingProxyType(LIMITS),
-    detectors=later(f"{_HERE}.detectors:opencode"),
+    detectors=later(f"{_HERE}.detectors:detectors"),
     features=later(f"{_HERE}.detectors:features"),
-    constants=later(f"{_HERE}.constants:constants"),
+    constants=later(f"{_HERE}.detectors:constants"),
     audits=later(f"{_HERE}.findings:audits"),
     history="derived",
-    rewind=later(f"{_HERE}.rewinding:rewind"),
+    rewind=later(f"{_HERE}.reading:rewind"),
     used_tokens=later(f"{_HERE}.canonical:used_tokens"),
     ends=Ends(
         death_codes=(
@@ -59,7 +60,7 @@ SYSTEM = System(
             "run.aborted.process_dead_no_terminal",
         ),
         are_unsigned_own=True,
-        of_attempts=later(f"{_HERE}.constants:attempt_ends"),
-        of_silences=later(f"{_HERE}.constants:silence_ends"),
+        of_attempts=later(f"{_HERE}.detectors:attempt_ends"),
+        of_silences=later(f"{_HERE}.detectors:silence_ends"),
     ),
 )
