@@ -108,7 +108,7 @@ gallery: $(VENV)/.developed
 docs: $(VENV)/.installed
 	$(BIN)/stateanalytics sql --schema --format markdown > docs/schema.md
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
-	$(BIN)/python -c 'from pathlib import Path; from stateanalytics.systems.coverage import with_coverage; page = Path("docs/systems.md"); page.write_text(with_coverage(page.read_text("utf-8")), "utf-8")'
+	$(BIN)/python -c 'from pathlib import Path; from tests.systems_page import with_coverage; page = Path("docs/systems.md"); page.write_text(with_coverage(page.read_text("utf-8")), "utf-8")'
 
 # The moment of the last change and not of the build: the same sources give the same bytes.
 dist: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)

@@ -9,7 +9,7 @@ import polars as pl
 
 from benchmarks.measure import Row, side_by_side
 from stateanalytics.io.duckdb_rows import DuckDBRows
-from stateanalytics.sql.crossfilter import CrossFilter
+from stateanalytics.sql.conditions import CrossFilter
 
 GOAL_S = 0.1
 WORDS = {"kind": 5, "model": 8, "project": 40, "outcome": 5}

@@ -114,7 +114,9 @@ def create(path: Path) -> None:
 
 def is_consistent(path: Path) -> bool:
     """Do the two tables of one load agree."""
-    from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
+    from stateanalytics.io.cells import INTEGER, TEXT
+    from stateanalytics.io.sqlite import open_store
+    from stateanalytics.io.sqlite_tables import read_table
 
     with open_store(path) as store:
         rows, _ = read_table(store, "rows", {"id": INTEGER, "text": TEXT})

@@ -21,8 +21,10 @@ from urllib.parse import quote
 import polars as pl
 
 from benchmarks.measure import N_RUNS, Row, median_s, peak_mb, side_by_side
-from stateanalytics.io import scanning, tables
-from stateanalytics.io.sqlite import TEXT, Cell, Store, open_store, read_table
+from stateanalytics.io import sqlite_tables
+from stateanalytics.io.cells import TEXT, Cell
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.lionagi import raw
 from tests.generators import write_store
 
@@ -81,7 +83,7 @@ def beside_read_database(n_sessions: int, path: str, n_runs: int) -> list[Row]:
             again,
             f"≥ {LEAST_PEER:g} × faster",
             again >= LEAST_PEER * ours,
-            differs=f"one thread, ours up to {scanning.N_THREADS}; no guards",
+            differs=f"one thread, ours up to {sqlite_tables.N_THREADS}; no guards",
         ),
     ]
 
@@ -178,16 +180,16 @@ def same_columns(path: str) -> pl.DataFrame:
     """Ours, guarded, without copying, computing and checking JSON."""
     cells, names = wanted(path)
     plain = {name: cells[name] if name in cells and not cells[name].sql else TEXT for name in names}
-    return tables.read(as_it_lies(path), "sessions", plain)[0]
+    return sqlite_tables.rows_and_problems(as_it_lies(path), "sessions", plain)[0]
 
 
 def guarded(path: str, n_threads: int | None = None) -> pl.DataFrame:
     """Ours without copying and without the check of pages."""
-    kept, scanning.N_THREADS = scanning.N_THREADS, n_threads or scanning.N_THREADS
+    kept, sqlite_tables.N_THREADS = sqlite_tables.N_THREADS, n_threads or sqlite_tables.N_THREADS
     try:
-        return tables.read(as_it_lies(path), "sessions", wanted(path)[0])[0]
+        return sqlite_tables.rows_and_problems(as_it_lies(path), "sessions", wanted(path)[0])[0]
     finally:
-        scanning.N_THREADS = kept
+        sqlite_tables.N_THREADS = kept
 
 
 def as_it_lies(path: str) -> Store:

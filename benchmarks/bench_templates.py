@@ -25,8 +25,8 @@ from statistics import mean
 import polars as pl
 
 from benchmarks.measure import N_RUNS, Row, median_s, side_by_side
+from stateanalytics.failures.associations import relate
 from stateanalytics.failures.cause_groups import add_cause_groups
-from stateanalytics.failures.similarity import relate
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.testing import (
     CauseScores,

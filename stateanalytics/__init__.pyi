@@ -24,7 +24,7 @@ from .state.states import states as states
 from .summaries import Summary as Summary
 from .summaries import merge as merge
 from .summaries import summarize as summarize
-from .systems.collecting import collect as collect
+from .systems.archiving import collect as collect
 from .widgets import DetectorExplorer as DetectorExplorer
 from .widgets import ThresholdWorksheet as ThresholdWorksheet
 from .widgets import explore as explore

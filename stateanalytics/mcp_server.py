@@ -1,7 +1,8 @@
-"""The questions of a week as read-only tools for agents, over one snapshot (MCP, by stdio)."""
+"""Read-only tools for agents, over one snapshot (MCP, by stdio)."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import threading
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from polars import selectors
 
+from stateanalytics import questions
 from stateanalytics.core.facts import losses_of
 from stateanalytics.detectors.detections import detect
-from stateanalytics.detectors.disagreement_causes import disagreements
 from stateanalytics.errors import (
     ArgumentError,
     MaskedWarning,
@@ -25,16 +26,14 @@ from stateanalytics.errors import (
     TruncatedWarning,
     no_such,
 )
-from stateanalytics.failures.clustering import clusters
 from stateanalytics.failures.failure_rows import members
-from stateanalytics.queries import attention
+from stateanalytics.questions import Question
 from stateanalytics.reporting import report
 from stateanalytics.reporting.first_screen import said_first
 from stateanalytics.reporting.material import clean, iso
 from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot, only_frame
 from stateanalytics.state.policy import Policy
-from stateanalytics.thresholds.advice import recommend
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -43,7 +42,7 @@ MOST_ROWS = 200
 MOST_LOSSES = 5
 MOST_CHARS = 40_000
 """Of an answer: about ten thousand tokens."""
-MOST_TOLD = 40
+MOST_LISTED = 40
 """Sources, and losses of data, of an overview."""
 _ENVELOPE_CHARS = 500
 SQL_TIMEOUT_S = 15.0
@@ -60,90 +59,102 @@ INSTRUCTIONS = (
 )
 
 
-class Questions:
-    """The tools: each method is one, and its docstring what an agent reads of it."""
+class Tools:
+    """The tools over one snapshot: a method here, or a question of `QUESTIONS` that has one."""
 
     def __init__(self, snap: Snapshot, policy: Policy) -> None:
         self._snap, self._policy = snap, policy
+
+    def by_name(self, *, has_sql: bool = True) -> dict[str, Callable[..., str]]:
+        """Every tool, in the order in which agents see them."""
+        tools: dict[str, Callable[..., str]] = {"overview": self.overview}
+        for question in questions.QUESTIONS:
+            if question.tool:
+                tools[question.tool.name] = self.asking(question)
+        tools |= {"failure_examples": self.failure_examples, "timeline": self.timeline}
+        return tools | ({"sql": self.sql, "schema": self.schema} if has_sql else {})
+
+    def asking(self, question: Question) -> Callable[..., str]:
+        """The tool that asks a question: its parameters, and what an agent reads of it."""
+        tool, function = question.tool, question.answer()
+        assert tool is not None
+        has_window = "window" in question.options
+
+        def ask(limit: int = tool.limit, week: str | None = None, **given: Any) -> str:
+            if question.over == "detections":
+                first: Any = detect(self._snap, policy=self._policy, **given)
+                result = function(first)
+            else:
+                window = {"window": week} if has_window else {}
+                result = function(self._snap, policy=self._policy, **window)
+            frame: pl.DataFrame = getattr(result, question.part) if question.part else result
+            if severity := given.get("severity"):
+                frame = _of_severity(frame, severity)
+            return self._rows(frame.select(tool.columns), limit)
+
+        options = {"severity": str | None, "detectors": list[str] | None}
+        names: dict[str, Any] = {name: options[name] for name in tool.options}
+        if has_window:
+            names["week"] = str | None
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter("limit", kind, default=tool.limit, annotation=int),
+            *(
+                inspect.Parameter(name, kind, default=None, annotation=names[name])
+                for name in names
+            ),
+        ]
+        ask.__name__ = tool.name
+        ask.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
+        ask.__annotations__ = {"limit": int, **names, "return": str}
+        first_line = str(function.__doc__).partition("\n")[0]
+        week = " week is an ISO week such as 2026-W21." if has_window else ""
+        ask.__doc__ = f"{first_line} {tool.about}{week}".strip()
+        return ask
 
     def overview(self, week: str | None = None) -> str:
         """What happened: the verdict and five numbers of a week, and what was read.
 
         week is an ISO week such as 2026-W21; by default the seven days up to as-of.
         """
-        told = report(
+        summary = report(
             self._snap, window=week, policy=self._policy, sections=["headline"], shown=False
         ).summary
         entities = self._snap.table("states", policy=self._policy)
         counts = entities.group_by("system", "entity_type", "severity").len("n").sort(pl.all())
-        headline = told["headline"]
-        return self._told(
+        return self._answer(
             {
-                "window": told["window"]["label"],
-                "finding": said_first(told),
+                "window": summary["window"]["label"],
+                "finding": said_first(summary),
                 "numbers": [
                     {name: number[name] for name in ("title", "shown", "shown_interval", "note")}
-                    for number in headline["numbers"]
+                    for number in summary["headline"]["numbers"]
                 ],
-                "losses": told["losses"][:MOST_TOLD],
-                "n_losses": len(told["losses"]),
+                "losses": summary["losses"][:MOST_LISTED],
+                "n_losses": len(summary["losses"]),
                 "entities": _plain(counts),
-                "sources": _plain(self._snap.sources.select(_OF_SOURCES).head(MOST_TOLD)),
+                "sources": _plain(self._snap.sources.select(_SOURCES).head(MOST_LISTED)),
                 "n_sources": self._snap.sources.height,
             },
-            _cut(MOST_TOLD, max(self._snap.sources.height, len(told["losses"]))),
+            _cut(MOST_LISTED, max(self._snap.sources.height, len(summary["losses"]))),
         )
-
-    def attention(self, severity: str | None = None, limit: int = 20) -> str:
-        """What waits for a person now, most severe first; severity: critical or warning."""
-        items = attention(self._snap, policy=self._policy)
-        if severity is not None:
-            words = ("critical", "warning")
-            if severity not in words:
-                raise no_such("severity", severity, words)
-            items = items.filter(pl.col("severity").cast(pl.String) == severity)
-        return self._rows(items.select(_OF_ATTENTION), limit)
-
-    def failures(self, week: str | None = None, limit: int = 20) -> str:
-        """Why work failed: clusters of one reason code and message template, dearest first.
-
-        week is an ISO week such as 2026-W21; by default all time.
-        """
-        found = clusters(self._snap, window=week, policy=self._policy)
-        return self._rows(found.select(_OF_CLUSTERS), limit)
 
     def failure_examples(self, cluster_id: str, limit: int = 5) -> str:
         """The newest failed rows of one cluster, by a cluster_id that failures gave."""
         rows = members(self._snap, policy=self._policy)
-        found = rows.filter(cluster_id=cluster_id)
-        if found.is_empty():
+        failed = rows.filter(cluster_id=cluster_id)
+        if failed.is_empty():
             raise no_such("cluster", cluster_id, rows["cluster_id"].unique().sort().head(20))
-        return self._rows(found.select(_OF_MEMBERS), limit)
+        return self._rows(failed.select(_MEMBERS), limit)
 
     def timeline(self, entity_id: str) -> str:
         """The life of one run, or any entity: states, attempts, messages, silences, relatives.
 
         entity_id may be the beginning of an id, or type:id where several types share one.
         """
-        told = session_page(self._snap, entity_id, policy=self._policy).summary
-        rows = told["rows"]
-        kept = _fitting(rows, MOST_ROWS)
-        return self._told({**told, "rows": kept}, _cut(len(kept), told["n_rows"]))
-
-    def thresholds(self) -> str:
-        """Every limit beside the value that the data recommend, with the verdict in words."""
-        advice = recommend(self._snap, policy=self._policy).frame
-        return self._rows(advice.select(_OF_THRESHOLDS), MOST_ROWS)
-
-    def disagreements(self, limit: int = 20, detectors: list[str] | None = None) -> str:
-        """Where rules for stale, stuck and slow contradict each other, worst first, and why.
-
-        detectors names rules; ["all"] adds those of past releases, ["system@version"] takes those
-        of one. By default the dozen of each system's current release.
-        """
-        detections = detect(self._snap, detectors=detectors, policy=self._policy)
-        causes = disagreements(detections).causes
-        return self._rows(causes.select(_OF_CAUSES), limit)
+        summary = session_page(self._snap, entity_id, policy=self._policy).summary
+        rows = _fitting(summary["rows"], MOST_ROWS)
+        return self._answer({**summary, "rows": rows}, _cut(len(rows), summary["n_rows"]))
 
     def sql(self, query: str, limit: int = 50) -> str:
         """Answer one SELECT in DuckDB's SQL over this snapshot; files are out of reach.
@@ -153,7 +164,7 @@ class Questions:
         are equal to it: join and count by id.
         """
         limit = _checked(limit)
-        found = self._snap.sql(
+        rows = self._snap.sql(
             query,
             max_rows=limit + 1,
             timeout_s=SQL_TIMEOUT_S,
@@ -161,19 +172,19 @@ class Questions:
             policy=self._policy,
             redact=True,
         )
-        return self._rows(found, limit, is_whole=False)
+        return self._rows(rows, limit, is_whole=False)
 
     def schema(self, table: str | None = None) -> str:
         """The tables that sql can name, or the columns of one of them."""
         if table is None:
-            return self._told(_plain(self._snap.table("tables")))
-        return self._told(_plain(only_frame(self._snap.table("columns"), table)))
+            return self._answer(_plain(self._snap.table("tables")))
+        return self._answer(_plain(only_frame(self._snap.table("columns"), table)))
 
     def _rows(self, frame: pl.DataFrame, limit: int, *, is_whole: bool = True) -> str:
         kept = _fitting(_plain(frame.head(_checked(limit))), limit)
-        return self._told(kept, _cut(len(kept), frame.height, is_whole=is_whole))
+        return self._answer(kept, _cut(len(kept), frame.height, is_whole=is_whole))
 
-    def _told(self, data: Any, cut_off: str | None = None) -> str:
+    def _answer(self, data: Any, cut_off: str | None = None) -> str:
         lost = losses_of(self._snap.findings).select("source", "message").head(MOST_LOSSES)
         missing = [f"{source}: {message}" for source, message in lost.iter_rows()]
         (shown, missing), n_masked = clean([data, missing], secrets=True)
@@ -188,29 +199,18 @@ class Questions:
         return json.dumps(answer, ensure_ascii=False, allow_nan=False)
 
 
-TOOLS = (
-    *("overview", "attention", "failures", "failure_examples", "timeline", "thresholds"),
-    *("disagreements", "sql", "schema"),
-)
-_OF_SOURCES = ["source", "system", "format", "n_entities", "first_at", "last_at", "is_live"]
-_OF_ATTENTION = [
-    *("severity", "entity_type", "entity_id", "name", "display", "code", "message"),
-    *("since_at", "source"),
-]
-_OF_CLUSTERS = [
-    *("cluster_id", "code", "template", "n_causes", "n_rows", "n_incidents", "first_at"),
-    *("last_at", "run_s", "cost_usd", "meaning", "what_to_do"),
-]
-_OF_MEMBERS = [
+_SOURCES = ["source", "system", "format", "n_entities", "first_at", "last_at", "is_live"]
+_MEMBERS = [
     *("failed_at", "entity_type", "entity_id", "name", "agent", "model", "code", "message"),
     *("incident_id", "source"),
 ]
-_OF_THRESHOLDS = [
-    *("name", "system", "kind", "setting", "meaning", "today_s", "recommended_s", "verdict"),
-    *("n", "in_words"),
-]
-_OF_SQL = ("sql", "schema")
-_OF_CAUSES = ["a", "b", "label_a", "n_a", "n_b", "cause", "n", "words"]
+
+
+def _of_severity(items: pl.DataFrame, severity: str) -> pl.DataFrame:
+    words = ("critical", "warning")
+    if severity not in words:
+        raise no_such("severity", severity, words)
+    return items.filter(pl.col("severity").cast(pl.String) == severity)
 
 
 def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True) -> MCPServer:
@@ -238,21 +238,21 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
             "A server for agents needs the package mcp, which is not installed.",
             "pip install 'stateanalytics[mcp]'",
         ) from error
-    questions, lock = Questions(snap, policy or Policy.v1()), threading.Lock()
+    tools, lock = Tools(snap, policy or Policy.v1()), threading.Lock()
     served = MCPServer(
         "stateanalytics",
         instructions=INSTRUCTIONS,
         version=version("stateanalytics"),
         log_level="WARNING",
     )
-    for name in TOOLS if has_sql else [tool for tool in TOOLS if tool not in _OF_SQL]:
+    for tool in tools.by_name(has_sql=has_sql).values():
         served.tool(
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
             structured_output=False,
-        )(_guarded(getattr(questions, name), lock))
+        )(_guarded(tool, lock))
     if not has_sql:
         return served
-    schema = _guarded(questions.schema, lock)
+    schema = _guarded(tools.schema, lock)
 
     def tables() -> str:
         """The tables that sql can name."""
@@ -262,33 +262,33 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
         """The columns of a table."""
         return schema(table)
 
-    for place, told in (("", tables), ("/{table}", columns)):
-        served.resource(f"stateanalytics://schema{place}", mime_type="application/json")(told)
+    for path, resource in (("", tables), ("/{table}", columns)):
+        served.resource(f"stateanalytics://schema{path}", mime_type="application/json")(resource)
     return served
 
 
 def serve(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True) -> None:
     """Answer over standard input and output, until they are closed."""
-    # What was cut off is in each answer, and what masking does to a query in its description.
+    # Each answer has what was cut off, and the description of `sql` what masking does.
     warnings.simplefilter("ignore", TruncatedWarning)
     warnings.simplefilter("ignore", MaskedWarning)
     server(snap, policy, has_sql=has_sql).run("stdio")
 
 
-def _guarded(question: Callable[..., str], lock: threading.Lock) -> Callable[..., str]:
-    """A question, asked one at a time, whose errors of ours the agent reads."""
-    # Of a tool and of a resource alike, it is an answer and no crash.
+def _guarded(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., str]:
+    """A tool that runs one call at a time, and gives the agent our errors to read."""
+    # For tools and for resources, this error is an answer and not a crash.
     from mcp.server.mcpserver.exceptions import ResourceError
 
-    @wraps(question)
-    def asked(*args: Any, **arguments: Any) -> str:
+    @wraps(tool)
+    def guarded(*args: Any, **arguments: Any) -> str:
         try:
             with lock:
-                return question(*args, **arguments)
+                return tool(*args, **arguments)
         except StateAnalyticsError as error:
-            raise ResourceError(_refusal(error, question.__name__)) from None
+            raise ResourceError(_refusal(error, tool.__name__)) from None
 
-    return asked
+    return guarded
 
 
 def _refusal(error: StateAnalyticsError, tool: str) -> str:
@@ -298,21 +298,22 @@ def _refusal(error: StateAnalyticsError, tool: str) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-_OF_A_WEEK = "week is an ISO week such as 2026-W21"
+_WEEK = "week is an ISO week such as 2026-W21"
 _HINTS = {
-    "overview": _OF_A_WEEK,
-    "failures": _OF_A_WEEK,
-    "timeline": "an entity_id as attention, failure_examples and sql tell it, or its beginning",
-    "sql": "one SELECT over the tables that schema tells; it sees no files, and no network",
+    "overview": _WEEK,
+    "attention": _WEEK,
+    "failures": _WEEK,
+    "timeline": "an entity_id from attention, failure_examples or sql, or its beginning",
+    "sql": "one SELECT over the tables that schema lists; it sees no files, and no network",
     "schema": "leave table out to see all",
 }
-_OF_PEOPLE = re.compile(r"\bsnap\.|\bsa\.|\bstateanalytics |\bwindow=|--[a-z]")
-"""In a hint: Python or a command line to type, of which an agent has neither."""
+_FOR_PEOPLE = re.compile(r"\bsnap\.|\bsa\.|\bstateanalytics |\bwindow=|--[a-z]")
+"""In a hint: Python or a command line to type, and an agent has neither."""
 
 
 def in_words(error: StateAnalyticsError, tool: str) -> str:
     """What is wrong on one line, with a hint at what the tools take."""
-    hint = _HINTS.get(tool, "") if _OF_PEOPLE.search(error.hint) else error.hint
+    hint = _HINTS.get(tool, "") if _FOR_PEOPLE.search(error.hint) else error.hint
     return f"{error.problem} Hint: {hint}" if hint else error.problem
 
 
@@ -329,8 +330,8 @@ def _in_hex(column: pl.Series) -> pl.Series:
     """A column of lists or structs; polars writes no bytes in them as JSON."""
     if "Binary" not in str(column.dtype):
         return column
-    told = [None if row is None else json.dumps(row, default=_hex) for row in column.to_list()]
-    return pl.Series(column.name, told, dtype=pl.String)
+    texts = [None if row is None else json.dumps(row, default=_hex) for row in column.to_list()]
+    return pl.Series(column.name, texts, dtype=pl.String)
 
 
 def _hex(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Questions to a snapshot that need its states: each is one call."""
+"""What needs attention, and what a reaper would close: answers that rest on the states."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def attention(
     snap : Snapshot or Facts
         What `read` gave.
     window : str, pair of moments or Window, optional
-        As in `read_window`: only what the report of it counts, open work and what ended in
-        it; None: all time.
+        As in `read_window`: only what the report of that window counts, which is open work
+        and what ended in the window; None: all time.
     policy : Policy, optional
         What counts as critical and warning; ADR-0033's by default.
     with_discharged : bool
@@ -39,8 +39,8 @@ def attention(
     Returns
     -------
     polars.DataFrame
-        `rules.attention.ATTENTION`: an item an entity, with its reason, its fingerprint,
-        the cluster it belongs to and what was decided about it.
+        `state.attention.ATTENTION`: one item for each entity, with its reason, its fingerprint,
+        its cluster and what was decided about it.
 
     Raises
     ------
@@ -56,10 +56,10 @@ def attention(
     return _judged(snap, window, policy, with_discharged=with_discharged)[-1]
 
 
-def attention_and_left_out(
+def attention_and_excluded(
     snap: Facts, *, window: object = None, policy: Policy | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What `attention` gives, and how much else is critical or a warning, and why it is not in it.
+    """The items of `attention`, and counts of what else is critical or a warning, with the reason.
 
     Parameters
     ----------
@@ -69,56 +69,60 @@ def attention_and_left_out(
     Returns
     -------
     items : polars.DataFrame
-    left_out : polars.DataFrame
+    excluded : polars.DataFrame
         ``why`` in words, ``entity_type`` and ``n``.
     """
-    states, every, items = _judged(snap, window, policy, with_discharged=False)
-    return items, _left_out(snap, states, every, items)
+    states, all_items, items = _judged(snap, window, policy, with_discharged=False)
+    return items, _count_excluded(snap, states, all_items, items)
 
 
 def _judged(
     snap: Facts, window: object, policy: Policy | None, *, with_discharged: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The states of all, the items of all time, and those of the window."""
+    """All states, the items of all time, and the items of the window."""
     states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
-    every = attention_items(snap, states, reasons, policy=policy, with_discharged=with_discharged)
+    all_items = attention_items(
+        snap, states, reasons, policy=policy, with_discharged=with_discharged
+    )
     if window is None:
-        return states, every, every
+        return states, all_items, all_items
     asked = read_window(window, as_of=snap.as_of)
     rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
-    items = every.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
-    return states, every, items
+    items = all_items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+    return states, all_items, items
 
 
-def _left_out(
-    snap: Facts, states: pl.DataFrame, items: pl.DataFrame, told: pl.DataFrame
+def _count_excluded(
+    snap: Facts, states: pl.DataFrame, all_items: pl.DataFrame, shown: pl.DataFrame
 ) -> pl.DataFrame:
-    """How many severe entities are not told, and why; ``items`` are those of all time."""
+    """Counts of severe entities that are not shown, by the reason."""
     is_severe = pl.col("severity").cast(pl.String).is_in(SEVERITIES)
-    every = snap.entities.select(*schema.ENTITY_KEY, _is_mirror=is_mirror(snap.entities))
-    others = items.select(*schema.ENTITY_KEY, _is_item=pl.lit(value=True))
+    mirrors = snap.entities.select(*schema.ENTITY_KEY, _is_mirror=is_mirror(snap.entities))
+    items = all_items.select(*schema.ENTITY_KEY, _is_item=pl.lit(value=True))
     why = (
         pl.when("_is_mirror")
-        .then(pl.lit("told by another row"))
+        .then(pl.lit("reported by another row"))
         .when(pl.col("is_legacy").fill_null(value=False))
-        .then(pl.lit("of an old version, whose words say too little"))
+        .then(pl.lit("of an old version, whose status words are not clear"))
         .when(pl.col("_is_item").is_null())
         .then(pl.lit("discharged by somebody"))
         .otherwise(pl.lit("not counted in the window"))
     )
-    left_out: pl.DataFrame = (
+    excluded: pl.DataFrame = (
         states.filter(is_severe)
-        .join(told, on=schema.ENTITY_KEY, how="anti")
-        .join(every, on=schema.ENTITY_KEY)
-        .join(others, on=schema.ENTITY_KEY, how="left")
+        .join(shown, on=schema.ENTITY_KEY, how="anti")
+        .join(mirrors, on=schema.ENTITY_KEY)
+        .join(items, on=schema.ENTITY_KEY, how="left")
         .group_by("entity_type", why=why)
         .agg(n=pl.len())
         .sort("n", "why", "entity_type", descending=[True, False, False])
     )
-    return left_out
+    return excluded
 
 
-def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
+def phantoms(
+    snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Which entities a reaper would close at as-of, with which status and reason.
 
     A preview: nothing is ever written.
@@ -128,13 +132,15 @@ def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     snap : Snapshot or Facts
         What `read` gave.
     policy : Policy, optional
-        Whose ``phantom_after_s`` counts; v1's by default.
+        Gives ``phantom_after_s``; v1's by default.
+    states : polars.DataFrame, optional
+        The states of the snapshot, where they are computed already.
 
     Returns
     -------
     polars.DataFrame
-        `schema.PHANTOMS`, a row an entity and rule. Unless ``is_certain``, the
-        entity is closed only if its process is not alive, which data alone cannot tell.
+        `schema.PHANTOMS`, a row for each entity and rule. Unless ``is_certain``, the
+        entity is closed only if its process is not alive, which the data alone do not show.
 
     Raises
     ------
@@ -147,16 +153,13 @@ def phantoms(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     >>> phantoms(demo()).columns[4:7]
     ['reaper', 'known_as', 'raw_status']
     """
-    states, _ = states_and_reasons(checked_snapshot(snap, "phantoms"), policy=policy)
-    return find_phantoms(snap, states, policy)
-
-
-def find_phantoms(facts: Facts, states: pl.DataFrame, policy: Policy | None) -> pl.DataFrame:
-    """What `phantoms` gives, where the states are known already."""
+    facts = checked_snapshot(snap, "phantoms")
+    if states is None:
+        states, _ = states_and_reasons(facts, policy=policy)
     previews = [
-        known.phantoms(facts, states, policy=policy)
-        for known in all_systems()
-        if known.phantoms is not None
+        system.phantoms(facts, states, policy=policy)
+        for system in all_systems()
+        if system.phantoms is not None
     ]
     return pl.concat([schema.PHANTOMS.empty(), *previews])
 
@@ -164,8 +167,8 @@ def find_phantoms(facts: Facts, states: pl.DataFrame, policy: Policy | None) -> 
 _SAME = ("system", "standing", "severity", "entity_type", "code")
 
 
-def with_thing(items: pl.DataFrame) -> pl.DataFrame:
-    """Items with what they ask of somebody, which many may ask at once.
+def with_action_key(items: pl.DataFrame) -> pl.DataFrame:
+    """Items with a key that is equal where one action answers several of them.
 
     Parameters
     ----------
@@ -175,28 +178,27 @@ def with_thing(items: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        The same rows with ``thing``, equal where one answer does. Of what is open, where the
-        cause is the same (``cluster``). Of what has ended, where severity, code and message
-        are, but for what varies in a message; what ended with a session, such as its
-        invocation, goes with it.
+        The same rows with ``thing``. Open items share it where the cause is the same
+        (``cluster``). Ended items share it where severity, code and message are, but for what
+        varies in a message; what ended with a session, such as its invocation, goes with it.
     """
-    said = pl.concat_str(*_SAME, patterns_of(items["message"]), separator="|", ignore_nulls=True)
+    words = pl.concat_str(*_SAME, patterns_of(items["message"]), separator="|", ignore_nulls=True)
     # The same cause in two sources is two, as ids are.
     cause = pl.concat_str("source", "standing", "cluster", separator="|", ignore_nulls=True)
-    order = (pl.col("entity_type") != "session", "entity_type", "_said")
-    type_of, said_of = (
-        pl.col(name).sort_by(order).first().over("_cause") for name in ("entity_type", "_said")
+    order = (pl.col("entity_type") != "session", "entity_type", "_words")
+    first_type, first_words = (
+        pl.col(name).sort_by(order).first().over("_cause") for name in ("entity_type", "_words")
     )
-    ended = pl.when(pl.col("entity_type") == type_of).then("_said").otherwise(said_of)
+    ended = pl.when(pl.col("entity_type") == first_type).then("_words").otherwise(first_words)
     return (
-        items.with_columns(_said=said, _cause=cause)
+        items.with_columns(_words=words, _cause=cause)
         .with_columns(thing=pl.when(standing="open").then("_cause").otherwise(ended))
-        .drop("_said", "_cause")
+        .drop("_words", "_cause")
     )
 
 
-def alike(items: pl.DataFrame) -> pl.DataFrame:
-    """What asks the same of somebody as one row: what can still be done first, then by number.
+def grouped_items(items: pl.DataFrame) -> pl.DataFrame:
+    """Items that one action answers as one row: what can still be helped first, then by number.
 
     Parameters
     ----------
@@ -206,14 +208,14 @@ def alike(items: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        The columns of ``items`` as those of its newest session (of what is open, of its
-        longest silent), and ``n``, how many ask the same (`with_thing`). What is open stands
-        first, longest silent first; what somebody stopped stands last.
+        The columns of ``items`` as those of its newest session (of open items, of the session
+        that is silent for longest), and ``n``, the number of items (`with_action_key`). Open
+        items come first, longest silent first; what somebody stopped comes last.
     """
     is_open = pl.col("standing") == "open"
     order = pl.col("since_at").dt.timestamp()
     return (
-        with_thing(items)
+        with_action_key(items)
         .sort(
             pl.col("entity_type") != "session",
             pl.when(is_open).then(order).otherwise(-order),

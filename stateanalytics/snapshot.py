@@ -211,7 +211,7 @@ class Snapshot(Facts):
         >>> snap.sql(f"{q} GROUP BY ALL ORDER BY ALL").rows()
         [('ann', True), ('bob', True)]
         """
-        from stateanalytics.sql.own_tables import own_table
+        from stateanalytics.sql.tables import own_table
 
         rows = own_table(name, rows, self._tables_for(None))
         return replace(self, own_tables={**self.own_tables, name: rows})
@@ -607,7 +607,7 @@ class Snapshot(Facts):
         return self._tables[policy]
 
     def _masked_for(self, policy: Policy | None) -> Mapping[str, Table]:
-        from stateanalytics.sql.masked import masked_tables
+        from stateanalytics.sql.tables import masked_tables
 
         if policy not in self._masked:
             self._masked[policy] = masked_tables(self._tables_for(policy))

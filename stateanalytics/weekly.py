@@ -19,13 +19,13 @@ from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.failures.counting import count_groups, count_run_incidents
 from stateanalytics.failures.failure_rows import (
-    add_cluster_ids,
+    add_clusters,
     add_templates,
     priced,
     select_failures,
 )
-from stateanalytics.failures.incident_grouping import add_incidents, seen_s
-from stateanalytics.state.definitions import RUN, cause_key
+from stateanalytics.failures.incident_grouping import add_incidents, observed_s
+from stateanalytics.state.definitions import RUN
 from stateanalytics.state.headline import HEADLINE, count_headline
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
@@ -33,8 +33,7 @@ from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.systems.history import facts_at
-from stateanalytics.systems.values_then import born
+from stateanalytics.systems.history import born, facts_at
 
 WEEKS = Frame(
     "weeks",
@@ -110,7 +109,7 @@ class _Week(NamedTuple):
     """What is kept of one week: its rows under its name, and every message that ever failed."""
 
     name: str
-    seen_s: float
+    observed_s: float
     runs: pl.DataFrame
     failed: pl.DataFrame
     spells: pl.DataFrame
@@ -125,7 +124,7 @@ class _Week(NamedTuple):
         week = pl.lit(window.label).alias("week")
         return cls(
             window.label,
-            seen_s(window, past.as_of),
+            observed_s(window, past.as_of),
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
             priced(select_failures(rows), past).with_columns(week),
             started.select("kind", "duration_s", "ended", week),
@@ -206,14 +205,12 @@ def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:
     messages = pl.concat([week.messages for week in weeks])
     rows = (
         add_templates(pl.concat([week.failed for week in weeks]), messages)
-        .with_columns(reason_code="code")
-        .with_columns(cause_key().alias("cause"))
-        .pipe(add_cluster_ids)
+        .pipe(add_clusters)
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
     # Week by week, so that a count does not depend on how many weeks were asked for.
     return pl.concat(
-        [add_incidents(rows.filter(week=week.name), span_s=week.seen_s) for week in weeks]
+        [add_incidents(rows.filter(week=week.name), span_s=week.observed_s) for week in weeks]
     )
 
 

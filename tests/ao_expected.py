@@ -7,21 +7,18 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import reading as source
-from stateanalytics.systems.agent_orchestrator.constants import (
-    FRESH_S,
-    WatcherThresholds,
-    watcher_audits,
-    watcher_trigger,
-)
+from stateanalytics.systems.agent_orchestrator.constants import FRESH_S
+from stateanalytics.systems.agent_orchestrator.detectors import watcher_trigger
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
+    read_payloads,
     refresh_status,
     synthesize_lifecycle,
 )
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, Faults, files_of, find
 from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
 from stateanalytics.systems.agent_orchestrator.sessions import interpret
-from stateanalytics.systems.agent_orchestrator.statuses import derive_legacy_status
+from stateanalytics.systems.agent_orchestrator.statuses import legacy_status
 from tests.oracles import lifecycles_of
 
 NOW = datetime(2026, 5, 4, 10, tzinfo=UTC)
@@ -41,7 +38,8 @@ def described(samples: Path, name: str = ".") -> list[dict]:
 
 def _of_tree(tree: Path, samples: Path) -> list[dict]:
     faults = Faults(tree.name, str(tree))
-    records = read_records([file for file in files_of(tree) if file.kind in RECORDS], faults)
+    files = [file for file in files_of(tree) if file.kind in RECORDS]
+    records = read_payloads(read_records(files, faults))
     read = interpret(records, now=CREATED)
     # Where Agent Orchestrator rejects a payload it makes up all of the lifecycle.
     made_up = synthesize_lifecycle(refresh_status(records), now=CREATED)
@@ -51,7 +49,7 @@ def _of_tree(tree: Path, samples: Path) -> list[dict]:
     )
     reports = read_reports(strict)
     shown = source.read(tree, label=tree.name).details["ao_sessions"]
-    own_words = derive_legacy_status(strict).select("path", status="legacy_status")
+    own_words = strict.select("path", status=legacy_status())
     judged = _judged(shown.join(own_words, on="path", how="left", maintain_order="left"))
     by_path = {row["path"]: row for row in judged.to_dicts()}
     return [
@@ -70,10 +68,8 @@ def _judged(sessions: pl.DataFrame) -> pl.DataFrame:
         }.items()
     }
     is_fresh = pl.col("report_age_s").is_between(-60, FRESH_S).fill_null(value=False)
-    aged = sessions.with_columns(**ages).with_columns(is_audited=watcher_audits(pl))
-    return aged.with_columns(
-        is_report_fresh=is_fresh, watcher_trigger=watcher_trigger(pl, WatcherThresholds())
-    )
+    aged = sessions.with_columns(**ages)
+    return aged.with_columns(is_report_fresh=is_fresh, watcher_trigger=watcher_trigger())
 
 
 def _row(path: str, report: dict, lifecycle: dict, by_path: dict[str, dict]) -> dict:

@@ -23,24 +23,25 @@ from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
-from stateanalytics.systems.agent_orchestrator.constants import (
-    WatcherThresholds,
-    watcher_audits,
-    watcher_trigger,
+from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watcher_trigger
+from stateanalytics.systems.agent_orchestrator.detectors import (
+    web_attention as attention_of_the_dashboard,
 )
-from stateanalytics.systems.agent_orchestrator.detectors import classify_web_attention
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     parse_lifecycle,
+    read_payloads,
     synthesize_lifecycle,
 )
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
 from stateanalytics.systems.agent_orchestrator.records import pull_request_number, read_reports
 from stateanalytics.systems.agent_orchestrator.statuses import (
     TERMINAL_STATUSES,
-    derive_legacy_status,
-    is_terminal_rule,
-    name_primary_reason,
+    is_terminal,
+    legacy_status,
+)
+from stateanalytics.systems.agent_orchestrator.statuses import (
+    primary_reason as rule_of_primary_reason,
 )
 from stateanalytics.systems.lionagi.detectors import IN_RANGE
 from stateanalytics.systems.lionagi.features import (
@@ -602,7 +603,7 @@ def _nested(row: dict) -> dict:
 
 def _lifecycle_texts(frame: pl.DataFrame) -> pl.DataFrame:
     texts = pl.Series("lifecycle", map(compact, lifecycles_of(frame)), dtype=pl.String)
-    return derive_legacy_status(frame).select(texts, "legacy_status")
+    return frame.select(texts, legacy_status=legacy_status())
 
 
 def synthesize(rows: pl.DataFrame) -> pl.DataFrame:
@@ -612,7 +613,7 @@ def synthesize(rows: pl.DataFrame) -> pl.DataFrame:
 def parse(rows: pl.DataFrame) -> pl.DataFrame:
     """Where its reader rejects a payload, Agent Orchestrator makes up all of the lifecycle."""
     records = _records(rows)
-    read = parse_lifecycle(records, now=AO_NOW)
+    read = parse_lifecycle(read_payloads(records), now=AO_NOW)
     made_up = _lifecycle_texts(synthesize_lifecycle(records, now=AO_NOW))
     is_accepted = read["reject_reason"].is_null()
     texts = pl.DataFrame(
@@ -629,21 +630,17 @@ def parse(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def derive_legacy(rows: pl.DataFrame) -> pl.DataFrame:
-    axes = rows.select("session_state", "session_reason", "pr_state", "pr_reason")
-    return derive_legacy_status(axes).select(
-        "legacy_status", legacy_status_final_ts="legacy_status"
-    )
+    return rows.select(legacy_status=legacy_status(), legacy_status_final_ts=legacy_status())
 
 
 def primary_reason(rows: pl.DataFrame) -> pl.DataFrame:
-    axes = rows.select("session_state", "session_reason", "pr_reason", "runtime_reason")
-    return name_primary_reason(axes).select("primary_reason")
+    return rows.select(primary_reason=rule_of_primary_reason())
 
 
 def terminal(rows: pl.DataFrame) -> pl.DataFrame:
     is_over = pl.col("status").is_in(TERMINAL_STATUSES) | (pl.col("activity") == "exited")
     by_word = is_over.fill_null(value=False)
-    rule = pl.when(yes("has_lifecycle")).then(is_terminal_rule(pl)).otherwise(by_word)
+    rule = pl.when(yes("has_lifecycle")).then(is_terminal()).otherwise(by_word)
     return as_text(rows.select(is_terminal=rule), "is_terminal")
 
 
@@ -682,8 +679,8 @@ def report_watcher(rows: pl.DataFrame) -> pl.DataFrame:
         "report_state",
         created_age_s=number("created_age_ms") / 1000,
         report_age_s=number("report_age_ms") / 1000,
-    ).with_columns(is_audited=watcher_audits(pl))
-    judged = aged.select(audited="is_audited", trigger=watcher_trigger(pl, WatcherThresholds()))
+    )
+    judged = aged.select(audited=is_watched(), trigger=watcher_trigger())
     return as_text(judged, "audited", "trigger")
 
 
@@ -695,10 +692,8 @@ def ao_mapping(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def web_attention(rows: pl.DataFrame) -> pl.DataFrame:
-    names = ("session_state", "pr_state", "pr_reason", "status", "activity")
-    judged = classify_web_attention(rows.select(names)).with_columns(
-        attention_detailed="web_attention", done=pl.col("web_attention") == "done"
-    )
+    attention = attention_of_the_dashboard()
+    judged = rows.select(attention_detailed=attention, done=attention == "done")
     return as_text(judged, "attention_detailed", "done")
 
 

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
-from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
@@ -27,7 +26,7 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     PULL_REQUEST_STATUSES,
     SESSION_REASONS,
     SESSION_STATES,
-    derive_go_status,
+    go_status,
 )
 
 NONE = ("none", "not_created")
@@ -195,11 +194,6 @@ def test_reasons_are_rows_with_a_claim_and_its_strength() -> None:
     assert reasons["message"].null_count() == 0
 
 
-def test_reasons_need_the_mapped_columns() -> None:
-    with pytest.raises(MissingColumnsError, match=r"list_reasons needs columns \['reason_0'"):
-        list_reasons(pl.DataFrame({"id": ["a"]}), key=["id"])
-
-
 def test_every_legacy_word_has_a_meaning() -> None:
     assert set(LEGACY_MEANINGS) == set(LEGACY_STATUSES)
     words = pl.DataFrame({"status": [*LEGACY_STATUSES, "odd", None]}).with_columns(
@@ -232,20 +226,17 @@ def go_session(**facts: Any) -> str:
     row = {
         "is_terminated": False,
         "activity_state": "idle",
-        "activity_age_s": 10.0,
-        "has_hooks": True,
-        "has_signal": True,
         "has_merged_pr": False,
         "worst_pr_status": None,
     } | facts
     frame = pl.DataFrame([row], schema_overrides={"worst_pr_status": pl.String})
-    return derive_go_status(frame)["status"].item()
+    return frame.select(go_status()).item()
 
 
 def test_the_go_rewrite_derives_its_status_in_order() -> None:
     assert go_session() == "idle"
-    assert go_session(has_signal=False, activity_age_s=90.0) == "idle"
-    assert go_session(has_signal=False, activity_age_s=90.001) == "no_signal"
+    assert go_session(activity_state="dreaming") == "dreaming"
+    assert go_session(activity_state=None, is_terminated=None, has_merged_pr=None) == "idle"
     assert go_session(has_merged_pr=True) == "merged"
     assert go_session(has_merged_pr=True, worst_pr_status="draft") == "draft"
     assert go_session(worst_pr_status="draft", activity_state="blocked") == "needs_input"
@@ -253,8 +244,6 @@ def test_the_go_rewrite_derives_its_status_in_order() -> None:
     assert go_session(is_terminated=True, activity_state="active") == "terminated"
     assert go_session(is_terminated=True, has_merged_pr=True) == "merged"
 
-
-# --- detectors ---------------------------------------------------------------------------
 
 # --- traps -----------------------------------------------------------------------------
 
@@ -316,7 +305,6 @@ def test_each_trap_is_found_and_nothing_else(facts: dict[str, Any], traps: set[s
     [
         ({}, "terminated", "runtime_lost", None),
         ({"has_kill_event": True}, "terminated", "manually_killed", "killed_by_event"),
-        ({"is_worktree_gone": True}, "terminated", "manually_killed", "killed_by_worktree"),
         (
             {"stored_status": "stuck", "detecting_attempts": 4},
             "stuck",
@@ -334,9 +322,9 @@ def test_each_trap_is_found_and_nothing_else(facts: dict[str, Any], traps: set[s
 def test_an_end_is_given_back_to_who_caused_it(
     facts: dict[str, Any], state: str, reason: str, why: str | None
 ) -> None:
-    row = RECORD | LOST | {"has_kill_event": False, "is_worktree_gone": None} | facts
+    row = RECORD | LOST | {"has_kill_event": False} | facts
     ages = {name: pl.Float64 for name in RECORD if name.endswith("_age_s")}
-    frame = pl.DataFrame([row], schema_overrides=ages | {"is_worktree_gone": pl.Boolean})
+    frame = pl.DataFrame([row], schema_overrides=ages)
     after = reattribute_ends(find_traps(frame)).row(0, named=True)
     assert (after["session_state"], after["session_reason"]) == (state, reason)
     assert after["reattribution"] == why

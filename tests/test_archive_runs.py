@@ -33,8 +33,7 @@ from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.outputs import alone_in
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
-from stateanalytics.systems.archiving import Archiving
-from stateanalytics.systems.collecting import collect_each
+from stateanalytics.systems.archiving import Archiving, collect_each
 from tests.conftest import EXTRACTS
 from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame

@@ -5,7 +5,7 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.archive import weeks
+from stateanalytics.io.archive import reading
 from tests.lionagi_stores import NOW_S, change, session, write_store
 from tests.test_archive import codes
 
@@ -157,7 +157,7 @@ def test_what_is_no_weeks_says_so(history, asked, problem):
 
 
 def test_weeks_of_two_years():
-    chosen = weeks.ChosenWeeks.of("2025-W50..2026-W03")
+    chosen = reading.ChosenWeeks.of("2025-W50..2026-W03")
     assert [chosen.has(week) for week in ("2025-W49", "2025-W52", "2026-W03", "2026-W04")] == [
         False, True, True, False,
     ]  # fmt: skip

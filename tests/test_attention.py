@@ -7,7 +7,7 @@ import pytest
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.queries import alike, attention_and_left_out
+from stateanalytics.queries import attention_and_excluded, grouped_items
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention_items, with_item_id
@@ -340,14 +340,14 @@ def test_what_is_severe_and_not_listed_is_counted_with_its_reason():
              "parent_type": "session", "parent_id": "s", "ended_at": ago(hours=1)},
         ]
     )  # fmt: skip
-    items, left_out = attention_and_left_out(snap)
+    items, excluded = attention_and_excluded(snap)
     assert items["entity_id"].to_list() == ["s"]
-    assert left_out.rows() == [("branch", "told by another row", 1)]
-    early, left_out = attention_and_left_out(snap, window=(ago(days=3), ago(days=2)))
+    assert excluded.rows() == [("branch", "reported by another row", 1)]
+    early, excluded = attention_and_excluded(snap, window=(ago(days=3), ago(days=2)))
     assert early.is_empty()
-    assert left_out.rows() == [
+    assert excluded.rows() == [
         ("session", "not counted in the window", 1),
-        ("branch", "told by another row", 1),
+        ("branch", "reported by another row", 1),
     ]
 
 
@@ -372,12 +372,12 @@ def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():
             ]
         )
     )  # fmt: skip
-    told = alike(items)
+    told = grouped_items(items)
     assert told.select("entity_id", "n").rows() == [
         ("e", 2), ("d", 1), ("c", 2), ("b", 2), ("g", 1), ("f", 1),
     ]  # fmt: skip
     assert told["item_id"][0] == "session:e"  # silent for longest
     for seed in range(3):
-        assert alike(items.sample(fraction=1, shuffle=True, seed=seed)).equals(told)
+        assert grouped_items(items.sample(fraction=1, shuffle=True, seed=seed)).equals(told)
     assert told["n"].sum() == items.height
-    assert alike(items.clear()).is_empty()
+    assert grouped_items(items.clear()).is_empty()

@@ -19,7 +19,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.io import budget, json_lines, parsing_process
 from stateanalytics.io.budget import LEAST_ROWS, Budget, Spending, spend
 from stateanalytics.io.json_lines import chunks_of
-from stateanalytics.sql import own_tables
+from stateanalytics.sql import tables
 from stateanalytics.systems import transcripts
 from tests.fuzz.seeds import SAMPLES
 from tests.lionagi_stores import session, write_store
@@ -138,16 +138,16 @@ def test_a_table_of_ones_own_has_a_bound(tmp_path):
     with path.open("r+b") as file:
         file.truncate(3 * 2**30)
     with pytest.raises(ArgumentError, match=r"has 3,221,225,472 bytes, .* read up to 2,"):
-        own_tables.own_table("t", path, ())
+        tables.own_table("t", path, ())
     wide = pl.DataFrame({f"c{n}": [1] for n in range(2001)})
     with pytest.raises(ArgumentError, match="has 2,001 columns"):
-        own_tables.own_table("t", wide, ())
+        tables.own_table("t", wide, ())
 
 
 def test_a_file_that_cannot_be_read_is_not_offered_again(tmp_path):
     (tmp_path / "zero.csv").write_bytes(b"")
     with pytest.raises(ArgumentError, match="name a file that can be read") as caught:
-        own_tables.own_table("t", tmp_path / "zero.csv", ())
+        tables.own_table("t", tmp_path / "zero.csv", ())
     assert "did you mean" not in str(caught.value)
 
 
@@ -244,7 +244,7 @@ def test_few_bytes_of_parquet_with_many_rows_are_refused(tmp_path):
     path = tmp_path / "t.parquet"
     pl.DataFrame({"n": pl.repeat(0, 3_000_000, eager=True)}).write_parquet(path)
     with pytest.raises(ArgumentError, match=r"holds more than .* rows"):
-        own_tables.own_table("t", path, ())
+        tables.own_table("t", path, ())
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 30), max_size=6))

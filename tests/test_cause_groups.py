@@ -8,8 +8,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.failures.associations import relate
 from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups
-from stateanalytics.failures.similarity import relate
 from stateanalytics.failures.templates import mine_templates
 from stateanalytics.testing import CauseScores, cause_scores
 from tests.conftest import SHARED

@@ -17,19 +17,10 @@ from hypothesis import strategies as st
 
 from stateanalytics.core import schema
 from stateanalytics.errors import SourceError
-from stateanalytics.io import cells, scanning
-from stateanalytics.io.sqlite import (
-    INTEGER,
-    JSON,
-    MOMENT,
-    REAL,
-    ROWID,
-    TEXT,
-    YES_NO,
-    Cell,
-    open_store,
-    read_table,
-)
+from stateanalytics.io import cells, sqlite_tables
+from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.sql.tables import read_raw_table
 from tests.examples import examples
 
@@ -247,17 +238,17 @@ def test_long_text_is_read_whole(tmp_path):
 
 
 def test_more_text_than_one_batch_can_hold_is_read_in_smaller_ones(tmp_path, monkeypatch):
-    real, sizes = scanning._framed, []
+    real, sizes = sqlite_tables._framed, []
 
     def picky(batch):
         is_text = batch.schema.child(0).format == "u"
         if is_text:
             sizes.append(batch.length)
         if is_text and len(sizes) < 3:
-            raise scanning._TooMuchTextError
+            raise sqlite_tables._TooMuchTextError
         return real(batch)
 
-    monkeypatch.setattr(scanning, "_framed", picky)
+    monkeypatch.setattr(sqlite_tables, "_framed", picky)
     assert values_of(tmp_path, ["a", "b"], TEXT) == (["a", "b"], {})
     assert sizes == [3, 3, 3]  # the first row tells the types
 
@@ -268,8 +259,8 @@ def test_offsets_that_ran_over_are_seen_before_anything_goes_by_them(offsets):
     text = na.c_array_from_buffers(na.string(), 2, buffers, validation_level="none")
     names = na.struct({"c0": na.string()})
     batch = na.c_array_from_buffers(names, 2, [None], children=[text], validation_level="none")
-    with pytest.raises(scanning._TooMuchTextError):
-        scanning._framed(batch)
+    with pytest.raises(sqlite_tables._TooMuchTextError):
+        sqlite_tables._framed(batch)
 
 
 def test_examples_are_short_and_printable(tmp_path):
@@ -467,8 +458,8 @@ def test_collations_and_functions_that_only_the_writer_has_are_not_needed(tmp_pa
 
 @pytest.mark.parametrize("spread", [1, 1000, -(2**55)])
 def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatch, spread):
-    monkeypatch.setattr(scanning, "_ROWS_WORTH_A_THREAD", 10)
-    monkeypatch.setattr(scanning, "N_THREADS", 3)
+    monkeypatch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 10)
+    monkeypatch.setattr(sqlite_tables, "N_THREADS", 3)
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
         connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, c)")
         numbers = [(spread * n, f"x{n}" if n % 50 == 7 else n) for n in range(-5, 250)]
@@ -487,8 +478,8 @@ def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_one_odd_cell_at_the_end_of_many_clean_ones_is_found(tmp_path, monkeypatch, n_threads):
-    monkeypatch.setattr(scanning, "_ROWS_WORTH_A_THREAD", 1000)
-    monkeypatch.setattr(scanning, "N_THREADS", n_threads)
+    monkeypatch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 1000)
+    monkeypatch.setattr(sqlite_tables, "N_THREADS", n_threads)
     declared = {"text": "TEXT", "json": "JSON", "real": "REAL", "moment": "REAL"}
     clean = {
         "text": "a",

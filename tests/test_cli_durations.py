@@ -3,15 +3,14 @@
 import csv
 import io
 import json
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics import cli
-from stateanalytics.cli import durations
-from stateanalytics.cli.request import Request
+from stateanalytics.cli.questions import _for_terminal
+from stateanalytics.questions import questions_of
 from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
@@ -43,10 +42,12 @@ def rows_of(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_rows_of_a_kind_that_nobody_recorded_say_so(capsys):
+def test_rows_of_a_kind_that_nobody_recorded_say_so():
     frame = pl.DataFrame({"kind": [None, "flow"], "n_runs": [3, 1]})
-    durations._write(Request(), SimpleNamespace(inputs=()), frame, "quantiles", ("kind",))
-    assert "\nnot recorded" in capsys.readouterr().out
+    question = questions_of("durations")[0]
+    shown, columns = _for_terminal(frame, question, {"by": ["kind"]}, is_table=True)
+    assert shown["kind"].to_list() == ["not recorded", "flow"]
+    assert columns == ["kind"]
 
 
 AS_OF = ("--as-of", "2026-05-25T06:00Z")
@@ -61,7 +62,7 @@ def test_durations_are_quantiles_with_words(run, store, snap):
     )
     assert [row["in_words"] for row in found] == expected["in_words"].to_list()
     n_left_out = sa.survival.spells(snap)["left_out"].count()
-    assert f"{n_left_out} of 390 runs are left out: see --show left-out" in err
+    assert f"{n_left_out} of 390 runs are excluded: see --show left-out" in err
 
 
 def test_durations_by_other_columns_and_shares(run, store):

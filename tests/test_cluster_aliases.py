@@ -1,7 +1,6 @@
 """One failure under several ids: of fewer messages, and of a former version of the miner."""
 
 import hashlib
-from collections import deque
 
 import polars as pl
 import pytest
@@ -9,7 +8,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures import aliases, failure_rows, known_ids, masking, templates
+from stateanalytics.failures import aliases, cluster_life, masking, templates
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.ownership import SCHEMA
 from stateanalytics.testing import failure_corpus
@@ -36,7 +35,7 @@ def entry(cluster, **said):
 
 def test_a_cluster_is_known_by_the_ids_of_its_messages_alone():
     found = aliases(store(*logins(*USERS), *logins("fay", reason_code="run.failed.x")))
-    assert found.columns == list(known_ids.SCHEMA)
+    assert found.columns == list(cluster_life.ALIASES)
     assert found.filter(code="run.failed.x")["alias_id"].to_list() == [
         cluster_id("run.failed.x", "login of fay broke")
     ]
@@ -81,9 +80,7 @@ def next_version(monkeypatch):
         )
         monkeypatch.setattr(masking, "_REPLACED", (*kept, (None, tuple(more))))
         monkeypatch.setattr(templates, "VERSION", version)
-        monkeypatch.setattr(known_ids, "FORMER", (known_ids.Miner(was, mine),))
-        # Another version is another process: it has mined nothing yet.
-        monkeypatch.setattr(failure_rows, "_LAST_MINED", deque())
+        monkeypatch.setattr(cluster_life, "FORMER", (cluster_life.Miner(was, mine),))
 
     return change
 

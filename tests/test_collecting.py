@@ -18,9 +18,9 @@ from stateanalytics.cli import run
 from stateanalytics.core.facts import losses_of
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import manifests, reading
-from stateanalytics.io.archive.attempts import read_attempts
+from stateanalytics.io.archive.manifests import read_attempts
 from stateanalytics.reporting.first_screen import coverage_of
-from stateanalytics.systems import archiving, collecting
+from stateanalytics.systems import archiving
 from stateanalytics.systems.places import files_of, find_places
 from tests.conftest import ROOT
 from tests.examples import a_few
@@ -92,7 +92,7 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
 
 
 def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("stateanalytics.io.archive.changes._TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     sa.collect(named(hosts)[:3], tmp_path)
     listed, find = [], manifests.manifest_paths
     for module in (manifests, reading):
@@ -237,7 +237,7 @@ def test_an_archive_without_notes_of_what_was_collected_tells_its_runs(
 
 
 def test_a_refresh_tells_that_a_source_was_collected_again(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("stateanalytics.io.archive.changes._TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     at_clock(monkeypatch, 1)
     sa.collect(named(hosts)[:2], tmp_path)
     snap = sa.read(tmp_path)
@@ -323,14 +323,14 @@ def test_a_store_that_is_gone_is_told(hosts, tmp_path, by):
 def test_a_source_has_one_key_on_whatever_machine_it_is_read(hosts, tmp_path, monkeypatch):
     with ThreadPoolExecutor(1) as pool:
         sa.collect(named(hosts)[:1], tmp_path / "history", executor=pool)
-        original = collecting._archived
+        original = archiving._archived
 
         def elsewhere(batch):
             with monkeypatch.context() as patched:
                 patched.setattr("platform.node", lambda: "another-host")
                 return original(batch)
 
-        monkeypatch.setattr(collecting, "_archived", elsewhere)
+        monkeypatch.setattr(archiving, "_archived", elsewhere)
         again = sa.collect(named(hosts)[:1], tmp_path / "history", executor=pool)
     assert again["status"].to_list() == ["unchanged"]
 
@@ -357,7 +357,7 @@ class Doing:
 
 @pytest.mark.parametrize("kind", ["submit", "apply_async"])
 def test_any_executor_does(hosts, tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(collecting, "N_A_BATCH", 2)
+    monkeypatch.setattr(archiving, "N_A_BATCH", 2)
     with ThreadPoolExecutor(2) as pool:
         executor = pool if kind == "submit" else Doing(pool)
         rows = sa.collect(named(hosts)[1:], tmp_path / "history", executor=executor)
@@ -367,19 +367,19 @@ def test_any_executor_does(hosts, tmp_path, monkeypatch, kind):
 def _dies_of(victim, batch):
     if any(source.path.parent.name == victim for source in batch.sources):
         os.kill(os.getpid(), signal.SIGKILL)
-    return collecting._archived(batch)
+    return archiving._archived(batch)
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_costs_the_store_that_killed_it(hosts, tmp_path, monkeypatch):
-    original = collecting._Processes.run
+    original = archiving._Processes.run
 
     def run(processes, batch):
         with monkeypatch.context() as patched:
-            patched.setattr(collecting, "_archived", partial(_dies_of, "b"))
+            patched.setattr(archiving, "_archived", partial(_dies_of, "b"))
             return original(processes, batch)
 
-    monkeypatch.setattr(collecting._Processes, "run", run)
+    monkeypatch.setattr(archiving._Processes, "run", run)
     rows = sa.collect(named(hosts)[:2], tmp_path / "history", jobs=2)
     assert statuses(rows) == {"a": "archived", "b": "failed"}
     (why,) = rows.filter(pl.col("source").str.contains("b/state.db"))["message"]
@@ -389,7 +389,7 @@ def test_a_process_that_is_killed_costs_the_store_that_killed_it(hosts, tmp_path
 @pytest.mark.slow
 def test_what_was_interrupted_goes_on(hosts, tmp_path):
     history = tmp_path / "history"
-    rows = collecting.collect_each(collecting.Archiving.at(history), named(hosts)[:2])
+    rows = archiving.collect_each(archiving.Archiving.at(history), named(hosts)[:2])
     next(rows)
     rows.close()
     assert statuses(sa.collect(named(hosts), history)) == {**AGAIN, "c": "archived"}

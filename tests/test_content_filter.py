@@ -15,7 +15,7 @@ from stateanalytics.reporting.sections.failures import summarize_failures
 from stateanalytics.reporting.sections.headline import summarize_headline
 from tests.examples import a_few
 from tests.opencode_logs import T0, event, in_sessions, step, write
-from tests.report_parts import failures_by_code, material_of
+from tests.report_parts import material_of
 
 CODE = "run.failed.content_filtered"
 CUT_OFF = "invocation.aborted.execution_ended"
@@ -76,7 +76,7 @@ def test_reasons_name_the_filter_and_who_blocked(case):
 
 
 def test_failures_by_code_count_each_work_once(case):
-    found = failures_by_code(case.snap, sa.states(case.snap)).filter(code=CODE)
+    found = sa.failures.codes(case.snap).filter(code=CODE)
     assert found["n_rows"].to_list() == [case.n]
 
 

@@ -13,11 +13,10 @@ import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.price_table import estimated_usd
-from stateanalytics.failures.run_costs import costs_of
+from stateanalytics.failures.run_costs import count_costs, estimated_usd
 from stateanalytics.reporting.sections.costs import summarize_costs
 from stateanalytics.state.population import rows_of
-from stateanalytics.systems.used_tokens import COUNTS, used_tokens
+from stateanalytics.systems.linking import COUNTS, used_tokens
 from tests.conftest import ROOT, component
 from tests.frames import facts
 from tests.report_parts import material_of
@@ -225,16 +224,17 @@ def test_what_a_run_reported_stands_once_by_model() -> None:
     used = runs.filter(entity_id="1").select(*key, model=pl.lit(["a", "b"])).explode("model")
     used = used.with_columns(pl.lit(10, pl.Int64).alias(name) for name in COUNTS)
     table = sa.failures.prices()
-    by_model = {row["model"]: row for row in costs_of(runs, used, table, ("model",)).to_dicts()}
+    by_model = {row["model"]: row for row in count_costs(runs, used, table, ("model",)).to_dicts()}
     assert {model: row["reported_usd"] for model, row in by_model.items()} == {"a": 0.5, "b": 4.0}
     assert {model: row["n_runs"] for model, row in by_model.items()} == {"a": 2, "b": 2}
-    [total] = costs_of(runs, used, table).to_dicts()
+    [total] = count_costs(runs, used, table).to_dicts()
     assert (total["n_runs"], total["n_completed"], total["n_merged"]) == (3, 2, 1)
     assert total["reported_usd"] == 4.5
     assert total["reported_per_completed_usd"] == 2.25
     assert total["reported_per_merged_usd"] == 4.5
     assert total["reported_lost_usd"] == 0.5
-    projects = {row["project"]: row for row in costs_of(runs, used, table, ("project",)).to_dicts()}
+    by_project = count_costs(runs, used, table, ("project",)).to_dicts()
+    projects = {row["project"]: row for row in by_project}
     assert projects["p"]["reported_per_merged_usd"] == 4.0
     assert (projects["q"]["reported_lost_usd"], projects["p"]["reported_lost_usd"]) == (0.5, 0.0)
 

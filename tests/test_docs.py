@@ -13,9 +13,9 @@ import stateanalytics as sa
 from stateanalytics.cli import COMMANDS as LISTED
 from stateanalytics.cli import RENAMED, cli, run
 from stateanalytics.reporting.sections.appendix import as_markdown
-from stateanalytics.systems.coverage import with_coverage
 from tests.conftest import ROOT
 from tests.examples import a_few
+from tests.systems_page import with_coverage
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(path.read_text("utf-8") for path in PAGES)

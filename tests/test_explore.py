@@ -10,7 +10,7 @@ import pytest
 import stateanalytics as sa
 from benchmarks import bench_explore
 from stateanalytics.errors import ArgumentError
-from stateanalytics.sql.crossfilter import CrossFilter
+from stateanalytics.sql.conditions import CrossFilter
 from stateanalytics.widgets.exploring import BY, RUNS
 from tests.test_charts_detectors import HOSTILE
 from tests.test_report import KEY

@@ -65,7 +65,7 @@ def test_every_status_is_what_the_counts_say():
     assert found["fresh broke"]["ratio"] is None
     for name, words in {
         "fresh": "never before",
-        "even": "1.0 times as often per run (95 %: 0.23 to 4.4): more, fewer or as many",
+        "even": "1.0 times as often per run (95 %: 0.23 to 4.4): no significant change",
         "usual": "1.0 times as often per run (95 %: 0.66 to 1.5)",
         "past": "none in the window",
     }.items():
@@ -80,7 +80,7 @@ def test_what_is_back_after_two_quiet_weeks_is_not_new_and_before_that_is_neithe
     )  # fmt: skip
     assert {name.split()[0]: (row["status"], row["why"]) for name, row in found.items()} == {
         "again": ("back", "after 4 weeks without it"),
-        "lately": ("unclear", "none in the stretch before, but soon before that"),
+        "lately": ("unclear", "none in the period before, but shortly before that"),
     }
 
 
@@ -103,7 +103,7 @@ def test_what_may_be_chance_among_many_clusters_says_so():
     found = change(*RUNS, *others, *week("rising", 11, days=1), *week("rising", 2, days=8))
     rising = found["rising broke"]
     assert rising["status"] == "unclear" and rising["ratio_low"] > 1
-    assert rising["why"].endswith(f"too little to tell of one of {len(found)} clusters")
+    assert rising["why"].endswith(f"not significant among {len(found)} clusters")
 
 
 def test_a_rate_counts_runs_so_a_busy_week_is_not_a_bad_one():
@@ -172,7 +172,7 @@ def test_without_runs_there_is_no_rate_and_no_test():
     ]
     [row] = change(*plays).values()
     assert (row["rate"], row["ratio"], row["p_value"]) == (None, None, None)
-    assert (row["status"], row["why"]) == ("unclear", "no run ended in one of the stretches")
+    assert (row["status"], row["why"]) == ("unclear", "no run ended in one of the periods")
 
 
 def test_nothing_gives_no_rows_of_the_same_shape():
@@ -184,7 +184,7 @@ def test_nothing_gives_no_rows_of_the_same_shape():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"before": (ago(days=8), ago(days=6))}, "The earlier stretch ends .* after the later one"),
+        ({"before": (ago(days=8), ago(days=6))}, "The earlier period ends .* after the later one"),
         ({"fdr": 0}, "fdr is a share between 0 and 1; found 0"),
         ({"earlier": "x"}, "needs a snapshot; found str"),
     ],

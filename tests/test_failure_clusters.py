@@ -1,14 +1,12 @@
 """Clusters of failures: what is one, what it had cost, which comes first."""
 
 import random
-from collections import deque
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures import failure_rows
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from tests.examples import a_few
@@ -214,14 +212,3 @@ def test_frames_that_sql_can_name_have_the_columns_of_the_functions():
     snap = store(run("a"))
     assert set(FAILURES.dtypes) <= set(sa.failures.members(snap).columns)
     assert set(FAILURE_CLUSTERS.dtypes) <= set(sa.failures.clusters(snap).columns)
-
-
-def test_templates_that_another_thread_keeps_meanwhile_do_no_harm(monkeypatch):
-    def add_another(asked, texts):
-        failure_rows._LAST_MINED.appendleft((texts, None, pl.DataFrame()))
-        return False
-
-    monkeypatch.setattr(failure_rows, "_LAST_MINED", deque(maxlen=4))
-    monkeypatch.setattr(failure_rows, "_are_equal", add_another)
-    for entity_id in "ab":
-        assert clusters(run(entity_id, reason_code=CODE)).height == 1

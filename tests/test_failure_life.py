@@ -233,7 +233,7 @@ def test_a_week_ends_with_its_sunday_and_a_release_has_no_day(tmp_path):
         ),
         pytest.param(
             f"cluster_id,owner\n{ID},ada\n\n{ID},ben\n",
-            f"lines 2 and 4: {ID} stands here twice, owned by 'ada' and 'ben'",
+            f"lines 2 and 4: {ID} has two lines, owned by 'ada' and 'ben'",
             id="two owners",
         ),
         pytest.param("cluster_id,owner\nx,ada\n", "line 2: 'x' is no id of a cluster", id="id"),
@@ -329,7 +329,7 @@ def test_a_ledger_may_be_what_polars_reads(tmp_path):
     as_read = pl.read_csv(path)
     assert sa.failures.life(store(), ledger=as_read).equals(sa.failures.life(store(), ledger=path))
     for bad, words in (
-        (pl.concat([as_read, as_read]), "stands here twice"),
+        (pl.concat([as_read, as_read]), "has two lines"),
         (as_read.with_columns(owner=pl.lit([["ada"]])), "no table of texts"),
         (3, "needs a ledger; found int"),
     ):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.incident_grouping import LINKS, _components
+from stateanalytics.failures.incident_grouping import LINKS, _with_components
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.weekly import weekly_numbers
 from tests.examples import a_few
@@ -264,9 +264,11 @@ def test_members_name_their_incident():
 @given(
     links=st.lists(st.tuples(*[st.none() | st.sampled_from("abcdef")] * 3), min_size=1, max_size=20)
 )
-def test_components_are_what_links_join_over_any_number_of_steps(links):
+def test_with_components_are_what_links_join_over_any_number_of_steps(links):
     names = [f"by_{link}" for link in LINKS]
-    found = _components(pl.DataFrame(links, schema=dict.fromkeys(names, pl.String), orient="row"))
+    found = _with_components(
+        pl.DataFrame(links, schema=dict.fromkeys(names, pl.String), orient="row")
+    )
     expected = list(range(len(links)))
     for _ in links:
         for i, j in permutations(range(len(links)), 2):
@@ -288,7 +290,7 @@ def test_a_long_chain_needs_few_rounds(order, monkeypatch):
     pairs = {"by_invocation": [i // 2 for i in place], "by_time": [(i + 1) // 2 for i in place]}
     chain = pl.DataFrame(pairs, schema=dict.fromkeys(pairs, pl.Int64)).cast(pl.String)
     monkeypatch.setattr(pl.Series, "equals", lambda *a: n_rounds.append(1) or equals(*a))
-    found = _components(chain.with_columns(by_provider=pl.lit(None, pl.String)))
+    found = _with_components(chain.with_columns(by_provider=pl.lit(None, pl.String)))
     assert found["component"].n_unique() == 1
     assert len(n_rounds) <= 2 + log2(n)
 

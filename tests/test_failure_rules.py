@@ -5,8 +5,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures import patterns
-from stateanalytics.failures.patterns import check_pattern, n_pieces
+from stateanalytics.failures import rules_file
+from stateanalytics.failures.rules_file import check_pattern, n_pieces, search
 from tests.failures import run, store
 
 GOOD = """
@@ -202,12 +202,12 @@ def test_what_explodes_elsewhere_is_linear_here(pattern):
 
 
 def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch):
-    monkeypatch.setattr(patterns, "LIMIT_S", -1.0)
+    monkeypatch.setattr(rules_file, "LIMIT_S", -1.0)
     messages = pl.Series([f"boom {i}" for i in range(100)])
     with pytest.raises(
         ArgumentError, match=r"rule 1: the pattern 'b' took .* for 16 of 100 messages"
     ):
-        patterns.search(messages, "b", "rules, rule 1")
+        search(messages, "b", "rules, rule 1")
 
 
 @pytest.mark.parametrize("piece", [*r"\w \W \d \D \s \S \pL".split(), ".", "[a-z]"])

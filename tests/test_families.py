@@ -11,10 +11,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from stateanalytics.core.facts import Facts, unmade
-from stateanalytics.systems import folding, history, packed
+from stateanalytics.systems import folding, history, transcripts
 from stateanalytics.systems.claude_code import reading as claude_code
 from stateanalytics.systems.codex import reading as codex
-from stateanalytics.systems.families import with_families
+from stateanalytics.systems.folding import with_families
 from stateanalytics.systems.history import facts_at
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
@@ -56,7 +56,7 @@ def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) ->
     assert_same(by_families, sample)
     # What few ask for is packed until somebody does.
     made = unmade(by_families.details).values()
-    assert all(isinstance(each, packed.Packed) for each in made)
+    assert all(isinstance(each, transcripts.Packed) for each in made)
 
 
 @pytest.mark.parametrize("reading", READINGS)

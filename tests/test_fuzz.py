@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.io import tables
+from stateanalytics.io import sqlite_tables
 from stateanalytics.io.archive import reading
 from tests.examples import a_few
 from tests.fuzz import archives, campaign, worker
@@ -55,20 +55,20 @@ def test_a_foreign_error_is_noticed(monkeypatch, tmp_path, originals):
     def raising(*_):
         raise KeyError("id")
 
-    monkeypatch.setattr(tables, "read", raising)
+    monkeypatch.setattr(sqlite_tables, "rows_and_problems", raising)
     answer = worker.run(SEED, first_of("lionagi directories"), originals, tmp_path / "input")
     assert (answer["verdict"], answer["kind"]) == ("defect", "KeyError")
-    assert answer["where"] == "io/sqlite.py:read_table"
+    assert answer["where"] == "io/sqlite_tables.py:read_table"
 
 
 def test_a_lost_row_is_noticed(monkeypatch, tmp_path, originals):
-    read = tables.read
+    read = sqlite_tables.rows_and_problems
 
     def losing(store, table, *others):
         rows, problems = read(store, table, *others)
         return (rows[:-1] if table == "sessions" else rows), problems
 
-    monkeypatch.setattr(tables, "read", losing)
+    monkeypatch.setattr(sqlite_tables, "rows_and_problems", losing)
     answer = worker.run(SEED, first_of("lionagi directories"), originals, tmp_path / "input")
     assert (answer["verdict"], answer["kind"]) == ("defect", "LostRowsError")
     assert "sessions" in answer["message"]
@@ -119,12 +119,12 @@ def test_what_grows_when_it_is_read_takes_work_by_its_room_on_disk(
 def sleep_for_ever():
     """Planted into a worker: it hangs in the reader of tables."""
     worker.HANG_S = 4.0
-    tables.read = lambda *_: time.sleep(999)
+    sqlite_tables.rows_and_problems = lambda *_: time.sleep(999)
 
 
 def end_at_once():
     """Planted into a worker: it dies in the reader of tables."""
-    tables.read = lambda *_: worker.os.abort()
+    sqlite_tables.rows_and_problems = lambda *_: worker.os.abort()
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_hangs_and_crashes_are_noticed_and_the_campaign_goes_on(monkeypatch, tmp
             asked.end()
         for answer in answers:
             assert (answer["verdict"], answer["kind"]) == ("defect", kind)
-            assert answer["where"] == "io/sqlite.py:read_table"
+            assert answer["where"] == "io/sqlite_tables.py:read_table"
             assert answer["target"] == "lionagi directories"
 
 

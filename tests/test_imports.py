@@ -27,7 +27,7 @@ MODULES += sorted(path.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__ini
 # What stands in a line may be imported by the lines below it, by nothing else.
 ORDER = (
     ("core.text",),
-    ("errors",),
+    ("errors", "questions"),
     ("core",),
     ("stats",),
     ("io", "demo_data"),
@@ -77,7 +77,7 @@ HEAVY = (
 )
 
 
-NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors")
+NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors", "questions")
 
 
 def top(path):
@@ -299,7 +299,7 @@ def test_a_list_of_one_system_loads_nothing_of_others_and_no_engine(tmp_path):
     parts = {"sql", "survival", "auditing", "detectors", "reporting", "charts"}
     assert not {name.split(".")[0] for name in ours} & parts
     of_failures = {name.removeprefix("failures.") for name in ours if "failures." in name}
-    assert of_failures <= {"masking", "cut_off", "placeholders", "traces"}  # what is alike
+    assert of_failures <= {"masking", "traces"}  # for grouping similar messages
     of_others = {name for name in ours if name.startswith("systems.agent_orchestrator.")}
     assert of_others <= {f"systems.agent_orchestrator.{name}" for name in ("frames", "places")}
     assert "systems.opencode.reading" not in ours

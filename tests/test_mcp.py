@@ -12,11 +12,10 @@ import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, StateAnalyticsError
 from stateanalytics.mcp_server import (
     MOST_CHARS,
+    MOST_LISTED,
     MOST_ROWS,
-    MOST_TOLD,
-    TOOLS,
     UNTRUSTED,
-    Questions,
+    Tools,
     _refusal,
     in_words,
     server,
@@ -26,12 +25,16 @@ from tests.conftest import ROOT, component
 
 
 @pytest.fixture(scope="module")
-def questions(demo):
-    return Questions(demo, Policy.v1())
+def tools(demo):
+    return Tools(demo, Policy.v1())
 
 
-def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(questions):
-    told = json.loads(questions.attention("critical", limit=3))
+def ask(tools, name, **arguments):
+    return json.loads(tools.by_name()[name](**arguments))
+
+
+def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(tools):
+    told = ask(tools, "attention", severity="critical", limit=3)
     assert told["note"] == UNTRUSTED
     assert told["as_of"] == "2026-05-25T06:00:00Z"
     assert len(told["data"]) == 3
@@ -39,37 +42,37 @@ def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(quest
     assert {row["severity"] for row in told["data"]} == {"critical"}
 
 
-def test_every_answer_says_what_of_the_sources_is_missing(questions, tmp_path):
-    assert json.loads(questions.schema())["data_missing"] == []
+def test_every_answer_says_what_of_the_sources_is_missing(tools, tmp_path):
+    assert ask(tools, "schema")["data_missing"] == []
     (tmp_path / "s.jsonl").write_text(
         '{"type":"user","sessionId":"s","uuid":"u","timestamp":"2026-05-01T10:00:00.000Z",'
         '"message":{"role":"user","content":"hi"}}\n'
     )
     (tmp_path / "x.json").write_text('{"a": "' + "b" * 5000 + '"}')
     with sa.read(tmp_path) as snap:
-        asked = Questions(snap, Policy.v1())
-        for answer in (asked.attention(), asked.schema(), asked.sql("SELECT 1")):
-            [missing] = json.loads(answer)["data_missing"]
+        tools = Tools(snap, Policy.v1())
+        for name, given in (("attention", {}), ("schema", {}), ("sql", {"query": "SELECT 1"})):
+            [missing] = ask(tools, name, **given)["data_missing"]
             assert missing.startswith(f"{tmp_path}: most of what lies here is not read")
 
 
-def test_disagreements_are_of_the_detectors_that_are_asked(questions):
+def test_disagreements_are_of_the_detectors_that_are_asked(tools):
     def asked(detectors=None):
-        rows = json.loads(questions.disagreements(limit=MOST_ROWS, detectors=detectors))["data"]
+        rows = ask(tools, "disagreements", limit=MOST_ROWS, detectors=detectors)["data"]
         return {row[side] for row in rows for side in ("a", "b")}
 
     assert asked(["B2", "B4"]) == {"dashboard_stuck_60m", "dashboard_stale_card"}
     assert asked(["lionagi@0.26.1"]) >= asked(["B2", "B4"])
     assert not asked() & asked(["B2", "B4"])
     with pytest.raises(ArgumentError, match=r"no release '7'"):
-        questions.disagreements(detectors=["lionagi@7"])
+        ask(tools, "disagreements", detectors=["lionagi@7"])
 
 
-def test_hostile_texts_are_masked_cut_and_made_visible(questions):
+def test_hostile_texts_are_masked_cut_and_made_visible(tools):
     frame = pl.DataFrame(
         {"x": ["sk-" + "a1B2" * 12, "\x1b[31mred", "y" * 10_000], "b": [b"\xff"] * 3}
     )
-    told = json.loads(questions._rows(frame, 3))
+    told = json.loads(tools._rows(frame, 3))
     secret, colour, long = (row["x"] for row in told["data"])
     assert "a1B2" not in secret
     assert told["n_secrets_masked"] == 1
@@ -77,16 +80,16 @@ def test_hostile_texts_are_masked_cut_and_made_visible(questions):
     assert len(long) <= 400
     assert told["data"][0]["b"] == "ff"
     many = pl.DataFrame({"x": ["z" * 1000] * MOST_ROWS})
-    cut = questions._rows(many, MOST_ROWS)
+    cut = tools._rows(many, MOST_ROWS)
     assert len(cut) < MOST_CHARS
     assert f"of {MOST_ROWS}" in json.loads(cut)["cut_off"]
 
 
 @pytest.mark.slow
-def test_what_a_query_gives_is_told_masked_and_never_breaks_off(questions):
+def test_what_a_query_gives_is_told_masked_and_never_breaks_off(tools):
     key = "sk-" + "a1B2" * 12
     query = "SELECT histogram(x) AS h, [any_value(x)::BLOB, NULL] AS b FROM t"
-    owned = Questions(questions._snap.with_table("t", pl.DataFrame({"x": [key, "b"]})), Policy.v1())
+    owned = Tools(tools._snap.with_table("t", pl.DataFrame({"x": [key, "b"]})), Policy.v1())
     text = owned.sql(query)
     assert key not in text
     [row] = json.loads(text)["data"]
@@ -94,10 +97,10 @@ def test_what_a_query_gives_is_told_masked_and_never_breaks_off(questions):
     assert json.loads(row["b"])[1] is None
 
 
-def test_no_function_of_a_query_brings_back_a_secret_of_a_table(questions):
+def test_no_function_of_a_query_brings_back_a_secret_of_a_table(tools):
     key = "sk-" + "a1B2" * 12
     table = pl.DataFrame({"x": [key], key: ["y"], key[:-1] + "3": ["z"], "l": [[key]]})
-    owned = Questions(questions._snap.with_table("t", table), Policy.v1())
+    owned = Tools(tools._snap.with_table("t", table), Policy.v1())
     for asked in ("reverse(x)", "hex(encode(x))", "substr(x, 1, 20)", "l[1][4:]"):
         text = owned.sql(f"SELECT {asked} AS y FROM t")
         assert not any(part in text for part in ("2B1a", b"a1B2".hex().upper(), "a1B2")), asked
@@ -116,70 +119,76 @@ def test_an_error_stands_under_the_note_as_data_does():
     assert "\u202e" not in told["data"]["error"]
 
 
-def test_a_server_without_sql_has_neither_its_tools_nor_its_tables(questions):
+def test_a_server_without_sql_has_neither_its_tools_nor_its_tables(tools):
     component("mcp")
 
     async def offered():
-        served = server(questions._snap, has_sql=False)
+        served = server(tools._snap, has_sql=False)
         return await served.list_tools(), await served.list_resources()
 
-    tools, resources = asyncio.run(offered())
-    assert {tool.name for tool in tools} == {*TOOLS} - {"sql", "schema"}
+    offered_tools, resources = asyncio.run(offered())
+    assert {tool.name for tool in offered_tools} == {*tools.by_name()} - {"sql", "schema"}
     assert list(resources) == []
 
 
 @pytest.mark.slow
-def test_an_overview_of_a_large_fleet_is_short_and_says_so(questions):
-    snap = questions._snap
+def test_an_overview_of_a_large_fleet_is_short_and_says_so(tools):
+    snap = tools._snap
     many = replace(
         snap, sources=pl.concat([snap.sources] * 300), entities=snap.entities.head(1),
         transitions=snap.transitions.clear(), events=snap.events.clear(),
     )  # fmt: skip
-    text = Questions(many, Policy.v1()).overview()
+    text = Tools(many, Policy.v1()).overview()
     assert len(text) < MOST_CHARS / 2
     told = json.loads(text)
-    assert (len(told["data"]["sources"]), told["data"]["n_sources"]) == (MOST_TOLD, 300)
+    assert (len(told["data"]["sources"]), told["data"]["n_sources"]) == (MOST_LISTED, 300)
     assert told["cut_off"].startswith("these are the first 40 rows of 300")
 
 
-def test_bytes_in_a_list_are_told(questions):
+def test_bytes_in_a_list_are_told(tools):
     frame = pl.DataFrame({"b": [[b"\xff", None], None], "s": [{"x": b"\x00"}] * 2})
-    assert json.loads(questions._rows(frame, 2))["data"] == [
+    assert json.loads(tools._rows(frame, 2))["data"] == [
         {"b": '["ff", null]', "s": '{"x": "00"}'},
         {"b": None, "s": '{"x": "00"}'},
     ]
 
 
-def test_a_long_text_is_cut_and_its_row_told(questions):
-    told = json.loads(questions._rows(pl.DataFrame({"x": ["z" * 2 * MOST_CHARS] * 3}), 3))
+def test_a_long_text_is_cut_and_its_row_told(tools):
+    told = json.loads(tools._rows(pl.DataFrame({"x": ["z" * 2 * MOST_CHARS] * 3}), 3))
     assert len(told["data"]) == 3
     assert told["cut_off"] is None
 
 
 @pytest.mark.parametrize("limit", [0, -1, MOST_ROWS + 1])
-def test_a_limit_out_of_range_says_the_range(questions, limit):
+def test_a_limit_out_of_range_says_the_range(tools, limit):
     with pytest.raises(ArgumentError, match="1 to 200"):
-        questions.attention(limit=limit)
+        ask(tools, "attention", limit=limit)
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments", "hint"),
     [
         ("overview", {"week": "last"}, "week is an ISO week"),
-        ("timeline", {"entity_id": "zzz"}, "an entity_id as attention"),
-        ("sql", {"query": "FROM nope"}, "the tables that schema tells"),
+        ("timeline", {"entity_id": "zzz"}, "an entity_id from attention"),
+        ("sql", {"query": "FROM nope"}, "the tables that schema lists"),
         ("sql", {"query": "SELECT now()"}, "write as_of()"),
         ("schema", {"table": "stats"}, "did you mean 'states'?"),
     ],
 )
-def test_a_hint_is_one_that_an_agent_can_follow(questions, tool, arguments, hint):
+def test_a_hint_is_one_that_an_agent_can_follow(tools, tool, arguments, hint):
     with pytest.raises(StateAnalyticsError) as raised:
-        getattr(questions, tool)(**arguments)
+        ask(tools, tool, **arguments)
     words = in_words(raised.value, tool)
     assert hint in words
     assert "\n" not in words
     assert "snap." not in words
     assert "--week" not in words
+
+
+TOOLS = {
+    *("overview", "attention", "failures", "failure_examples", "timeline", "thresholds"),
+    *("disagreements", "sql", "schema"),
+}
 
 
 async def _session():
@@ -193,7 +202,7 @@ async def _session():
             return answer.is_error, "".join(part.text for part in answer.content)
 
         tools = (await client.list_tools()).tools
-        assert {tool.name for tool in tools} == {*TOOLS}
+        assert {tool.name for tool in tools} == TOOLS
         assert all(tool.annotations.read_only_hint for tool in tools)
         answers = {
             "overview": await ask("overview", week="2026-W21"),

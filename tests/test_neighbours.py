@@ -9,7 +9,7 @@ import click
 import pytest
 
 from stateanalytics import cli
-from stateanalytics.cli.output import put, refuse_inputs_of
+from stateanalytics.cli.output import put, refuse_input_as_output
 from stateanalytics.errors import ArgumentError
 from stateanalytics.otlp import SCHEMA_URL, as_otlp
 from stateanalytics.sql.views import VIEWS
@@ -130,7 +130,7 @@ def test_what_was_written_is_written_again_and_what_was_named_to_be_read_is_not(
         path.write_text("old")
     with click.Context(click.Command("x")) as context:
         context.params = {option: kept, "policy": str(policy)}
-        refuse_inputs_of(kept)
+        refuse_input_as_output(kept)
         put(b"new", kept)
         with pytest.raises(ArgumentError, match="which was read"):
             put(b"new", policy)

@@ -15,7 +15,7 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io import json_lines, opening
+from stateanalytics.io import files, json_lines
 from stateanalytics.systems.opencode import reading as opencode
 from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
@@ -234,14 +234,14 @@ def test_a_legacy_file_that_vanishes_is_told_from_a_bad_one(tmp_path: Path, monk
 
 def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch) -> None:
     log, locked = write(tmp_path / "a.jsonl", GOOD), write(tmp_path / "b.jsonl", GOOD)
-    opened = opening.open_regular
+    opened = files.open_regular
 
     def refuse(path: Path) -> object:
         if path == locked:
             raise PermissionError(13, "Permission denied")
         return opened(path)
 
-    for module in (opening, records, json_lines):
+    for module in (files, records, json_lines):
         monkeypatch.setattr(module, "open_regular", refuse)
     assert find(tmp_path) == [log]
     lost = opencode.read(locked, label="b.jsonl").findings

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stateanalytics import cli
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.files import files_below
 from stateanalytics.io.outputs import refuse_inputs, write_output
-from stateanalytics.io.walking import files_below
 from tests.ao_trees import lifecycle, record, write_json
 from tests.examples import a_few, examples
 from tests.lionagi_stores import session, write_store

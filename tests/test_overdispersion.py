@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.windows import Window
-from stateanalytics.failures.overdispersion import dispersions
-from stateanalytics.failures.weekly_change import COLUMNS, _judged
+from stateanalytics.failures.weekly_change import COLUMNS, _judged, dispersions
 from stateanalytics.stats.intervals import rate_ratio
 
 MONDAY = datetime(2026, 5, 18, tzinfo=UTC)

@@ -14,7 +14,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingComponentError, QueryRefusedError
-from stateanalytics.io import table_files
+from stateanalytics.io import frame_files
 from tests.samples import SAMPLES
 from tests.test_sql import EVENTS, SESSIONS, snapshot
 
@@ -176,7 +176,7 @@ def test_a_sheet_runs_nothing_and_loses_no_row(odd, tmp_path):
 
 
 def test_what_is_too_large_or_missing_for_a_sheet_is_said(odd, tmp_path, monkeypatch):
-    monkeypatch.setattr(table_files, "_MOST_ROWS", 2)
+    monkeypatch.setattr(frame_files, "_MOST_ROWS", 2)
     with pytest.raises(ArgumentError, match=r"Table 'odd' has 3 rows"):
         odd.export(tmp_path / "x.xlsx", tables=["odd"])
     monkeypatch.setitem(__import__("sys").modules, "xlsxwriter", None)
@@ -235,10 +235,10 @@ def test_what_a_writer_cannot_do_is_one_line(odd, tmp_path, monkeypatch):
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(table_files, "_fill_sqlite", full)
+    monkeypatch.setattr(frame_files, "_fill_sqlite", full)
     with pytest.raises(ArgumentError, match="SQLite says: database or disk is full"):
         odd.export(tmp_path / "x.sqlite", tables=["odd"])
-    monkeypatch.setattr(table_files, "_LONGEST_NAME", 2)
+    monkeypatch.setattr(frame_files, "_LONGEST_NAME", 2)
     with pytest.raises(ArgumentError, match="longer name than a sheet"):
         odd.export(tmp_path / "x.xlsx", tables=["odd"])
     assert list(tmp_path.iterdir()) == []

@@ -21,9 +21,8 @@ from stateanalytics.io.private_folders import (
     make_private_folder,
     new_path,
 )
-from stateanalytics.io.salvaging import salvage
-from stateanalytics.io.sqlite import open_store
-from stateanalytics.sql import process
+from stateanalytics.io.sqlite import open_store, salvage
+from stateanalytics.sql import running
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
 
@@ -158,7 +157,7 @@ def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypat
             salvage(path, str(path), path.stat().st_size)
         else:
             snap = sa.read(tmp_path)
-            monkeypatch.setattr(process._WORKERS, "_folder", None)
+            monkeypatch.setattr(running._WORKERS, "_folder", None)
             snap.sql("FROM entities")
 
 

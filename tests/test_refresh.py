@@ -24,8 +24,9 @@ import stateanalytics as sa
 from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.io import parts, sqlite, sqlite_copy
-from stateanalytics.io.archive import changes
-from stateanalytics.io.sqlite import TEXT, open_store
+from stateanalytics.io.archive import manifests
+from stateanalytics.io.cells import TEXT
+from stateanalytics.io.sqlite import open_store
 from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
 from stateanalytics.systems.derived import Derived
@@ -178,7 +179,7 @@ def test_of_pages_that_did_not_change_no_row_is_read_again(tmp_path, name):
         with open_store(path) as before:
             before.check()
             writer.execute(WRITES[name].format(n=7, at=NOW_S))
-            with open_store(path, before=before) as now:
+            with open_store(path, earlier=before) as now:
                 assert now.since is not None
                 columns = {"rowid": sqlite.ROWID, "id": TEXT, "content": TEXT}
                 rows = [sqlite.read_table(each, "messages", columns)[0] for each in (before, now)]
@@ -201,7 +202,7 @@ def test_a_text_that_is_written_over_where_it_overflows_is_no_proof(tmp_path):
             writer.execute(
                 "UPDATE messages SET content = hex(zeroblob(29999)) || 'ab' WHERE id = 'l9'"
             )
-            with open_store(path, before=before) as now:
+            with open_store(path, earlier=before) as now:
                 assert now.since is None
 
 
@@ -400,7 +401,7 @@ def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
     snap = read(path)
     assert_same(snap.refresh(progress=False), snap)
     assert copied == ["state.db"] * 2, "within two seconds of a write, times prove nothing"
-    monkeypatch.setattr(changes, "_TICK_NS", 0)
+    monkeypatch.setattr(manifests, "_TICK_NS", 0)
     snap = read(path)
     assert_same(snap.refresh(progress=False), snap)
     assert copied == ["state.db"] * 3
@@ -412,7 +413,7 @@ def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
 
 def test_a_file_in_a_linked_directory_is_looked_at_too(tmp_path, monkeypatch):
     """As where a project lies on another disk; a repository that is worked on is left alone."""
-    monkeypatch.setattr(changes, "_TICK_NS", 0)
+    monkeypatch.setattr(manifests, "_TICK_NS", 0)
     root, disk = tmp_path / ".agent-orchestrator", tmp_path / "disk"
     stored = write_json(disk, "web-1", record(lifecycle()))
     (root / "projects").mkdir(parents=True)

@@ -11,7 +11,7 @@ import jinja2
 import pytest
 
 from stateanalytics.charts import report_charts
-from stateanalytics.io.asked_process import AskedProcess
+from stateanalytics.io.processes import AskedProcess
 from stateanalytics.reporting import report
 from stateanalytics.reporting.entities import LEGACY_TOOLTIP, pill_of
 from stateanalytics.reporting.render import _pages, render

@@ -10,9 +10,11 @@ import pytest
 import stateanalytics as sa
 from stateanalytics import errors
 from stateanalytics.cli import run
+from stateanalytics.io.cells import TEXT
 from stateanalytics.io.salvage import pages, repair, trees
-from stateanalytics.io.salvage.run import salvage
-from stateanalytics.io.sqlite import TEXT, open_store, read_table
+from stateanalytics.io.salvage.repair import salvage
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.generators import write_store

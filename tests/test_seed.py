@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.core.vocabulary import ADR_LIFECYCLES, STATUS_WORDS
 from stateanalytics.reporting.session import session_page
-from stateanalytics.systems.recorded import texts_of
+from stateanalytics.systems.situations import texts_of
 from tests.examples import examples
 from tests.frames import facts
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store

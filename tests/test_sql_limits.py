@@ -13,9 +13,8 @@ import polars as pl
 import pytest
 
 from stateanalytics.errors import ArgumentError, NoRoomError, QueryError, QueryTimeoutError
-from stateanalytics.sql import process, running
-from stateanalytics.sql.engine import TableFile, TableText
-from stateanalytics.sql.values import packed
+from stateanalytics.sql import running
+from stateanalytics.sql.engine import TableFile, TableText, packed
 from stateanalytics.sql.worker import Read, _Desk, _Tables
 from tests.examples import a_few
 from tests.test_sql import EVENTS, SESSIONS, snapshot
@@ -41,7 +40,7 @@ def doubled(n_times, first):
 
 def the_worker():
     """The one that is asked next."""
-    with process.worker() as found:
+    with running.worker() as found:
         return found
 
 
@@ -65,7 +64,7 @@ def soon(is_so):
 
 
 def files_of_queries():
-    return sorted(path.name for path in process.handing_folder().glob("*.rows"))
+    return sorted(path.name for path in running.handing_folder().glob("*.rows"))
 
 
 # --- time ------------------------------------------------------------------------------
@@ -247,7 +246,7 @@ def test_files_go_with_a_snapshot_that_nobody_holds():
 
 def test_rows_are_read_once_for_all_queries_of_a_snapshot(snap):
     snap.sql("FROM entities")
-    for path in process.handing_folder().glob("*.rows"):
+    for path in running.handing_folder().glob("*.rows"):
         path.write_bytes(b"not read again")
     assert snap.sql("FROM entities").height == 4
 
@@ -269,7 +268,7 @@ def test_rows_are_let_go_with_their_file_and_the_oldest_beyond_a_bound(tmp_path)
 
 def test_a_file_that_was_cleared_away_is_written_again(snap):
     snap.sql("FROM entities")
-    for path in process.handing_folder().glob("*.rows"):
+    for path in running.handing_folder().glob("*.rows"):
         path.unlink()
     assert snap.sql("FROM entities").height == 4
 
@@ -278,14 +277,14 @@ ASKING = """
 import os, sys
 from datetime import datetime
 import polars as pl
-from stateanalytics.sql import process
+from stateanalytics.sql import running
 from stateanalytics.sql.running import Table, run
 tables = {"t": Table(("a",), load=lambda: pl.DataFrame({"a": [7]}))}
 def ask(query):
     limits = {"max_rows": 10, "timeout_s": 300}
     return run(query, None, tables, as_of=datetime(2026, 5, 1), **limits).item()
 assert ask("FROM t") == 7
-(worker,) = process._WORKERS._idle
+(worker,) = running._WORKERS._idle
 """
 
 
@@ -326,7 +325,7 @@ if not child:
     os._exit(ask("FROM t"))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert ask("FROM t") == 7
-assert process._WORKERS._idle == [worker]
+assert running._WORKERS._idle == [worker]
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
 

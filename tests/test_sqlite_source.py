@@ -25,8 +25,10 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics import errors
-from stateanalytics.io import asked_process, refusals, sqlite, sqlite_copy, store_process
-from stateanalytics.io.sqlite import INTEGER, TEXT, open_store, read_table
+from stateanalytics.io import processes, refusals, sqlite, sqlite_copy
+from stateanalytics.io.cells import INTEGER, TEXT
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
 from tests.examples import a_few
 
 N_ROWS = 200
@@ -94,7 +96,9 @@ def without_privileges(code, *arguments):
 COUNT = """
     import sys
     from stateanalytics.errors import SourceError
-    from stateanalytics.io.sqlite import INTEGER, open_store, read_table
+    from stateanalytics.io.cells import INTEGER
+    from stateanalytics.io.sqlite import open_store
+    from stateanalytics.io.sqlite_tables import read_table
     try:
         with open_store(sys.argv[1]) as store:
             print(read_table(store, "t", {"id": INTEGER})[0].height)
@@ -330,8 +334,8 @@ def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, probl
 def _copier_is(script, path, monkeypatch):
     """Stores are copied by a script, written to a path."""
     path.write_text(script)
-    store_process.end_idle()
-    monkeypatch.setattr(store_process, "isolated", lambda module: [sys.executable, str(path)])
+    processes.end_idle()
+    monkeypatch.setattr(processes, "isolated", lambda module: [sys.executable, str(path)])
 
 
 def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
@@ -346,7 +350,7 @@ def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
 def asked(path):
     """The number of the process that copied a store."""
     with open_store(path) as store:
-        pid = store._lease.copying._busy[0].pid
+        pid = store._lease.private_copy._process[0].pid
         store.check()
     return pid
 
@@ -359,13 +363,13 @@ def test_one_process_copies_store_after_store(tmp_path):
 def test_two_stores_that_are_open_unchecked_have_a_process_each(tmp_path):
     path = written(tmp_path / "state.db")
     with open_store(path) as one, open_store(path) as other:
-        assert one._lease.copying._busy[0].pid != other._lease.copying._busy[0].pid
+        assert one._lease.private_copy._process[0].pid != other._lease.private_copy._process[0].pid
 
 
 def test_a_store_that_is_closed_unchecked_ends_its_process(tmp_path):
     path = written(tmp_path / "state.db")
     with open_store(path) as store:
-        (process,) = store._lease.copying._busy
+        (process,) = store._lease.private_copy._process
     assert not process.is_alive()
     assert n_rows(path) == N_ROWS
 
@@ -389,7 +393,7 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path):
 def test_a_process_of_other_rights_or_of_a_parent_is_not_asked(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
     before = asked(path)
-    monkeypatch.setattr(asked_process.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 12345)
     assert asked(path) != before
     with warnings.catch_warnings(action="ignore"):  # threads of polars, which the child lets be
         child = os.fork()
@@ -407,26 +411,26 @@ def test_threads_that_ask_for_the_first_check_at_once_get_one_answer(tmp_path):
 
 
 def test_a_process_that_started_ahead_is_the_one_that_is_asked(tmp_path):
-    store_process.end_idle()
+    processes.end_idle()
     for _ in range(2):
-        store_process.start_ahead()
-    [ahead] = store_process._IDLE
-    assert store_process.mentions(written(tmp_path / "state.db"), ["CREATE TABLE t "], 2**20)
-    [asked_one] = store_process._IDLE
+        processes.start_ahead()
+    [ahead] = processes._IDLE
+    assert processes.mentions(written(tmp_path / "state.db"), ["CREATE TABLE t "], 2**20)
+    [asked_one] = processes._IDLE
     assert asked_one is ahead
 
 
 def test_a_path_is_of_the_directory_of_now(tmp_path, monkeypatch):
     words = ["CREATE TABLE t "]
     monkeypatch.chdir(tmp_path)
-    assert not store_process.mentions(Path("state.db"), words, 2**20)
+    assert not processes.mentions(Path("state.db"), words, 2**20)
     written("state.db")
-    assert store_process.mentions(Path("state.db"), words, 2**20)
+    assert processes.mentions(Path("state.db"), words, 2**20)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir("below")
-    assert not store_process.mentions(Path("state.db"), words, 2**20)
+    assert not processes.mentions(Path("state.db"), words, 2**20)
     os.mkfifo("pipe.db")
-    assert not store_process.mentions(Path("pipe.db"), words, 2**20)
+    assert not processes.mentions(Path("pipe.db"), words, 2**20)
 
 
 # --- beside a writer -------------------------------------------------------------------

@@ -28,9 +28,9 @@ from stateanalytics.errors import (
     SourceNotFoundError,
 )
 from stateanalytics.summaries import Summary, merge, summarize
-from stateanalytics.summaries.copies import N_SAMPLED, work_samples
+from stateanalytics.summaries.counts import N_SAMPLED, work_samples
 from stateanalytics.summaries.shapes import FRAMES
-from stateanalytics.systems import shards
+from stateanalytics.systems import reading
 from tests.examples import a_few, examples
 from tests.frames import ago, facts
 from tests.lionagi_stores import NOW_S, session, write_store
@@ -313,7 +313,7 @@ def test_a_copy_that_reads_another_way_is_named(host):
     assert lost["message"] == f"work of it is told by {host['backup']} too"
     assert_same(merge([merge([other, backup]), store]), everything)
     page = sa.report(everything, window="2026-W21").as_html()
-    assert "1 source tells work of another one." in page
+    assert "1 source holds work of another source." in page
     assert "A store was damaged" not in page
 
 
@@ -510,9 +510,9 @@ def history(tmp_path_factory):
 
 @pytest.mark.parametrize("most_rows", a_few([8, 1, 10_000]))
 def test_an_archive_is_counted_shard_by_shard_as_it_is_at_once(history, monkeypatch, most_rows):
-    read = list(shards.facts_in_shards([history], most_rows=most_rows))
+    read = list(reading.facts_in_shards([history], most_rows=most_rows))
     assert (len(read) > 1) == (most_rows < 10_000)
-    monkeypatch.setattr(shards.facts_in_shards, "__kwdefaults__",
+    monkeypatch.setattr(reading.facts_in_shards, "__kwdefaults__",
                         {"as_of": None, "on_error": "skip", "most_rows": most_rows})  # fmt: skip
     counts = summarize(history)
     with sa.read(history, progress=False) as snap:

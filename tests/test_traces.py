@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.failures.cut_off import LIMITS
 from stateanalytics.failures.templates import mine_templates
+from stateanalytics.failures.traces import LIMITS
 from tests.examples import examples
 
 HEADER = "Traceback (most recent call last):\n"

@@ -11,9 +11,9 @@ import pytest
 from stateanalytics.core.facts import Facts
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems import all_systems, system_named
-from stateanalytics.systems.coverage import _stored
 from stateanalytics.systems.opencode.canonical import used_tokens
 from tests.ao_trees import facts_of
+from tests.systems_page import stored
 from tests.test_opencode_sources import write_claimed
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
@@ -49,7 +49,7 @@ def test_every_table_with_rows_is_read_or_left_aside_or_a_finding(
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
         n_rows = {
             table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in stored - {*tables.read, *tables.aside, "sqlite_sequence"}
+            for table in stored - {*tables.read, *tables.ignored, "sqlite_sequence"}
         }
     facts = facts_of(path)
     assert passed_over(facts) == {table: n for table, n in n_rows.items() if n}
@@ -159,7 +159,7 @@ def test_events_of_an_unknown_type_are_counted_by_type(tmp_path: Path) -> None:
 
 def test_the_known_tables_are_those_of_the_samples(shared: Path) -> None:
     for name, system in STORES.items():
-        known = {table for table, _ in _stored(system_named(system))}
+        known = {table for table, _ in stored(system_named(system))}
         with open_store(shared / "samples" / name) as store:
             assert {table for table in store.tables if table != "sqlite_sequence"} <= known
 
@@ -168,7 +168,7 @@ def test_no_table_is_both_read_and_left_aside() -> None:
     for known in all_systems():
         if known.tables is not None:
             tables = known.tables()
-            assert not {*tables.read} & {*tables.aside}
+            assert not {*tables.read} & {*tables.ignored}
 
 
 @pytest.fixture(scope="module")

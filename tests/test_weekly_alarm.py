@@ -12,7 +12,7 @@ import stateanalytics as sa
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.overdispersion import dispersions
+from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.stats.sequential import UsualRate, evidence_of_more, usual_rate
 from stateanalytics.weekly_alarm import ALARM, failure_alarm
 from tests import draws

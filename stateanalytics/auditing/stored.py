@@ -14,7 +14,7 @@ from stateanalytics.errors import check_columns
 from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
 from stateanalytics.state.signatures import delivery_code, domain, health_code
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.recorded import OTHER_AXES, texts_of
+from stateanalytics.systems.situations import OTHER_AXES, texts_of
 
 _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "lifecycle": ADR_LIFECYCLES,

@@ -31,7 +31,7 @@ from stateanalytics.core.own_columns import own_column
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.failures.step_rates import OTHERS, UNKNOWN, rates
+from stateanalytics.failures.failure_rates import OTHERS, UNKNOWN, rates
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own
 

@@ -26,7 +26,7 @@ from stateanalytics.charts.over_time import chart_over_time
 from stateanalytics.charts.style import VARIABLES
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.thresholds import chart_worksheet
-from stateanalytics.io.asked_process import AskedProcess
+from stateanalytics.io.processes import AskedProcess
 
 LIMIT_S = 30.0
 """For what takes a second; then they are drawn here, by what cannot hang unseen."""

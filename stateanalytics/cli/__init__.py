@@ -27,57 +27,45 @@ from stateanalytics.errors import (
     StoreBusyError,
     did_you_mean,
 )
+from stateanalytics.questions import COMMANDS as QUESTION_COMMANDS
 
 _ALLOCATOR = "_RJEM_MALLOC_CONF"
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
 
 
-GROUPS = {
-    "What needs me": {
-        "report": (
-            "reports",
-            "Write the report on a window of time: one HTML file that opens anywhere.",
-        ),
-        "attention": (
-            "attention",
-            "List what needs attention: critical and warning, what can still be helped first.",
-        ),
-        "show": ("show", "Show everything that is known of one run or other entity, in order."),
-        "watch": ("queries", "Print changes of severity as they happen, until Ctrl-C."),
-    },
-    "Why, and at what cost": {
-        "failures": (
-            "failures",
-            "Show why runs fail, by reason code and message template, the most expensive first.",
-        ),
-        "detectors": (
-            "detectors",
-            "List where rules for stale, stuck and slow contradict each other, and why.",
-        ),
-        "costs": ("costs", "Show what runs cost: as reported, and estimated from tokens."),
-    },
-    "How long": {
-        "durations": ("durations", "Show how long runs take, and what time limits stopped."),
-        "thresholds": ("thresholds", "Recommend a value for every threshold, with the evidence."),
-    },
-    "Ask, keep and export": {
-        "sql": ("queries", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
-        "mcp": ("mcp", "Serve read-only tools for agents over standard input and output (MCP)."),
-        "archive": ("archive", "Archive the stores before they delete what is old."),
-        "export": (
-            "exporting",
-            "Write tables, metrics or spans into files that other programs open.",
-        ),
-    },
-    "Set up": {
-        "doctor": ("doctor", "Show what is installed, where stores are, and what works."),
-    },
+HAND_WRITTEN = {
+    "report": (
+        "reports",
+        "Write the report on a window of time: one HTML file that opens anywhere.",
+    ),
+    "show": ("reports", "Show everything that is known of one run or other entity, in order."),
+    "watch": ("serving", "Print changes of severity as they happen, until Ctrl-C."),
+    "sql": ("querying", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
+    "mcp": ("serving", "Serve read-only tools for agents over standard input and output (MCP)."),
+    "archive": ("exporting", "Archive the stores before they delete what is old."),
+    "export": (
+        "exporting",
+        "Write tables, metrics or spans into files that other programs open.",
+    ),
+    "doctor": ("doctor", "Show what is installed, where stores are, and what works."),
 }
-"""The commands under each heading of ``--help``: module and first line of the help.
+"""Commands that are no questions: module and first line of the help.
 
 They are here as well because ``--help`` imports none of the modules, and a command only its own.
 """
-COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+COMMANDS = {
+    **HAND_WRITTEN,
+    **{name: ("questions", command.summary) for name, command in QUESTION_COMMANDS.items()},
+}
+_HEADINGS = {
+    "What needs me": ("report", "attention", "show", "watch"),
+    "Why, and at what cost": ("failures", "detectors", "costs"),
+    "How long": ("durations", "thresholds"),
+    "Ask, keep and export": ("sql", "mcp", "archive", "export"),
+    "Set up": ("doctor",),
+}
+GROUPS = {heading: {name: COMMANDS[name] for name in names} for heading, names in _HEADINGS.items()}
+"""The commands under each heading of ``--help``."""
 RENAMED = {
     "audit": "attention --show audit",
     "collect": "archive",
@@ -110,7 +98,9 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"stateanalytics.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = (
+            getattr(module, cmd_name) if cmd_name in HAND_WRITTEN else module.command_of(cmd_name)
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -165,23 +155,23 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process."""
-    # Read by polars' allocator when it is loaded: of what is free it keeps a tenth less than by
-    # default, and takes as long.
-    kept = f"dirty_decay_ms:200,muzzy_decay_ms:0,narenas:{os.cpu_count() or 1}"
-    os.environ.setdefault(_ALLOCATOR, kept)
-    # A start makes a hundred thousand objects that stay: to look for garbage among them again
-    # and again takes a fifteenth of what a short command takes.
+    # Polars' allocator reads this when it is loaded: it then keeps a tenth less free memory than
+    # by default, and takes as long.
+    settings = f"dirty_decay_ms:200,muzzy_decay_ms:0,narenas:{os.cpu_count() or 1}"
+    os.environ.setdefault(_ALLOCATOR, settings)
+    # A start makes a hundred thousand objects that stay: looking for garbage among them
+    # repeatedly takes a fifteenth of the time of a short command.
     gc.set_threshold(10_000)
     code = run(arguments)
-    # Python looks for garbage among all of them once more before it ends, for as long; DuckDB
-    # complains of what is not freed then.
+    # Python looks for garbage among all of them once more before it ends, which takes as long.
+    # DuckDB complains of what is not freed by then.
     if "duckdb" not in sys.modules:
         gc.freeze()
     sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     try:
         code = cli.main(
             args=None if arguments is None else list(arguments),
@@ -192,19 +182,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         hint = f" Hint: {error.shell}" if error.shell else ""
         return _complain(error.problem + hint, 1 if isinstance(error, FAILED_RUNS) else 2)
     except click.ClickException as error:
-        return _helped(error)
+        return _usage_error(error)
     except (click.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
     except MemoryError:
         return _complain("there was not enough memory. Hint: read fewer stores at once", 1)
     except _ReaderWentAwayError:
-        # The interpreter flushes once more at its end, and would complain then.
+        # The interpreter flushes once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return code if isinstance(code, int) else 0
 
 
-def _helped(error: click.ClickException) -> int:
+def _usage_error(error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
         click.echo(context.get_help())

@@ -100,11 +100,10 @@ def _version_of(distribution: str) -> str | None:
 
 def _surroundings() -> Iterator[tuple[str, bool]]:
     """The places where stores are usually, and the room for their private copies."""
-    from stateanalytics.systems.looking import look_at
-    from stateanalytics.systems.places import usual_places
+    from stateanalytics.systems.places import description_of, usual_places
 
     for path in usual_places():
-        yield visible(f"place: {path}: {look_at(path) or 'nothing there'}"), True
+        yield visible(f"place: {path}: {description_of(path) or 'nothing there'}"), True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True

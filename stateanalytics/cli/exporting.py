@@ -1,33 +1,41 @@
-"""The command ``export``."""
+"""The commands ``export`` and ``archive``: what is written for other programs, and for later."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stateanalytics.cli.options import (
+    FILE,
     as_of_option,
     bodies_option,
+    budget_given,
     examples,
     opened,
-    policy_of,
+    policy_named,
     policy_option,
     redact_option,
     salvage_option,
     sources_argument,
     tables_option,
+    warn,
     with_tables,
 )
-from stateanalytics.cli.output import form_of, put, refuse_inputs_of
+from stateanalytics.cli.output import chosen_format, put, refuse_input_as_output
 from stateanalytics.core.text import visible
+from stateanalytics.core.windows import day_of
 from stateanalytics.errors import ArgumentError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from stateanalytics.snapshot import Snapshot
+    from stateanalytics.systems.reading import OnError
 
 EXPORTS = {
     "DuckDB": (".duckdb",),
@@ -37,7 +45,7 @@ EXPORTS = {
     "Parquet of one table": (".parquet",),
     "a folder of Parquet": ("/",),
 }
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_N_STALE = 3
 
 
 @click.command(
@@ -64,16 +72,16 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--metadata",
-    type=_FILE,
+    type=FILE,
     help="Also write what each table and column means, as Datasette reads it (JSON).",
 )
 @click.option(
-    "--otlp", type=_FILE, help="Write what ended as OpenTelemetry spans (lines of OTLP/JSON)."
+    "--otlp", type=FILE, help="Write what ended as OpenTelemetry spans (lines of OTLP/JSON)."
 )
 @click.option(
     "--metrics",
     "metrics_file",
-    type=_FILE,
+    type=FILE,
     help="Write what alerts need as OpenMetrics text; - prints it.",
 )
 @click.option(
@@ -110,32 +118,32 @@ def export(
     limits, and failed; limits are the recommended ones, else today's (`watch --metrics FILE`
     keeps the file current).
     """
-    of_stores = output or otlp or metrics_file
-    if not (of_stores or views_folder) or (metadata and not output):
-        raise click.UsageError("Nothing says where to. Hint: -o week.duckdb, or --otlp spans.jsonl")
+    needs_stores = output or otlp or metrics_file
+    if not (needs_stores or views_folder) or (metadata and not output):
+        raise click.UsageError("There is no output. Hint: -o week.duckdb, or --otlp spans.jsonl")
     if output and not output.endswith(("/", os.sep)):
-        form_of(None, Path(output), EXPORTS)
+        chosen_format(None, Path(output), EXPORTS)
     files = (output, metadata, otlp, metrics_file)
-    for place in files:
-        refuse_inputs_of(Path(place) if place else None)
+    for file in files:
+        refuse_input_as_output(Path(file) if file else None)
     places = [Path(place).resolve() for place in (*files, views_folder) if place]
     if len(set(places)) < len(places):
         raise click.UsageError("Two outputs have one name. Hint: give each a file of its own")
     if views_folder:
         _write_views(views_folder)
         click.echo(visible(str(views_folder)))
-    if not of_stores:
+    if not needs_stores:
         return
     written = []
     with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
         for path in (metadata, otlp, metrics_file):
-            refuse_inputs_of(path, snap.inputs)
-        chosen = policy_of(policy)
+            refuse_input_as_output(path, snap.inputs)
+        chosen = policy_named(policy)
         if output:
-            whole = with_tables(snap, own)
-            written.append(whole.export(output, tables=only or None, policy=chosen, redact=redact))
+            joined = with_tables(snap, own)
+            written.append(joined.export(output, tables=only or None, policy=chosen, redact=redact))
             if metadata:
-                _write_metadata(whole, metadata, Path(output).stem, only)
+                _write_metadata(joined, metadata, Path(output).stem, only)
                 written.append(metadata)
         if otlp:
             from stateanalytics.otlp import as_otlp
@@ -169,8 +177,12 @@ def _write_metadata(snap: Snapshot, path: Path, database: str, only: tuple[str, 
         for name, row in snap.table("tables").select("name", "row").iter_rows()
         if name in only or not (only or name.startswith("raw_"))
     }  # fmt: skip
-    said = {"title": "stateanalytics", "databases": {database: {"tables": tables}}}
-    put((json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode(), path, inputs=snap.inputs)
+    metadata = {"title": "stateanalytics", "databases": {database: {"tables": tables}}}
+    put(
+        (json.dumps(metadata, ensure_ascii=False, indent=1) + "\n").encode(),
+        path,
+        inputs=snap.inputs,
+    )
 
 
 def _write_views(folder: Path) -> None:
@@ -186,3 +198,80 @@ def _write_views(folder: Path) -> None:
     for view in VIEWS:
         content = f"-- {view.frame.row}\n{view.sql.strip()}\n"
         put(content.encode(), folder / f"{view.frame.name}.sql")
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics archive state.db --to history/",
+        "stateanalytics archive 'hosts/*/state.db' --to history/ --jobs 4",
+        "stateanalytics report history/ -o week.html --week 2026-W21",
+    )
+)
+@sources_argument
+@click.option(
+    "--to",
+    required=True,
+    metavar="FOLDER",
+    help="Archive into this folder, which is created if needed and only ever added to.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Read with this many processes.",
+)
+@click.option("--bodies", is_flag=True, help="Archive what people and models said, too.")
+@click.option("--redact", is_flag=True, help="Mask what looks like a secret before it is archived.")
+@salvage_option
+@click.pass_context
+def archive(
+    ctx: click.Context,
+    *,
+    sources: tuple[str, ...],
+    to: str,
+    jobs: int,
+    bodies: bool,
+    redact: bool,
+    salvage: bool,
+) -> None:
+    """Archive the stores before they delete what is old.
+
+    Prints one line for each source: archived, unchanged, or failed. After a failed one the
+    others go on, and the exit code is 1. After an interruption, the same command continues.
+    Sources of the archive that were not collected for a week are named at the end. Every
+    command reads FOLDER like a store.
+    """
+    from stateanalytics.systems.archiving import Archiving, collect_each
+
+    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget_given(ctx))
+    on_error: OnError = "salvage" if salvage else "skip"
+    totals: Counter[str] = Counter()
+    for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):
+        for row in rows.iter_rows(named=True):
+            totals[row["status"]] += 1
+            if row["status"] == "archived" and row["message"]:
+                warn(f"{row['source']}: {row['message']}")
+            click.echo(visible(_line(row)), err=row["status"] == "failed")
+    if totals.total() > 1:
+        counts = ", ".join(f"{n:,} {status}" for status, n in sorted(totals.items()))
+        click.echo(f"{totals.total():,} sources: {counts}")
+    stale = archiving.stale()
+    if stale.height:
+        click.echo(visible(_stale_sources(stale)), err=True)
+    if totals["failed"]:
+        ctx.exit(1)
+
+
+def _line(row: dict[str, Any]) -> str:
+    added = f": {row['n_rows']:,} new rows, {row['size_bytes'] / 1000:,.0f} kB"
+    ending = f": {row['message']}" if row["message"] else ""
+    return f"{row['status']} {row['source']}{added if row['status'] == 'archived' else ending}"
+
+
+def _stale_sources(stale: pl.DataFrame) -> str:
+    """The sources of an archive that are not collected any more, in words."""
+    shown = stale.head(_N_STALE).iter_rows()
+    named = ", ".join(f"{source} since {day_of(at)} {at.year}" for source, at in shown)
+    more = f", and {stale.height - _N_STALE:,} more" if stale.height > _N_STALE else ""
+    return f"stale, not collected for more than a week: {named}{more}"

@@ -1,4 +1,4 @@
-"""Arguments that several commands share."""
+"""Options that several commands share, and lines for people on standard error."""
 
 from __future__ import annotations
 
@@ -19,22 +19,43 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _BUDGET = f"{__name__}.budget"
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def combined(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one, in this order in the help."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def sources_argument(command: Command) -> Command:
-    """The stores to read, and what reading them may cost; see `budget_of`."""
+    """The stores to read, and what reading them may cost; see `budget_given`."""
 
-    def keep(context: click.Context, _: click.Parameter, given: str | None) -> None:
+    def remember(context: click.Context, _: click.Parameter, given: str | None) -> None:
         context.meta[_BUDGET] = given
 
     budget = click.option(
         "--budget",
         metavar="LIMITS",
-        callback=keep,
+        callback=remember,
         expose_value=False,
         help="Read no more than this, such as processor_s=60,n_rows=1000000; off: no limit.",
     )
     return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(budget(command))
+
+
+def budget_given(context: click.Context) -> str | None:
+    """The value of ``--budget``, where the command reads sources."""
+    return context.meta.get(_BUDGET)
+
+
+def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str]:
+    return [name.strip() for names in given for name in names.split(",") if name.strip()]
 
 
 as_of_option = click.option(
@@ -54,7 +75,6 @@ policy_option = click.option(
 bodies_option = click.option(
     "--bodies", is_flag=True, help="Read what people and models said, too."
 )
-
 redact_option = click.option(
     "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
 )
@@ -64,18 +84,28 @@ probe_option = click.option(
     help="Check whether recorded processes are alive, on this machine and now.",
 )
 salvage_option = click.option(
-    "--salvage", is_flag=True, help="Read what is left of a damaged store, and say what is lost."
+    "--salvage", is_flag=True, help="Read what is left of a damaged store, and report what is lost."
 )
-
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), help="Print at most this many rows; 50 in a table by "
+    "default.",
+)  # fmt: skip
+window_options = combined(
+    click.option(
+        "--week",
+        metavar="YYYY-Www",
+        help="Look at an ISO week, Monday to Monday in UTC, or at last-week.",
+    ),
+    click.option("--since", metavar="MOMENT", help="Let the window begin at this moment."),
+    click.option("--until", metavar="MOMENT", help="Let the window end before this moment."),
+)
 detectors_option = click.option(
     "--detectors",
     "--detector",
-    "chosen",
+    "detectors",
     multiple=True,
     metavar="NAMES",
-    callback=lambda _ctx, _param, given: (
-        [name.strip() for names in given for name in names.split(",")] or None
-    ),
+    callback=lambda *given: _split(*given) or None,
     help="Ask these detectors, by name or number, joined by commas: B2,B4; all: those of past "
     "releases, too; SYSTEM@VERSION: those of one release. By default the dozen of each system's "
     "current release.",
@@ -87,15 +117,143 @@ tables_option = click.option(
     metavar="NAME=FILE",
     help="Add a table of yours, of a CSV, Parquet or JSON file; may be repeated.",
 )
+prices_option = click.option(
+    "--prices",
+    type=FILE,
+    metavar="FILE",
+    help="Estimate costs by prices of yours, from a TOML file; other models keep list prices.",
+)
+ledger_option = click.option(
+    "--ledger",
+    type=FILE,
+    help="Show the owner of each failure, from a CSV file that `failures own` edits.",
+)
+READING = (as_of_option, probe_option, salvage_option, policy_option)
+"""The options of every command that derives states from stores."""
 
 
-def budget_of(context: click.Context) -> str | None:
-    """What ``--budget`` says, where the command reads sources."""
-    return context.meta.get(_BUDGET)
+def _by_option(default: str, about: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--by",
+        multiple=True,
+        default=[default],
+        show_default=True,
+        metavar="COLUMNS",
+        callback=_split,
+        help=about,
+    )
 
 
-def pairs_of(texts: Sequence[str], rule: str, example: str) -> dict[str, str]:
-    """What ``NAME=VALUE`` arguments say, by name."""
+OPTIONS: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "window": window_options,
+    "own": tables_option,
+    "detectors": detectors_option,
+    "prices": prices_option,
+    "ledger": ledger_option,
+    "entity_type": click.option(
+        "--type", "entity_type", metavar="TYPE", help="List only this entity type."
+    ),
+    "severity": click.option("--severity", metavar="WORD", help="List only rows of this severity."),
+    "code": click.option(
+        "--code", help="Count only this code and those below it, such as run.failed."
+    ),
+    "cluster": click.option(
+        "--cluster", metavar="ID", help="Count only this cluster, by its id or the beginning of it."
+    ),
+    "rules": click.option("--rules", type=FILE, help="Apply your own clusters, from a TOML file."),
+    "earlier": click.option(
+        "--against",
+        "earlier",
+        metavar="STORE",
+        help="Read, with --show change, the earlier window from this store.",
+    ),
+    "leave_out_mass": click.option(
+        "--leave-out-mass",
+        is_flag=True,
+        help="Exclude, with --show change, runs that were started when almost all failed.",
+    ),
+    "at": click.option(
+        "--at", metavar="MOMENT", help="Ask about this earlier instant; by default as-of."
+    ),
+    "by": _by_option(
+        "kind",
+        "Group by kind, agent, model, playbook, project, system, or a column of --table, such as "
+        "teams.owner; may be repeated.",
+    ),
+    "cost_by": _by_option(
+        "system,model",
+        "Sum by these, joined by commas: system, model, provider, project, agent, kind, "
+        "playbook, or a column of --table, such as teams.owner; or none: all runs together.",
+    ),
+    "probs": click.option(
+        "--prob",
+        "probs",
+        multiple=True,
+        default=(0.25, 0.5, 0.75, 0.95),
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        help="Show the quantiles of these shares; by default 0.25, 0.5, 0.75, 0.95.",
+    ),
+    "candidates_s": click.option(
+        "--candidate",
+        "candidates_s",
+        multiple=True,
+        type=float,
+        metavar="SECONDS",
+        help="Try this limit with --show candidates; may be repeated; by default 5 min to 24 h.",
+    ),
+    "costs": combined(
+        click.option(
+            "--false-alarm",
+            type=float,
+            default=5.0,
+            show_default=True,
+            help="Minutes of attention that a false alarm costs.",
+        ),
+        click.option(
+            "--undetected-hour",
+            type=float,
+            default=10.0,
+            show_default=True,
+            help="Minutes that an hour costs in which a dead or hopeless run goes unnoticed.",
+        ),
+        click.option(
+            "--lost-run",
+            type=float,
+            default=60.0,
+            show_default=True,
+            help="Minutes that a run costs which was ended though it would have ended well.",
+        ),
+        click.option(
+            "--run-hour",
+            type=float,
+            default=3.0,
+            show_default=True,
+            help="Minutes that an hour of a run costs.",
+        ),
+        click.option(
+            "--deaths",
+            type=float,
+            help="Assume this many deaths per 100 session-hours; by default those in the data.",
+        ),
+    ),
+    "settings": click.option(
+        "--settings",
+        type=click.Choice(("toml", "json", "python")),
+        help="Print the settings as the systems' own settings name them, instead of the table.",
+    ),
+    "other_policy": click.option(
+        "--against",
+        "other_policy",
+        metavar="NAME|FILE",
+        help="List instead the entities that have another severity under this policy than under "
+        "--policy.",
+    ),
+}
+"""The options of questions, by the parameter of the function that each gives a value."""
+
+
+def pairs_given(texts: Sequence[str], rule: str, example: str) -> dict[str, str]:
+    """The values of ``NAME=VALUE`` arguments, by name."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -107,7 +265,7 @@ def pairs_of(texts: Sequence[str], rule: str, example: str) -> dict[str, str]:
 
 def with_tables(snap: Snapshot, own: Sequence[str]) -> Snapshot:
     """The snapshot with the tables that ``--table`` names."""
-    for name, path in pairs_of(own, "A table is NAME=FILE", "--table teams=teams.csv").items():
+    for name, path in pairs_given(own, "A table is NAME=FILE", "--table teams=teams.csv").items():
         snap = snap.with_table(name, path)
     return snap
 
@@ -141,37 +299,31 @@ def output_options(
     formats: Iterable[str], otherwise: str = "a table"
 ) -> Callable[[Command], Command]:
     """``--format``, ``--output``, ``--redact``, ``--wide`` and ``--safe-csv``."""
-
-    def add(command: Command) -> Command:
-        for option in (
-            redact_option,
-            click.option(
-                "--wide", is_flag=True, help="Wrap long texts in a table instead of cutting them."
-            ),
-            click.option(
-                "--safe-csv/--raw-csv",
-                default=None,
-                help="In CSV, put ' before texts that a spreadsheet would run as formulas; "
-                "by default in files, which people open, and not in pipes.",
-            ),
-            click.option(
-                "-o",
-                "--output",
-                type=click.Path(path_type=Path, dir_okay=False),
-                help="Write to this file; its suffix chooses the format.",
-            ),
-            click.option(
-                "-f",
-                "--format",
-                "form",
-                type=click.Choice(tuple(formats)),
-                help=f"Print in this format; {otherwise} by default.",
-            ),
-        ):
-            command = option(command)
-        return command
-
-    return add
+    return combined(
+        click.option(
+            "-f",
+            "--format",
+            "form",
+            type=click.Choice(tuple(formats)),
+            help=f"Print in this format; {otherwise} by default.",
+        ),
+        click.option(
+            "-o",
+            "--output",
+            type=FILE,
+            help="Write to this file; its suffix chooses the format.",
+        ),
+        click.option(
+            "--safe-csv/--raw-csv",
+            default=None,
+            help="In CSV, put ' before texts that a spreadsheet would run as formulas; "
+            "by default in files, which people open, and not in pipes.",
+        ),
+        click.option(
+            "--wide", is_flag=True, help="Wrap long texts in a table instead of cutting them."
+        ),
+        redact_option,
+    )
 
 
 def opened(
@@ -183,17 +335,17 @@ def opened(
     probe: bool = False,
     is_followed: bool = False,
 ) -> Snapshot:
-    """Read the sources, once or to refresh them; say which, where none was named, and losses."""
-    from stateanalytics.io import store_process
+    """Read the sources, to refresh them or not; note which were found, and what is lost."""
+    from stateanalytics.io import processes
 
-    store_process.start_ahead()  # while all that reads is imported
+    processes.start_ahead()  # while all that reads is imported
     from stateanalytics import snapshot
     from stateanalytics.core.facts import losses_of
     from stateanalytics.core.redaction import redact
 
     on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
     read = snapshot.read if is_followed else snapshot.read_for_once
-    budget = budget_of(click.get_current_context())
+    budget = budget_given(click.get_current_context())
     snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error, probe=probe, budget=budget)
     lost = losses_of(snap.findings).select("source", "message", "severity")
     for source, message, severity in redact(lost)[0].iter_rows():
@@ -208,7 +360,7 @@ def opened(
     return snap
 
 
-def policy_of(name_or_path: str) -> Policy:
+def policy_named(name_or_path: str) -> Policy:
     """The policy that an argument names."""
     from stateanalytics.state.policy import Policy
 
@@ -223,29 +375,3 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """One line for people about numbers that are likely to be wrong."""
     print(f"warning: {visible(text)}", file=sys.stderr)
-
-
-def window_options(command: Command) -> Command:
-    """``--week``, ``--since`` and ``--until``."""
-    for option in (
-        click.option("--until", metavar="MOMENT", help="Let the window end before this moment."),
-        click.option("--since", metavar="MOMENT", help="Let the window begin at this moment."),
-        click.option(
-            "--week",
-            metavar="YYYY-Www",
-            help="Look at an ISO week, Monday to Monday in UTC, or at last-week.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def window_of(week: str | None, since: str | None, until: str | None) -> object:
-    """What the library takes as a window; None where nothing was asked for."""
-    if week is not None and (since is not None or until is not None):
-        raise click.UsageError(
-            "A window is a week, or since and until; found both. Hint: leave one of them out"
-        )
-    if week is not None:
-        return week
-    return None if since is None and until is None else (since, until)

@@ -1,4 +1,4 @@
-"""Where what a command says goes: to the terminal or a file, in which form, with which notes."""
+"""Where an answer goes: to the terminal or a file, in which format, with which notes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import polars as pl
 
-from stateanalytics.cli.formats import as_csv, as_json, as_parquet
-from stateanalytics.cli.options import note
-from stateanalytics.cli.tables import table_for_people
+from stateanalytics.cli.options import Command, note, opened, output_options, policy_named
+from stateanalytics.cli.tables import as_csv, as_json, as_parquet, table_for_people
 from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError
@@ -24,6 +25,7 @@ from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_out
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
+    from stateanalytics.state.policy import Policy
 
 FORMATS: Mapping[str, Sequence[str]] = {
     "csv": (".csv",),
@@ -36,6 +38,103 @@ PAGES: Mapping[str, Sequence[str]] = {"html": (".html", ".htm")}
 _PIECE_BYTES = 2**16
 _OUTPUTS = frozenset({"output", "metadata", "otlp", "metrics_file"})
 """Options that name what is written, which may be there from the last time."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The shared part of a command's line: which stores, as of when, and where the answer goes."""
+
+    sources: tuple[str, ...] = ()
+    week: str | None = None
+    since: str | None = None
+    until: str | None = None
+    as_of: str | None = None
+    probe: bool = False
+    salvage: bool = False
+    bodies: bool = False
+    policy: str = "v1"
+    limit: int | None = None
+    form: str | None = None
+    output: Path | None = None
+    safe_csv: bool | None = None
+    redact: bool = True
+    wide: bool = False
+
+    @property
+    def window(self) -> object:
+        """What the library takes as a window; None where nothing was asked for."""
+        has_moments = self.since is not None or self.until is not None
+        if self.week is not None and has_moments:
+            raise click.UsageError(
+                "A window is a week, or since and until; found both. Hint: leave one of them out"
+            )
+        return self.week or ((self.since, self.until) if has_moments else None)
+
+    @property
+    def chosen_policy(self) -> Policy:
+        """The policy that was named."""
+        return policy_named(self.policy)
+
+    @property
+    def format(self) -> str:
+        """The format of a frame that is the answer."""
+        return chosen_format(self.form, self.output)
+
+    def opened(self, *, is_table: bool = True) -> Snapshot:
+        """The snapshot of the stores that were named, once it is known where and what to write."""
+        refuse_input_as_output(self.output)
+        if is_table:
+            chosen_format(self.form, self.output)
+        return opened(
+            self.sources,
+            as_of=self.as_of,
+            bodies=self.bodies,
+            salvage=self.salvage,
+            probe=self.probe,
+        )
+
+    def write(
+        self,
+        frame: pl.DataFrame,
+        *,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        inputs: Sequence[Path] = (),
+    ) -> None:
+        """Print the answer, or write it to the file that was named."""
+        write(
+            frame,
+            form=self.form,
+            output=self.output,
+            safe_csv=self.safe_csv,
+            redact=self.redact,
+            is_wide=self.wide,
+            columns=columns,
+            limit=self.limit if limit is None else limit,
+            inputs=inputs,
+        )
+
+
+def takes(
+    *own: Callable[[Command], Command],
+    formats: Mapping[str, Sequence[str]] = FORMATS,
+    otherwise: str = "a table",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command shared options, and its function one `Request` in place of them."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        shared = [field.name for field in fields(Request)]
+
+        @wraps(command)
+        def with_request(**arguments: Any) -> None:
+            given = {name: arguments.pop(name) for name in shared if name in arguments}
+            command(Request(**given), **arguments)
+
+        for option in (output_options(formats, otherwise), *reversed(own)):
+            with_request = option(with_request)
+        return with_request
+
+    return add
 
 
 def write(
@@ -57,53 +156,54 @@ def write(
     frame : polars.DataFrame
         What to print.
     form : str, optional
-        One of `FORMATS`; by default what the suffix of ``output`` says, else a table.
+        One of `FORMATS`; by default that of the suffix of ``output``, else a table.
     output : Path, optional
         Where to; standard output by default.
     safe_csv : bool, optional
         Disarm formulas in CSV; by default where it goes to a file.
     redact : bool
-        Mask what looks like a secret, and say how many. A file in which nothing was masked
-        on purpose is its owner's only.
+        Mask what looks like a secret, and note how many were masked. A file in which nothing
+        was masked on purpose can be read by its owner only.
     is_wide : bool
         Wrap what does not fit into a table, instead of cutting it.
     columns : sequence of str, optional
-        The ones to show in a table, durations and sums as people say them; files always get
-        all, as they are.
+        The columns of a table, durations and sums in words; files always get all, unchanged.
     limit : int, optional
         Rows to print; by default 50 in a table, all otherwise.
     inputs : sequence of Path
-        Files and directories that must not be written over; the files that the command's
-        line names are none of these either.
+        Files and directories that must not be written over, besides those that the command
+        line names.
 
     Raises
     ------
     ArgumentError
         If the output cannot be written, or is an input, or Parquet would go to a terminal;
-        or if its suffix says another format, or one that is not known.
+        or if its suffix contradicts the format, or names none.
     """
-    refuse_inputs_of(output, inputs)
-    form = form_of(form, output)
+    refuse_input_as_output(output, inputs)
+    form = chosen_format(form, output)
     shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
     if redact:
         shown = _masked(shown)
+    is_seen = output is None and sys.stdout.isatty()
     if form == "table":
         text = table_for_people(shown, columns, is_file=output is not None, is_wide=is_wide)
         content = text.encode("utf-8", "replace")
     elif form == "csv":
         is_safe = output is not None if safe_csv is None else safe_csv
-        content = as_csv(shown, is_safe=is_safe, is_seen=_is_seen(output)).encode()
+        content = as_csv(shown, is_safe=is_safe, is_seen=is_seen).encode()
     elif form == "json":
-        content = as_json(shown, is_seen=_is_seen(output)).encode()
+        content = as_json(shown, is_seen=is_seen).encode()
     else:
-        content = as_parquet(shown, is_seen=_is_seen(output))
+        content = as_parquet(shown, is_seen=is_seen)
     put(content, output, inputs=inputs, is_private=not redact)
     if shown.height < frame.height:
-        note(f"{frame.height - shown.height:,} more rows; see them with {_ways_to_more()}")
+        # `sql` and `report --against` print all rows, and have no limit to raise.
+        note(f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv")
 
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without what looks like a secret; what was taken out is counted."""
+    """The frame without what looks like a secret, with a note of how much was masked."""
     masked, n_masked = redact_with_names(frame)
     if n_masked:
         counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
@@ -111,28 +211,23 @@ def _masked(frame: pl.DataFrame) -> pl.DataFrame:
     return masked
 
 
-def _ways_to_more() -> str:
-    """What this command offers to see all rows; not every command has a limit of its own."""
-    command = click.get_current_context(silent=True)
-    has_limit = command is not None and "limit" in command.params
-    return "--limit or --format csv" if has_limit else "--format csv"
-
-
-def form_of(
+def chosen_format(
     form: str | None,
     output: Path | None,
     formats: Mapping[str, Sequence[str]] = FORMATS,
     *,
     otherwise: str = "table",
 ) -> str:
-    """The format that is asked for, in words or by the suffix of a file; never against it.
+    """The format that is asked for by name or by the suffix of a file, which must agree.
 
     Of formats that share a suffix the first is meant.
 
     Examples
     --------
-    >>> form_of(None, None), form_of(None, Path("a.csv")), form_of("json", Path("a.log"))
-    ('table', 'csv', 'json')
+    >>> chosen_format(None, None), chosen_format(None, Path("a.csv"))
+    ('table', 'csv')
+    >>> chosen_format("json", Path("a.log"))
+    'json'
     """
     if form is not None and form not in formats:
         raise ArgumentError(
@@ -143,7 +238,7 @@ def form_of(
     if form is None and output and suffix and by_suffix is None:
         ends = list(dict.fromkeys(itertools.chain.from_iterable(formats.values())))
         raise ArgumentError(
-            f"The suffix of a file says how it is written; {str(output)!r} names no format.",
+            f"The suffix of a file chooses its format; {str(output)!r} names no format.",
             f"end it in {', '.join(ends)}: -o {shlex.quote(str(output.with_suffix(ends[0])))}",
         )
     if form is not None and by_suffix is not None and suffix not in formats[form]:
@@ -154,10 +249,6 @@ def form_of(
     return form or by_suffix or otherwise
 
 
-def _is_seen(output: Path | None) -> bool:
-    return output is None and sys.stdout.isatty()
-
-
 def put(
     content: bytes,
     output: Path | None,
@@ -165,9 +256,9 @@ def put(
     inputs: Sequence[Path] = (),
     is_private: bool = False,
 ) -> None:
-    """Bytes to a file that was not read, or to standard output."""
+    """Write bytes to a file that is no input, or to standard output."""
     if output is not None:
-        sources = [*inputs, *_named_files(output)]
+        sources = [*inputs, *_named_files()]
         write_output(output, content, inputs=sources, is_private=is_private)
         return
     sys.stdout.flush()
@@ -178,7 +269,7 @@ def put(
 
 
 def show_in_browser(page: Path) -> None:
-    """Open a page, or say where it is on a machine without a screen."""
+    """Open a page, or print its path on a machine without a screen."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     if sys.platform == "linux" and not any(map(os.environ.get, screens)):
         # What would open it there complains in lines of its own.
@@ -187,15 +278,15 @@ def show_in_browser(page: Path) -> None:
     click.launch(str(page.resolve()))
 
 
-def refuse_inputs_of(output: Path | None, inputs: Sequence[Path] = ()) -> None:
-    """An error, before the work begins, where the output is read, or has no place."""
+def refuse_input_as_output(output: Path | None, inputs: Sequence[Path] = ()) -> None:
+    """Raise, before the work begins, where the output is an input, or has no folder."""
     if output is not None:
         refuse_no_folder(output)
-        refuse_inputs(output, [*inputs, *_named_files(output)])
+        refuse_inputs(output, [*inputs, *_named_files()])
 
 
-def _named_files(output: Path) -> list[Path]:
-    """The files other than its output that a command's line names: policies, rules, numbers."""
+def _named_files() -> list[Path]:
+    """The files other than outputs that the command line names: policies, rules, numbers."""
     command = click.get_current_context(silent=True)
     values = command.params.items() if command is not None else ()
     paths = [
@@ -211,12 +302,12 @@ def _named_files(output: Path) -> list[Path]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # too long for a path, or with a NUL
         return False
 
 
 def note_of_last_week(window: object, snap: Snapshot) -> None:
-    """Where the clock calls another week the last: data may end before the week that is over."""
+    """Note where the clock calls another week the last: data may end before that week is over."""
     from stateanalytics.core.windows import LAST_WEEK, in_utc, iso_week, read_window
 
     if window != LAST_WEEK or snap.as_of_from != "data":
@@ -231,8 +322,8 @@ def note_of_last_week(window: object, snap: Snapshot) -> None:
         )
 
 
-def note_of_nothing(frame: pl.DataFrame, snap: Snapshot, window: object) -> None:
-    """Where a window has no row: which one that is, and from when to when data were read."""
+def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) -> None:
+    """Where a window has no row: which window that is, and the reach of the data."""
     if not frame.is_empty() or window is None:
         return
     from stateanalytics.core.windows import in_utc, read_window

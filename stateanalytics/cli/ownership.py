@@ -1,4 +1,4 @@
-"""The command ``failures own``, which the command ``failures`` hands over to."""
+"""The command ``failures own``: a ledger of who owns which failure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, note, opened, sources_argument
+from stateanalytics.cli.options import examples, ledger_option, note, opened, sources_argument
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
 
-ledger_option = click.option(
-    "--ledger",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Say who looks after which failure, from a CSV file that `failures own` edits.",
-)
 LEDGER = Path("owners.csv")
 _SHORTEST_ID = 4
 
@@ -47,70 +42,78 @@ class WithOwn(click.Command):
 )
 @click.argument("cluster", metavar="CLUSTER")
 @sources_argument
-@click.option("--owner", help="Who looks after it.")
-@click.option("--ticket", help="Where it is worked on.")
+@click.option("--owner", help="The owner of the failure.")
+@click.option("--ticket", help="The ticket in which it is worked on.")
 @click.option("--note", "remark", help="One line about it.")
 @click.option("--resolved-in", help="The release, commit, day or week that ended it.")
 @click.option("--resolved-on", metavar="DAY", help="Since when; by default today.")
 @click.option("--expected-until", metavar="DAY", help="Up to when it is known to go on.")
 @ledger_option
 def own(
-    *, cluster: str, sources: tuple[str, ...], remark: str | None, ledger: Path | None, **said: Any
+    *,
+    cluster: str,
+    sources: tuple[str, ...],
+    remark: str | None,
+    ledger: Path | None,
+    **fields: Any,
 ) -> None:
-    """Say in the ledger who looks after a failure, and what became of it.
+    """Record in the ledger who owns a failure, and what became of it.
 
-    An empty text takes away what was said. Where SOURCES are named, CLUSTER has to be one of
+    An empty text removes an entry. Where SOURCES are named, CLUSTER has to be one of
     theirs, and the ledger keeps its code and template next to the id.
     """
     from stateanalytics import failures
 
-    given = {name: text for name, text in {**said, "note": remark}.items() if text is not None}
+    given = {name: text for name, text in {**fields, "note": remark}.items() if text is not None}
     if not given:
-        raise click.UsageError("Nothing is said of it. Hint: --owner ada, or --resolved-in 1.4.2")
+        raise click.UsageError("Nothing to record. Hint: --owner ada, or --resolved-in 1.4.2")
     place = ledger or LEDGER
     inputs: tuple[Path, ...] = ()
     if sources:
         with opened(sources) as snap:
             inputs = snap.inputs
             members = failures.members(snap)
-            found = known_cluster(cluster, members["cluster_id"], snap)
-            given = {**_described(members, found), **given}
-        # What the ledger has under the id that was asked for, it keeps there.
+            current = find_cluster(cluster, members["cluster_id"], snap)
+            given = {**_code_and_template(members, current), **given}
+        # An entry that the ledger has under an earlier id of the cluster stays there.
         if not (place.exists() and cluster in failures.owners(place)["cluster_id"]):
-            cluster = found
+            cluster = current
     entries = failures.own(place, cluster, inputs=inputs, **given)
     row = entries.filter(cluster_id=cluster).drop("cluster_id").row(0, named=True)
-    fields = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
-    click.echo(visible(f"{cluster}: {fields or 'nothing is said of it'}"))
-    note(f"{place} holds {entries.height:,} of them")
+    recorded = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
+    click.echo(visible(f"{cluster}: {recorded or 'nothing is recorded'}"))
+    note(f"{place} holds {entries.height:,} failures")
 
 
-def known_cluster(cluster: str, known: pl.Series, snap: Snapshot, **asked: Any) -> str:
-    """The id among the known ones that is meant: by its beginning, or by another it had."""
+def find_cluster(cluster: str, known: pl.Series, snap: Snapshot, **given: Any) -> str:
+    """The full id of a cluster, from the beginning of it or from an earlier id."""
     from stateanalytics import failures
 
     ids = known.unique()
-    begun = ids.filter(ids.str.replace(r"^v\d+:", "").str.starts_with(cluster) | (ids == cluster))
-    if cluster in ids or (len(begun) == 1 and len(cluster) >= _SHORTEST_ID):
-        return cluster if cluster in ids else str(begun.item())
-    others = failures.aliases(snap, **asked).filter(
-        pl.col("alias_id") == cluster, pl.col("cluster_id").is_in(known.unique().implode())
+    starting = ids.filter(
+        ids.str.replace(r"^v\d+:", "").str.starts_with(cluster) | (ids == cluster)
+    )
+    if cluster in ids:
+        return cluster
+    if len(starting) == 1 and len(cluster) >= _SHORTEST_ID:
+        return str(starting.item())
+    others = failures.aliases(snap, **given).filter(
+        pl.col("alias_id") == cluster, pl.col("cluster_id").is_in(ids.implode())
     )
     if others.is_empty():
         raise ArgumentError(
-            f"There is no cluster {cluster!r:.60} here; there are {known.n_unique()}.",
-            "`stateanalytics failures` shows how each id begins"
-            + did_you_mean(cluster, known.unique()),
+            f"There is no cluster {cluster!r:.60} here; there are {len(ids)}.",
+            "`stateanalytics failures` shows how each id begins" + did_you_mean(cluster, ids),
         )
-    found = str(others["cluster_id"].item())
-    note(f"{cluster} is {found} now")
-    return found
+    current = str(others["cluster_id"].item())
+    note(f"{cluster} is {current} now")
+    return current
 
 
-def _described(members: pl.DataFrame, cluster: str) -> dict[str, str | None]:
+def _code_and_template(members: pl.DataFrame, cluster: str) -> dict[str, str | None]:
     """Code and template of a cluster, without secrets: a ledger is read by many."""
     from stateanalytics.core.redaction import redact
 
-    is_it = pl.col("cluster_id") == cluster
-    masked, _ = redact(members.filter(is_it).select("code", "template").unique())
+    is_member = pl.col("cluster_id") == cluster
+    masked, _ = redact(members.filter(is_member).select("code", "template").unique())
     return dict(masked.row(0, named=True))

@@ -1,7 +1,9 @@
-"""The command ``report``: a page, the weeks before it, or two reports compared."""
+"""The commands ``report`` (a page, the weeks before it, two reports compared) and ``show``."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -11,30 +13,41 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.costs import prices_option
 from stateanalytics.cli.options import (
+    READING,
+    as_of_option,
     detectors_option,
     examples,
+    ledger_option,
+    limit_option,
     note,
+    opened,
+    policy_named,
+    policy_option,
+    prices_option,
+    redact_option,
     refuse_options_of_others,
+    salvage_option,
     sources_argument,
     tables_option,
+    window_options,
     with_tables,
 )
 from stateanalytics.cli.output import (
     FORMATS,
     PAGES,
-    form_of,
+    Request,
+    chosen_format,
     note_of_last_week,
-    refuse_inputs_of,
+    refuse_input_as_output,
     show_in_browser,
+    takes,
 )
-from stateanalytics.cli.ownership import ledger_option
-from stateanalytics.cli.request import IN_WINDOW, Request, limit_option, takes
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import dollars_each, how_long_each
-from stateanalytics.io.frame_folders import kind_at
+from stateanalytics.io.frame_files import kind_at
 from stateanalytics.io.private_folders import make_private_folder
+from stateanalytics.systems.base import expanded
 
 if TYPE_CHECKING:
     from stateanalytics.summaries import Summary
@@ -62,7 +75,7 @@ LIMITED = (*OF_A_WEEK[:5], "limit_low", "limit_high", "verdict", "level_since", 
 KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind"}
 _PAGE_ONLY = (
     *("is_full", "compare", "sections", "as_known_at", "by", "own", "ledger", "prices"),
-    *("with_json", "title", "is_opened", "fail_on", "week", "since", "until", "chosen"),
+    *("with_json", "title", "is_opened", "fail_on", "week", "since", "until", "detectors"),
 )
 _MODES = {
     **dict.fromkeys(_PAGE_ONLY, ("the page",)),
@@ -167,7 +180,7 @@ _MODES = {
     metavar="KINDS",
     help="Exit with 3 on bad news: new-critical, regression, coverage, joined by commas.",
 )
-@takes(limit_option, *IN_WINDOW, formats={**_FORMS, **FORMATS}, otherwise="the page")
+@takes(limit_option, window_options, *READING, formats={**_FORMS, **FORMATS}, otherwise="the page")
 def report(
     request: Request,
     *,
@@ -204,7 +217,7 @@ def _write_page(
     as_known_at: str | None,
     by: tuple[str, ...],
     own: tuple[str, ...],
-    chosen: list[str] | None,
+    detectors: list[str] | None,
     ledger: Path | None,
     prices: Path | None,
     with_json: bool,
@@ -217,7 +230,7 @@ def _write_page(
     from stateanalytics.reporting import report as make_report
 
     window = request.window
-    form = form_of(request.form, request.output, _FORMS, otherwise="html")
+    form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
     output = request.output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
@@ -226,7 +239,7 @@ def _write_page(
     asked = None if sections is None else sections.replace(" ", "").split(",")
     wires = _wires(fail_on, asked)
     for target in targets:
-        refuse_inputs_of(target)
+        refuse_input_as_output(target)
     if form == "html" and sections is None:
         prepare()
     said: dict[str, Any] = {
@@ -236,7 +249,7 @@ def _write_page(
         "by": by,
         "ledger": ledger,
         "prices": prices,
-        "detectors": chosen,
+        "detectors": detectors,
         "sections": asked,
         "redact": request.redact,
         "title": title,
@@ -250,7 +263,7 @@ def _write_page(
             snap = with_tables(snap, own)
             note_of_last_week(window, snap)
         for target in targets:
-            refuse_inputs_of(target, (*inputs, *filter(None, (ledger, prices))))
+            refuse_input_as_output(target, (*inputs, *filter(None, (ledger, prices))))
         made = make_report(summary or snap, **said)
     writers: dict[str, Callable[..., Path]] = {
         "html": partial(made.write_html, is_full=is_full),
@@ -261,9 +274,9 @@ def _write_page(
     }
     written = []
     with progress("report", len(targets)) as begin:
-        for target, form_of_target in targets.items():
+        for target, target_form in targets.items():
             begin(f"writes {target.name}")
-            written.append(writers[form_of_target](target))
+            written.append(writers[target_form](target))
     if is_piped:
         _pipe(writers[form])
     for path in written:
@@ -357,7 +370,7 @@ def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: b
             kind = pl.col("group_kind")
             frame = frame.filter(kind.eq_missing(pl.lit(KINDS[show], pl.String)))
         columns: Sequence[str] | None = LIMITED if has_limits else OF_A_WEEK
-        is_table = form_of(request.form, request.output) == "table"
+        is_table = chosen_format(request.form, request.output) == "table"
         if is_table and show == "numbers" and not has_limits:
             for week in frame.filter(coverage="part")["week"].unique().sort():
                 note(f"the data cover {week} only in part")
@@ -401,7 +414,69 @@ def _write_difference(request: Request, against: Path) -> None:
             f"{len(request.sources)} sources. Hint: stateanalytics report this.json "
             "--against last.json"
         )
-    refuse_inputs_of(request.output)
+    refuse_input_as_output(request.output)
     changes = diff(against, Path(request.sources[0]))
     shown = ("title", "cause", "n_runs", "before", "after", "change", "n_after", "of_after")
     request.write(changes, columns=shown, limit=changes.height)
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics show state.db 6009d20f",
+        "stateanalytics show state.db 6009d20f -o run.html --open",
+    )
+)
+@sources_argument
+@click.argument("entity_id", metavar="ID")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the page with its drawing to this file.",
+)
+@click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
+@as_of_option
+@policy_option
+@salvage_option
+@redact_option
+def show(
+    *,
+    sources: tuple[str, ...],
+    entity_id: str,
+    output: Path | None,
+    is_opened: bool,
+    as_of: str | None,
+    policy: str,
+    salvage: bool,
+    redact: bool,
+) -> None:
+    """Show everything that is known of one run or other entity, in order.
+
+    ID is its id, or the beginning of it; type:ID where several types share one. Shown are its
+    states, attempts, messages and silences, the entities around it, and what became of others
+    that failed with the same words.
+    """
+    from stateanalytics.reporting.session import session_page
+
+    if is_opened and output is None:
+        raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
+    # Text that cannot be a path, such as one that is too long, is an id; so is one with a
+    # folder of its name, as worktrees have.
+    path = expanded(entity_id)
+    is_folder = Path(path).name == entity_id != os.pardir and os.path.isdir(path)  # noqa: PTH112
+    if not sources and not is_folder and os.path.exists(path):  # noqa: PTH110
+        raise click.UsageError(
+            f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
+            f"stateanalytics show {shlex.quote(entity_id)} ID; "
+            "`stateanalytics attention --show states` lists ids"
+        )
+    chosen_format(None, output, PAGES)
+    refuse_input_as_output(output)
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        page = session_page(snap, entity_id, policy=policy_named(policy), redact=redact)
+    if output is None:
+        click.echo("\n".join(map(visible, repr(page).split("\n"))))
+        return
+    click.echo(f"wrote {visible(str(page.write_html(output)))}")
+    if is_opened:
+        show_in_browser(output)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, beside, once
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 
 PREFIX = "audit."
 
@@ -34,13 +34,13 @@ class Code:
     """
 
     code: str
-    severity: str
+    severity: Annotated[str, schema.FINDING_SEVERITIES]
     message: str
     what_to_do: str
 
 
 CODES = MappingProxyType(
-    {row["code"]: Code(**row) for row in table_rows("stateanalytics.core", "audit_codes.csv")}
+    {code.code: code for code in read_table("stateanalytics.core", "audit_codes.csv", Code)}
 )
 """Every code, in the order in which rows of one severity stand."""
 

@@ -1,13 +1,21 @@
-"""Tables that lie in the folder ``data`` of a package."""
+"""Tables that lie in the folder ``data`` of a package, each row checked when it is loaded."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
+
+Row = TypeVar("Row")
+_BOOLEANS = {"true": True, "yes": True, "false": False, "": False}
 
 
 def table_rows(package: str, name: str) -> list[dict[str, str]]:
-    """The rows of a CSV file, each its texts by column; nothing is an empty text.
+    """Rows of a CSV file, each a mapping of column to text; nothing is an empty text.
 
     Examples
     --------
@@ -16,3 +24,107 @@ def table_rows(package: str, name: str) -> list[dict[str, str]]:
     """
     text = resources.files(package).joinpath("data", name).read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
+
+
+def read_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:
+    """Rows of a CSV file as values of a class, every column and cell checked.
+
+    Parameters
+    ----------
+    package : str
+        The package with ``data/<name>``.
+    name : str
+    row : dataclass or NamedTuple
+        A column for each field; one with a default may be absent. A field is text, a number,
+        a Boolean (``true``, ``yes``, ``false`` or nothing), a ``tuple[str, ...]`` with ``|``
+        between its items, or optional: nothing is None. ``Annotated[str, words]`` is one of
+        these words.
+
+    Returns
+    -------
+    tuple of row
+
+    Raises
+    ------
+    ArgumentError
+        If a column is missing or unknown, or a cell has no value of its type: with the number
+        of the row, counted from 1 below the heading, and the name of the column.
+    """
+    return rows_as(row, table_rows(package, name), f"{package.replace('.', '/')}/data/{name}")
+
+
+def rows_as(row: type[Row], rows: Iterable[Mapping[str, str]], place: str) -> tuple[Row, ...]:
+    """Rows of text as values of a class; see `read_table`. ``place`` is where they are from.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> class Limit(NamedTuple):
+    ...     kind: str
+    ...     limit_s: float | None
+    >>> rows_as(Limit, [{"kind": "play", "limit_s": "60"}, {"kind": "", "limit_s": ""}], "x.csv")
+    (Limit(kind='play', limit_s=60.0), Limit(kind='', limit_s=None))
+    """
+    hints = get_type_hints(row, include_extras=True)
+    defaults = getattr(row, "_field_defaults", None)
+    if defaults is None:
+        defaults = {name for name in hints if hasattr(row, name)}
+    read = {name: _reader(hint) for name, hint in hints.items()}
+    values = []
+    for number, cells in enumerate(rows, 1):
+        if missing := [name for name in read if name not in cells and name not in defaults]:
+            raise ArgumentError(
+                f"{place} needs the columns {missing}; found {[*cells]}.", "add them"
+            )
+        if unknown := [name for name in cells if name not in read]:
+            raise ArgumentError(
+                f"{place} has the column {unknown[0]!r:.80}, which nothing reads.",
+                "remove it, or rename it" + did_you_mean(str(unknown[0]), read),
+            )
+        fields = {}
+        for name, text in cells.items():
+            try:
+                fields[name] = read[name](text)
+            except ValueError as error:
+                raise ArgumentError(
+                    f"{place}, row {number}, column {name!r}: needed {error}; "
+                    f"found {in_short(text)}.",
+                    "correct the cell",
+                ) from None
+        values.append(row(**fields))
+    return tuple(values)
+
+
+def _reader(hint: Any) -> Callable[[str], Any]:
+    """How a cell becomes a value of a field's type; a ValueError says what is needed."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        [inner] = [argument for argument in arguments if argument is not NoneType]
+        read = _reader(inner)
+        return lambda text: read(text) if text else None
+    if origin is Annotated:
+        return lambda text: _word(text, arguments[1])
+    if origin is tuple:
+        return lambda text: tuple(filter(None, text.split("|")))
+    if hint in (float, int):
+        return lambda text: _number(text, hint)
+    return _boolean if hint is bool else str
+
+
+def _word(text: str, words: Iterable[str]) -> str:
+    if text not in words:
+        raise ValueError("one of " + ", ".join(map(repr, words)) + did_you_mean(text, words))
+    return text
+
+
+def _number(text: str, kind: Callable[[str], Any]) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def _boolean(text: str) -> bool:
+    if text not in _BOOLEANS:
+        raise ValueError("true, yes, false or nothing")
+    return _BOOLEANS[text]

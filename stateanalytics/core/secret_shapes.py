@@ -143,7 +143,8 @@ SHAPES: tuple[tuple[str, str], ...] = (
     # Assignments. In capitals, as in an environment, all up to a space belongs to the value.
     (
         "named secret",
-        rf"((?-u:\b)[A-Z0-9_]*{_ENVIRONMENT}=)(?:[^\s\"'`<>\\{ANY_MARK}]|\\[^\s\"'`<>nrt{ANY_MARK}])+",
+        rf"((?-u:\b)[A-Z0-9_]*{_ENVIRONMENT}=)"
+        rf"(?:[^\s\"'`<>\\{ANY_MARK}]|\\[^\s\"'`<>nrt{ANY_MARK}])+",
     ),
     ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\\+\")(?:[^\"\\{ANY_MARK}]|\\[^\"])+"),
     ("named secret", rf"(?i)({_STRONG}{_IS_LOOSELY}\")(?:[^\"\\\n{ANY_MARK}]|\\.)+"),
@@ -256,7 +257,8 @@ HINTS: tuple[str, ...] = (
     "(?i-u:cookie|authorization|phpsessid|jsessionid|connect\\.sid|signature=|identified)",
     "(?i-u:sig=|security-token=|_auth|sshpass|redis-cli|mysql|mariadb|curl|wget)",
     r"(?i-u:bearer|basic|ssws|https?|login)\s",
-    r"key_[0-9a-f]{9}|\$(?:2[abxy]?|apr1|[156])\$|@(?:tcp|udp|unix)[46]?\(|:(?:543[0-9]|6432):|\*:\*:\*:",
+    r"key_[0-9a-f]{9}|\$(?:2[abxy]?|apr1|[156])\$|@(?:tcp|udp|unix)[46]?\("
+    r"|:(?:543[0-9]|6432):|\*:\*:\*:",
     r"(?i-u:define\(\s*\\*['\"]|mnemonic|(?:seed|recovery)[ _-]?(?:phrase|words))",
     # A name, and then what gives it a value.
     rf"(?i-u:(?:pass|{_WORDS}|key_base|secret[_-]?id|auth)"

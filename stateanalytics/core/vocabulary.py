@@ -8,12 +8,12 @@ reported, never dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class StatusWord:
     entity_type: str
     table: str
     raw_status: str
-    lifecycle: str
-    outcome: str | None = None
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None = None
     is_terminal: bool = False
     is_initial: bool = False
     process_exit_code: int | None = None
@@ -83,15 +83,6 @@ class ReasonCode:
     constant: str = ""
     nearest: tuple[str, ...] = ()
 
-    @classmethod
-    def of_row(cls, row: Mapping[str, str]) -> ReasonCode:
-        """A code from a row of text; lists are joined by ``|``."""
-        values: dict[str, Any] = dict(row)
-        for name in ("entity_types", "nearest"):
-            values[name] = tuple(filter(None, row.get(name, "").split("|")))
-        values["is_emitted"] = row.get("is_emitted", "true") == "true"
-        return cls(**values)
-
 
 TABLES = MappingProxyType(
     {
@@ -126,19 +117,7 @@ _BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
 # column: `enabled` 0/1 is read as their words. A schedule run may be born failed or skipped, when
 # it never started at all. The word *imported* of shows is a legacy one: it says where the row
 # came from, not what became of the show.
-STATUS_WORDS = tuple(
-    StatusWord(
-        row["entity_type"],
-        row["table"],
-        row["raw_status"],
-        row["lifecycle"],
-        row["outcome"] or None,
-        is_terminal=row["is_terminal"] == "true",
-        is_initial=row["is_initial"] == "true",
-        process_exit_code=int(row["process_exit_code"]) if row["process_exit_code"] else None,
-    )
-    for row in table_rows("stateanalytics.core", "status_words.csv")
-)
+STATUS_WORDS = read_table("stateanalytics.core", "status_words.csv", StatusWord)
 
 # ADR-0033, "Per-entity lifecycle vocabularies". A list that is absent is not closed there.
 ADR_LIFECYCLES = MappingProxyType(

@@ -1,19 +1,22 @@
-"""Clusters of failures: a reason code and a message template, ranked by what they cost."""
+"""Clusters of failures: by reason code and message template, by code, and their placeholders."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import (
     add_trend,
-    by_cost,
     count_groups,
-    span_of,
+    sorted_by_cost,
+    trend_span,
     without_nested,
 )
 from stateanalytics.failures.failure_rows import find_members, window_of
+from stateanalytics.failures.masking import WILDCARD, clean_lines
 from stateanalytics.state.reason_codes import with_code_facts
 
 if TYPE_CHECKING:
@@ -24,15 +27,26 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 KEY = ("cluster_id", "code", "template", "template_id")
-COLUMNS = (
-    *(*KEY, "cause_group", "rule_name"),
-    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents"),
+_COUNTS = (
     *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
     *("run_s", "n_tokens", "cost_usd", "n_work"),
     *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
-    *("rank", "example_shortest", "example_median", "example_newest"),
-    *("systems", "entity_types", "meaning", "what_to_do"),
 )
+_MEANING = ("systems", "entity_types", "meaning", "what_to_do")
+COLUMNS = (
+    *(*KEY, "cause_group", "rule_name"),
+    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents"),
+    *(*_COUNTS, "rank", "example_shortest", "example_median", "example_newest", *_MEANING),
+)
+NODE_COLUMNS = (
+    *("code", "parent", "depth", "is_leaf"),
+    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents", "n_clusters"),
+    *(*_COUNTS, *_MEANING),
+)
+
+N_VALUES = 5
+# The group that stands for a placeholder in the pattern that extracts values.
+_VALUE = "(.*?)"
 
 
 def clusters(
@@ -44,7 +58,7 @@ def clusters(
     earlier: pl.DataFrame | None = None,
     nested: bool = False,
 ) -> pl.DataFrame:
-    """What failed, one row for each reason code and message template, by what it cost.
+    """Clusters of failures by reason code and message template, the most expensive first.
 
     Parameters
     ----------
@@ -55,7 +69,7 @@ def clusters(
     policy : Policy, optional
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
-        Your own clusters, which win over the mined ones: see `Rules.of`.
+        Your own clusters, which override the mined ones: see `Rules.of`.
     earlier : polars.DataFrame, optional
         Templates mined before, with ``pattern``, as for `mine_templates`.
     nested : bool
@@ -65,14 +79,14 @@ def clusters(
     -------
     polars.DataFrame, shape (n_clusters, 34)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
-        stored), ``template`` (without a message: what the run did last), ``template_id``,
+        stored), ``template`` (without a message: the run's last activities), ``template_id``,
         ``cause_group`` (null: not known), ``rule_name``; ``n_rows``
         (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`),
-        ``n_incidents`` (`incidents`, and causes that stand alone);
+        ``incident_count`` (`incidents`, and causes that are in none);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson);
         ``first_at``, ``last_at`` in the window; ``trend`` (rows for each
         ``trend_step_s`` seconds, oldest first); ``run_s``, ``n_tokens``, ``cost_usd`` of
-        ``n_work`` pieces of work, each counted once (null: none reported it;
+        ``n_work`` pieces of work, without double counting (null: none reported it;
         ``n_…_unreported`` did not); ``rank``, the place in the order of `life` and of the
         report: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``; three examples; ``systems``,
         ``entity_types``; ``meaning`` and ``what_to_do`` where the registry knows the code.
@@ -85,8 +99,8 @@ def clusters(
     Notes
     -----
     One failure may be several rows: a play, its session and its invocation all fail;
-    causes say how many different things went wrong. The interval of the share takes
-    causes to be independent. Messages are as they are stored: mask secrets and escape
+    causes count how many different things went wrong. The interval of the share assumes
+    independent causes. Messages are as they are stored: mask secrets and escape
     them where they are shown.
 
     Examples
@@ -104,7 +118,7 @@ def clusters(
 
 def count_clusters(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
     """Count `members` by cluster; see `clusters` for the columns."""
-    since, until = span_of(rows, window, as_of)
+    since, until = trend_span(rows, window, as_of)
     named = rows.group_by(KEY).agg(
         pl.col("cause_group").first(), pl.col("rule_name").sort().first()
     )
@@ -113,7 +127,7 @@ def count_clusters(rows: pl.DataFrame, *, window: Window | None, as_of: datetime
         .join(named, on=KEY, nulls_equal=True)
         .join(_examples(rows), on="cluster_id", how="left")
         .pipe(add_trend, rows, ["cluster_id"], since=since, until=until)
-        .pipe(by_cost, "cluster_id")
+        .pipe(sorted_by_cost, "cluster_id")
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
@@ -140,3 +154,216 @@ def _examples(rows: pl.DataFrame) -> pl.DataFrame:
         on="cluster_id",
         how="left",
     )
+
+
+def codes(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    nested: bool = False,
+) -> pl.DataFrame:
+    """Failures by reason code, one row for every node of the namespace.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
+    nested : bool
+        ``trend`` as a list of numbers; else as text, which fits into CSV.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_nodes, 29)
+        Every parent before its children, most causes first. ``code`` is the node
+        (``run``, ``run.failed``, ``run.failed.exception``), ``parent`` the node above it
+        (null: none), ``depth`` from 1, ``is_leaf`` whether rows carry exactly this code.
+        Failures without a code are one row with a null ``code``, the last. The other columns
+        count the rows of the node and of all below it, as `clusters` does:
+        ``share`` is of all distinct causes.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, or the window makes no sense.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> nodes = codes(demo())
+    >>> nodes["code"].head(2).to_list(), nodes["code"].to_list()[-1]
+    (['run', 'run.failed'], 'run.timed_out.deadline')
+    """
+    chosen = window_of(snap, window)
+    rows = find_members(snap, window=chosen, policy=policy, rules=rules)
+    counted = count_codes(rows, window=chosen, as_of=snap.as_of)
+    return counted if nested else without_nested(counted)
+
+
+def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
+    """Count `members` over the namespace; see `codes` for the columns."""
+    since, until = trend_span(rows, window, as_of)
+    nodes = _nodes(rows["code"].unique().drop_nulls())
+    below = pl.concat(
+        [
+            rows.join(nodes.select("code", "node"), on="code"),
+            rows.filter(pl.col("code").is_null()).with_columns(node=pl.lit(None, pl.String)),
+        ]
+    )
+    places = (
+        nodes.select(code="node")
+        .unique()
+        .with_columns(
+            parent=pl.when(pl.col("code").str.contains(".", literal=True)).then(
+                pl.col("code").str.replace(r"\.[^.]*$", "")
+            ),
+            depth=pl.col("code").str.count_matches(".", literal=True).cast(pl.Int64) + 1,
+        )
+    )
+    n_clusters = below.group_by("node").agg(n_clusters=pl.col("cluster_id").n_unique())
+    counted = (
+        count_groups(below, ["node"])
+        .join(n_clusters, on="node", nulls_equal=True)
+        .pipe(add_trend, below, ["node"], since=since, until=until)
+        .rename({"node": "code"})
+        .join(places, on="code", how="left")
+        .with_columns(
+            pl.col("n_clusters").cast(pl.Int64),
+            pl.col("depth").fill_null(1),
+            is_leaf=pl.col("code")
+            .is_in(rows["code"].unique().drop_nulls().implode())
+            .fill_null(True),
+        )
+        .pipe(with_code_facts, column="code")
+        .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
+        .select(NODE_COLUMNS)
+    )
+    return _in_tree_order(counted)
+
+
+def _nodes(codes: pl.Series) -> pl.DataFrame:
+    """Every code with each of its nodes: itself and everything above it."""
+    words = pl.col("code").str.split(".")
+    return (
+        codes.to_frame("code")
+        .with_columns(depth=pl.int_ranges(1, words.list.len() + 1))
+        .explode("depth")
+        .select("code", node=words.list.head(pl.col("depth")).list.join("."))
+    )
+
+
+def _in_tree_order(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Nodes, parents before children, siblings by causes, then rows, then name; null last."""
+    order = nodes.sort("n_causes", "n_rows", "code", descending=[True, True, False])
+    place = dict(zip(order["code"], range(order.height), strict=True))
+    paths = [
+        [float("inf")]
+        if code is None
+        else [place[".".join(code.split(".")[:n])] for n in range(1, code.count(".") + 2)]
+        for code in nodes["code"]
+    ]
+    by_path = sorted(range(nodes.height), key=lambda i: paths[i])
+    return nodes[by_path]
+
+
+def parameters(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    n_values: int = N_VALUES,
+) -> pl.DataFrame:
+    """The most frequent values of every placeholder of every cluster.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`; those that a rule merged have no placeholders.
+    n_values : int
+        Number of values for each placeholder, at least 1.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_clusters x n_placeholders x n_values, 8)
+        ``cluster_id``, ``code``, ``template``; ``position`` of the placeholder, from 1;
+        ``value``, its ``n_rows`` and ``share`` of the cluster's rows; ``n_distinct``,
+        the number of distinct values. By cluster, position, then most frequent first.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the window makes no sense or ``n_values`` is below 1.
+
+    Notes
+    -----
+    Values come from the cleaned message: without colours, on one line. They may hold
+    secrets: mask them where they are shown.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> values = parameters(demo())
+    >>> conflicts = values.filter(pl.col("template").str.contains("could not apply"))
+    >>> conflicts["position"].unique().sort().to_list()
+    [1, 2]
+    """
+    check_number("n_values", n_values, N_VALUES, least=1, is_whole=True)
+    rows = find_members(snap, window=window, policy=policy, rules=rules)
+    has_placeholder = pl.col("template").str.contains(WILDCARD, literal=True)
+    values = _values(rows.filter(has_placeholder))
+    placeholder = ["cluster_id", "code", "template", "position"]
+    counts = values.group_by(*placeholder, "value").agg(n_rows=pl.len().cast(pl.Int64))
+    return (
+        counts.with_columns(
+            share=pl.col("n_rows") / pl.col("n_rows").sum().over("cluster_id", "position"),
+            n_distinct=pl.len().over("cluster_id", "position").cast(pl.Int64),
+        )
+        .sort("cluster_id", "position", "n_rows", "value", descending=[False, False, True, False])
+        .group_by("cluster_id", "position", maintain_order=True)
+        .head(n_values)
+        .select(*placeholder, "value", "n_rows", "share", "n_distinct")
+    )
+
+
+def _values(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row for each row of a cluster and each of its placeholders."""
+    texts = rows.select("message").unique().with_row_index("number")
+    clean = clean_lines(texts).join(texts, on="number").select("message", "text")
+    with_text = rows.select("cluster_id", "code", "template", "message").join(clean, on="message")
+    parts = [
+        part.select(
+            "cluster_id",
+            "code",
+            "template",
+            value=pl.concat_list(
+                pl.col("text").str.extract(_pattern(template), group)
+                for group in range(1, template.count(WILDCARD) + 1)
+            ),
+        )
+        .with_columns(position=pl.int_ranges(1, pl.col("value").list.len() + 1))
+        .explode("value", "position")
+        for (template,), part in with_text.partition_by("template", as_dict=True).items()
+    ]
+    empty = with_text.select(
+        "cluster_id", "code", "template", value="message", position=pl.lit(0, pl.Int64)
+    ).clear()
+    return pl.concat([empty, *parts]).drop_nulls("value")
+
+
+def _pattern(template: str) -> str:
+    """A regular expression for the values; linear in the text, as all of polars' are."""
+    return "^" + _VALUE.join(map(re.escape, template.split(WILDCARD))) + "$"

@@ -1,4 +1,4 @@
-"""What is counted of every group of failures, whatever it is grouped by."""
+"""Counts, costs and trends of groups of failures, whatever they are grouped by."""
 
 from __future__ import annotations
 
@@ -9,33 +9,8 @@ import polars as pl
 
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
-from stateanalytics.state.definitions import RUN, cause_key
+from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
-
-CAUSE_COLUMNS = ("source", "entity_type", "entity_id", "session_id", "invocation_id", "reason_code")
-
-
-def count_causes(failed: pl.DataFrame) -> int:
-    """Distinct causes among failed entities.
-
-    Parameters
-    ----------
-    failed : polars.DataFrame
-        Rows of ``entities``, already narrowed to the failures that count.
-
-    Returns
-    -------
-    int
-        0 for no rows.
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column of the key is absent.
-    """
-    check_columns(failed, CAUSE_COLUMNS, "count_causes")
-    return failed.select(cause_key()).n_unique() if failed.height else 0
-
 
 COST_INPUTS = (
     *("source", "system", "entity_type", "entity_id", "session_id"),
@@ -44,17 +19,17 @@ COST_INPUTS = (
 )
 COSTS = ("run_s", "n_tokens", "cost_usd")
 
-#: What only holds the work of others; its time is the time of its parts.
+#: Entities that only group the work of others; their time is the time of their parts.
 CONTAINERS = ("invocation", "show", "team", "schedule", "branch")
 
 
 def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
-    """Which work each failed row stands for, and what that work had cost.
+    """Add the unit of work behind each failed row, and its cost.
 
     Parameters
     ----------
     failed : polars.DataFrame
-        Failed rows of ``entities``, with columns beyond those.
+        Failed rows of ``entities``, possibly with more columns.
     entities : polars.DataFrame
         All of them: the sessions behind plays are looked up here.
 
@@ -62,7 +37,7 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``failed`` in its order, with ``unit`` (the work, as text: the session of a play;
-        null where the row only holds the work of others), ``run_s`` (seconds),
+        null where the row only groups the work of others), ``run_s`` (seconds),
         ``n_tokens`` and ``cost_usd`` of that work. Null: not reported, never free.
 
     Raises
@@ -72,17 +47,17 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
 
     Notes
     -----
-    An end that a reaper wrote, or that is approximate, says when somebody looked; the
-    work then ends at its last message, and without one its length is not known. Rows
+    An end that a reaper wrote, or that is approximate, is the time of the observation: such
+    work ends at its last message, and without one its length is not known. Rows
     share a unit: sum over distinct units.
     """
     check_columns(entities, COST_INPUTS, "add_costs (entities)")
     row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
-    # By ids alone it is seen of which few rows somebody asks.
+    # Filtering by id first leaves few rows for which the keys have to be built.
     ids = pl.concat([failed["entity_id"], failed["session_id"]]).unique().implode()
-    asked = entities.filter(pl.col("entity_id").is_in(ids))
-    priced = asked.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
+    needed = entities.filter(pl.col("entity_id").is_in(ids))
+    priced = needed.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
         subset="unit", keep="first", maintain_order=True
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
@@ -95,13 +70,13 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
 
 
 def sum_costs() -> dict[str, pl.Expr]:
-    """Sums over distinct units of a group, and how many of them reported nothing.
+    """Sums over distinct units of a group, and how many units reported nothing.
 
     Returns
     -------
     dict of str to polars.Expr
-        ``run_s``, ``n_tokens``, ``cost_usd``: null where no unit reported any; ``n_work``
-        units; ``n_run_unreported``, ``n_tokens_unreported``, ``n_cost_unreported``.
+        ``run_s``, ``n_tokens``, ``cost_usd``: null where no unit reported any; ``n_work``,
+        the number of units; ``n_run_unreported``, ``n_tokens_unreported``, ``n_cost_unreported``.
     """
     is_first = pl.col("unit").is_first_distinct() & pl.col("unit").is_not_null()
     sums = {
@@ -118,15 +93,15 @@ def sum_costs() -> dict[str, pl.Expr]:
 
 
 def _run_s() -> pl.Expr:
-    is_seen_late = (pl.col("end_written_by") == "observer").fill_null(False) | pl.col(
+    is_observed_end = (pl.col("end_written_by") == "observer").fill_null(False) | pl.col(
         "is_end_approximate"
     ).fill_null(False)
     end = (
-        pl.when(is_seen_late)
+        pl.when(is_observed_end)
         .then(pl.min_horizontal("last_message_at", "ended_at"))
         .otherwise("ended_at")
     )
-    known = pl.when(~is_seen_late | pl.col("last_message_at").is_not_null()).then(end)
+    known = pl.when(~is_observed_end | pl.col("last_message_at").is_not_null()).then(end)
     seconds = (known - pl.col("started_at")).dt.total_microseconds() / 1e6
     return pl.when(seconds >= 0).then(seconds).alias("run_s")
 
@@ -138,12 +113,12 @@ def _tokens() -> pl.Expr:
 
 
 def count_run_incidents(rows: pl.DataFrame) -> int:
-    """How many incidents the runs among `members` are, of the window that they show."""
-    return int(rows.filter(pl.col("entity_type") == RUN).select(count_incidents_of()).item())
+    """The number of incidents among the runs of `members`."""
+    return int(rows.filter(pl.col("entity_type") == RUN).select(incident_count()).item())
 
 
-def count_incidents_of() -> pl.Expr:
-    """How many incidents a group of `members` is: one that stands alone is its cause."""
+def incident_count() -> pl.Expr:
+    """The number of incidents in a group of `members`; without an incident, of causes."""
     return pl.coalesce("incident_id", "cause").n_unique()
 
 
@@ -153,15 +128,15 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     Parameters
     ----------
     rows : polars.DataFrame
-        `members`, with ``incident_id``; ``cause`` may be missing in no row.
+        `members`; ``cause`` is never null.
     by : sequence of str
-        What names a group; null is a name, too.
+        Columns to group by; null is a group of its own.
 
     Returns
     -------
     polars.DataFrame
         ``by``; ``n_rows`` (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes``,
-        ``n_incidents`` (causes that hang together count once);
+        ``incident_count`` (`incident_count`);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson,
         95 %); ``first_at``, ``last_at``; the `sum_costs`; ``systems`` and
         ``entity_types``, joined by ', '. In any order.
@@ -176,7 +151,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
             n_timed_out=(pl.col("outcome") == "timed_out").sum().cast(pl.Int64),
             n_sessions=sessions.n_unique().cast(pl.Int64),
             n_causes=pl.col("cause").n_unique().cast(pl.Int64),
-            n_incidents=count_incidents_of().cast(pl.Int64),
+            n_incidents=incident_count().cast(pl.Int64),
             first_at=pl.col("failed_at").min(),
             last_at=pl.col("failed_at").max(),
             **sum_costs(),
@@ -189,8 +164,8 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Groups of failures in the one order that a reader sees: what cost most comes first.
+def sorted_by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Groups of failures in the order of every page, the most expensive first.
 
     By ``cost_usd``, then ``run_s``, then ``n_causes`` and ``n_rows``, then the group's name.
     """
@@ -201,31 +176,20 @@ def by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
     )
 
 
-#: Lengths of a step; the first that cuts the span into at most `N_STEPS` is taken.
+#: Lengths of a step of a trend: the first that gives at most `N_STEPS` steps is used.
 STEPS = tuple(timedelta(hours=hours) for hours in (1, 6, 24, 7 * 24, 28 * 24, 364 * 24))
 N_STEPS = 31
 
 
-def span_of(
+def trend_span(
     rows: pl.DataFrame, window: Window | None, as_of: datetime
 ) -> tuple[datetime, datetime]:
-    """From when to when a trend runs: the window, else from the first failure to as-of."""
+    """Start and end of a trend: the window, else from the first failure to as-of."""
     if window is not None:
         return window.since, min(window.until, max(as_of, window.since))
     first = rows["failed_at"].min()
     begin = first if isinstance(first, datetime) else as_of
     return begin.replace(hour=0, minute=0, second=0, microsecond=0), as_of
-
-
-def step_of(since: datetime, until: datetime) -> timedelta:
-    """The length of a step.
-
-    Examples
-    --------
-    >>> step_of(datetime(2026, 5, 18), datetime(2026, 5, 25))
-    datetime.timedelta(seconds=21600)
-    """
-    return next((step for step in STEPS if (until - since) <= step * N_STEPS), STEPS[-1])
 
 
 def add_trend(
@@ -236,7 +200,7 @@ def add_trend(
     since: datetime,
     until: datetime,
 ) -> pl.DataFrame:
-    """Rows of each group per step of time.
+    """Add the number of rows of each group per step of time.
 
     Parameters
     ----------
@@ -245,20 +209,20 @@ def add_trend(
     rows : polars.DataFrame
         With ``by`` and ``failed_at``.
     by : sequence of str
-        What names a group; null is a name, too.
+        Columns to group by; null is a group of its own.
     since, until : datetime
         Steps begin at ``since``; the last one may be shorter.
 
     Returns
     -------
     polars.DataFrame
-        ``groups`` in its order with ``trend`` (list of counts, as long for every group) and
+        ``groups`` in its order with ``trend`` (lists of counts, all of one length) and
         ``trend_step_s``, the seconds of a step.
     """
-    step = step_of(since, until)
+    step = next((step for step in STEPS if (until - since) <= step * N_STEPS), STEPS[-1])
     n_steps = max(1, -((since - until) // step))
-    passed = (pl.col("failed_at") - since).dt.total_microseconds()
-    place = (passed // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
+    elapsed_us = (pl.col("failed_at") - since).dt.total_microseconds()
+    place = (elapsed_us // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
     counts = rows.group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
     steps = pl.DataFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})
     trends = (
@@ -274,7 +238,7 @@ def add_trend(
 
 
 def without_nested(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same frame with each list as text, joined by ', ', so that it fits into CSV.
+    """The frame with each list as text, joined by ', ', so that it fits into CSV.
 
     Examples
     --------

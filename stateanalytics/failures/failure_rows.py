@@ -1,8 +1,7 @@
-"""The rows behind every cluster of failures, and what your rules made of them."""
+"""Failed rows: the cluster, the incident and the cost of each, before anything is counted."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,19 +9,21 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
-from stateanalytics.failures.cause_groups import add_cause_groups
+from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
 from stateanalytics.failures.counting import add_costs, without_nested
-from stateanalytics.failures.failing_intervals import add_mass
+from stateanalytics.failures.failure_rates import add_mass
 from stateanalytics.failures.incident_grouping import (
     GAP_S,
     add_incidents,
     count_incidents,
-    seen_s,
+    observed_s,
 )
-from stateanalytics.failures.last_steps import add_last_steps
+from stateanalytics.failures.masking import as_line, clean_lines, is_blank, mask
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import mine_templates, template_id, versioned_id
+from stateanalytics.failures.traces import CUT
 from stateanalytics.state.definitions import cause_key, is_failure
 from stateanalytics.state.population import is_counted, rows_of, within
 
@@ -31,9 +32,17 @@ if TYPE_CHECKING:
     from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
-#: Templates of at most so many texts are kept, for the next who asks for them.
-N_KEPT = 100_000
-_LAST_MINED: deque[tuple[pl.Series, pl.Series | None, pl.DataFrame]] = deque(maxlen=4)
+N_STEPS = 3
+"""Activities that stand in for a message that is not there."""
+
+COLUMNS = (
+    *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),
+    *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
+    *("code", "message", "template", "template_id", "cluster_id", "cause_group"),
+    *("rule", "rule_name"),
+    *("cause", "incident_id", "is_mass", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
+)
+_PLACE = ("is_open", "created_at", "started_at", "ended_at", "placed_at")
 
 
 def members(
@@ -64,12 +73,12 @@ def members(
     polars.DataFrame
         A row for each failed or timed-out entity of every type but branches (and what died,
         where a system calls that failed though its ``outcome`` is aborted), newest first.
-        Beside canonical columns: ``code`` (null: none was stored), ``message``,
-        ``template`` and ``template_id`` (without a message: what the run did last; null:
-        nothing), ``cluster_id`` (of code and template), ``cause_group`` (a key of
+        In addition to canonical columns: ``code`` (null: none was stored), ``message``,
+        ``template`` and ``template_id`` (without a message: the run's last activities; null:
+        none), ``cluster_id`` (of code and template), ``cause_group`` (a key of
         `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your
-        rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: it
-        stands alone), ``is_mass`` (started in a stretch of `mass_failures`),
+        rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: not
+        part of one), ``is_mass`` (started during a mass failure: `mass_failures`),
         ``failed_at``, and the ``unit`` of work with its ``run_s``,
         ``n_tokens`` and ``cost_usd`` (null: not reported).
 
@@ -81,7 +90,7 @@ def members(
     Notes
     -----
     Templates are mined from the failures of all time, so that a cluster keeps its id
-    whatever the window. Legacy, mirrored and imported rows are left out (`population`).
+    whatever the window. Legacy, mirrored and imported rows are excluded (`population`).
     The text is as it is stored: mask secrets and escape it where it is shown.
 
     Examples
@@ -97,7 +106,7 @@ def members(
 def rules(
     snap: Facts, rules: object, *, window: object = None, policy: Policy | None = None
 ) -> pl.DataFrame:
-    """What each of your rules claims, and what an earlier one had claimed before it.
+    """How many rows each of your rules claims, and how many it lost to earlier rules.
 
     Parameters
     ----------
@@ -114,8 +123,8 @@ def rules(
     -------
     polars.DataFrame, shape (n_rules, 9)
         In the order of the rules: ``rule`` (from 1), ``name``, ``action``, ``code``,
-        ``message``, ``into_code``; ``n_rows`` that it claimed (0: it is idle); ``n_lost``
-        that fit it too, but that the earlier rules ``lost_to`` (names) had claimed.
+        ``message``, ``into_code``; ``n_rows`` that it claimed (0: the rule is idle);
+        ``n_lost``, rows that fit but were claimed by the earlier rules ``lost_to`` (names).
 
     Raises
     ------
@@ -143,7 +152,7 @@ def incidents(
     rules: object = None,
     nested: bool = False,
 ) -> pl.DataFrame:
-    """Failures that hang together, one row an incident.
+    """Failures that belong together, one row an incident.
 
     Parameters
     ----------
@@ -181,7 +190,7 @@ def incidents(
     -----
     Two failures of a cluster, or of a provider, are linked in time where they are at most
     ``gap_s`` apart and at most a hundredth of the usual distance between its causes in the
-    window, whatever came before it: what fails every minute anyway makes no incident.
+    window, whatever came before it: a cluster that fails every minute makes no incident.
     Links are hypotheses about a common cause, not proof of one.
 
     Examples
@@ -197,21 +206,12 @@ def incidents(
 
 
 def _span_s(snap: Facts, window: object) -> float:
-    """How many seconds a window looks at; without one, those since anything began."""
+    """Seconds that a window covers; without one, those since the first entity was created."""
     chosen = window_of(snap, window)
     if chosen is not None:
-        return seen_s(chosen, snap.as_of)
+        return observed_s(chosen, snap.as_of)
     first = snap.entities["created_at"].min()
     return max((snap.as_of - first).total_seconds(), 0.0) if isinstance(first, datetime) else 0.0
-
-
-COLUMNS = (
-    *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),
-    *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
-    *("code", "message", "template", "template_id", "cluster_id", "cause_group"),
-    *("rule", "rule_name"),
-    *("cause", "incident_id", "is_mass", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
-)
 
 
 def find_members(
@@ -223,17 +223,15 @@ def find_members(
     earlier: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """What `members` gives, for the functions that count it.
+    """The `members`, for the functions that count them.
 
-    ``rows`` are the `population` of all time, where it is at hand.
+    ``rows`` is the `population` of all time, where the caller has it already.
     """
     chosen_rules = Rules.of(rules)
     failed = failed_rows(snap, window=window, policy=policy, earlier=earlier, rows=rows)
     return (
         apply_rules(failed, chosen_rules)
-        .with_columns(reason_code="code")
-        .with_columns(cause_key().alias("cause"))
-        .pipe(add_cluster_ids)
+        .pipe(add_clusters)
         .pipe(add_incidents, span_s=_span_s(snap, window))
         .sort("failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3])
         .select(COLUMNS)
@@ -257,7 +255,7 @@ def failed_rows(
 
 
 def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
-    """Failures of a `population` under the names they have here, with costs and last steps."""
+    """Failures of a `population` in the columns of `members`, with costs and last steps."""
     return (
         add_costs(failed, snap.entities)
         .rename({"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"})
@@ -269,48 +267,91 @@ def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
 def add_templates(
     failed: pl.DataFrame, messages: pl.Series, *, earlier: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Failed rows with the ``template`` of their message, mined from all these messages.
+    """Failed rows with the ``template`` of their message, mined from all of ``messages``.
 
-    Without a message, what the run did last takes its place.
+    Without a message, the run's last activities take its place.
     """
-    templates = _mined(messages.unique(maintain_order=True).drop_nulls(), earlier)
+    texts = messages.unique(maintain_order=True).drop_nulls()
+    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
     return failed.join(templates, on="message", how="left", maintain_order="left").with_columns(
         template=pl.coalesce("last_steps", pl.col("template").replace("", None))
     )
 
 
-def _mined(texts: pl.Series, earlier: pl.DataFrame | None) -> pl.DataFrame:
-    """The ``template`` of each ``message``; those of the same texts are mined once.
+def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Describe the last activities of failures without a message.
 
-    One look at a store asks for clusters, rows and incidents of the same failures.
+    Parameters
+    ----------
+    failed : polars.DataFrame
+        Failed rows with ``message`` and ``failed_at``.
+    events : polars.DataFrame
+        The events of all entities.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``failed`` in its order with ``last_steps``: the last tool or item that an activity
+        up to the failure named, masked as a message is, and the kinds of the last `N_STEPS`
+        activities, with the role of a message; equal neighbours count as one. Null
+        where there is a message, or no activity.
     """
-    known = None if earlier is None else earlier["pattern"]
-    # A copy, because another thread may add its own meanwhile.
-    for asked, asked_before, templates in tuple(_LAST_MINED):
-        if _are_equal(asked, texts) and _are_equal(asked_before, known):
-            return templates
-    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
-    if texts.len() <= N_KEPT:
-        _LAST_MINED.appendleft((texts, known, templates))
-    return templates
+    key = list(ENTITY_KEY)
+    has_no_message = is_blank(pl.col("message").fill_null(""))
+    without_message = failed.filter(has_no_message).select(*key, "failed_at").unique(key)
+    kind = pl.concat_str("kind", "role", separator=" of ", ignore_nulls=True)
+    activities = (
+        events.filter("is_activity")
+        .join(without_message, on=key)
+        .filter(pl.col("at") <= pl.col("failed_at"))
+        .sort("at", "seq", nulls_last=True)
+        .group_by(key, maintain_order=True)
+        .agg(
+            name=pl.col("name").filter(~is_blank(pl.col("name"))).last(),
+            kinds=kind.filter(kind.ne_missing(kind.shift())).tail(N_STEPS).str.join(", "),
+        )
+    )
+    tools = _masked_names(activities["name"].drop_nulls().unique())
+    steps = activities.join(tools, on="name", how="left").select(
+        *key,
+        last_steps=pl.concat_str(
+            pl.lit(f"{NO_MESSAGE}last "),
+            pl.coalesce(pl.col("tool") + ": ", pl.lit("")),
+            pl.col("kinds"),
+            pl.lit(")"),
+        ),
+    )
+    return failed.join(steps, on=key, how="left", maintain_order="left").with_columns(
+        last_steps=pl.when(has_no_message).then("last_steps")
+    )
 
 
-def _are_equal(a: pl.Series | None, b: pl.Series | None) -> bool:
-    return a is b or (a is not None and b is not None and a.equals(b))
+def _masked_names(names: pl.Series) -> pl.DataFrame:
+    """Names on one line each, with placeholders: some events are named by an id."""
+    numbered = pl.DataFrame({"message": names}).with_row_index("number")
+    lines = clean_lines(numbered).rename({"text": "message"})
+    tool = as_line(pl.col("pattern").str.strip_suffix(f" {CUT}"))
+    return (
+        mask(lines)
+        .select(tool=tool, number="numbers")
+        .explode("number")
+        .join(numbered, on="number")
+        .select("tool", name="message")
+    )
 
 
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None) -> pl.DataFrame:
-    """The rows of a `population` that count as failures (`is_failure`), or that ended so.
+    """The rows of a `population` that are failures (`is_failure`), or have these outcomes.
 
-    Each failed work once: a branch only repeats what became of its session, and so do
-    the parts of a turn (`rules.mirrors`).
+    Each failed work counts one time: a branch only repeats the outcome of its session, and so
+    do the parts of a turn (`rules.mirrors`).
     """
-    is_asked = is_failure() if outcomes is None else pl.col("outcome").is_in(list(outcomes))
-    return rows.filter(is_counted(), is_asked)
+    is_wanted = is_failure() if outcomes is None else pl.col("outcome").is_in(list(outcomes))
+    return rows.filter(is_counted(), is_wanted)
 
 
 def judged_rows(snap: Facts, policy: Policy | None) -> pl.DataFrame:
-    """The `population` of all time of what was given as a snapshot."""
+    """The `population` of all time."""
     return rows_of(checked_snapshot(snap, "failures.clusters"), policy=policy)
 
 
@@ -320,21 +361,18 @@ def ended_runs(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def placed_runs(rows: pl.DataFrame) -> pl.DataFrame:
-    """`ended_runs` with no more of each than its place in time: most of them are all there is."""
+    """`ended_runs` with their moments alone: copying all columns takes memory in large stores."""
     return ended_runs(rows.select("entity_type", "left_out", *_PLACE))
 
 
-_PLACE = ("is_open", "created_at", "started_at", "ended_at", "placed_at")
-
-
 def window_of(snap: Facts, window: object) -> Window | None:
-    """The stretch of time that was asked for; None: all time."""
+    """A window as `read_window` gives it; None: all time."""
     as_of = checked_snapshot(snap, "failures.clusters").as_of
     return None if window is None else read_window(window, as_of=as_of)
 
 
 def cluster_id(code: str | None, template: str | None, version: str | None = None) -> str:
-    """The id of a cluster: of its code and template alone, so that it outlives the week.
+    """The id of a cluster: a digest of code and template, so that it is the same next week.
 
     ``version`` is that of the miner; None: this one.
 
@@ -349,8 +387,8 @@ def cluster_id(code: str | None, template: str | None, version: str | None = Non
     return versioned_id(parts, version)
 
 
-def add_cluster_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Failed rows with the ids of their cluster and template, and its cause group."""
+def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
+    """Failed rows with their ``cause``, the ids of cluster and template, and the cause group."""
     pairs = rows.select("code", "template").unique()
     ids = add_cause_groups(pairs).with_columns(
         cluster_id=pl.Series([cluster_id(*pair) for pair in pairs.rows()], dtype=pl.String),
@@ -359,6 +397,8 @@ def add_cluster_ids(rows: pl.DataFrame) -> pl.DataFrame:
             dtype=pl.String,
         ),
     )
-    return rows.join(
-        ids, on=["code", "template"], how="left", nulls_equal=True, maintain_order="left"
+    return (
+        rows.with_columns(reason_code="code")
+        .with_columns(cause_key())
+        .join(ids, on=["code", "template"], how="left", nulls_equal=True, maintain_order="left")
     )

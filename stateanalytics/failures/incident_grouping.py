@@ -1,8 +1,8 @@
-"""Incidents: failures that hang together, whatever code or system they were written by.
+"""Incidents: failures that belong together, whatever code or system recorded them.
 
 Failures are linked where they belong to one request (an invocation, else a session), where
-the same cluster fails again at once, and where one provider fails in several ways at once.
-What is linked, over any number of steps, is one incident.
+the same cluster fails again shortly after, and where one provider fails in several ways at
+a time. An incident is a connected component of these links.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
 
-#: Named in every id of an incident, which is of its earliest row, whatever made templates.
+#: Part of every id of an incident, a digest of its earliest row; templates do not matter.
 VERSION = "v1"
 GAP_S = 600.0
-#: Failures that follow each other faster than this share of their usual distance do so
-#: by chance about as often.
+#: Failures that are closer than this share of their usual distance are linked: by chance
+#: about as large a share of them is.
 CHANCE = 0.01
 LINKS = ("invocation", "time", "provider")
 _LINKED = (
     *("source", "system", "entity_type", "entity_id", "invocation_id", "session_id", "unit"),
     *("failed_at", "cluster_id", "code", "message", "template", "provider"),
 )
-#: What failed at the provider and not here, by code or by message.
+#: Codes and messages of failures at the provider.
 AT_PROVIDER = (
     r"(?i)provider|rate.?limit|overloaded|quota|insufficient balance|upstream connect"
     r"|\b(?:429|50[0234]|529)\b"
@@ -36,10 +36,10 @@ AT_PROVIDER = (
 
 
 def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0.0) -> pl.DataFrame:
-    """Add ``incident_id`` to `members`; null: it stands alone.
+    """Add ``incident_id`` to `members`; null: not part of an incident.
 
-    ``span_s`` is the time that was looked at: where one outage is all that failed in a
-    week, the failures alone would say that it always fails so often.
+    ``span_s`` is the length of the observed time: where one outage is all that failed in a
+    week, the failures alone would suggest that so many are usual.
 
     Raises
     ------
@@ -47,41 +47,44 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
         If ``gap_s`` is negative or no number.
     """
     check_number("gap_s", gap_s, 600)
-    # Rows are wide, and are put in order four times: only what that takes.
-    linked = _with_links(rows.select(_LINKED), gap_s, span_s)
-    together = _components(linked)
+    # Rows are wide and are sorted four times: only the columns that this needs.
+    linked = _with_components(_with_links(rows.select(_LINKED), gap_s, span_s))
     key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     first = (
-        together.sort("failed_at", key)
+        linked.sort("failed_at", key)
         .group_by("component", maintain_order=True)
         .agg(first_key=key.first(), n_work=pl.col("unit").n_unique() - pl.col("unit").has_nulls())
         .filter(pl.col("n_work") > 1)
     )
-    ids = first.with_columns(
-        incident_id=pl.Series([_incident_id(text) for text in first["first_key"]], dtype=pl.String)
+    digests = [
+        hashlib.blake2b(text.encode(), digest_size=6).hexdigest() for text in first["first_key"]
+    ]
+    ids = first.select(
+        "component",
+        incident_id=pl.Series([f"{VERSION}:{digest}" for digest in digests], dtype=pl.String),
     )
-    told = together.join(
-        ids.select("component", "incident_id"), on="component", how="left", maintain_order="left"
-    ).select(*(f"by_{link}" for link in LINKS), "incident_id")
-    return pl.concat([rows.drop(told.columns, strict=False), told], how="horizontal")
+    added = linked.join(ids, on="component", how="left", maintain_order="left").select(
+        *(f"by_{link}" for link in LINKS), "incident_id"
+    )
+    return pl.concat([rows.drop(added.columns, strict=False), added], how="horizontal")
 
 
 def members_within(rows: pl.DataFrame, window: Window, as_of: datetime) -> pl.DataFrame:
-    """`members` of all time narrowed to a window, with the incidents that it shows alone.
+    """The `members` of a window, of those of all time, with the incidents of the window alone.
 
     The usual distance is the window's own, so that no history before it changes a count.
     """
     is_within = pl.col("failed_at").is_between(window.since, window.until, closed="left")
-    return add_incidents(rows.filter(is_within), span_s=seen_s(window, as_of))
+    return add_incidents(rows.filter(is_within), span_s=observed_s(window, as_of))
 
 
-def seen_s(window: Window, as_of: datetime) -> float:
-    """How many seconds of a window were over at as-of."""
+def observed_s(window: Window, as_of: datetime) -> float:
+    """The seconds of a window that were over at as-of."""
     return max((min(window.until, as_of) - window.since).total_seconds(), 0.0)
 
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
-    """Count rows that `add_incidents` gave; see `incidents` for the columns."""
+    """One row for each incident of `members`; see `incidents` for the columns."""
     members = rows.filter(pl.col("incident_id").is_not_null())
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     links = [
@@ -122,7 +125,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame:
-    """What each row is linked by: rows with the same ``by_…`` hang together."""
+    """Rows with the names of their links: rows with the same ``by_…`` are linked."""
     request = pl.coalesce(
         pl.lit("invocation:") + pl.col("invocation_id"),
         pl.lit("session:") + pl.col("session_id"),
@@ -130,11 +133,11 @@ def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame
     )
     text = pl.concat_str("code", "message", separator=" ", ignore_nulls=True).str.head(4_000)
     is_at_provider = text.str.contains(AT_PROVIDER) & pl.col("provider").is_not_null()
-    # Of what nobody said anything, nothing is known to be the same.
-    is_said = pl.col("code").is_not_null() | pl.col("template").is_not_null()
+    # Failures without code and template are not known to be the same.
+    is_described = pl.col("code").is_not_null() | pl.col("template").is_not_null()
     return (
         rows.with_columns(by_invocation=pl.concat_str("source", request, separator="|"))
-        .pipe(_bursts, pl.when(is_said).then("cluster_id"), "by_time", (gap_s, span_s))
+        .pipe(_bursts, pl.when(is_described).then("cluster_id"), "by_time", (gap_s, span_s))
         .pipe(_bursts, pl.when(is_at_provider).then("provider"), "by_provider", (gap_s, span_s))
     )
 
@@ -142,31 +145,27 @@ def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame
 def _bursts(
     rows: pl.DataFrame, group: pl.Expr, name: str, seconds: tuple[float, float]
 ) -> pl.DataFrame:
-    """Name each run of failures of the same group that follow each other at once."""
+    """Name each burst: failures of one group that follow each other within seconds."""
     in_order = rows.with_row_index("_row").with_columns(_group=group).sort("failed_at", "_row")
-    # Of all failures, not of the group's own: a single burst has no usual distance.
+    # The span of all failures, not of the group: a single burst has no usual distance.
     failing_s = (pl.col("failed_at").max() - pl.col("failed_at").min()).dt.total_microseconds()
     gap_s, span_s = seconds[0], pl.max_horizontal(failing_s / 1e6, pl.lit(seconds[1]))
     n_requests = pl.col("by_invocation").n_unique().over("_group")
-    passed_s = pl.col("failed_at").diff().over("_group").dt.total_microseconds() / 1e6
-    least_s = pl.min_horizontal(pl.lit(float(gap_s)), span_s / n_requests * CHANCE)
+    elapsed_s = pl.col("failed_at").diff().over("_group").dt.total_microseconds() / 1e6
+    limit_s = pl.min_horizontal(pl.lit(float(gap_s)), span_s / n_requests * CHANCE)
     burst = pl.col("_begins").cum_sum().over("_group")
     return (
-        in_order.with_columns(_begins=~(passed_s <= least_s).fill_null(False))
+        in_order.with_columns(_begins=~(elapsed_s <= limit_s).fill_null(False))
         .with_columns(pl.concat_str("_group", burst, separator="#").alias(name))
         .sort("_row")
         .drop("_row", "_group", "_begins")
     )
 
 
-def _components(linked: pl.DataFrame) -> pl.DataFrame:
-    """Number what hangs together over any number of links: by the first of its rows."""
+def _with_components(linked: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the number of their connected component: that of its first row."""
     row = pl.int_range(pl.len(), dtype=pl.Int64)
     pairs = pl.concat(
         linked.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
     ).drop_nulls()
     return linked.with_columns(component=components(linked.height, pairs))
-
-
-def _incident_id(first_key: str) -> str:
-    return f"{VERSION}:{hashlib.blake2b(first_key.encode(), digest_size=6).hexdigest()}"

@@ -1,8 +1,8 @@
-"""A message with what varies in it replaced: the first half of a template.
+"""Masking: replace what varies in messages by placeholders, the first half of mining templates.
 
-All heavy passes replace by literals: a regular expression that has to give groups back is
-ten times slower. What must be kept is therefore taken out whole, and put back once for
-every distinct pattern.
+All heavy passes replace by literals: a regular expression that has to return groups is
+ten times slower. What must be kept is therefore taken out whole, and put back for every
+distinct pattern.
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ from collections.abc import Collection
 
 import polars as pl
 
-from stateanalytics.failures.cut_off import CUT, LIMITS
-from stateanalytics.failures.placeholders import (
-    CLOSE,
-    KEPT_HERE,
-    NUMBERED_HERE,
-    OPEN,
-    WILDCARD,
+from stateanalytics.failures.traces import (
+    CUT,
+    IS_TRACE,
+    LIMITS,
+    VIA,
+    reduce_traces,
+    trace_as_shown,
 )
-from stateanalytics.failures.traces import IS_TRACE, VIA, reduce_traces, trace_as_shown
 
-#: Characters that part words. What stands between two of them is one word.
+# Characters of the private use area that mark places while a message is worked on. No
+# message can hold them: they are removed first. A placeholder stands between the first two;
+# the others stand for what was kept, for a name with a number, and between the cause of a
+# trace and its rest.
+OPEN, CLOSE = "\ue000", "\ue001"
+KEPT_HERE, NUMBERED_HERE, TRACE_HERE = "\ue002", "\ue003", "\ue004"
+#: How a placeholder without a kind is shown.
+WILDCARD = "<*>"
+
+#: Characters that separate words.
 PARTING = r"""\s,;:=|"'()\[\]{}<>!#"""
 
 WEEKDAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
 MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 CLOCK = r"\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
 
-#: Things with a shape of their own, in order: name of the placeholder, pattern.
+#: Values with a recognisable shape, in order: name of the placeholder, pattern.
 MASKS: tuple[tuple[str, str], ...] = (
     ("UUID", r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"),
     ("TIME", rf"\b\d{{4}}-\d\d-\d\d[T ]{CLOCK}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"),
@@ -39,7 +47,7 @@ MASKS: tuple[tuple[str, str], ...] = (
     ("SIZE", r"\b\d+(?:\.\d+)? ?[KMGTP]?i?B\b"),
     ("TIME", r"\b(?:\d+h )?\d+m \d+(?:\.\d+)?s\b"),
 )
-#: The key of an API with its middle blotted out.
+#: An API key whose middle was redacted.
 SECRET = r"\b(?:sk|pk|ghp|gho|xox[bp])[-_][\w-]*\*{2,}\w*"
 #: Addresses are looked for only where there are enough colons for one.
 ADDRESSES: tuple[tuple[str, str], ...] = (
@@ -51,14 +59,14 @@ ADDRESSES: tuple[tuple[str, str], ...] = (
     ),
 )
 
-#: How names of hosts end; a package of Java begins so.
+#: How host names end; Java packages begin so.
 HOST_ENDINGS = "com|org|net|io|ai|dev|app|cloud|edu|gov|internal|local"
 
-#: A link keeps its scheme: what is wrong with http differs from what is wrong with file.
+#: A link keeps its scheme: a problem with http differs from one with file.
 LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]+"""
 
-#: Numbers and names that *are* the information of a failure: (what it is, pattern).
-#: Matched where a word begins; the word stays as it stands and is never merged away.
+#: Numbers and names that tell failures apart: (kind, pattern).
+#: Matched at the beginning of a word; the word stays as it is and is never merged away.
 KEPT: tuple[tuple[str, str], ...] = (
     (
         "exit code",
@@ -90,19 +98,19 @@ KEPT: tuple[tuple[str, str], ...] = (
     ),
     (
         "model",
-        r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma|llama|mistral|mixtral"
+        r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma"
+        r"|llama|mistral|mixtral"
         r"|codestral|devstral|magistral|qwen|deepseek|grok|phi|codex|kimi|glm|minimax|nemotron)"
         r"\d*(?:[-.:][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
     ),
 )
 
-#: What each of them is.
 KEPT_KINDS = tuple(kind for kind, _ in KEPT)
 
 #: A word with one short number inside is a name: jk2_init, log4j, Slf4jLogger, base64url.
 NAME_WITH_NUMBER = r"[A-Za-z]{2,}[0-9]{1,2}[A-Za-z_]+\b"
 
-#: Words that turn a message into its opposite: never merged over.
+#: Words that reverse the meaning of a message: never merged over.
 OPPOSITES = frozenset(
     """
     failed failure fail succeeded success succeed ok passed rejected accepted denied
@@ -115,11 +123,12 @@ OPPOSITES = frozenset(
 """.split()
 )
 
-#: Names that say what went wrong: exceptions, with their package, signals, system errors.
+#: Names of what went wrong: exceptions, with their package, signals, system errors.
 NAMES = (
     r"^(?:(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Fault|Failure)s?"
     r"|(?:[a-z_]\w*\.)+error|[a-z]+(?:_[a-z]+)*_(?:error|failed|exceeded)"
-    r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled|Disconnected|Aborted"
+    r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled"
+    r"|Disconnected|Aborted"
     r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
     r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
 )
@@ -139,11 +148,11 @@ _START = rf"(?:^|[{PARTING}{CLOSE}])"
 _NUMBERED = rf"{_START}[A-Za-z][A-Za-z_]*\.[0-9]+(?:[{PARTING}?]|$)"
 # The test in a file, as pytest names it.
 _TEST = r"(?:(?:::[A-Za-z0-9_]+)+(?:\[[^\]\s]*\])?)?"
-# Several patterns, not one: each has letters of its own to be found by, and is twice as fast.
+# Several patterns, not one: each has literals that the engine can search for, twice as fast.
 _PATHS = (
     rf"(?-u:\b)[A-Za-z]:\\{_INSIDE}*{_ENDING}",
     rf"\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}{_TEST}",
-    # A path from here has an ending or two folders: and/or, text/html are words.
+    # A relative path has an extension or two folders: and/or, text/html are words.
     rf"(?-u:\b)(?:[A-Za-z0-9_.@+-]+/)+(?:[A-Za-z0-9_.@+-]*\.[A-Za-z]{{1,5}}"
     rf"|(?:[A-Za-z0-9_@+-]+/)[A-Za-z0-9_.@+-]+)(?-u:\b){_TEST}",
 )
@@ -161,7 +170,7 @@ _REPLACED: tuple[tuple[str | None, tuple[tuple[str, str], ...]], ...] = (
         (
             (LINK, f"${{1}}{OPEN}LINK{CLOSE}"),
             *((pattern, _PATH) for pattern in _PATHS),
-            # Nobody knows how many there will be next time.
+            # A list of paths has another length every time.
             (rf"{_PATH}(?:,?\s+{_PATH})+", _PATH),
         ),
     ),
@@ -181,25 +190,25 @@ _HEX = re.compile(r"\W?[0-9a-f]{7,}")
 
 
 def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataFrame:
-    """Replace what varies in messages.
+    """Patterns of messages: what varies is replaced by placeholders.
 
     Parameters
     ----------
     distinct : polars.DataFrame, shape (n_messages, 2)
         ``number`` and ``message``, without null.
     keep : collection of str
-        Which of `KEPT_KINDS` stand as they are.
+        Which of `KEPT_KINDS` are not replaced.
 
     Returns
     -------
     polars.DataFrame, shape (n_patterns, 2)
-        Distinct ``pattern``: a cleaned message with placeholders as they are shown, such as
-        ``<UUID>``; and the list of the ``numbers`` of its messages. In any order.
+        Distinct ``pattern``, a cleaned message with placeholders such as ``<UUID>``; and the
+        list of the ``numbers`` of its messages. In any order.
     """
     text, kept = pl.col("text"), _kept(keep)
     patterns = (
-        _masked_before(_reduced(distinct))
-        .pipe(_shaped)
+        _read_placeholders(_cleaned(distinct))
+        .pipe(_mask_shapes)
         .lazy()
         .with_columns(
             kept=text.str.extract_all(kept).list.join(KEPT_HERE),
@@ -227,7 +236,7 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
 
 
 def patterns_of(messages: pl.Series) -> pl.Series:
-    """The pattern of each message: equal where they say the same of other files, ids and times.
+    """The pattern of each message: equal where only files, ids, times and the like differ.
 
     Parameters
     ----------
@@ -239,19 +248,19 @@ def patterns_of(messages: pl.Series) -> pl.Series:
         In the order of ``messages``; null of null.
     """
     numbered = messages.drop_nulls().unique().to_frame("message").with_row_index("number")
-    found = mask(numbered).explode("numbers").join(numbered, left_on="numbers", right_on="number")
-    return messages.replace_strict(found["message"], found["pattern"], return_dtype=pl.String)
+    masked = mask(numbered).explode("numbers").join(numbered, left_on="numbers", right_on="number")
+    return messages.replace_strict(masked["message"], masked["pattern"], return_dtype=pl.String)
 
 
 def _kept(keep: Collection[str]) -> str:
-    """What finds the words of these kinds, and names with a number."""
+    """A pattern for words of these kinds, and for names with a number."""
     patterns = [*(pattern for kind, pattern in KEPT if kind in keep), NAME_WITH_NUMBER]
-    # Placeholders are not ASCII, and looking for Unicode's edges of words beside them is slow.
+    # Placeholders are not ASCII, and searching for Unicode word boundaries next to them is slow.
     return f"{_START}(?:{'|'.join(patterns)})".replace(r"\b", r"(?-u:\b)").replace(r"\d", "[0-9]")
 
 
-def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
-    """What is compared of messages: one clean line each, tracebacks cut to what they say.
+def clean_lines(distinct: pl.DataFrame) -> pl.DataFrame:
+    """Messages as one clean line each, traces reduced to their cause and own frame.
 
     Parameters
     ----------
@@ -263,7 +272,7 @@ def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame, shape (n_messages, 2)
         ``number`` and ``text``. In any order.
     """
-    return _reduced(distinct).select(
+    return _cleaned(distinct).select(
         "number",
         text=as_line(
             pl.concat_str(
@@ -273,30 +282,30 @@ def reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _reduced(distinct: pl.DataFrame) -> pl.DataFrame:
-    """Clean messages with their line breaks; what a trace says beside its cause apart."""
+def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
+    """Clean messages with their line breaks; ``trace`` is what follows the cause of a trace."""
     message = pl.col("message")
     is_cut = message.str.len_chars().is_in(LIMITS) & ~message.str.ends_with(f" {CUT}")
-    # Most messages are clean already, and looking is much cheaper than cleaning.
-    is_odd = (
+    # Most messages are clean already, and checking is much cheaper than cleaning.
+    needs_cleaning = (
         (message.str.len_bytes() != message.str.len_chars())
         | message.str.contains("  ", literal=True)
         | message.str.contains(r"[\t\n\r]")
         | message.str.contains("\x1b", literal=True)
         | is_cut
     )
-    flagged = distinct.with_columns(is_odd=is_odd, is_cut=is_cut)
-    odd, even = flagged.filter("is_odd"), flagged.filter(~pl.col("is_odd"))
-    even = even.select("number", text=cut(message).str.strip_chars())
-    if odd.is_empty():
-        return even.with_columns(trace=pl.lit(""))
+    flagged = distinct.with_columns(needs_cleaning=needs_cleaning, is_cut=is_cut)
+    dirty, neat = flagged.filter("needs_cleaning"), flagged.filter(~pl.col("needs_cleaning"))
+    neat = neat.select("number", text=shortened(message).str.strip_chars())
+    if dirty.is_empty():
+        return neat.with_columns(trace=pl.lit(""))
     is_reduced = message.str.contains(VIA, literal=True)
     clean = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
-    raw = odd.filter(~is_reduced).with_columns(message=clean)
+    raw = dirty.filter(~is_reduced).with_columns(message=clean)
     is_trace = message.str.contains(IS_TRACE)
     traces = pl.concat(
         [
-            odd.filter(is_reduced).select("number", text="message"),
+            dirty.filter(is_reduced).select("number", text="message"),
             reduce_traces(raw.filter(is_trace).select("number", "message")),
         ]
     )
@@ -304,15 +313,15 @@ def _reduced(distinct: pl.DataFrame) -> pl.DataFrame:
     return (
         pl.concat(
             [
-                even,
+                neat,
                 raw.filter(~is_trace).select(
                     "number",
-                    text=_cleaned(cut(message))
+                    text=_one_space(shortened(message))
                     + pl.when("is_cut").then(pl.lit(f" {CUT}")).otherwise(pl.lit("")),
                 ),
-                # On one line nobody takes it for a trace again.
+                # On one line it is not taken for a trace a second time.
                 traces.filter(~pl.col("text").str.contains(VIA, literal=True)).with_columns(
-                    as_line(_cleaned(cut(pl.col("text"))))
+                    as_line(_one_space(shortened(pl.col("text"))))
                 ),
             ]
         )
@@ -320,15 +329,15 @@ def _reduced(distinct: pl.DataFrame) -> pl.DataFrame:
         .vstack(
             traces.filter(pl.col("text").str.contains(VIA, literal=True)).select(
                 "number",
-                text=_cleaned(cut(ends.field("field_0"))),
+                text=_one_space(shortened(ends.field("field_0"))),
                 trace=pl.lit("\n\t") + ends.field("field_1"),
             )
         )
     )
 
 
-def _masked_before(texts: pl.DataFrame) -> pl.DataFrame:
-    """Read placeholders where there are any."""
+def _read_placeholders(texts: pl.DataFrame) -> pl.DataFrame:
+    """Texts with their placeholders, where they have any, as they are worked with."""
     has_any = pl.col("text").str.contains("<", literal=True)
     return pl.concat(
         [
@@ -338,21 +347,21 @@ def _masked_before(texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def cut(text: pl.Expr) -> pl.Expr:
-    """The beginning and the end of what is too long."""
+def shortened(text: pl.Expr) -> pl.Expr:
+    """A text, or the beginning and the end of one that is too long."""
     ends = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
     return pl.when(text.str.len_chars() > LONGEST).then(ends).otherwise(text)
 
 
-def _cleaned(text: pl.Expr) -> pl.Expr:
-    """With one space, or one line break, between words."""
+def _one_space(text: pl.Expr) -> pl.Expr:
+    """A text with one space, or one line break, between words."""
     return text.str.replace_all(_LINE_BREAKS, "\n").str.replace_all(_SPACES, " ").str.strip_chars()
 
 
-def _shaped(texts: pl.DataFrame) -> pl.DataFrame:
-    """Placeholders for things with a shape of their own.
+def _mask_shapes(texts: pl.DataFrame) -> pl.DataFrame:
+    """Texts with placeholders for values with a recognisable shape.
 
-    What needs a certain character is looked for only in texts that have it: most have not.
+    A shape that needs a certain character is looked for only in texts that have it.
     """
     text = pl.col("text")
     for needed, replacements in _REPLACED:
@@ -363,7 +372,7 @@ def _shaped(texts: pl.DataFrame) -> pl.DataFrame:
             texts = texts.with_columns(text=shaped)
             continue
         has_it = texts["text"].str.contains(needed)
-        # To compile the patterns takes longer than to look through a few texts.
+        # Compiling the patterns takes longer than searching a few texts.
         if has_it.any():
             with_it = texts.filter(has_it).with_columns(text=shaped)
             texts = pl.concat([texts.filter(~has_it), with_it])
@@ -371,19 +380,19 @@ def _shaped(texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def is_blank(text: pl.Expr) -> pl.Expr:
-    """Whether nothing is left of a text without its escapes, invisible characters and spaces."""
+    """Whether a text holds nothing but escapes, invisible characters and spaces."""
     return text.str.contains(rf"^(?:{_ANSI}|{_UNSEEN}|\s)*$")
 
 
 def as_line(text: pl.Expr) -> pl.Expr:
-    """Without the line breaks that are kept while a message is worked on."""
+    """A text without its line breaks."""
     return text.str.replace_all("\n", " ", literal=True)
 
 
 def as_placeholders(text: pl.Expr) -> pl.Expr:
-    """Placeholders as they are shown, such as ``<UUID>``, as they are worked with.
+    """Placeholders as they are worked with, from those that are shown, such as ``<UUID>``.
 
-    A message that holds them is masked already, so a template is its own template.
+    So a message that was masked before, such as a template, is its own template.
     """
     return (
         text.str.replace_all(_SHOWN, f"{OPEN}$1{CLOSE}")
@@ -395,7 +404,7 @@ def as_placeholders(text: pl.Expr) -> pl.Expr:
 def as_shown(text: pl.Expr) -> pl.Expr:
     """The inverse of `as_placeholders`."""
     return (
-        # While it is worked on, the slashes of a link would look like a path.
+        # While a message is worked on, the slashes of a link would look like a path.
         text.str.replace_all(f"{OPEN}LINK{CLOSE}", "://<LINK>", literal=True)
         .str.replace_all(OPEN + CLOSE, WILDCARD, literal=True)
         .str.replace_all(f"{OPEN}([A-Z]+){CLOSE}", "<$1>")
@@ -403,14 +412,14 @@ def as_shown(text: pl.Expr) -> pl.Expr:
 
 
 def _put_back(text: str, kept: str, numbered: str) -> str:
-    """Put back, in order, what was taken out; but no hash that looked like a name."""
+    """The text with what was taken out, in order; but no hash that looked like a name."""
     kept = KEPT_HERE.join(map(_without_hash, kept.split(KEPT_HERE)))
     for mark, taken in ((NUMBERED_HERE, numbered.replace(OPEN, OPEN + CLOSE)), (KEPT_HERE, kept)):
         if mark in text:
             parts = text.split(mark)
             pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
             text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
-    # Seldom there, and dear to look for in every message.
+    # Rare, and expensive to look for in every message.
     return re.sub("  +", " ", _CONTROL.sub("", text)).strip() if _CONTROL.search(text) else text
 
 

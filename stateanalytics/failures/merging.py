@@ -1,24 +1,28 @@
-"""What varies between patterns that are otherwise alike becomes a placeholder.
+"""Merging patterns into templates: what varies between otherwise equal patterns is a placeholder.
 
-A pattern is cut into columns, and columns that evidently vary are merged: words, commands
-and quoted spans first, then what stands in brackets, then free ends (`free_ends`); at last a
-template takes in those that it matches (`subsumption`). All decisions are taken on sets, so
+A pattern is cut into pieces, one a column. Columns that evidently vary are merged: words,
+commands and quoted spans first, then brackets, then free ends (another text every time); at
+last a template absorbs the patterns that it matches. All decisions are taken on sets, so
 the order of patterns never matters.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import polars as pl
 
-from stateanalytics.failures.free_ends import merge_ends
-from stateanalytics.failures.pieces import (
-    BRACKETS,
-    WORDS,
-    as_text,
-    cut_into_pieces,
-    hashed,
+from stateanalytics.failures.masking import (
+    CLOSE,
+    KEPT,
+    NAME_WITH_NUMBER,
+    NAMES,
+    OPEN,
+    OPPOSITES,
+    PARTING,
+    TRACE_HERE,
 )
-from stateanalytics.failures.subsumption import absorbed
 
 #: A column of this kind varies when it takes so many values between the same others.
 N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "said": 5, "command": 2}
@@ -26,22 +30,73 @@ N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "said
 N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2}
 #: Between so many words fewer values do: of a word, and of names together.
 N_FRAME, N_WORD_IN_FRAME, N_NAMES_IN_FRAME = 5, 4, 3
-#: What remains of a template must still say something: so many words.
-N_CONSTANT = {
-    "word": 2,
-    "name": 2,
-    "bracket": 2,
-    "payload": 3,
-    "quoted": 1,
-    "said": 2,
-    "command": 2,
-}
+#: A template keeps at least so many constant words, so that it still says something.
+N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "said", "command"), 2)
+N_CONSTANT |= {"payload": 3, "quoted": 1}
 #: Pairs of placeholders are looked at in patterns with at most so many.
-N_WORDS = 12
+N_PAIRED = 12
+
+#: Constant words that make a beginning; that make it specific.
+N_BEGINNING, N_EXACT = 3, 8
+#: Different ends that make a free end; fewer do for a specific beginning, or for ends of at
+#: least so many words.
+N_ENDS, N_FEW_ENDS, N_LONG = 5, 3, 4
+#: Kinds of pieces that vary in the beginning of a free end where they take so many values.
+N_IN_BEGINNING = {"name": 3, "bracket": 3, "payload": 2, "quoted": 3, "command": 2}
+
+#: A template that absorbs others has at least so many words; one placeholder stands for at
+#: most so many.
+N_SAID, N_SWALLOWED = 3, 8
+#: Pairs of templates and texts that are held in memory at a time.
+N_PAIRS = 200_000
+
+WILD = OPEN + CLOSE
+PLACEHOLDER = f"{OPEN}[A-Z]*{CLOSE}"
+# An apostrophe inside a word opens nothing; a quote before a letter closes nothing.
+_QUOTED = (
+    rf"'(?:[^'\n]|'[A-Za-z0-9{OPEN}])*''?"
+    r'|"[^"\n]*"|`[^`\n]*`|`[^`' + r"'\n]*'|‘[^’\n]*’|“[^”\n]*”|«[^»\n]*»|„[^“”\n]*[“”]"
+)
+# The end of a sentence is no part of its last word.
+_MARKS = rf"{PARTING}`‘“«„{TRACE_HERE}"
+_WORD = rf"(?:[^{_MARKS}]*[^{_MARKS}.?]|[^{_MARKS}]+)(?:'(?:s|t|d|m|re|ve|ll)(?-u:\b))?"
+_NAME = (
+    r"[A-Za-z][A-Za-z0-9]*(?:[_./@-]+[A-Za-z0-9]+)+|_+[A-Za-z]\w*"
+    r"|[a-z][a-z0-9]*[A-Z][A-Za-z0-9]*|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]*"
+)
+_ITEM = rf"(?:{PLACEHOLDER}|{_NAME})"
+_LIST = rf"{_ITEM}(?:, {_ITEM})+|[A-Za-z][\w-]*(?:, [A-Za-z][\w-]*){{2,}}"
+_KEY = r"""[{,]\s*(?:"[^"\n]*"|'[^'\n]*')\s*:"""
+_BRACKETS = (
+    r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]|\((?:[^()\n]|\([^()\n]*\))*\)|\{(?:[^{}\n]|\{[^{}\n]*\})*\}"
+)
+# An object with such a key describes an error; any other is the input of something.
+_ERROR_KEY = r"""["'](?:error|errors|message|msg|code|type|detail|status|reason)["']\s*:"""
+_TRACE = f"(?s:{TRACE_HERE}.*)"
+#: Programs that agents call; with an option, a pipe or `&&` behind one, a line is a command.
+PROGRAMS = (
+    "ansible|awk|bash|bun|cargo|cat|cd|chmod|cmake|cp|curl|deno|docker|dotnet|eslint|find|gh|git|go"
+    "|gradle|grep|helm|java|jest|kubectl|ls|make|mkdir|mv|mvn|mypy|node|npm|npx|pip3?|pnpm|poetry"
+    "|psql|pytest|python3?|rg|rm|rsync|ruff|scp|sed|sh|ssh|sudo|tar|terraform|tsc|uv|wget|yarn|zsh"
+)
+_COMMAND = (
+    rf"(?:{PROGRAMS})(?: [^\s:;,()\[\]{{}}]+){{0,4}}? (?:--?[A-Za-z]|&& |\| )[^\n\[\]{{}}]*"
+    r"|(?:make|(?:npm|pnpm|yarn|bun|uv|poetry) run) [\w:-]+$"
+)
+#: How a pattern is cut into pieces: by words, or with brackets as one piece.
+_REST = rf"{_KEY}|{_COMMAND}|{_LIST}|{_QUOTED}|{_WORD}"
+WORDS = rf"{_TRACE}|{_REST}|[\s;:=|()\[\]<>!#]+|[^A-Za-z0-9]"
+BRACKETS = rf"{_TRACE}|{_BRACKETS}|{_REST}|[\s;:=|<>!#]+|[^A-Za-z0-9]"
+_MODELS = next(pattern for name, pattern in KEPT if name == "model")
+
+_IS_WILD = rf"^(?:{PLACEHOLDER}|(?:(?:{OPEN}[A-Z]+{CLOSE}|'{PLACEHOLDER}')(?:, )?)+)$"
+_OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(OPPOSITES))})(?-u:\b)"
+#: Exceptions and models tell failures apart wherever they stand.
+NEVER = rf"(?:^|[{PARTING}`])(?:{NAMES[1:-1]}|{_MODELS})(?:$|[{PARTING}`])"
 
 
 def merge(texts: pl.Series) -> pl.Series:
-    """The template of every text, by what all of them have in common.
+    """The template of every pattern, mined from all of them together.
 
     Parameters
     ----------
@@ -53,107 +108,211 @@ def merge(texts: pl.Series) -> pl.Series:
     polars.Series, length n_texts
         In the same order.
     """
-    found = pl.DataFrame({"text": texts, "merged": texts})
+    merged = pl.DataFrame({"text": texts, "merged": texts})
     steps = (
-        lambda distinct: _columns_merged(distinct, WORDS),
-        lambda distinct: _columns_merged(distinct, BRACKETS),
-        merge_ends,
-        absorbed,
+        lambda distinct: _merge_columns(distinct, WORDS),
+        lambda distinct: _merge_columns(distinct, BRACKETS),
+        _merge_ends,
+        _absorb,
     )
     for step in steps:
-        distinct = found.select(merged="merged").unique()["merged"]
+        distinct = merged.select("merged").unique()["merged"]
         after = pl.DataFrame({"merged": distinct, "after": step(distinct)})
-        found = found.join(after, on="merged", how="left", maintain_order="left").select(
+        merged = merged.join(after, on="merged", how="left", maintain_order="left").select(
             "text", merged="after"
         )
-    return found["merged"]
+    return merged["merged"]
 
 
 def unmerged(texts: pl.Series) -> pl.Series:
-    """What `merge` makes of each text where there is no other."""
+    """The template that each pattern would have if there were no other."""
     for columns in (WORDS, BRACKETS):
-        texts = as_text(cut_into_pieces(texts, columns))
+        texts = _as_text(_cut_into_pieces(texts, columns))
     return texts
 
 
-def _columns_merged(texts: pl.Series, columns: str) -> pl.Series:
+# --- pieces of patterns -------------------------------------------------------------------
+
+
+def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
+    """One row for each piece of each pattern: its kind, and whether it may vary."""
+    pieces = (
+        pl.DataFrame({"text": texts})
+        .with_row_index("number")
+        .select("number", piece=pl.col("text").str.extract_all(columns))
+        .explode("piece", empty_as_null=True)
+        .with_columns(pl.col("piece").fill_null(""), column=pl.int_range(pl.len()).over("number"))
+    )
+    described = pieces.join(
+        _described(pieces["piece"].unique()), on="piece", how="left", maintain_order="left"
+    )
+    # The text behind an error key is one of few sentences, though it stands in quotes.
+    key = pl.col("is_error_key")
+    is_error_text = (pl.col("kind") == "quoted") & (
+        key.shift(1).over("number")
+        | (key.shift(2) & (pl.col("piece").shift(1) == " ")).over("number")
+    )
+    return described.with_columns(
+        kind=pl.when(is_error_text).then(pl.lit("said")).otherwise("kind"),
+        piece=pl.when("is_list").then("blank").otherwise("piece"),
+    ).drop("is_error_key", "is_list")
+
+
+def _described(distinct: pl.Series) -> pl.DataFrame:
+    """The kind of each distinct piece, and what may become of it."""
+    piece = pl.col("piece")
+    in_marks = pl.col("kind").is_in(["quoted", "bracket", "payload"])
+    first, n = piece.str.head(1), piece.str.len_chars()
+    inside = pl.when(in_marks).then(piece.str.slice(1, n - 2)).otherwise(piece)
+    has_letter = piece.str.contains(r"\p{L}")
+    return (
+        pl.DataFrame({"piece": distinct})
+        .with_columns(
+            kind=pl.when((n > 2) & first.is_in(list("'\"`‘“«„")) & ~piece.str.contains("', '"))
+            .then(pl.lit("quoted"))
+            .when(
+                piece.str.contains(rf"^(?:{_KEY}.*\}}|\[['\"].*\])$")
+                & ~piece.str.contains(_ERROR_KEY)
+            )
+            .then(pl.lit("payload"))
+            .when((n > 1) & first.is_in(list("([{")) & piece.str.contains(r"[)\]}]$"))
+            .then(pl.lit("bracket"))
+            .when(piece.str.contains(f"^(?:{_COMMAND})$"))
+            .then(pl.lit("command"))
+            .when(piece.str.contains(f"^(?:{_NAME}|{_LIST})$"))
+            .then(pl.lit("name"))
+            .when(has_letter | piece.str.contains(OPEN, literal=True))
+            .then(pl.lit("word"))
+        )
+        .with_columns(inside=inside)
+        .with_columns(is_wild=pl.col("inside").str.contains(_IS_WILD))
+        .with_columns(
+            is_constant=has_letter & ~pl.col("is_wild") & (pl.col("kind").is_not_null()),
+            may_vary=pl.col("kind").is_not_null()
+            & ~pl.col("is_wild")
+            & (
+                ~piece.str.contains(f"[0-9]|^{TRACE_HERE}|^{_KEY}$")
+                | piece.str.contains(f"^{NAME_WITH_NUMBER}$")
+            )
+            & ~pl.col("inside").str.to_lowercase().is_in(sorted(OPPOSITES))
+            & ~piece.str.contains(NEVER)
+            & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
+            & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
+            # A list of placeholders becomes one: its length varies, too.
+            is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
+            is_error_key=piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY),
+            is_kept=piece.str.contains("[0-9]")
+            | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
+            blank=pl.when(in_marks & (pl.col("kind") != "payload"))
+            .then(pl.concat_str(first, pl.lit(WILD), piece.str.tail(1)))
+            .otherwise(pl.lit(WILD)),
+        )
+        .drop("inside")
+    )
+
+
+def _hashed(pieces: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The pieces with their hashes, and the sum of the hashes of each pattern.
+
+    A pattern is the sum of its pieces' hashes, so removing a piece is a subtraction.
+    """
+    place, blank = pl.col("column").hash(7), pl.col("blank").hash(11)
+    hashed = pieces.with_columns(
+        part=pl.when("is_wild").then(blank).otherwise(pl.col("piece").hash(11)) ^ place,
+        open=blank ^ place,
+    )
+    whole = hashed.group_by("number").agg(
+        whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum(), length=pl.len()
+    )
+    return hashed, whole
+
+
+def _as_text(pieces: pl.DataFrame) -> pl.Series:
+    """The patterns that pieces make, in the order of their numbers."""
+    return (
+        pieces.group_by("number", maintain_order=True)
+        .agg(text=pl.col("piece").str.join(""))
+        .sort("number")["text"]
+    )
+
+
+# --- columns that vary --------------------------------------------------------------------
+
+
+def _merge_columns(texts: pl.Series, columns: str) -> pl.Series:
     """Merge over single columns, and pairs of them, round by round, until nothing changes.
 
-    A round looks at every pattern with one of its columns left out. Where that shortened
+    A round looks at every pattern without one of its columns. Where that shortened
     pattern exists already, with a placeholder there, the pattern joins it; where enough
     patterns share it, the column varies and all of them become it. All decisions of a
-    round are taken on the set as it was, and of patterns that are alike by now one is
-    looked at.
+    round are taken on the set as it was, and equal patterns are looked at as one.
     """
-    after: pl.DataFrame | None = _together(cut_into_pieces(texts, columns))
+    after: pl.DataFrame | None = _merge_together(_cut_into_pieces(texts, columns))
     same = pl.Series(range(texts.len()), dtype=pl.UInt32)
     while after is not None:
-        live, first = _distinct(after)
+        pieces, first = _deduplicated(after)
         same = same.replace(first["number"], first["first"])
-        after = _next(live)
-    return as_text(live).gather(same.rank("dense") - 1)
+        after = _merge_single(pieces)
+        if after is None:
+            after = _merge_pairs(pieces)
+    return _as_text(pieces).gather(same.rank("dense") - 1)
 
 
-def _distinct(live: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The pieces of the first of all patterns that are alike, and which is the first of each."""
+def _deduplicated(pieces: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The pieces of the first of equal patterns, and the number of the first for each pattern."""
     first = (
-        live.group_by("number", maintain_order=True)
+        pieces.group_by("number", maintain_order=True)
         .agg(whole=pl.col("piece").str.join("\0"))
         .select("number", first=pl.col("number").first().over("whole"))
     )
-    return live.filter(pl.col("number").is_in(first["first"].unique().implode())), first
+    return pieces.filter(pl.col("number").is_in(first["first"].unique().implode())), first
 
 
-def _next(live: pl.DataFrame) -> pl.DataFrame | None:
-    after = _one_round(live)
-    return _two_words(live) if after is None else after
-
-
-def _least(numbers: dict[str, int]) -> pl.Expr:
+def _n_by_kind(numbers: dict[str, int]) -> pl.Expr:
     return pl.col("kind").replace_strict(numbers, return_dtype=pl.UInt32)
 
 
-def _least_in_frame(numbers: dict[str, int], kind: str, n: int, n_words: pl.Expr) -> pl.Expr:
-    """The least number of values, which is ``n`` for a kind between enough words."""
+def _n_by_kind_in_frame(numbers: dict[str, int], kind: str, n: int, n_words: pl.Expr) -> pl.Expr:
+    """The number of values that a kind needs, which is ``n`` for one of them between many words."""
     in_frame = (pl.col("kind") == kind) & (n_words >= N_FRAME)
-    return pl.when(in_frame).then(pl.lit(n, pl.UInt32)).otherwise(_least(numbers))
+    return pl.when(in_frame).then(pl.lit(n, pl.UInt32)).otherwise(_n_by_kind(numbers))
 
 
-def _together(live: pl.DataFrame) -> pl.DataFrame:
+def _merge_together(pieces: pl.DataFrame) -> pl.DataFrame:
     """The pieces after merging names and spans that vary together in one frame of words."""
-    pieces, _ = hashed(live)
+    hashed, _ = _hashed(pieces)
     may_vary = pl.col("may_vary") & pl.col("kind").is_in(list(N_TOGETHER))
     chosen = (
-        pieces.with_columns(is_free=may_vary | pl.col("is_wild"))
+        hashed.with_columns(is_free=may_vary | pl.col("is_wild"))
         .with_columns(
             frame=pl.when("is_free").then("open").otherwise("part").sum().over("number"),
             n_fixed=(pl.col("is_constant") & ~pl.col("is_free")).sum().over("number"),
         )
         .filter(may_vary)
-        .filter(pl.col("n_fixed") >= _least(N_CONSTANT))
+        .filter(pl.col("n_fixed") >= _n_by_kind(N_CONSTANT))
         .filter(
             pl.col("piece").n_unique().over("frame", "column")
-            >= _least_in_frame(N_TOGETHER, "name", N_NAMES_IN_FRAME, pl.col("n_fixed"))
+            >= _n_by_kind_in_frame(N_TOGETHER, "name", N_NAMES_IN_FRAME, pl.col("n_fixed"))
         )
     )
-    return _with_placeholders(live, chosen.select("number", "column"))
+    return _with_placeholders(pieces, chosen.select("number", "column"))
 
 
-def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
-    """The pieces after one round of merging; None where nothing merges."""
-    pieces, whole = hashed(live)
+def _merge_single(pieces: pl.DataFrame) -> pl.DataFrame | None:
+    """The pieces after one round of merging over single columns; None where nothing merges."""
+    hashed, whole = _hashed(pieces)
     n_others = pl.col("n_constant") - pl.col("is_constant")
-    least = _least_in_frame(N_VALUES, "word", N_WORD_IN_FRAME, n_others)
+    n_needed = _n_by_kind_in_frame(N_VALUES, "word", N_WORD_IN_FRAME, n_others)
     candidates = (
-        pieces.filter("may_vary")
+        hashed.filter("may_vary")
         .join(whole, on="number")
-        .filter(n_others >= _least(N_CONSTANT))
+        .filter(n_others >= _n_by_kind(N_CONSTANT))
         .with_columns(without=pl.col("whole") - pl.col("part") + pl.col("open"))
         .with_columns(
             n_values=pl.col("piece").n_unique().over("without", "kind"),
             exists=pl.col("without").is_in(whole["whole"].unique().implode()),
         )
-        .filter(pl.col("exists") | (pl.col("n_values") >= least))
+        .filter(pl.col("exists") | (pl.col("n_values") >= n_needed))
     )
     if candidates.is_empty():
         return None
@@ -164,27 +323,26 @@ def _one_round(live: pl.DataFrame) -> pl.DataFrame | None:
         .group_by("number", maintain_order=True)
         .agg(pl.col("column").first())
     )
-    return _with_placeholders(live, chosen)
+    return _with_placeholders(pieces, chosen)
 
 
-def _two_words(live: pl.DataFrame) -> pl.DataFrame | None:
+def _merge_pairs(pieces: pl.DataFrame) -> pl.DataFrame | None:
     """The pieces after patterns joined one that has a placeholder for two of their words.
 
     What takes many values in two places at once leaves stragglers: too few share either of
-    their words, though everything else says what they are. None where nothing joins.
+    their words, though everything else is equal. None where nothing joins.
     """
-    pieces, whole = hashed(live)
-    change = pl.col("open") - pl.col("part")
+    hashed, whole = _hashed(pieces)
     words = (
-        pieces.filter("may_vary")
+        hashed.filter("may_vary")
         .join(whole.filter(pl.col("n_constant") > N_CONSTANT["word"] + 2), on="number")
-        .select("number", "column", "whole", "length", change=change)
+        .select("number", "column", "whole", "length", change=pl.col("open") - pl.col("part"))
     )
-    others = words.select("number", other="column", more="change")
+    others = words.select("number", other="column", other_change="change")
     pairs = (
-        words.join(_open_pairs(pieces, whole), on=["length", "column"])
+        words.join(_paired_placeholders(hashed, whole), on=["length", "column"])
         .join(others, on=["number", "other"])
-        .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("more"))
+        .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("other_change"))
         .filter(pl.col("without").is_in(whole["whole"].unique().implode()))
     )
     if pairs.is_empty():
@@ -193,20 +351,20 @@ def _two_words(live: pl.DataFrame) -> pl.DataFrame | None:
         "number", keep="first", maintain_order=True
     )
     both = first.select("number", column=pl.concat_list("column", "other")).explode("column")
-    return _with_placeholders(live, both)
+    return _with_placeholders(pieces, both)
 
 
-def _open_pairs(pieces: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
-    """Which two columns are placeholders in some pattern of each length."""
+def _paired_placeholders(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
+    """The pairs of columns that are both placeholders in some pattern, by length of pattern."""
     wild = (
-        pieces.filter("is_wild")
-        .filter(pl.len().over("number") <= N_WORDS)
+        hashed.filter("is_wild")
+        .filter(pl.len().over("number") <= N_PAIRED)
         .join(whole.select("number", "length"), on="number")
         .select("number", "length", "column")
     )
-    # Patterns with the same placeholders say the same: one of each is enough.
-    alike = wild.group_by("number", "length").agg(pl.col("column").sort())
-    representatives = alike.unique(["length", "column"], keep="any").explode("column")
+    # Of patterns with the same placeholders one is enough.
+    same = wild.group_by("number", "length").agg(pl.col("column").sort())
+    representatives = same.unique(["length", "column"], keep="any").explode("column")
     return (
         representatives.join(representatives.select("number", other="column"), on="number")
         .filter(pl.col("column") < pl.col("other"))
@@ -215,21 +373,219 @@ def _open_pairs(pieces: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_placeholders(live: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+def _with_placeholders(pieces: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
     """The pieces with a placeholder in each chosen column."""
     is_chosen = pl.col("is_chosen").fill_null(value=False)
-    return live.join(
+    return pieces.join(
         chosen.with_columns(is_chosen=True),
         on=["number", "column"],
         how="left",
         maintain_order="left",
     ).select(
-        "number",
-        "column",
-        "kind",
-        "blank",
+        *("number", "column", "kind", "blank"),
         piece=pl.when(is_chosen).then("blank").otherwise("piece"),
         is_constant=pl.col("is_constant") & ~is_chosen,
         may_vary=pl.col("may_vary") & ~is_chosen,
         is_wild=pl.col("is_wild") | is_chosen,
     )
+
+
+# --- free ends ----------------------------------------------------------------------------
+
+
+def _merge_ends(texts: pl.Series) -> pl.Series:
+    """Merge what follows a colon, a sentence or a line where it is another text every time.
+
+    What tells failures apart, such as an exception or an exit code, is never part of an end
+    that is merged.
+    """
+    framed = _framed(texts)
+    ends = _free_ends(framed).select("number", cut="column", group="prefix")
+    pieces = framed.join(ends, on="number", how="left", maintain_order="left")
+    place = (pl.col("column") - pl.col("cut")).fill_null(0)
+    n_values = pl.col("piece").n_unique().over("group", "column")
+    n_needed = pl.col("kind").replace_strict(N_IN_BEGINNING, default=None, return_dtype=pl.UInt32)
+    varies = _may_vary_in_beginning() & (place < 0) & (n_values >= n_needed)
+    is_trace = pl.col("piece").str.starts_with(TRACE_HERE)
+    return _as_text(
+        pieces.with_columns(
+            piece=pl.when(place == 1)
+            .then(pl.lit(WILD))
+            .when((place > 0) & ~is_trace)
+            .then(pl.lit(""))
+            .when(varies.fill_null(value=False))
+            .then("blank")
+            .otherwise("piece")
+        )
+    )
+
+
+def _may_vary_in_beginning() -> pl.Expr:
+    return pl.col("may_vary") & pl.col("kind").is_in(list(N_IN_BEGINNING))
+
+
+def _framed(texts: pl.Series) -> pl.DataFrame:
+    """Each piece of each pattern with counts of the pieces before and behind it."""
+    pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS))
+    piece, is_free = pl.col("piece"), pl.col("is_free")
+    ends_sentence = (piece == " ") & (piece.shift(1).over("number") == ".")
+    return pieces.with_columns(is_free=_may_vary_in_beginning() | pl.col("is_wild")).with_columns(
+        prefix=pl.when(is_free).then("open").otherwise("part").cum_sum().over("number"),
+        n_fixed=_n_so_far(pl.col("is_constant") & ~is_free),
+        n_free=_n_so_far(is_free),
+        next=piece.shift(-1).over("number"),
+        n_rest=pl.len().over("number") - pl.col("column") - 1,
+        n_words=_n_after(pl.col("is_constant")),
+        n_kept=_n_after(pl.col("is_kept")),
+        ends_line=piece.str.contains("\n", literal=True),
+        ends_part=piece.str.contains(r":\s+$") | ends_sentence,
+    )
+
+
+def _n_so_far(condition: pl.Expr) -> pl.Expr:
+    """How many pieces of the pattern, up to this one, meet a condition."""
+    return condition.cast(pl.UInt32).cum_sum().over("number")
+
+
+def _n_after(condition: pl.Expr) -> pl.Expr:
+    """How many pieces of the pattern behind this one meet a condition."""
+    return condition.cast(pl.UInt32).sum().over("number") - _n_so_far(condition)
+
+
+def _free_ends(framed: pl.DataFrame) -> pl.DataFrame:
+    """The last piece of each pattern behind which a free end begins."""
+    n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
+    is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
+    # Where a colon follows the same words every time, what follows is one of many errors.
+    may_end = pl.col("ends_part") & ((n_free > 0) | (n_fixed >= 2 * N_BEGINNING))
+    is_open = is_beginning & (pl.col("ends_line") | may_end)
+    n_texts, n_next = pl.col("n_texts"), pl.col("n_next")
+    n_needed = pl.when(n_fixed < N_EXACT).then(N_ENDS).otherwise(N_FEW_ENDS)
+    is_free_after = (
+        ((n_texts >= n_needed) | (pl.col("n_long") >= N_FEW_ENDS))
+        & (n_next > pl.when(n_fixed + n_free < 2 * N_BEGINNING).then(2).otherwise(1))
+        & (pl.col("n_lengths") > 1)
+    )
+    is_free_anywhere = (n_texts >= N_ENDS) & (n_next > 3) & (pl.col("n_lengths") > 2)
+    return (
+        framed.filter((is_open | (n_fixed > N_BEGINNING)) & (pl.col("n_rest") > 0))
+        .filter(pl.col("n_kept") == 0)
+        .with_columns(
+            n_texts=pl.col("number").n_unique().over("prefix"),
+            n_long=pl.col("number").filter(pl.col("n_words") >= N_LONG).n_unique().over("prefix"),
+            n_next=pl.col("next").n_unique().over("prefix"),
+            n_lengths=pl.col("n_rest").n_unique().over("prefix"),
+        )
+        .filter(pl.when(is_open).then(is_free_after).otherwise(is_free_anywhere))
+        .sort("column", descending=True)
+        .unique("number", keep="first", maintain_order=True)
+    )
+
+
+# --- templates that absorb others ---------------------------------------------------------
+
+
+def _absorb(texts: pl.Series) -> pl.Series:
+    """Let templates absorb the patterns that they match, the longest template first.
+
+    Only texts with the same first word, or the same last one, are compared.
+    """
+    if not texts.str.contains(OPEN, literal=True).any():
+        return texts.rename("merged")
+    constant = texts.str.replace_all(PLACEHOLDER, " ")
+    distinct = pl.DataFrame({"text": texts, "constant": constant}).with_columns(
+        n_words=pl.col("constant").str.count_matches(r"\p{L}{2,}"),
+        n_chars=pl.col("constant").str.len_chars(),
+    )
+    matches = []
+    for template, candidates in _candidates(distinct):
+        pattern = _matching(template)
+        texts_here = pl.Series("text", candidates)
+        matches += [
+            (text, template, list(match.groups()))
+            for text in texts_here.filter(texts_here.str.contains(pattern))
+            if (match := re.match(pattern, text))
+        ]
+    schema = pl.Schema(
+        {"text": pl.String(), "template": pl.String(), "swallowed": pl.List(pl.String)}
+    )
+    n_chars = dict(distinct.select("text", "n_chars").iter_rows())
+    value = pl.element()
+    is_kept = value.str.contains(NEVER) | value.str.to_lowercase().is_in(sorted(OPPOSITES))
+    into = dict(
+        pl.DataFrame(matches, schema=schema, orient="row")
+        .unique(["text", "template"])
+        .filter(~pl.col("swallowed").list.eval(is_kept).list.any())
+        .with_columns(n=pl.col("template").replace_strict(n_chars, return_dtype=pl.UInt32))
+        .with_columns(own=pl.col("text").replace_strict(n_chars, return_dtype=pl.UInt32))
+        .filter(
+            (pl.col("n") < pl.col("own"))
+            | ((pl.col("n") == pl.col("own")) & (pl.col("template") < pl.col("text")))
+        )
+        .sort("n", "template")
+        .select("text", "template")
+        .iter_rows()
+    )
+    return pl.Series("merged", [_follow(text, into) for text in texts], dtype=pl.String)
+
+
+def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
+    """For each template, the texts with all of its words and its first or its last one.
+
+    Looked up by the rarest word of each: comparing every pair would take quadratic time.
+    """
+    text = pl.col("text")
+    words = distinct.select(
+        "text",
+        "n_words",
+        first=text.str.extract(rf"^([^{PARTING}]+)"),
+        last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
+        words=text.str.extract_all(rf"[^{PARTING}]+").list.unique(),
+    ).with_columns(
+        words=pl.col("words").list.filter(~pl.element().str.contains(OPEN, literal=True))
+    )
+    places = words.select("text", word="words").explode("word").drop_nulls()
+    rarest = (
+        words.filter(text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID))
+        .select("first", "last", "words", template="text", word="words")
+        .explode("word")
+        .join(places.group_by("word").len(), on="word")
+        .sort("len", "word")
+        .unique("template", keep="first", maintain_order=True)
+    )
+    has_same_end = [
+        (pl.col(end) == pl.col(f"{end}_of_text")) & ~pl.col(end).str.contains(OPEN, literal=True)
+        for end in ("first", "last")
+    ]
+    described = words.select(pl.all().name.suffix("_of_text"))
+    batches = rarest.with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
+    for batch in batches.partition_by("batch"):
+        yield from (
+            batch.join(places, on="word")
+            .filter(text != pl.col("template"))
+            .join(described, left_on="text", right_on="text_of_text")
+            .filter(pl.any_horizontal(has_same_end))
+            .filter(pl.col("words").list.set_difference("words_of_text").list.len() == 0)
+            .group_by("template")
+            .agg("text")
+            .iter_rows()
+        )
+
+
+def _follow(text: str, into: dict[str, str]) -> str:
+    """The template at the end of a chain of texts that absorb each other."""
+    while text in into:
+        text = into[text]
+    return text
+
+
+def _matching(template: str) -> str:
+    """A regular expression for the texts that a template absorbs."""
+    parts = re.split(f"(?:{PLACEHOLDER})+", template)
+    # Numbers that are still there were kept because they tell failures apart.
+    word = r"[^\s=0-9]+(?: bytes)?"
+    pattern = f"({word})".join(map(re.escape, parts))
+    # Only at the end it is clear where a value of several words ends.
+    n_words = len(re.findall(r"[^\W\d_]{2,}", " ".join(parts)))
+    more = rf"((?: {word}){{0,{N_SWALLOWED - 1}}})" if not parts[-1] and n_words > N_SAID else ""
+    return f"^{pattern}{more}$"

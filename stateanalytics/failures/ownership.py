@@ -1,13 +1,13 @@
-"""Who looks after a failure: a ledger that a team keeps in its repository.
+"""Owners of failures: a ledger that a team keeps in its repository.
 
 A CSV file, one line a cluster::
 
     cluster_id,code,template,owner,ticket,note,resolved_in,resolved_on,expected_until
     v1:3dd4831bf7f3,run.failed.exception,KeyError: '<*>',ada,OPS-17,,1.4.2,2026-05-20,
 
-Only ``cluster_id`` is needed. ``code`` and ``template`` say what the id stands for: people
-read them, and by them a cluster is found again whose id has changed. Lines stand in the
-order of their ids, so that two people who add one each seldom meet.
+Only ``cluster_id`` is needed. ``code`` and ``template`` describe the cluster: for people, and
+to recognise it after its id has changed. Lines are sorted by id, so that two people who add
+one each seldom have a merge conflict.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Entry = dict[str, str | date | None]
 
 
 def owners(path: str | Path) -> pl.DataFrame:
-    """The ledger of who looks after which failure.
+    """The ledger of the owners of failures.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ def owners(path: str | Path) -> pl.DataFrame:
     polars.DataFrame, shape (n_entries, 9)
         One row a cluster, sorted by ``cluster_id``: ``code``, ``template``, ``owner``,
         ``ticket``, ``note``, ``resolved_in`` (a release, a commit, a day, a week),
-        ``resolved_on`` (the day since when; of a day or week in ``resolved_in`` its last
-        one), ``expected_until`` (the last day). What is not said is null.
+        ``resolved_on`` (since which day; by default the last one of a day or week in
+        ``resolved_in``), ``expected_until`` (the last day). Null: empty in the ledger.
 
     Raises
     ------
     ArgumentError
-        If there is no such file, it is no such CSV, it holds what is left of a merge, an
-        id or a day cannot be read, or a cluster stands in it twice; names the line.
+        If there is no such file, it is no such CSV, it holds an unfinished merge, an
+        id or a day cannot be read, or a cluster has two lines; names the line.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def owners(path: str | Path) -> pl.DataFrame:
 
 
 def checked_ledger(ledger: object, function: str) -> pl.DataFrame:
-    """A ledger as `owners` gives it, of its file or of a frame that holds the same.
+    """A ledger as `owners` gives it, from its file or a frame.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def checked_ledger(ledger: object, function: str) -> pl.DataFrame:
     if not isinstance(ledger, pl.DataFrame):
         raise ArgumentError(
             f"{function} needs a ledger; found {found(ledger)}.",
-            'ledger="owners.csv", or what owners(…) gave',
+            'ledger="owners.csv", or the result of owners(…)',
         )
     check_columns(ledger, SCHEMA, function)
     try:
@@ -125,20 +125,20 @@ def own(
     today: date | None = None,
     inputs: Iterable[Path] = (),
 ) -> pl.DataFrame:
-    """Say in a ledger who looks after a failure, and what became of it.
+    """Record the owner of a failure, its ticket and its end in a ledger.
 
     Parameters
     ----------
     path : str or pathlib.Path
-        The ledger; made where there is none.
+        The ledger; created where there is none.
     cluster_id : str
         Which failure.
     owner, ticket, note, resolved_in, resolved_on, expected_until, code, template : optional
-        Columns of `owners`. None: as it was; ``""``: nothing is said any more.
+        Columns of `owners`. None: unchanged; ``""``: emptied.
     today : date, optional
-        What ``resolved_on`` is where only ``resolved_in`` is said; None: today.
+        The value of ``resolved_on`` where only ``resolved_in`` is given; None: today.
     inputs : iterable of pathlib.Path
-        Files that were read and must not be written over.
+        Files that were read and must not be overwritten.
 
     Returns
     -------
@@ -148,18 +148,18 @@ def own(
     Raises
     ------
     ArgumentError
-        If the ledger cannot be read or written, or what is said is no day, or of several
-        lines. The file is then as it was.
+        If the ledger cannot be read or written, or a value is no day or has several
+        lines. The file then stays as it was.
     """
     place = _ledger(path)
     if not isinstance(cluster_id, str) or not _ID.fullmatch(cluster_id):
         raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
-    said = {
+    given = {
         **{"owner": owner, "ticket": ticket, "note": note, "code": code, "template": template},
         **{"resolved_in": resolved_in, "resolved_on": resolved_on},
         "expected_until": expected_until,
     }
-    new = {name: _checked(name, said[name], "own") for name in said if said[name] is not None}
+    new = {name: _checked(name, value, "own") for name, value in given.items() if value is not None}
     if new.get("resolved_in") and not new.get("resolved_on"):
         new["resolved_on"] = _day_of(str(new["resolved_in"])) or today or datetime.now(UTC).date()
     with alone_in(place.parent):
@@ -193,7 +193,7 @@ def _ledger(path: object) -> Path:
 
 
 def _text(path: object) -> str | None:
-    """What a ledger holds; None: there is none."""
+    """The text of a ledger; None: there is no such file."""
     text, problem = read_text(_ledger(path))
     if problem:
         raise _unreadable(path, problem)
@@ -201,8 +201,8 @@ def _text(path: object) -> str | None:
 
 
 def _unreadable(path: object, problem: str) -> StateAnalyticsError:
-    made = ("; own(…) makes one", "; stateanalytics failures own makes one")
-    return unreadable("ledger", str(path), problem, made[0], shell=made[1])
+    hint, shell = "; own(…) makes one", "; stateanalytics failures own makes one"
+    return unreadable("ledger", str(path), problem, hint, shell=shell)
 
 
 def _no_id(text: object) -> str:
@@ -219,10 +219,10 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
         if _CONFLICT.match(line):
             raise ArgumentError(
                 f"{origin}, line {number}: a merge was not finished ({line[:30]!r}).",
-                "keep one line for each cluster and take the marks away",
+                "keep one line for each cluster and remove the marks",
             )
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     lines: dict[str, int] = {}
     try:
         names = next(reader, ["cluster_id"])
@@ -231,20 +231,20 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
             if any(cell.strip() for cell in cells):
                 entry = _entry(names, cells, f"{origin}, line {reader.line_num}")
                 cluster = str(entry["cluster_id"])
-                if cluster in found:
-                    both = (one.get("owner") or "nobody" for one in (found[cluster], entry))
+                if cluster in entries:
+                    both = (row.get("owner") or "nobody" for row in (entries[cluster], entry))
                     raise ArgumentError(
-                        f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} stands "
-                        f"here twice, owned by {' and '.join(map(repr, both))}.",
+                        f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} has "
+                        f"two lines, owned by {' and '.join(map(repr, both))}.",
                         "keep one of the two lines",
                     )
-                found[cluster], lines[cluster] = entry, reader.line_num
+                entries[cluster], lines[cluster] = entry, reader.line_num
     except csv.Error as error:
         raise ArgumentError(
             f"{origin}, line {reader.line_num}: this is no CSV ({error}).",
             'put a text that holds a comma or a quote in quotes: "two, words"',
         ) from None
-    return found
+    return entries
 
 
 def _check_header(names: list[str], origin: str) -> None:
@@ -255,7 +255,7 @@ def _check_header(names: list[str], origin: str) -> None:
         )
     if "cluster_id" not in names or len(set(names)) < len(names):
         raise ArgumentError(
-            f"{origin}, line 1: a ledger needs the column cluster_id, and each column once.",
+            f"{origin}, line 1: a ledger needs the column cluster_id, and no column twice.",
             f"begin it with {','.join(SCHEMA)}",
         )
 
@@ -287,14 +287,14 @@ def _checked(name: str, value: object, place: str) -> str | date | None:
                 f"{name} 2026-05-31, or 2026-W22",
             )
         return day.date() if isinstance(day, datetime) else day
-    # What comes from a store is disarmed; what people say begins with @ often enough.
+    # Only text from a store may be a formula in disguise; owners often begin with @.
     text = without_formula(str(value)) if name in ("code", "template") else str(value)
     if any(character in text for character in "\n\r\0"):
         raise ArgumentError(f"{place}: {name} needs one line.", "keep long notes in the ticket")
     if as_text(text) != text:
         raise ArgumentError(
             f"{place}: {name} needs text; found half a character, {in_short(text)}.",
-            "take it away, or write it as UTF-8",
+            "remove it, or write it as UTF-8",
         )
     if len(text) > csv.field_size_limit():
         raise ArgumentError(
@@ -306,7 +306,7 @@ def _checked(name: str, value: object, place: str) -> str | date | None:
 
 
 def _day_of(text: str) -> date | None:
-    """The day that a text names, of an ISO week the last; None: it names none."""
+    """The day that a text names, the last day of an ISO week; None: neither."""
     try:
         return date.fromisoformat(text) if "W" not in text else _last_day(text)
     except (ValueError, StateAnalyticsError):

@@ -11,14 +11,19 @@
     message = "(?i)rate limit|overloaded" # which messages: a regular expression
     into_code = "run.failed.provider_retryable"
 
-A row belongs to the first rule that fits. ``name`` only calls its clusters so; ``merge``
-makes them one, over codes too where ``into_code`` is given; ``split`` keeps apart what the
-groups of ``message`` find; ``ignore`` leaves the rows out, counted.
+A row belongs to the first rule that fits. ``name`` only names its clusters; ``merge``
+makes them one, across codes too where ``into_code`` is given; ``split`` makes a cluster for
+each value of the groups of ``message``; ``ignore`` excludes the rows, and counts them.
+
+Other people write the patterns, so they are checked before use and bounded in time. The
+engine (that of polars) never backtracks: its time grows with text times pattern. So
+repetitions that multiply are refused, long texts are shortened, and a clock is read in between.
 """
 
 from __future__ import annotations
 
 import re
+import time
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,13 +33,23 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, did_you_mean, found, in_short
-from stateanalytics.failures.masking import cut
-from stateanalytics.failures.patterns import check_pattern, n_groups, search
+from stateanalytics.failures.masking import shortened
 from stateanalytics.io.files import parsed, read_text, unreadable
 
 ACTIONS = ("name", "merge", "split", "ignore")
 KEYS = ("name", "action", "code", "message", "into_code")
 VERSION = 1
+
+#: Characters of a pattern, and pieces of it once its counted repetitions are written out.
+LONGEST, MOST_PIECES = 1_000, 2_000
+#: Seconds that one pattern may take over all messages of a snapshot.
+LIMIT_S = 10.0
+_CHUNK = 16
+_TOKEN = re.compile(
+    r"\\[pP](?:\{[^}]*\}|\w)|\\x\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]|\{\d*,?\d*\}|.",
+    re.S,
+)
+_CLASSES = (r"\w", r"\W", r"\d", r"\D", r"\s", r"\S", r"\p", r"\P")
 
 
 @dataclass(frozen=True)
@@ -44,13 +59,13 @@ class Rule:
     Attributes
     ----------
     name : str
-        What its cluster is called.
+        The name of its cluster.
     action : str
         One of `ACTIONS`.
     code : str or None
         The code, or its beginning followed by ``*``; ``""``: no code was stored.
     message : str or None
-        A regular expression that finds something in the message.
+        A regular expression that matches somewhere in the message.
     into_code : str or None
         The code of the merged cluster; None: each code keeps its own.
     """
@@ -84,7 +99,7 @@ class Rules:
         Parameters
         ----------
         rules : path, mapping, Rules or None
-            A TOML file, what one would hold, or none.
+            A TOML file, the same as a mapping, or none.
 
         Returns
         -------
@@ -108,7 +123,7 @@ class Rules:
         if isinstance(rules, Rules):
             return rules
         if isinstance(rules, Mapping):
-            return _read(rules, _Places("rules", ""))
+            return _read(rules, _Origin("rules", ""))
         if isinstance(rules, (str, Path)):
             return _from_file(Path(rules).expanduser())
         raise ArgumentError(
@@ -117,18 +132,18 @@ class Rules:
         )
 
 
-class _Places:
+class _Origin:
     """Where a key stands in the text of a file, for errors."""
 
-    def __init__(self, origin: str, text: str) -> None:
-        self.origin = origin
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
         self.lines = text.splitlines()
 
-    def of(self, number: int | None = None, key: str = "") -> str:
-        """The file and the line, and the rule and the key."""
+    def place(self, number: int | None = None, key: str = "") -> str:
+        """The file and the line, the rule and the key."""
         rule = "" if number is None else f", rule {number}" + (f", key {key!r}" if key else "")
         line = self._line(number, key)
-        return f"{self.origin}{rule}" if line is None else f"{self.origin}, line {line}{rule}"
+        return f"{self.name}{rule}" if line is None else f"{self.name}, line {line}{rule}"
 
     def _line(self, number: int | None, key: str) -> int | None:
         heads = [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*rule\s*\]\]", line)]
@@ -138,8 +153,8 @@ class _Places:
                 return None
             first, last = heads[number - 1], [*heads, len(self.lines)][number]
         is_key = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
-        at = [i for i in range(first, last) if key and is_key.match(self.lines[i])]
-        return at[0] + 1 if at else (first + 1 if number is not None else None)
+        places = [i for i in range(first, last) if key and is_key.match(self.lines[i])]
+        return places[0] + 1 if places else (first + 1 if number is not None else None)
 
 
 def _from_file(path: Path) -> Rules:
@@ -152,34 +167,34 @@ def _from_file(path: Path) -> Rules:
             f"The rules {str(path)!r} are no TOML: {problem}.",
             "write patterns in single quotes, so that \\d needs no second backslash",
         )
-    return _read(whole, _Places(str(path), text))
+    return _read(whole, _Origin(str(path), text))
 
 
-def _read(whole: Mapping[str, Any], places: _Places) -> Rules:
+def _read(whole: Mapping[str, Any], origin: _Origin) -> Rules:
     if unknown := sorted(set(whole) - {"version", "rule"}):
         raise ArgumentError(
-            f"{places.of(None, unknown[0])}: unknown key {unknown[0]!r}.",
+            f"{origin.place(None, unknown[0])}: unknown key {unknown[0]!r}.",
             "a file of rules has version = 1 and [[rule]] tables"
             + did_you_mean(unknown[0], ("version", "rule")),
         )
     if whole.get("version", VERSION) != VERSION:
         raise ArgumentError(
-            f"{places.of(None, 'version')}: version {whole['version']!r} is not known.",
+            f"{origin.place(None, 'version')}: version {whole['version']!r} is not known.",
             "version = 1",
         )
     tables = whole.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
         raise ArgumentError(
-            f"{places.of(None, 'rule')}: rule needs tables; found {in_short(tables)}.",
+            f"{origin.place(None, 'rule')}: rule needs tables; found {in_short(tables)}.",
             "begin every rule with [[rule]]",
         )
-    rules = tuple(_rule(table, number, places) for number, table in enumerate(tables, 1))
-    return Rules(rules, places.origin)
+    rules = tuple(_rule(table, number, origin) for number, table in enumerate(tables, 1))
+    return Rules(rules, origin.name)
 
 
-def _rule(table: Mapping[str, Any], number: int, places: _Places) -> Rule:
+def _rule(table: Mapping[str, Any], number: int, origin: _Origin) -> Rule:
     def wrong(key: str, problem: str, hint: str) -> ArgumentError:
-        return ArgumentError(f"{places.of(number, key)}: {problem}.", hint)
+        return ArgumentError(f"{origin.place(number, key)}: {problem}.", hint)
 
     for key, value in table.items():
         if key not in KEYS:
@@ -216,7 +231,7 @@ def _rule(table: Mapping[str, Any], number: int, places: _Places) -> Rule:
 
 
 def apply_rules(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Let each row be claimed by the first rule that fits it.
+    """Rows with the cluster that the first fitting rule gives them.
 
     Parameters
     ----------
@@ -229,7 +244,7 @@ def apply_rules(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``rows`` in its order without the ignored ones; ``code`` and ``template`` changed
-        where a rule merged or split, and ``rule`` (from 1) and ``rule_name`` of the rule
+        where a rule merged or split; ``rule`` (from 1) and ``rule_name`` of the rule
         that claimed the row, null where none did.
     """
     claimed = claim(rows, rules).drop("fitting")
@@ -239,21 +254,21 @@ def apply_rules(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     merged = {n: rule.name for n, rule in by_number.items() if rule.action == "merge"}
     ignored = [n for n, rule in by_number.items() if rule.action == "ignore"]
     number = pl.col("rule")
-    template = pl.coalesce(_looked_up(number, merged), "template")
+    template = pl.coalesce(_named(number, merged), "template")
     for n, rule in by_number.items():
         if rule.action == "split":
             template = pl.when(number == n).then(_split(rule)).otherwise(template)
     return claimed.filter(~number.is_in(ignored).fill_null(False)).with_columns(
-        code=pl.coalesce(_looked_up(number, codes), "code"),
+        code=pl.coalesce(_named(number, codes), "code"),
         template=template,
-        rule_name=_looked_up(number, names),
+        rule_name=_named(number, names),
     )
 
 
 def claim(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Add ``rule``, the number of the first that fits, and ``fitting``, all that fit.
+    """Add ``rule``, the number of the first rule that fits, and ``fitting``, all that fit.
 
-    Patterns run once for every distinct message.
+    Patterns run on distinct messages.
     """
     texts = rows["message"].unique().drop_nulls()
     matches = pl.DataFrame({"message": texts}).with_columns(
@@ -275,28 +290,13 @@ def claim(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 def rules_applied(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """What each rule claimed, and what an earlier one had claimed before it.
-
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        With ``code`` and ``message``.
-    rules : Rules
-        In order.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_rules, 9)
-        ``rule``, ``name``, ``action``, ``code``, ``message``, ``into_code``; ``n_rows``
-        that it claimed; ``n_lost`` that fit it too, but that the earlier rules
-        ``lost_to`` (names, joined by ', ') had claimed.
-    """
+    """Count what each rule claimed of ``rows``; see `rules` for the columns."""
     names = {number: rule.name for number, rule in enumerate(rules.rules, 1)}
     fitting = claim(rows, rules).select("rule", fits="fitting").explode("fits").drop_nulls()
     counts = fitting.group_by(number="fits").agg(
         n_rows=(pl.col("rule") == pl.col("fits")).sum().cast(pl.Int64),
         n_lost=(pl.col("rule") != pl.col("fits")).sum().cast(pl.Int64),
-        lost_to=_looked_up(
+        lost_to=_named(
             pl.col("rule").filter(pl.col("rule") != pl.col("fits")).unique().sort(), names
         ).str.join(", "),
     )
@@ -325,13 +325,110 @@ def _fits(rule: Rule, number: int, matches: pl.DataFrame) -> pl.Expr:
 
 
 def _split(rule: Rule) -> pl.Expr:
-    """The template and, in brackets, what the groups found."""
-    text = cut(pl.col("message"))
+    """The template and, in brackets, the values of the groups."""
+    text = shortened(pl.col("message"))
     pattern = str(rule.message)
     groups = [text.str.extract(pattern, group) for group in range(1, n_groups(pattern) + 1)]
     values = pl.concat_str(groups, separator=", ", ignore_nulls=True)
     return pl.concat_str(pl.col("template"), pl.lit(" [") + values + "]", ignore_nulls=True)
 
 
-def _looked_up(number: pl.Expr, words: dict[int, str]) -> pl.Expr:
-    return number.replace_strict(words, default=None, return_dtype=pl.String)
+def _named(number: pl.Expr, names: dict[int, str]) -> pl.Expr:
+    return number.replace_strict(names, default=None, return_dtype=pl.String)
+
+
+def check_pattern(pattern: str, *, needs_group: bool = False) -> tuple[str, str] | None:
+    """The problem with a pattern, and what to do; None where it can be used.
+
+    Examples
+    --------
+    >>> check_pattern("(?i)rate limit")
+    >>> check_pattern("(.{0,100}){50}")[0]
+    'the pattern stands for 50,000 pieces, and at most 2,000 can be looked for in time'
+    """
+    if len(pattern) > LONGEST:
+        return f"the pattern has {len(pattern):,} characters, at most {LONGEST:,} fit", "split it"
+    if not pattern:
+        return "the pattern is empty and would match everything", "leave the key out"
+    try:
+        pl.Series([""]).str.contains(pattern, strict=True)
+    except pl.exceptions.PolarsError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        problem = next((line for line in lines if line.startswith("error:")), lines[0])
+        return (
+            f"the pattern {pattern!r:.80} cannot be used: {problem.removeprefix('error:').strip()}",
+            "there is no look-around and there are no back-references, so that time is bounded",
+        )
+    if (n := n_pieces(pattern)) > MOST_PIECES:
+        return (
+            f"the pattern stands for {n:,} pieces, and at most {MOST_PIECES:,} can be looked for "
+            "in time",
+            "use * or + instead of counted repetitions inside each other",
+        )
+    if needs_group and not n_groups(pattern):
+        return f"split needs a group; found {pattern!r:.80}", r"message = 'host (\S+)'"
+    return None
+
+
+def n_pieces(pattern: str) -> int:
+    """The length of a pattern with its counted repetitions written out.
+
+    A character class counts as ten: those of Unicode are large.
+
+    Examples
+    --------
+    >>> n_pieces("ab{3}"), n_pieces("(a{10}){10}")
+    (4, 100)
+    """
+    sizes, last = [0], 0  # of the open groups; of the piece that a repetition would repeat
+    for token in _TOKEN.findall(pattern):
+        if re.fullmatch(r"\{\d*,?\d*\}", token) and re.search(r"\d", token):
+            times = max(1, *(int(number) for number in re.findall(r"\d+", token)))
+            sizes[-1] += last * (times - 1)
+            last *= times
+        elif token == "(":
+            sizes.append(0)
+        elif token == ")" and len(sizes) > 1:
+            last = sizes.pop()
+            sizes[-1] += last
+        elif token not in "*+?|^$":
+            last = 10 if token == "." or token[0] == "[" or token[:2] in _CLASSES else 1
+            sizes[-1] += last
+    return sum(sizes)
+
+
+def n_groups(pattern: str) -> int:
+    """How many capturing groups a pattern has.
+
+    Examples
+    --------
+    >>> n_groups("host (a|b) (?:c)")
+    1
+    """
+    return len(pl.select(pl.lit("").str.extract_groups(pattern)).to_series().struct.fields)
+
+
+def search(messages: pl.Series, pattern: str, origin: str) -> pl.Series:
+    """Whether a pattern matches in each message; null stays null.
+
+    Long messages are searched at their beginning and their end, as they are mined.
+
+    Raises
+    ------
+    ArgumentError
+        If it takes longer than `LIMIT_S`.
+    """
+    started, parts, size, done = time.monotonic(), [], _CHUNK, 0
+    texts = messages.to_frame("text").select(shortened(pl.col("text"))).to_series()
+    while done < texts.len():
+        parts.append(texts.slice(done, size).str.contains(pattern))
+        done, size = done + size, 2 * size
+        if (spent := time.monotonic() - started) > LIMIT_S and done < texts.len():
+            raise ArgumentError(
+                f"{origin}: the pattern {pattern!r:.80} took {spent:.0f} s for {done:,} of "
+                f"{texts.len():,} messages, and {LIMIT_S:g} s is the limit.",
+                "use a simpler pattern",
+            )
+        if spent > LIMIT_S / 8:
+            size = _CHUNK
+    return pl.concat(parts) if parts else pl.Series(dtype=pl.Boolean)

@@ -1,26 +1,63 @@
-"""What runs cost: as reported, as estimated from their tokens, and the best of both."""
+"""Costs of runs as reported and as estimated from tokens, and list prices of models.
+
+Prices are dated and work offline; a file of yours overrides them::
+
+    as_of = 2026-11-01            # when you looked
+
+    [[price]]
+    input = 1.00                  # US dollars for a million tokens
+    cache_read = 0.10
+    cache_write = 1.25            # for five minutes
+    cache_write_1h = 2.00         # for an hour, where it has its own price
+    output = 5.00
+    source = "https://…"          # the page with the price, optional
+    [price.models]
+    my-model = 2026-10-01         # the day from which the price holds
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.own_columns import with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.errors import ArgumentError, in_short
-from stateanalytics.failures import price_table
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.failure_rows import window_of
-from stateanalytics.failures.price_table import estimated_usd
+from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
-from stateanalytics.systems.used_tokens import COUNTS, used_tokens
+from stateanalytics.systems.linking import COUNTS, used_tokens
 
 _OF_RUN = [name for name in COUNTS if name != "n_cache_write_1h_tokens"]
 GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook")
+
+_USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
+_MAY_LACK = ("cache_write_1h", "source")
+_KEYS = (*_USD, "source", "models")
+_SHAPE = pl.Schema(
+    {
+        "model": pl.String(),
+        **{f"{name}_usd": pl.Float64() for name in _USD},
+        "since": pl.Date(),
+        "as_of": pl.Date(),
+        "source": pl.String(),
+        "origin": pl.String(),
+    }
+)
+_MILLION = 1e6
+_HINT = (
+    "a file of prices has as_of = 2026-11-01 and [[price]] tables, each with "
+    f"{', '.join(_KEYS)}; {' and '.join(_MAY_LACK)} are optional"
+)
 
 
 def costs(
@@ -31,7 +68,7 @@ def costs(
     policy: Policy | None = None,
     prices: str | Path | None = None,
 ) -> pl.DataFrame:
-    """What runs cost, by system and model or what else is asked, reported and estimated.
+    """Reported and estimated costs of runs, by system and model or other columns.
 
     Parameters
     ----------
@@ -51,10 +88,10 @@ def costs(
     -------
     polars.DataFrame
         One row a group, the most expensive first: ``n_runs``, ``n_completed``, ``n_merged``.
-        Then for what was ``reported``, what is ``estimated`` by list prices, and the
-        ``total`` (as reported where it is, and estimated for the rest): ``…_usd``, null where
-        no run has any; ``…_n`` runs that have it; ``…_per_completed_usd`` and
-        ``…_per_merged_usd``, of those that have it; ``…_lost_usd`` to runs that are failures.
+        Then for costs as ``reported``, as ``estimated`` from list prices, and in ``total``
+        (reported where possible, else estimated): ``…_usd``, null where
+        no run has a cost; ``…_n`` runs with a cost; ``…_per_completed_usd`` and
+        ``…_per_merged_usd`` of those; ``…_lost_usd`` in runs that are failures.
 
     Raises
     ------
@@ -63,12 +100,12 @@ def costs(
 
     Notes
     -----
-    An estimate prices each model's tokens by itself, where the system tells them by model;
-    else all of a run's by its last model. Without a price for each there is none. By
-    ``model`` a run counts with every model that it used; what it reported, with the last.
+    An estimate prices the tokens of each model separately where the system records them by
+    model, else all of a run's by its last model. It needs a price for every model. By
+    ``model`` a run counts for every model that it used; its reported cost, for the last.
 
-    Where a system reports what a session and its subagents cost together, these add
-    nothing to the total; answers of a process that was killed are in no report, and estimated.
+    Where a system reports one cost for a session and its subagents, these add nothing to the
+    total; answers of a process that was killed are in no report, and estimated.
 
     Examples
     --------
@@ -76,21 +113,21 @@ def costs(
     >>> costs(demo(), by=()).select("n_runs", "reported_n", "estimated_n").rows()
     [(1232, 1223, 0)]
     """
-    asked = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
-    if unknown := [name for name in asked if name not in GROUPS and "." not in str(name)]:
+    groups = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
+    if unknown := [name for name in groups if name not in GROUPS and "." not in str(name)]:
         raise ArgumentError(
             f"Costs have no group {in_short(unknown[0])}; there are {', '.join(GROUPS)}.",
             'by=("system", "model")',
         )
     chosen = window_of(snap, window)
     rows = rows_of(snap, policy=policy)
-    for name in asked:
+    for name in groups:
         rows = with_own_column(rows, name, getattr(snap, "own_tables", {}))
-    told = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
-    return costs_of(told, used_tokens(snap), price_table.prices(prices), asked)
+    here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
+    return count_costs(here, used_tokens(snap), _price_table(prices), groups)
 
 
-def costs_of(
+def count_costs(
     rows: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, by: Sequence[str] = ()
 ) -> pl.DataFrame:
     """Sums over runs of a `population`; see `costs` for the columns.
@@ -98,11 +135,11 @@ def costs_of(
     Parameters
     ----------
     rows : polars.DataFrame
-        What `population` gave.
+        Result of `population`.
     used : polars.DataFrame
-        What `used_tokens` gave.
+        Result of `used_tokens`.
     table : polars.DataFrame
-        What `prices` gave.
+        Result of `prices`.
     by : sequence of str
     """
     runs = counted(rows).filter(pl.col("entity_type") == "session")
@@ -119,26 +156,28 @@ def costs_of(
     for word in ("reported", "estimated", "total"):
         sums |= _sums(word, pl.col("cost_usd" if word == "reported" else f"{word}_usd"))
     grouped = priced.group_by(by).agg(**sums) if by else priced.select(**sums)
-    dearest = pl.max_horizontal("reported_usd", "estimated_usd")
+    highest = pl.max_horizontal("reported_usd", "estimated_usd")
     order = [pl.struct(by)] if by else []
     return grouped.sort(
-        dearest, *order, descending=[True, *[False for _ in order]], nulls_last=True
+        highest, *order, descending=[True, *[False for _ in order]], nulls_last=True
     )
 
 
 def _priced(
     runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool
 ) -> pl.DataFrame:
-    """Runs with ``estimated_usd``, ``total_usd``; ``by_model`` a row for each model of a run."""
-    # A damaged input may tell one key twice: each row stays the run that it is.
+    """Runs with ``estimated_usd``, ``total_usd``; ``by_model`` one row for each model of a run."""
+    # A damaged input may hold a key twice: each row stays a run of its own.
     numbered = runs.with_row_index("run")
-    of_run = numbered.select("run", *ENTITY_KEY, last_model="model")
-    told = used.join(of_run, on=list(ENTITY_KEY)).with_columns(pl.coalesce("model", "last_model"))
-    others = numbered.join(told, on="run", how="anti").with_columns(last_model="model")
-    of_runs = others.select(
+    keys = numbered.select("run", *ENTITY_KEY, last_model="model")
+    by_models = used.join(keys, on=list(ENTITY_KEY)).with_columns(
+        pl.coalesce("model", "last_model")
+    )
+    others = numbered.join(by_models, on="run", how="anti").with_columns(last_model="model")
+    in_one = others.select(
         "run", "model", "last_model", *_OF_RUN, is_cost_recorded=pl.lit(None, pl.Boolean)
     )
-    models = pl.concat([told, of_runs], how="diagonal")
+    models = pl.concat([by_models, in_one], how="diagonal")
     usd, model, is_recorded = pl.col("estimated_usd"), pl.col("model"), pl.col("is_cost_recorded")
     rest = pl.when(is_recorded).then(0.0).otherwise(usd)
     split = (
@@ -147,42 +186,180 @@ def _priced(
         .agg(
             estimated_usd=pl.when(usd.is_not_null().all()).then(usd.sum()),
             rest_usd=pl.when(rest.is_not_null().all()).then(rest.sum()),
-            is_told_apart=is_recorded.is_not_null().any(),
+            is_split=is_recorded.is_not_null().any(),
             is_last=model.eq_missing(pl.col("last_model")).any(),
         )
     )
     is_reported = pl.col("cost_usd").is_not_null()
-    rest = pl.when(is_reported, ~pl.col("is_told_apart")).then(0.0).otherwise("rest_usd")
+    rest = pl.when(is_reported, ~pl.col("is_split")).then(0.0).otherwise("rest_usd")
     total = pl.when(is_reported).then(pl.col("cost_usd") + rest).otherwise(rest)
     if not by_model:
         return numbered.join(split, on="run").with_columns(total_usd=total)
-    # What a run reported is one number for all of its models.
-    is_one = pl.col("run").is_first_distinct()
+    # A run reports one number for all of its models: it counts for the last one.
+    is_first = pl.col("run").is_first_distinct()
     return (
         numbered.drop("model")
         .join(split.sort("run", ~pl.col("is_last"), "model"), on="run", maintain_order="right")
         .with_columns(
-            cost_usd=pl.when(is_one).then("cost_usd"),
-            total_usd=pl.when(is_one).then(total).otherwise(rest),
+            cost_usd=pl.when(is_first).then("cost_usd"),
+            total_usd=pl.when(is_first).then(total).otherwise(rest),
         )
     )
 
 
 def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
-    """The sums of one kind of cost, over the runs that have it; the same in any order of them."""
+    """The sums of one kind of cost over the runs that have it, whatever their order."""
     is_known = usd.is_not_null()
 
-    def total(of: pl.Expr) -> pl.Expr:
-        return pl.when(is_known.any()).then(usd.filter(of).sort().sum().round(6))
+    def total(condition: pl.Expr) -> pl.Expr:
+        return pl.when(is_known.any()).then(usd.filter(condition).sort().sum().round(6))
 
-    def each(of: str) -> pl.Expr:
-        n_runs = (pl.col(of) & is_known).sum()
+    def per_run(condition: str) -> pl.Expr:
+        n_runs = (pl.col(condition) & is_known).sum()
         return pl.when(n_runs > 0).then((usd.sort().sum() / n_runs).round(6))
 
     return {
         f"{word}_usd": total(is_known),
         f"{word}_n": is_known.sum().cast(pl.Int64),
-        f"{word}_per_completed_usd": each("is_good"),
-        f"{word}_per_merged_usd": each("is_merged"),
+        f"{word}_per_completed_usd": per_run("is_good"),
+        f"{word}_per_merged_usd": per_run("is_merged"),
         f"{word}_lost_usd": total(pl.col("is_bad")),
     }
+
+
+def prices(own: str | Path | None = None) -> pl.DataFrame:
+    """List prices of a million tokens of each known model.
+
+    Parameters
+    ----------
+    own : str or pathlib.Path, optional
+        A TOML file of yours: its models override those of the package.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_models, 10)
+        By ``model``: ``input_usd`` (not from the cache), ``cache_read_usd``,
+        ``cache_write_usd`` (for five minutes), ``cache_write_1h_usd`` (for an hour) and
+        ``output_usd`` for a million tokens; ``since``, the day from which they hold; ``as_of``,
+        the day of the last check, and its page (``source``); ``origin`` (stateanalytics, or
+        the file).
+
+    Raises
+    ------
+    ArgumentError
+        If the file cannot be read, or a price is missing or no number.
+
+    Examples
+    --------
+    >>> prices().filter(model="gpt-5").select("input_usd", "cache_read_usd", "output_usd").rows()
+    [(1.25, 0.125, 10.0)]
+    """
+    return _price_table(own)
+
+
+def _price_table(own: str | Path | None) -> pl.DataFrame:
+    text = resources.files("stateanalytics.core").joinpath("data", "prices.toml").read_text("utf-8")
+    tables = [_price_rows(tomllib.loads(text), "stateanalytics")]
+    if own is not None and not isinstance(own, str | Path):
+        raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
+    if own is not None:
+        tables.insert(0, _prices_in_file(Path(own).expanduser()))
+    return pl.concat(tables).unique("model", keep="first", maintain_order=True).sort("model")
+
+
+def _prices_in_file(path: Path) -> pl.DataFrame:
+    text, problem = read_text(path)
+    if text is None:
+        raise unreadable("prices", path, problem)
+    whole, problem = parsed(text, tomllib.loads)
+    if problem is not None:
+        raise ArgumentError(f"The prices {str(path)!r} are no TOML: {problem}.", _HINT)
+    return _price_rows(whole, str(path))
+
+
+def _price_rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
+    tables, as_of = whole.get("price"), whole.get("as_of")
+    is_dated = type(as_of) is date and set(whole) == {"price", "as_of"}
+    if not isinstance(tables, list) or not is_dated or not all(type(t) is dict for t in tables):
+        found = ", ".join(sorted(whole)) or "nothing"
+        raise ArgumentError(f"{origin}: as_of and price were needed; found {found}.", _HINT)
+    rows = []
+    for number, table in enumerate(tables, 1):
+        _check(table, f"{origin}, price {number}")
+        prices = {"cache_write_1h": table["cache_write"], **table}
+        usd = {f"{name}_usd": float(prices[name]) for name in _USD}
+        rows += [
+            {"model": model, **usd, "since": since, "source": table.get("source")}
+            for model, since in table["models"].items()
+        ]
+    dated = [{**row, "as_of": as_of, "origin": origin} for row in rows]
+    return pl.DataFrame(dated, schema=_SHAPE).with_columns(_plain_model())
+
+
+def _check(table: Mapping[str, Any], place: str) -> None:
+    if unknown := sorted(set(table) - set(_KEYS)):
+        hint = _HINT + did_you_mean(unknown[0], _KEYS)
+        raise ArgumentError(f"{place}: unknown key {in_short(unknown[0])}.", hint)
+    for key in _KEYS:
+        value = table.get(key)
+        if key in _MAY_LACK and value is None:
+            continue
+        if key == "models":
+            is_sound = isinstance(value, dict) and all(type(day) is date for day in value.values())
+        elif key == "source":
+            is_sound = isinstance(value, str)
+        else:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_sound = is_number and 0 <= float(value or 0) < _MILLION
+        if not is_sound:
+            raise ArgumentError(f"{place}: {key} cannot be {in_short(value)}.", _HINT)
+
+
+def _plain_model() -> pl.Expr:
+    """The name of a model without its provider, release date and dots."""
+    release = r"(?:[-@](?:20\d{2}-?\d{2}-?\d{2}|latest))+$"
+    bare = pl.col("model").str.to_lowercase().str.replace(r"^.*/", "").str.replace(release, "")
+    return bare.str.replace_all(".", "-", literal=True)
+
+
+def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
+    """The cost of each row at list prices, as ``estimated_usd``.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        ``model``, ``n_input_tokens`` (cached or not), ``n_cache_read_tokens`` and
+        ``n_cache_write_tokens`` of them, ``n_output_tokens``; and, where it is known,
+        ``n_cache_write_1h_tokens``, the part of the cache writes that is kept for an hour.
+    table : polars.DataFrame
+        Result of `prices`.
+
+    Returns
+    -------
+    polars.Series of Float64
+        Null where the model has no price, or tokens or their share from a cache are unknown.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"model": ["gpt-5", "gpt-5", "?"], "n_input_tokens": 1_000_000,
+    ...     "n_cache_read_tokens": [0, None, 0], "n_cache_write_tokens": 0, "n_output_tokens": 0})
+    >>> estimated_usd(rows, prices()).to_list()
+    [1.25, None, None]
+    """
+    priced = rows.with_columns(_plain_model()).join(
+        table, on="model", how="left", maintain_order="left"
+    )
+    read = pl.col("n_cache_read_tokens")
+    # Not every provider charges for cache writes, or reports them.
+    written = pl.col("n_cache_write_tokens").fill_null(0)
+    is_split = "n_cache_write_1h_tokens" in rows.columns
+    for_an_hour = pl.col("n_cache_write_1h_tokens").fill_null(0) if is_split else pl.lit(0)
+    parts = {
+        "input_usd": (pl.col("n_input_tokens") - read - written).clip(0),
+        "cache_read_usd": read,
+        "cache_write_usd": written - for_an_hour,
+        "cache_write_1h_usd": for_an_hour,
+        "output_usd": pl.col("n_output_tokens"),
+    }
+    usd = sum((pl.col(price) * n_tokens for price, n_tokens in parts.items()), pl.lit(0.0))
+    return priced.select(estimated_usd=usd / _MILLION).to_series()

@@ -1,13 +1,15 @@
 """Message templates: what failure messages have in common, and what varies in them.
 
-Masks first (things with a shape, words that hold a digit), then templates that differ in
-one word are merged where that word evidently varies. Everything is decided on sets, so
+Masking comes first (values with a shape, words that hold a digit); then patterns are merged
+where they differ in what evidently varies; at last truncated messages join the template of
+the one whole message that they are the beginning of. Everything is decided on sets, so
 the order of messages never matters.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 import polars as pl
@@ -20,23 +22,30 @@ from stateanalytics.errors import (
     found,
     in_short,
 )
-from stateanalytics.failures.cut_off import CUT, TRACE_HERE, join_cut_texts, join_traces
 from stateanalytics.failures.masking import (
+    CLOSE,
     KEPT_KINDS,
+    OPEN,
+    TRACE_HERE,
+    WILDCARD,
     as_line,
     as_placeholders,
     as_shown,
     mask,
 )
 from stateanalytics.failures.merging import merge, unmerged
-from stateanalytics.failures.placeholders import CLOSE, OPEN, WILDCARD
-from stateanalytics.failures.traces import trace_as_shown
+from stateanalytics.failures.traces import CUT, NO_CAUSE, trace_as_shown
 
-#: Named in every id. Rules that make other templates get another version, and the ones
-#: before stand in `known_ids.FORMER` for a release, so that ids of both are known.
+#: Part of every id. Rules that make other templates get another version, and the former
+#: ones stay in `cluster_life.FORMER` for a release, so that ids of both are known.
 VERSION = "v1"
 
-# Neighbours are one: nobody can tell where the first of them ends.
+#: Words of a truncated text that are enough to recognise the rest by.
+N_SAID = 4
+#: Longer templates are not tried as the rest of a truncated text.
+N_WORDS = 150
+
+# Adjacent placeholders become one: nobody can tell where the first of them ends.
 _ANYTHING = f"(?:{OPEN}[A-Z]*{CLOSE})+"
 _NOTHING = pl.DataFrame(schema={"pattern": pl.String})
 COLUMNS = ("template", "template_typed", "template_id", "pattern")
@@ -56,9 +65,9 @@ def mine_templates(
         Text of any length; null stays null.
     earlier : polars.DataFrame, optional
         What was mined before, with ``pattern``: these patterns count as if their messages
-        were there again, so that a week is mined in the light of all weeks before.
+        were here, too, so that a week is mined together with all weeks before.
     keep : collection of str
-        Numbers that tell failures apart and stand as they are: kinds of
+        Numbers that tell failures apart and are not replaced: kinds of
         `stateanalytics.failures.masking.KEPT`, such as ``"exit code"``; by default all. Logs
         in which every number is a value need none: ``keep=()``.
 
@@ -66,9 +75,9 @@ def mine_templates(
     -------
     polars.DataFrame, shape (n_messages, 4)
         In the order of ``messages``: ``template``, with ``<*>`` for what varies;
-        ``template_typed``, with the kind of thing where it is known (``<UUID>``,
+        ``template_typed``, with the kind of value where it is known (``<UUID>``,
         ``<PATH>``, …); ``template_id``: ``v1:`` and a digest of the template; ``pattern``:
-        the message alone, before it was compared with others. All null where the message
+        the masked message, before it was compared with others. All null where the message
         is null.
 
     Raises
@@ -98,9 +107,9 @@ def mine_templates(
     rows = pl.DataFrame({"message": _as_text(messages)}).with_row_index("row")
     distinct = rows.drop_nulls().group_by("message").agg("row").with_row_index("number")
     masked = mask(distinct.select("number", "message"), kinds)
-    known = [masked] if earlier is None else [masked, _patterns_of(earlier, "mine_templates")]
+    known = [masked] if earlier is None else [masked, _patterns(earlier, "mine_templates")]
     named = masked.join(merge_templates(*known), on="pattern").with_row_index("which")
-    # Numbers all the way down: only the few patterns are compared as text.
+    # Row numbers are joined, not texts: only the few patterns are compared as text.
     which = (
         named.select("which", number="numbers")
         .explode("number")
@@ -112,12 +121,12 @@ def mine_templates(
 
 
 def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
-    """The templates of patterns that were mined apart, as if they had been mined together.
+    """Templates of patterns that were mined separately, as if they had been mined together.
 
     Parameters
     ----------
     *mined : polars.DataFrame
-        What `mine_templates` or this function gave, with ``pattern``.
+        Results of `mine_templates` or of this function, with ``pattern``.
 
     Returns
     -------
@@ -141,33 +150,33 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
     >>> merge_templates(monday, tuesday)["template"].to_list()
     ['job <*> is late', 'job <*> is late']
     """
-    parts = [_patterns_of(part, "merge_templates") for part in mined]
-    shown = pl.concat([*parts, _NOTHING]).unique().sort("pattern")
-    worked = _worked(shown)
-    distinct = worked["text"].unique()
+    parts = [_patterns(part, "merge_templates") for part in mined]
+    patterns = _unmerged(pl.concat([*parts, _NOTHING]).unique().sort("pattern"))
+    distinct = patterns["text"].unique()
     merged = (
-        worked.join(
+        patterns.join(
             pl.DataFrame({"text": distinct, "merged": merge(distinct)}),
             on="text",
             maintain_order="left",
         )
-        .pipe(join_traces)
-        .pipe(join_cut_texts)
+        .pipe(_join_truncated_traces)
+        .pipe(_join_truncated_texts)
         .with_columns(_on_one_line(pl.col("merged")))
     )
-    typed = as_shown(pl.col("merged"))
     texts = merged.select(
-        pattern="shown", template=_without_kinds(pl.col("merged")), template_typed=typed
+        pattern="shown",
+        template=_without_kinds(pl.col("merged")),
+        template_typed=as_shown(pl.col("merged")),
     )
-    found = texts["template"].unique().to_list()
-    ids = pl.Series([template_id(text) for text in found], dtype=pl.String)
+    templates = texts["template"].unique().to_list()
+    ids = pl.Series([template_id(text) for text in templates], dtype=pl.String)
     return texts.with_columns(
-        template_id=pl.col("template").replace_strict(found, ids, return_dtype=pl.String)
+        template_id=pl.col("template").replace_strict(templates, ids, return_dtype=pl.String)
     )
 
 
 def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
-    """The ``template`` of every message, and the one it has ``alone``, without the others.
+    """The ``template`` of every message, and the one that it would have ``alone``.
 
     The ids of both are ids of its cluster: see `aliases`.
 
@@ -178,9 +187,9 @@ def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
     ('login of <*> broke', 'login of ada broke')
     """
     mined = mine_templates(messages)
-    worked = _worked(mined.select("pattern").drop_nulls().unique())
-    alone = worked.select(
-        pattern="shown", alone=_without_kinds(_on_one_line(pl.lit(unmerged(worked["text"]))))
+    patterns = _unmerged(mined.select("pattern").drop_nulls().unique())
+    alone = patterns.select(
+        pattern="shown", alone=_without_kinds(_on_one_line(pl.lit(unmerged(patterns["text"]))))
     )
     return mined.join(alone, on="pattern", how="left", maintain_order="left").select(
         "template", "alone"
@@ -188,7 +197,7 @@ def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
 
 
 def template_id(template: str) -> str:
-    """The id of a template: the version of the algorithm and a digest of the text.
+    """The id of a template: the version of the miner and a digest of the text.
 
     Examples
     --------
@@ -199,22 +208,124 @@ def template_id(template: str) -> str:
 
 
 def versioned_id(text: str, version: str | None = None) -> str:
-    """A digest of a text, under the version of the miner that made it (None: this one)."""
+    """A digest of a text, with the version of the miner that made it (None: this one)."""
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     return f"{version or VERSION}:{digest}"
 
 
-def _worked(shown: pl.DataFrame) -> pl.DataFrame:
-    """Patterns as they are merged: their text, and what is said beside it."""
+def _unmerged(patterns: pl.DataFrame) -> pl.DataFrame:
+    """Distinct patterns before merging: ``text``, the rest of a ``trace``, ``is_cut``."""
     halves = pl.col("pattern").str.splitn("\n\t", 2).struct
     trace = pl.lit("\n\t") + halves.field("field_1")
-    return shown.select(
+    return patterns.select(
         shown="pattern",
         trace=trace,
         is_cut=trace.is_null() & halves.field("field_0").str.ends_with(f" {CUT}"),
         text=as_placeholders(halves.field("field_0").str.strip_suffix(f" {CUT}"))
         + (pl.lit(TRACE_HERE) + trace_as_shown(trace)).fill_null(""),
     )
+
+
+def _join_truncated_traces(patterns: pl.DataFrame) -> pl.DataFrame:
+    """Give a truncated trace the template of the one whole trace that continues it.
+
+    ``merged`` is the template and ``trace`` the rest of `traces.reduce_traces` (null: no
+    trace). A trace that several whole ones continue stays as it is.
+    """
+    if not patterns["trace"].count():
+        return patterns
+    has_cause = ~pl.col("merged").str.starts_with(NO_CAUSE)
+    is_cut = pl.col("via").str.ends_with(CUT)
+    # A whole trace may have a suspicious length by chance, so one that names its cause counts
+    # as whole for those that do not.
+    return (
+        patterns.with_columns(via=pl.col("trace").str.extract(r"\tvia ([^\n]*)$"))
+        .pipe(_join_traces, is_cut & has_cause, ~is_cut)
+        .pipe(_join_traces, ~has_cause, has_cause)
+        .drop("via")
+    )
+
+
+def _join_traces(patterns: pl.DataFrame, is_cut: pl.Expr, is_whole: pl.Expr) -> pl.DataFrame:
+    """Give truncated traces the template of the only whole one that begins with their events."""
+    distinct = patterns.select("merged", "via").drop_nulls().unique()
+    events = pl.col("via").str.strip_suffix(CUT).str.strip_suffix("; ").str.split("; ")
+    truncated = distinct.filter(is_cut).select("merged", "via", key=events.list.join("; "))
+    beginnings = (
+        distinct.filter(is_whole)
+        .select(whole="merged", events=events)
+        .with_columns(n=pl.int_ranges(1, pl.col("events").list.len() + 1))
+        .explode("n", empty_as_null=True)
+        .select("whole", key=pl.col("events").list.head("n").list.join("; "))
+        .unique()
+    )
+    cause, other = (
+        pl.col(name).str.replace(f"(?s){TRACE_HERE}.*", "") for name in ("merged", "whole")
+    )
+    name = r"^([^:\s]+)"
+    may_be = (
+        cause.str.starts_with(NO_CAUSE)
+        | other.str.starts_with(cause.str.replace(r"\S*$", ""))
+        | (cause.str.extract(name) != other.str.extract(name))
+    )
+    pairs = truncated.filter(pl.col("key") != "").join(beginnings, on="key").filter(may_be)
+    return _with_only_whole(patterns, pairs, ["merged", "via"])
+
+
+def _join_truncated_texts(patterns: pl.DataFrame) -> pl.DataFrame:
+    """Give a truncated text the template of the one whole text that continues it.
+
+    A template that a whole text has, too, stays as it is.
+    """
+    if not patterns["is_cut"].any():
+        return patterns
+    distinct = patterns.group_by("merged").agg(is_cut=pl.col("is_cut").all())
+    words = pl.col("merged").str.replace(r"\s*\S*$", "")
+    truncated = distinct.filter("is_cut").select("merged", words=words, first=_first_word(words))
+    truncated = truncated.filter(pl.col("words").str.count_matches(r"\p{L}{2,}") >= N_SAID)
+    whole = distinct.filter(~pl.col("is_cut")).select(
+        "merged", first=_first_word(pl.col("merged")), n=pl.col("merged").str.count_matches(" ")
+    )
+    pairs: list[tuple[str, str]] = []
+    candidates = truncated.group_by("first").agg("merged", "words").join(whole, on="first")
+    for names, beginnings, template in (
+        candidates.filter(pl.col("n") < N_WORDS)
+        .select("merged", "words", "merged_right")
+        .iter_rows()
+    ):
+        fits = pl.Series(beginnings).str.contains(_beginning(template))
+        pairs += [(name, template) for name in pl.Series(names).filter(fits)]
+    schema = {"merged": pl.String, "whole": pl.String}
+    return _with_only_whole(patterns, pl.DataFrame(pairs, schema=schema, orient="row"), ["merged"])
+
+
+def _with_only_whole(patterns: pl.DataFrame, pairs: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Patterns with the ``whole`` template of their key, where exactly one is a candidate."""
+    only = (
+        pairs.group_by(key)
+        .agg(pl.col("whole").unique())
+        .filter(pl.col("whole").list.len() == 1)
+        .select(*key, whole=pl.col("whole").list.first())
+    )
+    return (
+        patterns.join(only, on=key, how="left", maintain_order="left")
+        .with_columns(merged=pl.coalesce("whole", "merged"))
+        .drop("whole")
+    )
+
+
+def _first_word(text: pl.Expr) -> pl.Expr:
+    return text.str.extract(r"^(\S+)")
+
+
+def _beginning(template: str) -> str:
+    """A regular expression for the texts that a template could continue, at the end of a word."""
+    words = [
+        ".+?".join(map(re.escape, re.split(f"(?:{OPEN}[A-Z]*{CLOSE})+", word)))
+        for word in template.split()
+    ]
+    opened = "".join(f"(?:\\s{word}" for word in words[1:])
+    return f"(?s)^{words[0]}{opened}{')?' * (len(words) - 1)}$"
 
 
 def _on_one_line(merged: pl.Expr) -> pl.Expr:
@@ -228,7 +339,7 @@ def _without_kinds(merged: pl.Expr) -> pl.Expr:
     )
 
 
-def _patterns_of(mined: pl.DataFrame, function: str) -> pl.DataFrame:
+def _patterns(mined: pl.DataFrame, function: str) -> pl.DataFrame:
     check_columns(mined, ["pattern"], function)
     return mined.select(pl.col("pattern").cast(pl.String)).drop_nulls().unique()
 

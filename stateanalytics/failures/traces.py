@@ -1,15 +1,15 @@
-r"""Traces of a crash on one page: the innermost cause, what wrapped it, and the own frame.
+r"""Stack traces reduced to the innermost cause, what wrapped it, and the user's own frame.
 
-A trace is read line by line, whatever its language, into what was raised and the frames
-of own code, in the order of the text. It becomes lines that begin with a tab::
+A trace is read line by line, whatever its language, into exceptions and the frames of the
+user's own code, in the order of the text. The result has lines that begin with a tab::
 
     httpx.ConnectError: cannot reach host 17
         then app.ProviderError
         in call_model (steps.py)
         via call_model (steps.py); ! httpx.ConnectError; main (cli.py); ! app.ProviderError
 
-The last line says what came in which order, so that a trace that was cut off (it ends in
-`CUT`) can join the one whole trace that goes on from there.
+The last line keeps the order of events, so that a truncated trace (it ends in `CUT`) can
+join the one whole trace that it is the beginning of.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.failures.cut_off import CUT, LIMITS, NO_CAUSE
-
+#: Whoever stored a text of one of these lengths probably truncated it.
+LIMITS = (200, 250, 255, 256, 300, 400, 500, 512, 1000, 1024, 2000, 2048, 4096)
+#: The end of a pattern that was probably truncated.
+CUT = "…"
+#: The cause of a trace that was truncated before its exception.
+NO_CAUSE = "Traceback (most recent call last):"
 #: Longer traces keep their beginning and their end.
 HEAD, TAIL = 20_000, 60_000
-#: Characters of an event, and events of a trace, that are kept.
+#: Characters kept of an event, and events kept of a trace.
 N_CHARS, N_EVENTS = 200, 40
 THEN, IN, VIA = "\n\tthen ", "\n\tin ", "\n\tvia "
 
-_HEADER = "Traceback (most recent call last):"
 _CHAINED = "During handling of the above exception|The above exception was the direct cause"
 _ERROR_NAME = r"[A-Za-z_$][\w.$]*(?:Error|Exception|Throwable|Failure|Exit|Cancelled)[\w$]*"
 _WRAPPED = r"(?:Caused by:|\[cause\]:|--->)\s*"
@@ -36,26 +39,26 @@ _AT_FRAME = r"^\s+at \S"
 
 @dataclass(frozen=True)
 class _Language:
-    """How the traces of a language say what was raised, and where.
+    """How traces of a language name exceptions and frames.
 
-    All but ``is_trace`` look at the columns ``line``, ``before`` and ``after`` of its lines.
+    Expressions read the columns ``line``, ``before`` and ``after``.
     """
 
-    is_trace: str  # found in the message
-    raised: pl.Expr  # what the line says was raised; else null
-    frame: pl.Expr  # the function and file of a frame of own code; else null
+    is_trace: str  # pattern that finds a trace in a message
+    raised: pl.Expr  # the exception that the line names; else null
+    frame: pl.Expr  # function and file of a frame of the user's own code; else null
     is_frame: pl.Expr  # whether the line belongs to a frame of any code
-    starts_section: pl.Expr  # whether what is raised next has frames of its own, from here
+    starts_section: pl.Expr  # whether a new exception with frames of its own begins here
     cause_is_first: bool  # whether the innermost cause comes first in the text
     crash_is_first: bool  # whether the frame nearest to the crash comes first
-    starts_chain: pl.Expr | None = None  # whether another trace begins here; the last counts
+    starts_chain: pl.Expr | None = None  # whether an unrelated trace begins; the last counts
 
 
 _line, _after = pl.col("line"), pl.col("after")
 
 
 def _with_file(function: pl.Expr, path: pl.Expr) -> pl.Expr:
-    """``function (file)``: a file is part of it where functions do not name their module."""
+    """``function (file)``, for languages whose functions do not name their module."""
     file = path.str.extract(r"([^/\\]*)$")
     return pl.concat_str(function.str.strip_chars().fill_null(""), pl.lit(" ("), file, pl.lit(")"))
 
@@ -66,7 +69,7 @@ def _python() -> _Language:
     name = _line.str.extract(r"^\s*File .*, in (.+)$").fill_null("<module>")
     # The last line may be cut off in the middle of the function.
     is_whole = _after.is_not_null()
-    is_header = _line.str.contains(_HEADER, literal=True)
+    is_header = _line.str.contains(NO_CAUSE, literal=True)
     is_linked = pl.col("in_group") | pl.col("before").str.contains(_CHAINED).fill_null(value=False)
     raised = r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*|:)?$"
     is_raised = _line.str.contains(raised) & (pl.col("section") > 0) & ~is_header
@@ -89,11 +92,11 @@ def _rust() -> _Language:
         r"|<?(?:&?mut )?(?:core|std|alloc|tokio|futures\w*|backtrace)::)"
     )
     after = _after.str.strip_chars()
-    said = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), after)
+    message = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), after)
     return _Language(
         is_trace=r"panicked at (?:(?s:.*)\n\s*stack backtrace:|[^\n]*:\d+:\n)",
         raised=pl.when(_line.str.contains("panicked at ", literal=True)).then(
-            pl.lit("panicked: ") + said
+            pl.lit("panicked: ") + message
         ),
         frame=pl.when(~function.str.contains(foreign)).then(
             function.str.replace(r"::h[0-9a-f]{16}$", "")
@@ -134,7 +137,7 @@ def _go() -> _Language:
 
 
 def _node() -> _Language:
-    """Java and .NET, too: they all say ``at``."""
+    """Java and .NET, too: their frames all begin with ``at``."""
     in_brackets = _line.str.extract(r"^\s+at (?:async |new )*(.+?) \((.+?):\d+:\d+\)$", 1)
     path = pl.coalesce(
         _line.str.extract(r"^\s+at .+ \((.+?):\d+:\d+\)$"),
@@ -143,7 +146,8 @@ def _node() -> _Language:
     qualified = _line.str.extract(r"^\s+at (?:[\w.@-]+/)*([\w.$<>`]+?)\s?\(")
     foreign_file = r"node_modules|node:|^internal/|<anonymous>|^native|/\.(?:bun|deno)/"
     foreign_name = (
-        r"^(?:javax?|jdk|sun|com\.sun|kotlinx?|scala|akka|reactor|io\.netty|org\.(?:springframework|apache"
+        r"^(?:javax?|jdk|sun|com\.sun|kotlinx?|scala|akka|reactor|io\.netty"
+        r"|org\.(?:springframework|apache"
         r"|junit|hibernate|eclipse|gradle)|com\.google|System|Microsoft)\."
     )
     is_qualified = path.is_null() & qualified.str.contains(r"\.", literal=False)
@@ -159,7 +163,7 @@ def _node() -> _Language:
         | (_after.str.contains(_AT_FRAME) & (_line.str.contains(r"^\S")))
     )
     is_raised = is_wrapped | (is_first & (pl.col("n_frames") == 0))
-    # .NET says causes in one line, too: the last of them is the innermost.
+    # .NET may write all causes on one line: the last of them is the innermost.
     text = _line.str.replace(rf"^\s*(?:{_WRAPPED})?{_PREFIX}*", "").str.strip_chars_end(" {")
     return _Language(
         is_trace=r"(?m)^\s+at \S+.*(?::\d+|\))",
@@ -172,13 +176,13 @@ def _node() -> _Language:
     )
 
 
-#: What a trace looks like, most particular first: a trace of several is one of the first.
+#: Most specific first: a trace that fits several languages is read as the first of them.
 LANGUAGES = (_python(), _rust(), _go(), _node())
 IS_TRACE = "|".join(f"(?:{language.is_trace})" for language in LANGUAGES)
 
 
 def reduce_traces(traces: pl.DataFrame) -> pl.DataFrame:
-    """What traces say, in the lines that the module describes.
+    """Reduce traces to the lines that the module describes.
 
     Parameters
     ----------
@@ -193,21 +197,20 @@ def reduce_traces(traces: pl.DataFrame) -> pl.DataFrame:
     message = pl.col("message")
     rest, parts = traces, []
     for language in LANGUAGES:
-        is_one = message.str.contains(language.is_trace)
-        own, rest = rest.filter(is_one), rest.filter(~is_one)
+        is_trace = message.str.contains(language.is_trace)
+        own, rest = rest.filter(is_trace), rest.filter(~is_trace)
         # Most stores hold traces of no language, or of one.
         if own.height:
-            parts.append(_told(_events(own, language), language))
+            parts.append(_reduced(_events(own, language), language))
     if not parts:
         return traces.select("number", text="message")
-    told = pl.concat(parts)
-    return traces.join(told, on="number", how="left").select(
+    return traces.join(pl.concat(parts), on="number", how="left").select(
         "number", text=pl.coalesce("text", "message")
     )
 
 
 def _events(traces: pl.DataFrame, language: _Language) -> pl.DataFrame:
-    """One row for each line that says what was raised, or names a frame of own code."""
+    """One row for each line of a trace, with the exception or the own frame that it names."""
     message, line = pl.col("message"), pl.col("line")
     ends = pl.concat_str(message.str.head(HEAD), pl.lit("\n"), message.str.tail(TAIL))
     short = pl.when(message.str.len_chars() > HEAD + TAIL).then(ends).otherwise(message)
@@ -220,41 +223,38 @@ def _events(traces: pl.DataFrame, language: _Language) -> pl.DataFrame:
         # Branches of a group of exceptions are drawn at the left.
         .with_columns(line.str.replace(r"^\s*(?:\+-[-+]*[- \d.]*$|[|+] )", ""))
         .filter(line != "")
-        .with_columns(
-            after=_beside(line, -1),
-            before=_beside(line, 1),
-        )
-        .with_columns(n_frames=_so_far(language.is_frame))
-        .with_columns(section=_so_far(language.starts_section))
+        .with_columns(after=_neighbour(line, -1), before=_neighbour(line, 1))
+        .with_columns(n_frames=_n_so_far(language.is_frame))
+        .with_columns(section=_n_so_far(language.starts_section))
     )
     if language.starts_chain is not None:
-        lines = lines.with_columns(chain=_so_far(language.starts_chain)).filter(
+        lines = lines.with_columns(chain=_n_so_far(language.starts_chain)).filter(
             pl.col("chain") == pl.col("chain").max().over("number")
         )
     raised = lines.with_columns(
         raised=language.raised, frame=language.frame.str.replace_all("[;\t]", " ")
     )
-    # Of a section only what was raised first: the rest are further lines of its message.
+    # Only the first exception of a section: the rest are further lines of its message.
     nth = pl.col("raised").is_not_null().cast(pl.UInt32).cum_sum().over("number", "section")
     return raised.with_columns(raised=pl.when(nth == 1).then("raised")).select(
         "number", "is_cut", "section", "raised", "frame", is_end=pl.col("after").is_null()
     )
 
 
-def _beside(line: pl.Expr, n: int) -> pl.Expr:
+def _neighbour(line: pl.Expr, n: int) -> pl.Expr:
     """The line before or after this one; null: none of the same trace."""
     return pl.when(pl.col("number") == pl.col("number").shift(n)).then(line.shift(n))
 
 
-def _so_far(is_one: pl.Expr) -> pl.Expr:
-    """How many lines of the message up to this one are such."""
-    return is_one.fill_null(value=False).cast(pl.UInt32).cum_sum().over("number")
+def _n_so_far(condition: pl.Expr) -> pl.Expr:
+    """How many lines of the message, up to this one, meet a condition."""
+    return condition.fill_null(value=False).cast(pl.UInt32).cum_sum().over("number")
 
 
-def _told(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
-    """The lines of each trace, from its events in the order of the text."""
+def _reduced(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
+    """The reduced text of each trace, from its events in the order of the text."""
     name = pl.col("raised").str.extract(r"^([^:\s(]+(?:::[^:\s(]+)*)")
-    # Where the text was cut off, the last word may be a part of one.
+    # The last word of a truncated text may be incomplete.
     is_part = pl.col("is_cut") & pl.col("is_end") & ~pl.col("raised").str.contains(": ")
     named = events.with_columns(
         raised=pl.when(~is_part.fill_null(value=False)).then("raised")
@@ -263,11 +263,11 @@ def _told(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
     raised = named.filter(pl.col("raised").is_not_null()).with_columns(
         is_plain=~is_group | is_group.all().over("number")
     )
-    at = 0 if language.cause_is_first else -1
+    place = 0 if language.cause_is_first else -1
     cause = (
         raised.filter("is_plain")
         .group_by("number", maintain_order=True)
-        .agg(pl.col("raised", "name", "section").get(at))
+        .agg(pl.col("raised", "name", "section").get(place))
         .rename({"raised": "cause", "section": "cause_section"})
     )
     nearest = (
@@ -278,17 +278,18 @@ def _told(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
         .agg(site=nearest)
         .drop_nulls()
         .join(cause.select("number", "cause_section"), on="number", how="left")
-        .with_columns(is_its=(pl.col("section") == pl.col("cause_section")).fill_null(value=False))
         .group_by("number", maintain_order=True)
         .agg(
-            own=pl.col("site").filter("is_its").get(0, null_on_oob=True),
-            site=pl.col("site").get(at),
+            of_cause=pl.col("site")
+            .filter(pl.col("section") == pl.col("cause_section"))
+            .get(0, null_on_oob=True),
+            site=pl.col("site").get(place),
         )
-        .select("number", site=pl.coalesce("own", "site"))
+        .select("number", site=pl.coalesce("of_cause", "site"))
     )
     others = (
-        raised.join(cause.select("number", of="name"), on="number")
-        .filter(pl.col("name") != pl.col("of"))
+        raised.join(cause.select("number", cause_name="name"), on="number")
+        .filter(pl.col("name") != pl.col("cause_name"))
         .group_by("number", maintain_order=True)
         .agg(others=pl.col("name").unique(maintain_order=True).str.join(", "))
     )
@@ -296,7 +297,7 @@ def _told(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
     return (
         named.group_by("number", maintain_order=True)
         .agg(
-            # Recursion says the same frame again and again.
+            # Recursion repeats the same frame.
             via=event.drop_nulls()
             .str.head(N_CHARS)
             .rle()
@@ -324,7 +325,7 @@ def _told(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
 
 
 def trace_as_shown(trace: pl.Expr) -> pl.Expr:
-    r"""What follows the cause in a template: the wrappers and the own frame.
+    r"""What follows the cause in a template: the wrappers and the user's own frame.
 
     Examples
     --------

@@ -1,9 +1,13 @@
-"""What is new, growing, shrinking or gone since an earlier stretch of time, and why so."""
+"""New, growing, shrinking and vanished clusters, compared with an earlier period, and why.
+
+Incidents vary more than chance alone would have it; by how much is learned from the periods
+before, day by day.
+"""
 
 from __future__ import annotations
 
 from dataclasses import astuple
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -12,8 +16,8 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.clustering import KEY
-from stateanalytics.failures.counting import count_incidents_of, sum_costs
-from stateanalytics.failures.failing_intervals import without_mass
+from stateanalytics.failures.counting import incident_count, sum_costs
+from stateanalytics.failures.failure_rates import without_mass
 from stateanalytics.failures.failure_rows import (
     find_members,
     judged_rows,
@@ -21,7 +25,6 @@ from stateanalytics.failures.failure_rows import (
     select_failures,
 )
 from stateanalytics.failures.incident_grouping import members_within
-from stateanalytics.failures.overdispersion import dispersions, history
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg
@@ -33,23 +36,25 @@ if TYPE_CHECKING:
 
 STATUSES = ("new", "back", "growing", "unclear", "steady", "shrinking", "gone")
 QUIET_WEEKS = 2
-"""What fails again after so many weeks without it is back, here and in `life`."""
+"""A cluster that reappears after so many weeks without a failure is back, here and in `life`."""
 STEADY = 2.0
-"""Steady is what is known to be neither this many times as often as before, nor as rare."""
+"""A cluster is steady where the interval of its ratio lies between one over this and this."""
+
+PERIODS = 8
+"""So many periods of the same length before now show how much counts vary."""
+PARTS = 7
+"""Parts of a period: the days of a week."""
+PRIOR = 20.0
+"""The dispersion of all clusters weighs as much as so many incidents of a cluster's own.
+
+And chance weighs as much as so many incidents of all clusters.
+"""
 
 COSTS = ("run_s", "cost_usd")
 COLUMNS = (
     *(*KEY, "rule_name", "status", "why"),
-    *(
-        "n_causes_before",
-        "n_causes",
-        "n_incidents_before",
-        "n_incidents",
-        "n_rows_before",
-        "n_rows",
-        "n_runs_before",
-        "n_runs",
-    ),
+    *("n_causes_before", "n_causes", "n_incidents_before", "n_incidents"),
+    *("n_rows_before", "n_rows", "n_runs_before", "n_runs"),
     *("run_s_before", "run_s", "cost_usd_before", "cost_usd"),
     "dispersion",
     *("rate_before", "rate", "ratio", "ratio_low", "ratio_high", "p_value", "q_value"),
@@ -68,7 +73,7 @@ def change(
     fdr: float = 0.05,
     leave_out_mass: bool = False,
 ) -> pl.DataFrame:
-    """How often each cluster fails now, compared with an earlier stretch of time.
+    """How often each cluster fails now, compared with an earlier period.
 
     Parameters
     ----------
@@ -77,9 +82,9 @@ def change(
     window : str, pair of moments or Window, optional
         Now: as in `read_window`; None: the seven days up to as-of.
     before : str, pair of moments or Window, optional
-        The stretch to compare with; None: as long, just before.
+        The period to compare with; None: the same length, just before.
     earlier : Snapshot or Facts, optional
-        Where the earlier stretch is read from, if not from ``snap``: last week's copy.
+        Where the earlier period is read from, if not from ``snap``: last week's copy.
     policy : Policy, optional
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
@@ -87,22 +92,21 @@ def change(
     fdr : float
         The share of false alarms among growing and shrinking clusters that is accepted.
     leave_out_mass : bool
-        Whether runs that were started in a mass failure, failed or not, count nowhere:
-        see `mass_failures`.
+        Exclude runs that started in a mass failure, failed or not: see `mass_failures`.
 
     Returns
     -------
     polars.DataFrame, shape (n_clusters, 30)
-        The key of `clusters` and ``rule_name``; ``status``: new where nothing failed so before
-        the window, back after at least `QUIET_WEEKS` weeks without it, gone where nothing
-        fails so now, growing and shrinking where ``q_value`` is at most ``fdr``, steady
+        The key of `clusters` and ``rule_name``; ``status``: new where there was no failure
+        before the window, back after at least `QUIET_WEEKS` weeks without one, gone where
+        there is none now, growing and shrinking where ``q_value`` is at most ``fdr``, steady
         where the interval of the ratio lies between a half and two, else unclear;
-        ``why`` in words; ``n_causes``, ``n_incidents`` and ``n_rows`` of both; ``n_runs``,
-        the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported, or
-        nothing failed); ``dispersion``, how many times as much as by chance incidents vary
-        from day to day, now and in the stretches before; ``rate``, incidents per run, and
+        ``why`` in words; ``n_causes``, ``incident_count`` and ``n_rows`` of both periods;
+        ``n_runs``, the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported,
+        or no failure); ``dispersion``, how many times as much as by chance incidents vary
+        from day to day, now and in the periods before; ``rate``, incidents per run, and
         their ``ratio`` with its exact 95 % interval; ``p_value`` and ``q_value`` (null: no
-        runs to compare); ``is_seen_before``: also before both stretches; ``first_at``,
+        runs to compare); ``is_seen_before``: also before both periods; ``first_at``,
         ``last_at`` of all time. In the order of `STATUSES`; the smallest p-value first.
 
     Raises
@@ -115,10 +119,10 @@ def change(
     -----
     Incidents are compared and not rows or causes, since the sessions of a fan-out and of an
     outage fail together. The test is exact and conditional on the incidents of both
-    stretches (`rate_ratio`), with runs as exposure; where incidents come in bursts, so
-    many of them count as one (`dispersions`); the q-value is Benjamini and
+    periods (`rate_ratio`), with runs as exposure; where incidents come in bursts, their
+    counts are divided by the dispersion (`dispersions`); the q-value is Benjamini and
     Hochberg's over all clusters. A status of new, back or gone is a fact and no test; its
-    q-value says whether it could be chance. Both snapshots are mined together, so ids agree.
+    q-value shows whether it could be chance. Both snapshots are mined together, so ids agree.
 
     Examples
     --------
@@ -130,7 +134,7 @@ def change(
     check_share("fdr", fdr, 0.05)
     now = read_window(window, as_of=checked_snapshot(snap, "failures.change").as_of)
     base = snap if earlier is None else checked_snapshot(earlier, "failures.change")
-    past = stretch_before(before, now, base)
+    past = earlier_period(before, now, base)
     every = judged_rows(snap, policy)
     every_before = every if earlier is None else judged_rows(base, policy)
     known = merge_templates(
@@ -140,9 +144,9 @@ def change(
     rows_before = find_members(base, rules=rules, earlier=known, rows=every_before)
     if leave_out_mass:
         # Only now: templates are mined from all messages, so that ids stay the same.
-        rows, rows_before = (found.filter(~pl.col("is_mass")) for found in (rows, rows_before))
+        rows, rows_before = (failed.filter(~pl.col("is_mass")) for failed in (rows, rows_before))
         every, every_before = without_mass(every), without_mass(every_before)
-    return compare_stretches(
+    return compare_periods(
         (rows, rows_before),
         (now, past),
         (placed_runs(every), placed_runs(every_before)),
@@ -151,23 +155,23 @@ def change(
     )
 
 
-def compare_stretches(
+def compare_periods(
     rows: tuple[pl.DataFrame, pl.DataFrame],
-    stretches: tuple[Window, Window],
+    periods: tuple[Window, Window],
     runs: tuple[pl.DataFrame, pl.DataFrame],
     *,
     as_of: tuple[datetime, datetime],
     fdr: float,
 ) -> pl.DataFrame:
     """Compare the `members` of now and before, each with all runs that ended; see `change`."""
-    now, past = stretches
+    now, past = periods
     n_runs, n_runs_before = (
-        within(ended, stretch, as_of=at).height
-        for ended, stretch, at in zip(runs, stretches, as_of, strict=True)
+        within(ended, period, as_of=instant).height
+        for ended, period, instant in zip(runs, periods, as_of, strict=True)
     )
     members, members_before = (
-        members_within(found, stretch, at)
-        for found, stretch, at in zip(rows, stretches, as_of, strict=True)
+        members_within(failed, period, instant)
+        for failed, period, instant in zip(rows, periods, as_of, strict=True)
     )
     everything = pl.concat(rows).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
@@ -179,11 +183,11 @@ def compare_stretches(
             first_at=pl.col("failed_at").min(),
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
-            n_quiet_weeks=quiet_weeks(now),
+            n_quiet_weeks=n_quiet_weeks(now),
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
-        .join(_dispersions(members, rows[1], runs, stretches, as_of), on="cluster_id", how="left")
+        .join(_dispersions(members, rows[1], runs, periods, as_of), on="cluster_id", how="left")
         .with_columns(
             *(
                 pl.col(f"{name}{suffix}").fill_null(0)
@@ -199,7 +203,7 @@ def compare_stretches(
     return _judged(counts, fdr)
 
 
-def quiet_weeks(now: Window) -> pl.Expr:
+def n_quiet_weeks(now: Window) -> pl.Expr:
     """Weeks without a failure, up to the first one of a window or its end; null: never before."""
     failed_at = pl.col("failed_at")
     first_now_at = failed_at.filter(failed_at >= now.since, failed_at < now.until).min()
@@ -207,20 +211,20 @@ def quiet_weeks(now: Window) -> pl.Expr:
     return (quiet.dt.total_days() // 7).cast(pl.Int64)
 
 
-def as_long_before(now: Window) -> Window:
-    """The stretch of the same length that ends where a window begins."""
+def period_before(now: Window) -> Window:
+    """The period of the same length that ends where a window begins."""
     length = now.until - now.since
     return Window(now.since - length, now.since, f"the {now.days:g} days before")
 
 
-def stretch_before(before: object, now: Window, base: Facts) -> Window:
-    """The stretch that was asked for to compare with; None: as long, just before."""
+def earlier_period(before: object, now: Window, base: Facts) -> Window:
+    """The period to compare with; by default the one of the same length just before."""
     if before is None:
-        return as_long_before(now)
+        return period_before(now)
     past = read_window(before, as_of=base.as_of)
     if past.until > now.since:
         raise ArgumentError(
-            f"The earlier stretch ends {in_utc(past.until)}, after the later one began "
+            f"The earlier period ends {in_utc(past.until)}, after the later one began "
             f"({in_utc(now.since)}).",
             'window="2026-W21", before="2026-W20"',
         )
@@ -231,7 +235,7 @@ def _count(rows: pl.DataFrame, suffix: str) -> pl.DataFrame:
     costs = sum_costs()
     counts = rows.group_by("cluster_id").agg(
         n_causes=pl.col("cause").n_unique().cast(pl.Int64),
-        n_incidents=count_incidents_of().cast(pl.Int64),
+        n_incidents=incident_count().cast(pl.Int64),
         n_rows=pl.len().cast(pl.Int64),
         **{name: costs[name] for name in COSTS},
     )
@@ -242,27 +246,29 @@ def _dispersions(
     members: pl.DataFrame,
     rows_before: pl.DataFrame,
     runs: tuple[pl.DataFrame, pl.DataFrame],
-    stretches: tuple[Window, Window],
+    periods: tuple[Window, Window],
     as_of: tuple[datetime, datetime],
 ) -> pl.DataFrame:
-    """How much more than by chance incidents vary, now and in the stretches before."""
-    spans = (stretches[0], history(*stretches))
-    seen = pl.concat(
-        found.group_by("cluster_id", incident=pl.coalesce("incident_id", "cause")).agg(
+    """The `dispersions` of clusters, now and in the periods before."""
+    now, past = periods
+    since = min(past.since, now.since - PERIODS * (now.until - now.since))
+    spans = (now, Window(since, past.until, "the periods before"))
+    incidents = pl.concat(
+        failed.group_by("cluster_id", incident=pl.coalesce("incident_id", "cause")).agg(
             at=pl.col("failed_at").min()
         )
-        for found in (members, members_within(rows_before, spans[1], as_of[1]))
+        for failed in (members, members_within(rows_before, spans[1], as_of[1]))
     )
     ended = pl.concat(
-        within(those, span, as_of=at).select(at="placed_at").drop_nulls()
-        for those, span, at in zip(runs, spans, as_of, strict=True)
+        within(rows, span, as_of=instant).select(at="placed_at").drop_nulls()
+        for rows, span, instant in zip(runs, spans, as_of, strict=True)
     )
-    return dispersions(seen, ended, stretches[0])
+    return dispersions(incidents, ended, now)
 
 
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before", "dispersion")
-    # Most clusters share their few counts with others, and a test takes its time.
+    # Many clusters share their few counts with others, and a test is slow.
     pairs = counts.select(numbers).unique()
     ratios = [astuple(rate_ratio(*row[:4], dispersion=row[4])) for row in pairs.rows()]
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
@@ -307,11 +313,11 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
 
 
 def _why() -> pl.Expr:
-    """Why a status is what it is, in words."""
-    status, is_beside_one = pl.col("status"), (pl.col("ratio_low") > 1) | (pl.col("ratio_high") < 1)
-    numbers = (_shown(name) for name in ("ratio", "ratio_low", "ratio_high"))
+    """The reason for a status, in words."""
+    status, excludes_one = pl.col("status"), (pl.col("ratio_low") > 1) | (pl.col("ratio_high") < 1)
+    numbers = (_two_digits(name) for name in ("ratio", "ratio_low", "ratio_high"))
     ratio = pl.format("{} times as often per run (95 %: {} to {})", *numbers)
-    few = pl.format("{}, too little to tell of one of {} clusters", ratio, pl.len())
+    few = pl.format("{}, not significant among {} clusters", ratio, pl.len())
     return (
         pl.when(status == "new")
         .then(pl.lit("never before"))
@@ -320,19 +326,103 @@ def _why() -> pl.Expr:
         .when(status == "gone")
         .then(pl.lit("none in the window"))
         .when(pl.col("rate").is_null() | pl.col("rate_before").is_null())
-        .then(pl.lit("no run ended in one of the stretches"))
+        .then(pl.lit("no run ended in one of the periods"))
         .when(pl.col("ratio").is_null())
-        .then(pl.lit("none in the stretch before, but soon before that"))
+        .then(pl.lit("none in the period before, but shortly before that"))
         .when(status != "unclear")
         .then(ratio)
-        .when(is_beside_one)
+        .when(excludes_one)
         .then(few)
-        .otherwise(pl.format("{}: more, fewer or as many", ratio))
+        .otherwise(pl.format("{}: no significant change", ratio))
     )
 
 
-def _shown(name: str) -> pl.Expr:
-    """A ratio with two digits."""
+def _two_digits(name: str) -> pl.Expr:
+    """A ratio with two significant digits."""
     value = pl.col(name)
     whole = value.round().cast(pl.Int64, strict=False).cast(pl.String)
     return pl.when(value >= 10).then(whole).otherwise(value.round_sig_figs(2).cast(pl.String))
+
+
+def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.DataFrame:
+    """The overdispersion of the daily incidents of each cluster.
+
+    Parameters
+    ----------
+    incidents : polars.DataFrame
+        ``cluster_id`` and ``at``, the moment of its first failure; one row an incident.
+    runs : polars.DataFrame
+        ``at``, when each run is counted: weekends with few runs are not taken for bursts.
+    now : Window
+        The length of its period is that of all periods.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``cluster_id`` and ``dispersion``, at least 1: the factor by which variances are
+        larger than those of a Poisson process. A cluster without incidents has no row.
+
+    Notes
+    -----
+    Given the incidents of a period, chance distributes them over its days (or sevenths) in
+    proportion to the runs [1]_. The variance beyond that, over all periods and clusters, comes
+    from bursts; the estimate of a cluster is shrunk towards it, because a handful of incidents
+    shows little. Growth from one period to the next is no dispersion.
+
+    References
+    ----------
+    .. [1] McCullagh, P. and Nelder, J. A. (1989). Generalized linear models, section 4.5.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> days = [datetime(2026, 5, day, tzinfo=UTC) for day in range(4, 11)]
+    >>> week = Window(days[0], days[0] + timedelta(days=7), "a week")
+    >>> runs = pl.DataFrame({"at": days * 9})
+    >>> steady = pl.DataFrame({"cluster_id": "a", "at": days * 2})
+    >>> burst = pl.DataFrame({"cluster_id": "b", "at": days[:1] * 14})
+    >>> learned = dispersions(pl.concat([steady, burst]), runs, week).sort("cluster_id")
+    >>> learned["dispersion"].round(1).to_list()
+    [2.7, 7.9]
+    """
+    length_us = (now.until - now.since) // timedelta(microseconds=1)
+    at_us = (pl.col("at") - now.since).dt.total_microseconds()
+    placed = {"period": at_us // length_us, "part": at_us % length_us * PARTS // length_us}
+    grid = pl.concat([runs.select(**placed), incidents.select(**placed)]).select("period").unique()
+    n_by_part = runs.select(**placed).group_by("period", "part").agg(n_runs=pl.len())
+    n_runs = pl.col("n_runs").fill_null(0)
+    n_in_period = n_runs.sum().over("period")
+    shares = (
+        grid.join(pl.DataFrame({"part": range(PARTS)}), how="cross")
+        .join(n_by_part, on=["period", "part"], how="left")
+        # In a period without runs all parts are equally likely.
+        .with_columns(
+            share=pl.when(n_in_period > 0).then(n_runs / n_in_period).otherwise(1 / PARTS)
+        )
+        .with_columns(same_part=(pl.col("share") ** 2).sort().sum().over("period"))
+    )
+    counted = (
+        incidents.select("cluster_id", **placed)
+        .group_by("cluster_id", "period", "part")
+        .agg(n=pl.len().cast(pl.Float64))
+        .join(shares, on=["period", "part"], how="left")
+        # Sums of floats are reproducible only in the same order.
+        .sort("cluster_id", "period", "part")
+        .group_by("cluster_id", "period", maintain_order=True)
+        .agg(
+            pl.col("n").sum(),
+            pl.col("same_part").first(),
+            squares=(pl.col("n") ** 2).sum(),
+            crossed=(pl.col("n") * pl.col("share")).sum(),
+        )
+    )
+    n = pl.col("n")
+    observed = pl.col("squares") - 2 * n * pl.col("crossed") + n**2 * pl.col("same_part")
+    by_chance = n * (1 - pl.col("same_part"))
+    own = counted.group_by("cluster_id", maintain_order=True).agg(
+        observed=observed.sum(), by_chance=by_chance.sum()
+    )
+    # With few incidents in all, chance is still the best guess.
+    of_all = (pl.col("observed").sum() + PRIOR) / (pl.col("by_chance").sum() + PRIOR)
+    shrunk = (pl.col("observed") + PRIOR * of_all) / (pl.col("by_chance") + PRIOR)
+    return own.select("cluster_id", dispersion=shrunk.clip(lower_bound=1.0))

@@ -13,14 +13,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError, StoreBusyError
-from stateanalytics.io.files import LOG_ENDINGS, refuse_scheme
+from stateanalytics.io.files import LOG_ENDINGS, files_below, refuse_scheme
 from stateanalytics.io.private_folders import (
     delete_abandoned_now_and_then,
     lock,
     make_private_folder,
     new_path,
 )
-from stateanalytics.io.walking import files_below
 
 PRIVATE = 0o600
 """The mode of a file with secrets in it: for its owner only."""

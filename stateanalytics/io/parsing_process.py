@@ -22,14 +22,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stateanalytics.io.asked_process import AskedProcess
-from stateanalytics.io.isolated import isolated
+from stateanalytics.io.processes import AskedProcess, isolated
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.io.json_lines import Chunk
-    from stateanalytics.io.json_losses import Typed
+    from stateanalytics.io.json_lines import Chunk, Typed
 
 LEAST_S = 20.0
 BYTES_A_SECOND = 50_000
@@ -149,8 +147,7 @@ def _limit(most_s: float, most_bytes: int) -> None:
 
 def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
     from stateanalytics.io.budget import Budget, spend
-    from stateanalytics.io.json_lines import Parser, chunks_of, in_pieces
-    from stateanalytics.io.json_losses import rows_of
+    from stateanalytics.io.json_lines import Parser, chunks_of, in_pieces, rows_of
 
     path, name, fields, limits = of_file
     lost: list[str | int] = []

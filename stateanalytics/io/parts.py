@@ -20,7 +20,8 @@ import polars as pl
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.changed_rows import Rows
-from stateanalytics.io.sqlite import Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Parts:
         creation tells: the newest that each record of a system without logs proves.
     inputs : tuple of pathlib.Path
         Files and directories that were read because the input names them: neither it itself
-        nor what `Stores.beside` tells of its place.
+        nor what `Stores.companions` gives for its place.
     opened : tuple of str, optional
         What `Files.opens` told when it was read, where the reader walked the input anyway.
     """

@@ -1,61 +1,48 @@
 """SQLite stores: opened without disturbing anybody, read without trusting anything.
 
-`open_store` makes a private copy of one instant (how, and why in another process, says
-`stateanalytics.io.sqlite_copy`); `read_table` reads typed columns of that copy into
-frames. The original is touched by nothing else, so a live writer never waits for an
-analysis, and no table can be of another instant than its neighbour.
+`open_store` makes a private copy of one instant (`stateanalytics.io.sqlite_copy` explains how,
+and why in another process); `stateanalytics.io.sqlite_tables` reads typed columns of that copy
+into frames. The original is touched by nothing else, so a live writer never waits for an
+analysis, and all tables are of the same instant.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import threading
 import weakref
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import polars as pl
-
-from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io import refusals, salvaging, tables
-from stateanalytics.io.cells import INTEGER, JSON, MOMENT, REAL, ROWID, TEXT, YES_NO, Cell
+from stateanalytics.io import refusals
 from stateanalytics.io.changed_rows import Rows, Tree, difference
 from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
-from stateanalytics.io.store_process import StoreProcess, idle_or_new
+from stateanalytics.io.processes import StoreProcess, idle_or_new, isolated
 
-__all__ = [
-    "INTEGER",
-    "JSON",
-    "MOMENT",
-    "REAL",
-    "ROWID",
-    "TEXT",
-    "YES_NO",
-    "Cell",
-    "Store",
-    "open_store",
-    "read_table",
-]
-
-BUSY_S = 5.0  # how long a locked store is waited for
-_MOST_LOGGED = 2**26  # octets of a log that are read along with a copy; SQLite's own limit is 4 MB
+BUSY_S = 5.0
+"""How long to wait for a locked store."""
+_MAX_LOG_BYTES = 2**26
+"""Of a log that is read along with a copy; SQLite's own limit is 4 MB."""
 
 
 @dataclass(frozen=True)
 class Since:
-    """What differs from an earlier copy of the same store.
+    """The rows that differ from an earlier copy of the same store.
 
     Attributes
     ----------
     copy : Path
         The earlier copy.
     rows : mapping of str to Rows
-        By table; one without row numbers is not named.
+        By table; tables without row numbers are absent.
     trees : mapping of str to Tree
         The pages of these tables.
     """
@@ -63,6 +50,14 @@ class Since:
     copy: Path
     rows: Mapping[str, Rows]
     trees: Mapping[str, Tree]
+
+
+@dataclass
+class SharedConnection:
+    """A connection to the copy that several small queries use, and what closes it."""
+
+    closing: ExitStack | None = None
+    cursor: Any = None
 
 
 @dataclass(frozen=True)
@@ -74,29 +69,38 @@ class Store:
     label : str
         How the user named it; the ``source`` column of every frame read from it.
     path : Path
-        The original, which nothing opens any more.
+        The original, which is not opened any more.
     copy : Path
         The copy, readable by this user only, deleted by `close`, when the store is
         garbage, and at the end of the process.
     tables : mapping of str to tuple of str
-        The tables that hold rows, with their columns; views and virtual tables, which
-        run what the store's writer wrote, are left out.
+        The tables that hold rows, with their columns.
     size_bytes : int
         Size of the original, its log included.
     is_live : bool
         Whether another process had it open.
+    others : mapping of str to str
+        Views and virtual tables, which run code of the store's writer and are not read, with
+        the words for what they are.
+    rowids : mapping of str to str or None
+        The name of each table's row number; None where it has none.
+    texts : mapping of str to collection of str
+        The columns of each table that keep numbers as text.
+    illegible : collection of str
+        Names of tables and columns that are not UTF-8.
     losses : mapping
-        What could not be salvaged of a damaged one, as `salvaging` reads it; empty for
-        a store that is whole.
+        What could not be salvaged of a damaged store (`store_findings`); empty for a whole one.
     state : str or None
-        What was another if anybody had written to the original before the copy was made
-        (`store_process.state_of_store`); None where nothing tells.
+        `processes.state_of_store` of the original when the copy was made.
     roots : mapping of str to int
-        The page that each table begins at.
+        The first page of each table.
     logged : tuple of str and int, optional
-        Which log it had, and how many frames of it: what a later copy can go on from.
+        Its write-ahead log and the number of committed frames, from which a later copy can
+        go on.
     since : Since, optional
-        What differs from an earlier copy, where that is known.
+        The rows that differ from an earlier copy, where that is known.
+    shared : SharedConnection
+        What `sqlite_tables.one_connection` keeps open.
     """
 
     label: str
@@ -115,19 +119,20 @@ class Store:
     roots: Mapping[str, int] = field(default_factory=dict, repr=False)
     logged: tuple[str, int] | None = field(default=None, repr=False)
     since: Since | None = field(default=None, repr=False, compare=False)
+    shared: SharedConnection = field(default_factory=SharedConnection, repr=False, compare=False)
     _lease: _Lease | None = field(default=None, repr=False, compare=False)
 
     @property
     def has_log(self) -> bool:
-        """Whether the copy is a file and the log beside it."""
+        """Whether the copy has a write-ahead log of its own."""
         return self.copy.with_name(self.copy.name + "-wal").exists()
 
     @property
     def can_be_followed(self) -> bool:
-        """Whether it is a copy of a sound store that is still there."""
+        """Whether a later copy can go on from this one: it is sound and still there."""
         if self._lease is None or self.losses or not self.is_open:
             return False
-        return self._lease.copying.is_sound and self.copy.exists()
+        return self._lease.private_copy.is_sound and self.copy.exists()
 
     def check(self) -> None:
         """Wait until the copy has been checked.
@@ -143,25 +148,27 @@ class Store:
             return
         if not self.is_open:
             raise refusals.closed(self.label)
-        verdict = self._lease.copying.verdict()
+        verdict = self._lease.private_copy.verdict()
         if "problem" in verdict:
             raise refusals.explained(self.path, verdict["problem"], verdict["found"])
         if verdict["damage"]:
             raise refusals.damaged(self.path, verdict["damage"])
 
     def unchecked(self) -> list[str]:
-        """The tables whose pages were not checked; ``*`` where the check took too long."""
+        """Tables whose pages were not checked; ``*`` where the check took too long."""
         self.check()
-        return [] if self._lease is None else list(self._lease.copying.verdict()["unchecked"])
+        return [] if self._lease is None else list(self._lease.private_copy.verdict()["unchecked"])
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not closed yet."""
+        """Whether its copy can still be read."""
         return self._lease is None or self._lease.end.alive
 
-    def again(self) -> Store:
-        """The same copy for somebody else: it is deleted when all have closed theirs."""
-        return replace(self, _lease=None if self._lease is None else _Lease(self._lease.copying))
+    def share(self) -> Store:
+        """The same copy for another user: it is deleted when every user has closed theirs."""
+        return replace(
+            self, _lease=None if self._lease is None else _Lease(self._lease.private_copy)
+        )
 
     def close(self) -> None:
         """Delete the copy; nothing can be read from the store after that."""
@@ -181,66 +188,64 @@ class Store:
 
 
 class _Lease:
-    """The use of a copy by one store, until that is closed or garbage."""
+    """The use of a copy by one store, until that is closed or garbage-collected."""
 
-    def __init__(self, copying: _Copying) -> None:
-        self.copying = copying
-        copying.n_leases += 1
-        self.end = weakref.finalize(self, copying.give_back)
+    def __init__(self, private_copy: _PrivateCopy) -> None:
+        self.private_copy = private_copy
+        private_copy.n_leases += 1
+        self.end = weakref.finalize(self, private_copy.release)
 
 
-class _Copying:
-    """A private folder, and the process that fills it and then checks what it filled."""
+class _PrivateCopy:
+    """A private folder, and the process that copies a store into it and checks the copy."""
 
     def __init__(self, folder: PrivateFolder, request: str, source: str, *more: Any) -> None:
         self.copy = folder.path / "copy.db"
         self.n_leases = 0
-        self._busy = [idle_or_new()]
-        self._is_asked = False
-        self.end = weakref.finalize(self, _end, self._busy, folder)
+        # A list, so that the finalizer below sees when the process was given back.
+        self._process = [idle_or_new()]
+        self._is_check_requested = False
+        self.end = weakref.finalize(self, _end, self._process, folder)
         self._verdict: dict[str, Any] | None = None
-        self._one_by_one = threading.Lock()
-        self.answer = self._ask(request, source, os.path.abspath(self.copy), *more)  # noqa: PTH100
-
-    def _ask(self, *request: Any) -> dict[str, Any]:
-        self._busy[0].ask(*request)
-        return self._busy[0].answer()
+        self._lock = threading.Lock()
+        self._process[0].ask(request, source, os.path.abspath(self.copy), *more)  # noqa: PTH100
+        self.answer = self._process[0].answer()
 
     def begin_check(self) -> None:
-        """Let the copy be checked while the caller goes on."""
-        if not self._is_asked:
-            self._is_asked = True
-            self._busy[0].ask("check", os.path.abspath(self.copy))  # noqa: PTH100
+        """Have the copy checked while the caller continues."""
+        if not self._is_check_requested:
+            self._is_check_requested = True
+            self._process[0].ask("check", os.path.abspath(self.copy))  # noqa: PTH100
 
-    def give_back(self) -> None:
-        """One who used the copy does not need it any more."""
+    def release(self) -> None:
+        """Give up one lease; without any the copy is deleted."""
         self.n_leases -= 1
         if not self.n_leases:
             self.end()
 
     @property
     def is_sound(self) -> bool:
-        """Whether it was checked, and nothing was found."""
+        """Whether the check has finished without a problem."""
         return self._verdict is not None and not any(self._verdict.values())
 
     def verdict(self) -> dict[str, Any]:
-        """What the check of the copy came to; waits for it the first time."""
-        with self._one_by_one:
+        """The result of the check; the first call waits for it."""
+        with self._lock:
             if self._verdict is None:
                 self.begin_check()
-                self.found(self._busy[0].answer())
+                self.accept(self._process[0].answer())
             assert self._verdict is not None
             return self._verdict
 
-    def found(self, verdict: dict[str, Any]) -> None:
-        """What a check found, of this copy or of all that is the same in another."""
+    def accept(self, verdict: dict[str, Any]) -> None:
+        """Take the verdict of a check of this copy, or of an earlier copy that it continues."""
         self._verdict = verdict
         if not any(map(verdict.get, ("problem", "damage"))):
-            self._busy.pop().keep()
+            self._process.pop().keep()
 
 
-def _end(busy: list[StoreProcess], folder: PrivateFolder) -> None:
-    for process in busy:
+def _end(processes: list[StoreProcess], folder: PrivateFolder) -> None:
+    for process in processes:
         process.end()
     folder.delete()
 
@@ -250,7 +255,7 @@ def open_store(
     *,
     label: str | None = None,
     salvage: bool = False,
-    before: Store | None = None,
+    earlier: Store | None = None,
 ) -> Store:
     """A store to read from: a consistent private copy of a SQLite file.
 
@@ -261,11 +266,11 @@ def open_store(
     label : str, optional
         How messages and the ``source`` column name it; by default as it was given.
     salvage : bool
-        Whether to read what is left of a store that is damaged; its ``losses`` say what
-        is not. Its check is waited for.
-    before : Store, optional
-        An earlier copy of the same file. Where it is still there, the new one says which
-        rows may differ, and the check of the earlier one holds for all others.
+        Whether to read what is left of a damaged store; ``losses`` of the result has the rest.
+        This waits for the check of the copy.
+    earlier : Store, optional
+        An earlier copy of the same file. Where it is still there, the result knows which
+        rows may differ, and the check of the earlier copy holds for all others.
 
     Returns
     -------
@@ -280,7 +285,7 @@ def open_store(
         If it is no file, or no SQLite file (encrypted ones look like none).
     DamagedStoreError
         If it is truncated, or its list of tables cannot be read. Corrupted pages are
-        looked for while the caller goes on, and end the first `read_table` or `check`.
+        looked for while the caller continues, and end the first read of a table or `check`.
     StoreBusyError
         If it stays locked for 5 s, may not be read, or never holds still.
     NoRoomError
@@ -289,27 +294,28 @@ def open_store(
     Notes
     -----
     All committed rows are there, those in the write-ahead log included; nothing is
-    written beside the store and no lock on it outlives this call. A writer in WAL mode
-    never waits; one in a rollback mode waits for the copy, about
-    half a second for each GB.
+    written next to the store and no lock on it outlives this call. A writer in WAL mode
+    never waits; one in a rollback mode waits for the copy, about half a second for each GB.
     """
     if salvage:
         return _whole_or_salvaged(path, label)
     path, source, size_bytes = Path(path), *refusals.located(path)
     refusals.refuse_large(path, size_bytes)
-    if before is not None and before.can_be_followed:
-        followed = _followed(before, path, source, size_bytes)
+    if earlier is not None and not earlier.can_be_followed:
+        earlier = None
+    if earlier is not None:
+        followed = _followed(earlier, path, source, size_bytes)
         if followed is not None:
             return followed
-    copying = _Copying(_folder_for(path, size_bytes), "copy", source, BUSY_S)
-    answer = copying.answer
+    private_copy = _PrivateCopy(_folder_for(path, size_bytes), "copy", source, BUSY_S)
+    answer = private_copy.answer
     if "problem" in answer:
-        copying.end()
+        private_copy.end()
         raise refusals.explained(path, answer["problem"], answer["found"], size_bytes, BUSY_S)
     store = Store(
         label=str(path) if label is None else label,
         path=path,
-        copy=copying.copy,
+        copy=private_copy.copy,
         tables={name: tuple(table["columns"]) for name, table in answer["tables"].items()},
         size_bytes=size_bytes,
         is_live=answer["is_live"],
@@ -321,17 +327,17 @@ def open_store(
         illegible=tuple(answer["illegible"]),
         state=answer["state"],
         logged=answer["logged"],
-        _lease=_Lease(copying),
+        _lease=_Lease(private_copy),
     )
-    if before is not None and before.can_be_followed:
-        store = _compared(before, store)
+    if earlier is not None:
+        store = _with_changed_rows(store, earlier)
     if store.since is None:
-        copying.begin_check()
+        private_copy.begin_check()
     return store
 
 
-def _folder_for(path: Path, size_bytes: int) -> PrivateFolder:
-    """A private folder with room for so many bytes."""
+def _folder_for(path: str | Path, size_bytes: int) -> PrivateFolder:
+    """A private folder with room for a copy."""
     folder = make_private_folder()
     room = shutil.disk_usage(folder.path).free
     if room < size_bytes + 2**20:
@@ -340,49 +346,51 @@ def _folder_for(path: Path, size_bytes: int) -> PrivateFolder:
     return folder
 
 
-def _followed(before: Store, path: Path, source: str, size_bytes: int) -> Store | None:
-    """The store as its log says since an earlier copy was made; None where it does not."""
-    if before.logged is None:
+def _followed(earlier: Store, path: Path, source: str, size_bytes: int) -> Store | None:
+    """An earlier copy brought up to date by the store's log; None where that cannot be done."""
+    if earlier.logged is None:
         return None
-    arguments = (str(before.copy), before.logged, _MOST_LOGGED)
-    copying = _Copying(_folder_for(path, _MOST_LOGGED), "follow", source, *arguments)
-    answer = copying.answer
+    arguments = (str(earlier.copy), earlier.logged, _MAX_LOG_BYTES)
+    folder = _folder_for(path, _MAX_LOG_BYTES)
+    private_copy = _PrivateCopy(folder, "follow", source, *arguments)
+    answer = private_copy.answer
     if "problem" in answer:
-        copying.end()
+        private_copy.end()
         return None
     store = replace(
-        before,
-        copy=copying.copy,
+        earlier,
+        copy=private_copy.copy,
         size_bytes=size_bytes,
         is_live=answer["is_live"],
         state=answer["state"],
         logged=tuple(answer["logged"]),
         since=None,
-        _lease=_Lease(copying),
+        shared=SharedConnection(),
+        _lease=_Lease(private_copy),
     )
-    store = _compared(before, store, answer["changed"])
+    store = _with_changed_rows(store, earlier, answer["changed"])
     if store.since is None:
         store.close()
         return None
     return store
 
 
-def _compared(before: Store, now: Store, changed: Collection[int] | None = None) -> Store:
-    """A store with what differs from an earlier copy, where that can be told."""
-    shapes = [
-        (each.tables, each.others, each.roots, each.rowids, each.texts) for each in (before, now)
-    ]
-    if shapes[0] != shapes[1]:
+def _with_changed_rows(
+    now: Store, earlier: Store, changed_pages: Collection[int] | None = None
+) -> Store:
+    """A store with the rows that differ from an earlier copy, where that can be proven."""
+    old, new = ((s.tables, s.others, s.roots, s.rowids, s.texts) for s in (earlier, now))
+    if old != new:
         return now
-    numbered = {name: root for name, root in now.roots.items() if now.rowids[name]}
-    trees = {} if before.since is None else before.since.trees
-    found = difference(before.copy, now.copy, numbered, trees, changed)
-    if found is None:
+    roots = {name: root for name, root in now.roots.items() if now.rowids[name]}
+    trees = {} if earlier.since is None else earlier.since.trees
+    changes = difference(earlier.copy, now.copy, roots, trees, changed_pages)
+    if changes is None:
         return now
-    assert before._lease is not None
+    assert earlier._lease is not None
     assert now._lease is not None
-    now._lease.copying.found(before._lease.copying.verdict())
-    return replace(now, since=Since(before.copy, found.rows, found.trees))
+    now._lease.private_copy.accept(earlier._lease.private_copy.verdict())
+    return replace(now, since=Since(earlier.copy, changes.rows, changes.trees))
 
 
 def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
@@ -395,7 +403,7 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
             raise
     except DamagedStoreError:
         source, size_bytes = refusals.located(path)
-        clean, losses, folder = salvaging.salvage(path, source, size_bytes)
+        clean, losses, folder = salvage(path, source, size_bytes)
     else:
         return store
     try:
@@ -410,65 +418,49 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
         folder.delete()
 
 
-def read_table(
-    store: Store,
-    table: str,
-    columns: Mapping[str, Cell],
-    *,
-    system: str = "",
-    only: Collection[int] | None = None,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of a table in the columns and kinds that are asked for, and what was wrong.
+def salvage(
+    path: str | Path, source: str, size_bytes: int
+) -> tuple[Path, Mapping[str, Any], PrivateFolder]:
+    """Write what can be read of a damaged store to a clean one, in another process.
 
     Parameters
     ----------
-    store : Store
-        An open store.
-    table : str
-        Name of the table. One that is absent gives no rows.
-    columns : mapping of str to Cell
-        Name of each column to its kind. One that is absent, or whose ``needs`` are,
-        is null in every row.
-    system : str
-        Goes into the ``system`` column of the findings.
-    only : collection of int, optional
-        Only rows with these row numbers; the table must have some.
+    path : str or Path
+        How the user named it.
+    source : str
+        The file it leads to.
+    size_bytes : int
+        Its size, its log included.
 
     Returns
     -------
-    rows : polars.DataFrame, shape (n_rows, n_columns)
-        In the order of the table's row numbers. A cell that holds something else than
-        its kind is null.
-    findings : polars.DataFrame
-        One row per column and kind of problem, in the shape of `schema.FINDINGS`.
+    clean : Path
+        The clean store.
+    losses : mapping
+        What the salvaging process reported.
+    folder : PrivateFolder
+        Where the clean store is; the caller deletes it.
 
     Raises
     ------
     DamagedStoreError
-        If a page of the store is corrupted.
-    ArgumentError
-        If the store was closed.
-
-    Examples
-    --------
-    >>> import sqlite3, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     connection = sqlite3.connect(Path(folder) / "state.db")
-    ...     _ = connection.executescript(
-    ...         "CREATE TABLE t (id TEXT, at REAL); INSERT INTO t VALUES ('a', 0), ('b', 'soon')"
-    ...     )
-    ...     connection.close()
-    ...     with open_store(Path(folder) / "state.db") as store:
-    ...         rows, findings = read_table(store, "t", {"id": TEXT, "at": MOMENT})
-    >>> rows.rows()
-    [('a', None), ('b', None)]
-    >>> findings.select("column", "code", "n_rows", "example").rows()
-    [('at', 'cell.wrong_type', 1, 'soon')]
+        If nothing of it can be read.
+    NoRoomError
+        If the clean store does not fit into the folder for temporary files.
     """
-    if not (store.is_open and store.copy.exists()):
-        raise refusals.closed(store.label)
-    rows, problems = tables.read(store, table, columns, only)
-    store.check()
-    named = [{"source": store.label, "system": system, **finding} for finding in problems]
-    findings = pl.DataFrame(named) if named else schema.FINDINGS.empty()
-    return rows, schema.FINDINGS.conform(findings)
+    # The work copy, the repaired file and the clean store are there at the same time.
+    folder = _folder_for(path, 3 * size_bytes)
+    clean = folder.path / "salvaged.db"
+    done = subprocess.run(
+        isolated("stateanalytics.io.salvage.repair", source, str(clean)),
+        check=False,  # a process that was killed gives no answer
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    losses = json.loads(done.stdout) if done.stdout else {}
+    if not losses or "problem" in losses:
+        folder.delete()
+        why = losses.get("problem", f"the process that read it ended with {done.returncode}")
+        raise refusals.beyond_salvage(path, why)
+    return clean, losses, folder

@@ -108,7 +108,7 @@ def report(
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.detectors.catalogue import chosen_detectors
     from stateanalytics.failures.ownership import checked_ledger
-    from stateanalytics.failures.price_table import prices as price_table
+    from stateanalytics.failures.run_costs import prices as price_table
     from stateanalytics.reporting.sections import choose_sections
     from stateanalytics.summaries.summary import Summary
 
@@ -151,7 +151,8 @@ def report(
 
 
 def _known_at(snap: Facts, at: Moment) -> Facts:
-    from stateanalytics.systems.history import facts_at, with_notes
+    from stateanalytics.systems.history import facts_at
+    from stateanalytics.systems.omissions import with_notes
 
     instant = read_moment(at, "as_known_at")
     return with_notes(snap, facts_at(snap, instant))

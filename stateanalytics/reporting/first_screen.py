@@ -12,7 +12,7 @@ from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, listed, number, spoken
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
-from stateanalytics.io.archive.looks import stale
+from stateanalytics.io.archive.manifests import stale
 from stateanalytics.reporting.entities import show_command
 from stateanalytics.reporting.material import Plain, iso
 

@@ -13,8 +13,7 @@ import polars as pl
 
 from stateanalytics.core.schema import DIFF, ENTITY_KEY
 from stateanalytics.errors import ArgumentError, SourceNotFoundError, in_short
-from stateanalytics.io.files import unreadable
-from stateanalytics.io.opening import read_octets
+from stateanalytics.io.files import read_octets, unreadable
 from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.state.definitions import (
     FAILURES,

@@ -20,7 +20,7 @@ from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.windows import TICK, Window
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.incident_grouping import members_within
-from stateanalytics.failures.price_table import prices as price_table
+from stateanalytics.failures.run_costs import prices as price_table
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_counted, population, within

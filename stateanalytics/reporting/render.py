@@ -35,14 +35,20 @@ def render(summary: Plain) -> str:
         (run["entity_type"], run["entity_id"]): f"#run-{place}"
         for place, run in reversed([*enumerate(summary["runs"], 1)])
     }
+    sections = _sections_in(summary)
     return _page_of(
-        "report", report=summary, sections=_told(summary), charts=drawn(summary), run_links=links
+        "report",
+        report=summary,
+        sections=sections,
+        chapters=[section for section in sections if _has_content(summary, section.name)],
+        charts=drawn(summary),
+        run_links=links,
     )
 
 
 def render_email(summary: Plain) -> str:
     """Its first screen, and a sentence of each chapter, as mail readers can show them."""
-    return _page_of("email", report=summary, sections=_told(summary))
+    return _page_of("email", report=summary, sections=_sections_in(summary))
 
 
 def unfolded(page: str) -> str:
@@ -62,11 +68,19 @@ def render_session(summary: Plain, timeline: pl.DataFrame) -> str:
         )
         for size, width in WIDTHS.items()
     }
-    return _page_of("session", one=summary, chart=chart)
+    return _page_of("session", entity=summary, chart=chart)
 
 
-def _told(summary: Plain) -> list[Section]:
+def _sections_in(summary: Plain) -> list[Section]:
     return [section for section in SECTIONS if section.name in summary]
+
+
+def _has_content(summary: Plain, name: str) -> bool:
+    """Whether a section is drawn: some show nothing for a single source, or without prices."""
+    return name not in _NEEDED_CONTENT or bool(summary[name].get(_NEEDED_CONTENT[name]))
+
+
+_NEEDED_CONTENT = {"systems": "systems", "fleet": "groupings", "costs": "n_estimated"}
 
 
 def _page_of(name: str, **said: Any) -> str:

@@ -1,11 +1,22 @@
-"""Values as they stand in SQL, so that what is chosen by hand can be asked for again."""
+"""Counts of one table by several columns, each under what was chosen in all of the others.
+
+What is chosen is SQL that holds of a row. DuckDB counts by places instead, one byte a row and
+column, worked out once: the same rows, in a fraction of the time that texts would take.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import polars as pl
 
 from stateanalytics.core.own_columns import OwnColumn
+from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.systems import all_systems
 
@@ -65,3 +76,224 @@ def is_run(systems: Iterable[str]) -> str:
         for name, run_type in types.items()
     ]
     return f"({' OR '.join(each)})"
+
+
+MOST_VALUES = 12
+"""Words of a column that are counted one by one: those with most rows."""
+_BINS = 40
+_STEPS_S = (
+    *(60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_419_200),
+    *(7_257_600, 31_449_600),
+)
+_BEYOND = 1e300
+"""Numbers from here on are as good as infinite: steps beyond them are."""
+Chosen: TypeAlias = Mapping[str, Sequence[int]]
+"""By column the places that are chosen: of words each, of a scale the first and the last."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A column that rows are counted by.
+
+    Attributes
+    ----------
+    name : str
+        The column.
+    is_scale : bool
+        Whether its values lie on a scale of time or of numbers; else they are words.
+    values : tuple
+        Its words, None for rows without one; or the edges of its steps, one more than those.
+    """
+
+    name: str
+    is_scale: bool
+    values: tuple[object, ...]
+
+    @property
+    def n_places(self) -> int:
+        """Counts that it has."""
+        return len(self.values) - self.is_scale
+
+    def at(self, places: Sequence[int]) -> str:
+        """The same of the place of a row."""
+        if self.is_scale:
+            return f"BETWEEN {min(places)} AND {max(places)}"
+        return f"IN ({', '.join(map(str, places))})"
+
+    def between(self, low: object, high: object) -> list[int]:
+        """The first and the last place of a stretch, which is widened to whole steps."""
+        edges: list[Any] = list(self.values)
+        first = max(0, bisect_right(edges, low) - 1)
+        last = min(self.n_places - 1, max(first, bisect_left(edges, high) - 1))
+        return [min(first, self.n_places - 1), last]
+
+    def condition(self, places: Sequence[int]) -> str:
+        """SQL that holds of the rows at these places."""
+        column = quoted(self.name)
+        if self.is_scale:
+            low, high = self.values[min(places)], self.values[max(places) + 1]
+            return f"{column} >= {literal(low)} AND {column} < {literal(high)}"
+        words = [literal(self.values[n]) for n in places if self.values[n] is not None]
+        parts = [f"{column} IN ({', '.join(words)})"] if words else []
+        parts += [f"{column} IS NULL"] if len(words) < len(places) else []
+        return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
+
+
+class CrossFilter:
+    """One table in a DuckDB of its own, counted by each of its dimensions.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        The table.
+    columns : collection of str
+        What to count by; a column without values is left out.
+    """
+
+    def __init__(self, rows: pl.DataFrame, columns: Collection[str]) -> None:
+        import duckdb
+
+        self.rows = rows
+        found = {name: _dimension(rows[name]) for name in columns}
+        self.dimensions = {name: one for name, one in found.items() if one is not None}
+        self._connection = duckdb.connect(":memory:")
+        self._connection.execute("SET TimeZone = 'UTC'")
+        places = {
+            f"place of {name}": _place(one, _comparable(rows[name]))
+            for name, one in self.dimensions.items()
+        }
+        # A table has a column, even where there is nothing to count.
+        placed = rows.select(pl.repeat(0, pl.len(), dtype=pl.UInt8)).with_columns(**places)
+        self._connection.register("_rows", DuckDBRows(placed))
+        self._connection.execute("CREATE TABLE counted AS FROM _rows")
+        self._connection.unregister("_rows")
+
+    def where(self, chosen: Chosen, *, but: str | None = None) -> str:
+        """SQL that holds of the rows that are chosen, by every column ``but`` one."""
+        parts = [
+            self.dimensions[name].condition(places)
+            for name, places in chosen.items()
+            if places and name != but
+        ]
+        return " AND ".join(parts)
+
+    def _at(self, chosen: Chosen, *, but: str | None = None) -> str:
+        """The same as `where`, of places."""
+        parts = [
+            f"{_place_of(name)} {self.dimensions[name].at(places)}"
+            for name, places in chosen.items()
+            if places and name != but
+        ]
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def counts(self, chosen: Chosen) -> dict[str, list[int]]:
+        """Rows at each place of each dimension, under what is chosen in the others."""
+        return {name: list(self._counted(name, chosen)) for name in self.dimensions}
+
+    def n_rows(self, chosen: Chosen) -> int:
+        """Rows that are chosen."""
+        found = self._connection.execute(f"SELECT count(*) FROM counted{self._at(chosen)}")
+        return int(found.fetchall()[0][0])
+
+    def selected(self, chosen: Chosen, *, most: int | None = None) -> pl.DataFrame:
+        """The rows that are chosen, in their order; the first ``most`` of them."""
+        end = "" if most is None else f" LIMIT {most}"
+        found = self._connection.execute(
+            f"SELECT rowid FROM counted{self._at(chosen)} ORDER BY rowid{end}"
+        )
+        return self.rows[[row for (row,) in found.fetchall()]]
+
+    def _counted(self, name: str, chosen: Chosen) -> Iterator[int]:
+        place = _place_of(name)
+        found = self._connection.execute(
+            f"SELECT {place}, count(*) FROM counted{self._at(chosen, but=name)} GROUP BY {place}"
+        )
+        at = dict(found.fetchall())
+        return (at.get(n, 0) for n in range(self.dimensions[name].n_places))
+
+
+def is_countable(dtype: pl.DataType) -> bool:
+    """Whether rows can be counted by a column of this type, and chosen by it in SQL."""
+    return not (dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object))
+
+
+def _place_of(name: str) -> str:
+    return quoted(f"place of {name}")
+
+
+def _dimension(values: pl.Series) -> Dimension | None:
+    values = _comparable(values)
+    if values.null_count() == values.len():
+        return None
+    if values.dtype == pl.Datetime:
+        return Dimension(values.name, is_scale=True, values=_edges_of_time(values))
+    if values.dtype.is_numeric():
+        return Dimension(values.name, is_scale=True, values=_edges(values))
+    counts = values.value_counts(sort=False)
+    order = counts.sort("count", values.name, descending=[True, False], nulls_last=True)
+    return Dimension(
+        values.name, is_scale=False, values=tuple(order[values.name].head(MOST_VALUES))
+    )
+
+
+def _comparable(values: pl.Series) -> pl.Series:
+    """Moments, finite numbers or texts: what a text of SQL can be compared with."""
+    if values.dtype == pl.Datetime:
+        return values.cast(pl.Datetime("us", "UTC"))
+    if values.dtype.is_numeric():
+        number = values.cast(pl.Float64)
+        is_told = number.abs() < _BEYOND
+        return pl.select(pl.when(is_told).then(number).alias(values.name)).to_series()
+    return values.cast(pl.String)
+
+
+def _edges_of_time(values: pl.Series) -> tuple[datetime, ...]:
+    """Whole steps of time, as fine as there is room for; weeks begin on Monday."""
+    first, last = values.min(), values.max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    span_s = (last - first).total_seconds()
+    step_s = next((step for step in _STEPS_S if span_s <= _BINS * step), span_s / _BINS)
+    monday = datetime(1969, 12, 29, tzinfo=UTC)
+    begin = _after(monday, (first - monday).total_seconds() // step_s * step_s)
+    n = int((last - begin).total_seconds() // step_s) + 1
+    return tuple(_after(begin, step_s * place) for place in range(n + 1))
+
+
+def _after(moment: datetime, seconds: float) -> datetime:
+    """The moment so much later, within the calendar."""
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return (datetime.max if seconds > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+def _edges(values: pl.Series) -> tuple[float, ...]:
+    """Steps of equal ratio where values span decades, the first from 0; else of equal width."""
+    low, high = float(values.min() or 0), float(values.max() or 0)  # type: ignore[arg-type]
+    above = values.filter(values > 0)
+    least = float(above.min() or 1)  # type: ignore[arg-type]
+    if low >= 0 and high > 20 * least:
+        # Four steps a decade, at most.
+        start = max(math.floor(math.log10(least) * 4), math.floor(math.log10(high) * 4) - _BINS + 2)
+        edges = [float(f"{10 ** (n / 4):.2g}") for n in range(start + 1, start + _BINS + 2)]
+        last = next(n for n, edge in enumerate(edges) if edge > high)
+        return (0.0, *edges[: last + 1])
+    width = _nice((high - low) / 20 or 1.0)
+    begin = math.floor(low / width)
+    return tuple(width * n for n in range(begin, math.floor(high / width) + 2))
+
+
+def _nice(width: float) -> float:
+    size = 10.0 ** math.floor(math.log10(width))
+    return next(step * size for step in (1, 2, 5, 10) if width <= step * size)
+
+
+def _place(one: Dimension, values: pl.Series) -> pl.Series:
+    """At which place of a dimension each row is; null at none."""
+    if not one.is_scale:
+        places = {word: n for n, word in enumerate(one.values)}
+        return values.replace_strict(places, default=None, return_dtype=pl.UInt8)
+    inner = pl.Series(one.values[1:-1], dtype=values.dtype)
+    at = inner.search_sorted(values, side="right").cast(pl.UInt8)
+    return pl.select(pl.when(values.is_not_null()).then(at)).to_series()

@@ -15,9 +15,7 @@ from stateanalytics.core.redaction import redact_names, redact_with_names
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.files import LOG_ENDINGS
-from stateanalytics.io.outputs import put_in_place
-from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.io.table_files import (
+from stateanalytics.io.frame_files import (
     Tables,
     write_csv,
     write_excel,
@@ -25,6 +23,8 @@ from stateanalytics.io.table_files import (
     write_parquet,
     write_sqlite,
 )
+from stateanalytics.io.outputs import put_in_place
+from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.engine import replacing_words
 
 if TYPE_CHECKING:

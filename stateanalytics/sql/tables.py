@@ -9,23 +9,36 @@ stay what they are, epoch seconds.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
 
+import narwhals as nw
 import polars as pl
 
+from stateanalytics import questions
 from stateanalytics.auditing import as_findings, audit, outside_vocabulary
 from stateanalytics.core import schema
 from stateanalytics.core.dictionary import data_dictionary
 from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.maps import as_pairs
+from stateanalytics.core.redaction import redact_names, redact_with_names
 from stateanalytics.core.schema import Frame
+from stateanalytics.errors import ArgumentError, found, in_short
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
-from stateanalytics.io.sqlite import Cell, Store, read_table
+from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
+from stateanalytics.io.cells import Cell
+from stateanalytics.io.files import open_regular, read_parquet, unreadable
+from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.queries import find_phantoms
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
-from stateanalytics.sql.own_tables import tables_of_own
 from stateanalytics.sql.running import Table
 from stateanalytics.sql.views import VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
@@ -33,15 +46,13 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.state.reason_codes import reason_codes
 from stateanalytics.state.states import evaluate_once, reasons_of, states_of
-from stateanalytics.survival.run_spells import spells
-from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.linking import LINKS, links
 from stateanalytics.weekly import WEEKS, weekly_numbers
 
 PREFIX = "raw_"
 STORE = "store"
-"""Name of the column that says which input a row came from; `source` is taken in some."""
+"""Name of the column with the input that a row came from; `source` is taken in some tables."""
 
 BODIES: Mapping[str, frozenset[str]] = {
     "artifacts": frozenset({"content"}),
@@ -53,7 +64,7 @@ BODIES: Mapping[str, frozenset[str]] = {
     "session_signals": frozenset({"payload"}),
     "team_messages": frozenset({"content", "summary"}),
 }
-"""Columns that hold what people and models said, or keys: only read on request."""
+"""Columns with texts of people and models, or keys: only read on request."""
 
 
 def raw_columns(stores: Sequence[Store], *, bodies: bool) -> dict[str, tuple[str, ...]]:
@@ -68,7 +79,7 @@ def raw_columns(stores: Sequence[Store], *, bodies: bool) -> dict[str, tuple[str
     return {PREFIX + table: (STORE, *columns) for table, columns in sorted(seen.items())}
 
 
-def left_out(stores: Sequence[Store], *, bodies: bool) -> dict[str, tuple[str, ...]]:
+def unread_columns(stores: Sequence[Store], *, bodies: bool) -> dict[str, tuple[str, ...]]:
     """The columns of each raw table that are not read without bodies."""
     return {
         PREFIX + table: tuple(sorted(names))
@@ -213,7 +224,7 @@ def tables_of(
     # A directory may have brought along databases of something else.
     stores = [store for store in stores if store.label in set(facts.sources["source"])]
     raw = raw_columns(stores, bodies=bodies)
-    unread = left_out(stores, bodies=bodies)
+    unread = unread_columns(stores, bodies=bodies)
     loaders = {
         **_derived(facts, policy),
         REASON_CODES.name: lambda: REASON_CODES.conform(reason_codes()),
@@ -243,43 +254,63 @@ def tables_of(
 
 
 def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFrame]]:
+    """What is computed from the facts: the states once, whichever tables need them."""
     evaluated = functools.cache(lambda: evaluate_once(facts, "states", policy=policy))
-    judged = functools.cache(lambda: states_of(evaluated()))
-    explained = functools.cache(lambda: reasons_of(evaluated()))
-    rows = functools.cache(lambda: rows_of(facts, states=judged()))
+    states = functools.cache(lambda: states_of(evaluated()))
+    reasons = functools.cache(lambda: reasons_of(evaluated()))
+    rows = functools.cache(lambda: rows_of(facts, states=states()))
     failed = functools.cache(lambda: find_members(facts, rows=rows()))
-    audited = functools.cache(lambda: audit(facts, policy=policy, states=judged()))
+    audited = functools.cache(lambda: audit(facts, policy=policy, states=states()))
+    shared = {"states": states, "rows": rows}
     return {
-        **{shape.name: functools.partial(getattr, facts, shape.name) for shape in schema.FACTS},
         **{
-            shape.name: functools.partial(facts.detail, shape) for shape in detail_frames().values()
+            question.table: functools.partial(_answer, question, facts, policy, shared)
+            for question in questions.QUESTIONS
+            if question.table and question.function
         },
-        schema.STATES.name: judged,
-        schema.REASONS.name: explained,
+        **{frame.name: functools.partial(getattr, facts, frame.name) for frame in schema.FACTS},
+        **{
+            frame.name: functools.partial(facts.detail, frame) for frame in detail_frames().values()
+        },
+        schema.STATES.name: states,
+        schema.REASONS.name: reasons,
         FAILURES.name: lambda: FAILURES.conform(failed()),
         FAILURE_CLUSTERS.name: lambda: FAILURE_CLUSTERS.conform(
             count_clusters(failed(), window=None, as_of=facts.as_of)
         ),
         WEEKS.name: lambda: weekly_numbers(facts, policy=policy),
-        schema.SPELLS.name: lambda: spells(facts, rows=rows()),
-        schema.TIMEOUTS.name: lambda: timeouts(facts, rows=rows()),
         schema.AUDIT.name: audited,
         # Problems of reading, words outside of the ADR, contradictions: one question finds all.
         schema.FINDINGS.name: lambda: pool(
-            [facts.findings, outside_vocabulary(judged()), as_findings(audited())],
+            [facts.findings, outside_vocabulary(states()), as_findings(audited())],
             schema.FINDINGS,
         ),
-        ATTENTION.name: lambda: attention_items(facts, judged(), explained(), policy=policy),
+        ATTENTION.name: lambda: attention_items(facts, states(), reasons(), policy=policy),
         LINKS.name: lambda: links(facts.entities),
-        schema.PHANTOMS.name: lambda: find_phantoms(facts, judged(), policy),
     }
 
 
-_DTYPES = {shape.name: shape.dtypes for shape in FRAMES}
+def _answer(
+    question: questions.Question,
+    facts: Facts,
+    policy: Policy,
+    shared: Mapping[str, Callable[[], pl.DataFrame]],
+) -> pl.DataFrame:
+    """The answer of a question for all time; states and rows are shared where it takes them."""
+    function = question.answer()
+    parameters = inspect.signature(function).parameters
+    # Rows are derived from states, so that a function that takes both needs rows only.
+    given = next(({name: shared[name]()} for name in ("rows", "states") if name in parameters), {})
+    result = function(facts, policy=policy, **given)
+    frame: pl.DataFrame = getattr(result, question.part) if question.part else result
+    return frame
+
+
+_DTYPES = {frame.name: frame.dtypes for frame in FRAMES}
 
 
 def _table(name: str, load: Callable[[], pl.DataFrame]) -> Table:
-    return Table(tuple(_DTYPES[name]), load=functools.cache(load))
+    return Table(tuple(_DTYPES.get(name, ())), load=functools.cache(load))
 
 
 def _error_counts(stores: Iterable[Store]) -> pl.DataFrame:
@@ -307,7 +338,152 @@ def _snapshot_row(facts: Facts, policy: Policy, bodies: bool) -> pl.DataFrame:
 
 
 def _table_list(raw: Mapping[str, Sequence[str]], own: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    rows = [(shape.name, shape.row, ", ".join(shape.key)) for shape in FRAMES]
+    rows = [(frame.name, frame.row, ", ".join(frame.key)) for frame in FRAMES]
+    rows += [
+        (question.table, f"one row of {question.gives}", "")
+        for question in questions.QUESTIONS
+        if question.table and question.table not in _DTYPES
+    ]
     rows += [(name, "one row as it is stored", "") for name in raw]
     rows += [(name, "one row of a table of yours", "") for name in own]
     return pl.DataFrame(rows, schema=TABLES.dtypes, orient="row")
+
+
+_OWN_NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")
+_READERS: Mapping[str, Callable[[IO[bytes], os.stat_result], pl.DataFrame]] = {
+    ".csv": lambda file, _: pl.read_csv(file, infer_schema_length=None, try_parse_dates=True),
+    ".parquet": read_parquet,
+    ".json": lambda file, _: pl.read_json(file.read(), infer_schema_length=None),
+    ".jsonl": lambda file, _: pl.read_ndjson(file, infer_schema_length=None),
+}
+_HINT = 'snap.with_table("teams", "teams.csv"), or a frame instead of the file'
+_IN_SHELL = "--table teams=teams.csv"
+
+
+def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
+    """The rows of a user's own table, as SQL can name them.
+
+    Parameters
+    ----------
+    name : str
+        Small letters, digits and ``_``, at most 31.
+    rows : frame, str or pathlib.Path
+        A frame of polars, pandas or Arrow, or a CSV, Parquet or JSON file.
+    known : collection of str
+        Names that are taken.
+
+    Raises
+    ------
+    ArgumentError
+        If the name is taken or none, or the rows are no table.
+    """
+    if not isinstance(name, str) or not _OWN_NAME.fullmatch(name) or name.startswith("raw_"):
+        raise ArgumentError(
+            f"A table cannot be called {in_short(name)}.",
+            "begin with a small letter, then small letters, digits and _, at most 31 in all; "
+            "raw_ is for tables of stores",
+        )
+    if name in known:
+        raise ArgumentError(f"There is a table {name!r} already.", "give yours another name")
+    frame = _read_own(rows) if isinstance(rows, str | Path) else _as_polars(rows)
+    if frame.width > MAX_OWN_COLUMNS:
+        raise ArgumentError(
+            f"Table {name!r} has {frame.width:,} columns; a table of yours has at most "
+            f"{MAX_OWN_COLUMNS:,}.",
+            "keep the columns that are needed",
+        )
+    if not frame.width:
+        raise ArgumentError(f"Table {name!r} has no columns.", _HINT, shell=_IN_SHELL)
+    folded = Counter(column.casefold() for column in frame.columns)
+    if same := [column for column in frame.columns if folded[column.casefold()] > 1]:
+        raise ArgumentError(
+            f"Columns of table {name!r} are one in SQL: {', '.join(map(repr, same[:4]))}.",
+            "rename them",
+        )
+    if objects := [column for column, dtype in frame.schema.items() if dtype == pl.Object]:
+        raise ArgumentError(
+            f"Column {in_short(objects[0])} of table {name!r} holds Python objects.",
+            "make it text or numbers first",
+        )
+    # Words without a documented rank sort as text does.
+    texts = frame.with_columns(pl.col(pl.Categorical, pl.Enum, pl.Int128).cast(pl.String))
+    return texts.with_columns(as_pairs(column) for column in texts.get_columns())
+
+
+def tables_of_own(own: Mapping[str, pl.DataFrame]) -> dict[str, Table]:
+    """The user's own tables, as queries name them."""
+    return {name: Table(tuple(frame.columns), load=frame.clone) for name, frame in own.items()}
+
+
+def _read_own(path: str | Path) -> pl.DataFrame:
+    read = _READERS.get(Path(path).suffix.lower())
+    if read is None:
+        raise ArgumentError(
+            f"{str(path)!r:.200} is no kind of table that is read; those are "
+            f"{', '.join(_READERS)}.",
+            _HINT,
+            shell=_IN_SHELL,
+        )
+    try:
+        with open_regular(Path(path).expanduser()) as file:
+            status, budget = os.fstat(file.fileno()), spending().budget
+            most = budget.most_bytes(status, budget.document_bytes)
+            if status.st_size > most:
+                raise ArgumentError(
+                    f"The table {str(path)!r:.200} has {status.st_size:,} bytes, "
+                    f"{on_disk(status):,} of them on disk; it is read up to {most:,.0f}.",
+                    "keep the columns and rows that are needed, or write it as Parquet",
+                )
+            return read(file, status)
+    except (OSError, RuntimeError, pl.exceptions.PolarsError) as error:
+        reason = str(getattr(error, "strerror", None) or error).partition("\n")[0]
+        raise unreadable("table", path, reason[:200]) from error
+
+
+def _as_polars(rows: Any) -> pl.DataFrame:
+    try:
+        frame: pl.DataFrame = nw.from_native(rows, eager_only=True).to_polars()
+    except TypeError:
+        raise ArgumentError(f"A table is a frame or a file; found {found(rows)}.", _HINT) from None
+    return frame
+
+
+def masked_tables(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The same tables, with secrets masked in names and rows before a query sees them.
+
+    A mask laid over an answer is undone by a function: ``reverse(text)`` has no shape.
+
+    Parameters
+    ----------
+    tables : mapping of str to Table
+        Names of raw tables and of their columns come from a store.
+
+    Returns
+    -------
+    dict of str to Table
+        Names that masking makes equal get ``_1``, ``_2`` …. Rows are masked when a query first
+        names their table.
+    """
+    names = redact_names([*tables])
+    return {name: _masked(table) for name, table in zip(names, tables.values(), strict=True)}
+
+
+def _masked(table: Table) -> Table:
+    merged: set[str] = set()
+    return Table(
+        tuple(redact_names(table.columns)),
+        left_out=tuple(redact_names(table.left_out)),
+        view=table.view,
+        load=table.load and functools.partial(_masked_rows, table.load, merged),
+        merged=merged,
+    )
+
+
+def _masked_rows(load: Callable[[], pl.DataFrame], merged: set[str]) -> pl.DataFrame:
+    rows = load()
+    masked, n_masked = redact_with_names(rows)
+    if n_masked:
+        for before, after in zip(rows.get_columns(), masked.get_columns(), strict=True):
+            if after.dtype == pl.String and after.n_unique() < before.n_unique():
+                merged.add(after.name)
+    return masked

@@ -28,18 +28,19 @@ from stateanalytics.io.private_folders import delete_if_abandoned
 from stateanalytics.sql.engine import (
     TableFile,
     TableText,
+    bound,
     close_the_door,
     connect,
     in_order_of_need,
     provide,
     rows_of,
+    unpacked,
     warm_up,
     write_rows,
 )
 from stateanalytics.sql.functions import RESULT_BYTES
 from stateanalytics.sql.guard import Reading, read_query
 from stateanalytics.sql.parsing import from_arrow, in_our_words, too_slow
-from stateanalytics.sql.values import bound, unpacked
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import polars as pl
 
 from stateanalytics.core.engines import TEXT, adapt
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.vocabulary import TABLES, ReasonCode
 from stateanalytics.state.signatures import domain
 from stateanalytics.systems import all_systems
@@ -29,18 +29,25 @@ DOMAINS = (*TABLES, "run", "schedule_definition", "system", "knowledge")
 """First segments: domains of the recorders, ADR-0033's entity types, and those we infer about."""
 
 
+class _InferredCause(NamedTuple):
+    dimension: str
+    cause: str
+    meaning: str
+    what_to_do: str
+
+
 def _inferred() -> Iterator[ReasonCode]:
     """What an inferred reason says, for every entity that it may be inferred about."""
-    causes = table_rows("stateanalytics.state", "inferred_codes.csv")
+    causes = read_table("stateanalytics.state", "inferred_codes.csv", _InferredCause)
     for entity_type in TABLES:
         for cause in causes:
             yield ReasonCode(
-                f"{domain(entity_type)}.{cause['dimension']}.{cause['cause']}",
+                f"{domain(entity_type)}.{cause.dimension}.{cause.cause}",
                 "stateanalytics",
                 (entity_type,),
                 "",
-                cause["meaning"],
-                cause["what_to_do"],
+                cause.meaning,
+                cause.what_to_do,
                 emitted_by="states",
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import narwhals as nw
 import polars as pl
@@ -19,7 +19,7 @@ from stateanalytics.core.engines import (
     explode_json,
     lookup,
 )
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.staleness import by_kind
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Moment
@@ -63,50 +63,50 @@ _NEEDS_DELIVERY = nw.col(DELIVERY).is_in(
     [DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
 )
 
+NO_DETAIL = "-"
+
 
 @dataclass(frozen=True)
 class Cause:
-    """What a derived reason says, by the rule it names as evidence.
+    """The words of a derived reason, by the rule that is its evidence.
 
     Attributes
     ----------
+    rule : str
+        Name of the rule.
     message : str
         In words.
-    detail : str or None
+    detail : str
         What follows in the message, and is the evidence: empty where that is the numbers
-        of the row; None where the message is the whole of it.
+        of the row; `NO_DETAIL` where the message is the whole of it.
     confidence : float
         That this explains the state: lower where nobody looked at the process.
     claim : str
         How it is known: ADR-0033's claim status.
     """
 
+    rule: str
     message: str
-    detail: str | None
+    detail: str
     confidence: float
-    claim: str
+    claim: Annotated[str, schema.CLAIM_STATUSES]
 
     @property
     def text(self) -> str:
         """The message, or what of it comes before the numbers."""
-        if self.detail is None:
+        if self.detail == NO_DETAIL:
             return self.message
         return f"{self.message}: {self.detail}." if self.detail else f"{self.message}: "
 
     def evidence(self, rule: str) -> str:
         """The evidence, or what of it comes before the numbers."""
         begin = f'[{{"kind":"rule","id":"{rule}","detail":"'
-        return begin if self.detail == "" else f"{begin}{self.detail or self.message}{_END}"
+        detail = self.message if self.detail == NO_DETAIL else self.detail
+        return f"{begin}{detail}{_END}" if detail else begin
 
 
 CAUSES: Mapping[str, Cause] = {
-    row["rule"]: Cause(
-        row["message"],
-        None if row["detail"] == "-" else row["detail"],
-        float(row["confidence"]),
-        row["claim"],
-    )
-    for row in table_rows("stateanalytics.state", "derived_reasons.csv")
+    cause.rule: cause for cause in read_table("stateanalytics.state", "derived_reasons.csv", Cause)
 }
 """Every rule that a derived reason names, and what the reason says."""
 

@@ -6,5 +6,5 @@ numbers that one read of all stores would give. No message is in them.
 """
 
 from stateanalytics.summaries.counts import summarize as summarize
-from stateanalytics.summaries.merging import merge as merge
 from stateanalytics.summaries.summary import Summary as Summary
+from stateanalytics.summaries.summary import merge as merge

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
@@ -23,8 +24,9 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of
 from stateanalytics.state.sampling_units import unit_of
 from stateanalytics.state.states import states
-from stateanalytics.summaries.copies import work_samples
-from stateanalytics.summaries.merging import (
+from stateanalytics.summaries.shapes import FIXED, GROUPED_BY
+from stateanalytics.summaries.summary import (
+    Summary,
     add_codes,
     add_counts,
     add_groups,
@@ -33,11 +35,8 @@ from stateanalytics.summaries.merging import (
     in_order,
     merge,
 )
-from stateanalytics.summaries.shapes import FIXED, GROUPED_BY
-from stateanalytics.summaries.summary import Summary
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.systems.reading import OnError
-from stateanalytics.systems.shards import facts_in_shards
+from stateanalytics.systems.reading import OnError, facts_in_shards
 
 K = 3
 """In how many sessions a template is seen at least, before its text is kept."""
@@ -261,3 +260,46 @@ def _one_each(rows: pl.DataFrame) -> pl.DataFrame:
 def _masked(rows: pl.DataFrame) -> pl.DataFrame:
     """A summary leaves the machine of its store, and what looks like a secret does not."""
     return redact(rows)[0]
+
+
+N_SAMPLED = 32
+"""Of the work of one input so much is remembered; of copies it is mostly the same."""
+
+_DIGITS = 12
+_OLDEST = 2**31
+
+
+def work_samples(entities: pl.DataFrame) -> pl.DataFrame:
+    """Digests of some of the dated work that each input tells.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_sources, 2)
+        ``source`` and ``work_sample``, at most `N_SAMPLED` digests with blanks between them.
+
+    Notes
+    -----
+    Which work is remembered depends on the work alone, so that inputs that share much of it
+    remember some of the same (a bottom-k sketch).
+    """
+    born_ms = pl.col("created_at").dt.epoch("ms")
+    dated = entities.filter(pl.col("created_at").is_not_null()).select(
+        "source",
+        # Knuth's multiplicative hash, in what 64 bits hold: times that follow each other lie apart.
+        place=born_ms % _OLDEST * 2_654_435_761 % 2**32,
+        work=pl.concat_str("system", "entity_type", "entity_id", born_ms, separator="\n"),
+    )
+    farthest = pl.col("place").bottom_k(N_SAMPLED).max().over("source")
+    sampled = dated.filter(pl.col("place") <= farthest).sort("source", "place", "work")
+    first = sampled.group_by("source", maintain_order=True).head(N_SAMPLED).drop_nulls("work")
+    digests = [sha256(work.encode()).hexdigest()[:_DIGITS] for work in first["work"]]
+    return (
+        first.with_columns(digest=pl.Series(digests, dtype=pl.String))
+        .group_by("source", maintain_order=True)
+        .agg(work_sample=pl.col("digest").str.join(" "))
+    )

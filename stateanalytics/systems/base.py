@@ -1,8 +1,8 @@
-"""What a system says of itself: one value that everything else asks.
+"""The protocol that a system implements: one declarative value per system.
 
-A `System` is made once, in ``systems/<name>/__init__.py`` or in a package of somebody
-else's, and names only what it has. What costs an import (readers, detectors, features) is
-a function, so that nothing of a system is loaded before it is needed: see `later`.
+A `System` is defined in ``systems/<name>/__init__.py``, or in a package of somebody else's,
+and names only what it has. What costs an import (readers, detectors, features) is a
+function, so that nothing of a system is loaded before it is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.vocabulary import ReasonCode, StatusWord
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 Mistake = Literal["false_alarm", "lost_run"]
 
 OTHER = "other"
-"""In place of a kind: every kind that has no value of its own."""
+"""Stands for every kind of work that has no value of its own."""
 
 NO_SETTING = "no setting"
-"""Begins the place of a threshold that its system does not tell apart."""
+"""Prefix of the place of a threshold that its system does not have."""
 
 
 def later(path: str) -> Callable[..., Any]:
@@ -61,7 +61,7 @@ def later(path: str) -> Callable[..., Any]:
 
 
 def expanded(text: str) -> Path:
-    """A path with ``~`` expanded, unless a file is called so or nobody is."""
+    """A path with ``~`` expanded, unless a file has that name or no user has."""
     path = Path(text)
     try:
         return path if text.startswith("~") and path.exists() else path.expanduser()
@@ -70,17 +70,17 @@ def expanded(text: str) -> Path:
 
 
 def nothing(*_args: object, **_options: object) -> tuple[()]:
-    """The answer of a system that has none of what is asked for."""
+    """Nothing: the default of functions of a `System` that return several things."""
     return ()
 
 
-def none_unread(_path: Path) -> Mapping[str, int]:
-    """The answer of a system beside whose inputs lies nothing of its own."""
+def no_kinds(_path: Path) -> Mapping[str, int]:
+    """No files, by kind: the default where a system leaves no other files near its inputs."""
     return {}
 
 
-def nothing_said(*_args: object) -> str:
-    """The answer of a system that has no word for what is asked for."""
+def no_text(*_args: object) -> str:
+    """The empty text: the default where a system has no words of its own."""
     return ""
 
 
@@ -94,52 +94,52 @@ class Stores:
         ``recognises(store) -> bool``, by the tables that there are.
     read : callable
         ``read(store, *, bodies, before) -> Parts``; ``before`` is what an earlier read of
-        the same store kept, or None.
-    read_once : callable, optional
-        ``read_once(store, *, bodies, before) -> Parts``: the same for who keeps nothing for
-        another read, where that takes less memory.
+        the same store kept in `Parts.kept`, or None.
+    read_uncached : callable, optional
+        ``read_uncached(store, *, bodies, before) -> Parts``: the same, where a read that keeps
+        nothing for the next one takes less memory.
     needs : str
-        What it is recognised by, for people: ``tables 'a' and 'b'``; empty: not named.
+        What it is recognised by, as text: ``tables 'a' and 'b'``; empty: not shown.
     lies_at : tuple of str
-        Where a store lies in a directory that is named, most likely first.
-    beside : callable
-        ``beside(path) -> paths`` of the files and directories that are read beside a store.
-    unread : callable
-        ``unread(path)``: kinds of files beside a store that are the system's own and not read,
-        each with its number; see `unread.kinds_of_files`.
+        Paths of a store inside of a directory that a user names, most likely first.
+    companions : callable
+        ``companions(path) -> paths`` of files and directories that are read along with a store.
+    unread_kinds : callable
+        ``unread_kinds(path)``: how many files of each kind lie near a store, are the system's
+        own and are not read; see `omissions.kinds_of_files`.
     """
 
     recognises: Callable[[Store], bool]
     read: Callable[..., Parts]
     needs: str = ""
     lies_at: tuple[str, ...] = ()
-    beside: Callable[[Path], Iterable[Path]] = nothing
-    unread: Callable[[Path], Mapping[str, int]] = none_unread
-    read_once: Callable[..., Parts] | None = None
+    companions: Callable[[Path], Iterable[Path]] = nothing
+    unread_kinds: Callable[[Path], Mapping[str, int]] = no_kinds
+    read_uncached: Callable[..., Parts] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """What of a system's databases is read; each other table with rows is a finding.
+    """Which tables of a system's databases are read; any other table with rows is a finding.
 
     Attributes
     ----------
     read : mapping
         Each table that is read, with its columns.
-    aside : tuple of str
-        Tables that are not read on purpose, as they say nothing of work: settings, caches,
+    ignored : tuple of str
+        Tables that are not read on purpose, as they record no work: settings, caches,
         the system's own notes on its schema.
     version : tuple of str and Cell, optional
-        The table whose greatest such cell is the version of the schema.
+        A table and a cell: the greatest value of the cell is the version of the schema.
     newest : int or str
         The newest version that the reader was checked on.
     in_words : callable, optional
-        ``in_words(tables) -> str``: the version by the tables and columns that there are,
-        where that says more.
+        ``in_words(tables) -> str``: the version, inferred from the tables and columns that
+        exist, where that is more exact.
     """
 
     read: Mapping[str, Collection[str]]
-    aside: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     version: tuple[str, Cell] | None = None
     newest: Any = None
     in_words: Callable[[Mapping[str, Collection[str]]], str] | None = None
@@ -152,55 +152,55 @@ class Files:
     Attributes
     ----------
     find : callable
-        ``find(path) -> list of Path``: what of that path to read, one input each; empty
-        where it holds nothing of this system. It looks at names and beginnings only.
+        ``find(path) -> list of Path``: the inputs of this system at a path; empty where there
+        are none. It looks at names and the beginnings of files only.
     read : callable
         ``read(path, *, label, bodies, on_error, before) -> Parts`` of one path that
         ``find`` gave.
     read_many : callable, optional
-        ``read_many(paths, *, labels, bodies, on_error)`` gives an iterator of what `read`
-        gives of each path, where many are read sooner at once. Of an installed system each
-        path is read alone, so that one that fails costs no other.
-    beside : callable
-        ``beside(path) -> paths`` of the files and directories that are read beside one.
+        ``read_many(paths, *, labels, bodies, on_error)``: an iterator of the `Parts` of each
+        path, where reading many together is faster. Not used for an installed system, so
+        that one path that fails costs no other.
+    companions : callable
+        ``companions(path) -> paths`` of files and directories that are read along with one.
     opens : callable, optional
-        ``opens(path) -> paths``, as texts too, of all that `read` opens of one, where that is
-        less than the path with all that is in it.
+        ``opens(path) -> paths`` (or texts) of all that `read` opens, where that is less than
+        everything in the directory.
     skips : tuple of str
-        Names of directories in it of which no file is looked for that is not read: those that
-        are read whole, and those that are anybody's. With them or ``opens``, every other kind
-        of files is a finding.
-    unread : callable
-        ``unread(path)``: kinds of files beside one that is a file, as of `Stores`.
+        Names of directories in which no unread files are looked for: those that are read
+        whole, and those of other programs. With them or ``opens``, every other kind of
+        files is a finding.
+    unread_kinds : callable
+        ``unread_kinds(path)``: as for `Stores`, near an input that is a single file.
     version : callable
-        ``version(path) -> str``: of its format; empty: nothing says.
+        ``version(path) -> str``: of its format; empty: not known.
     version_key : str
         The key of a record that holds the version of its program.
     evidence : callable, optional
-        ``evidence(path) -> bool``: whether this system wrote a file, judged by what it begins
-        with. Where several systems find something in one directory, the one with the most
-        such files reads it; a database counts as one, so that a single foreign one never
+        ``evidence(path) -> bool``: whether this system wrote a file, judged by its beginning.
+        Where several systems find something in one directory, the one with the most such
+        files reads it; a database counts as one, so that a single foreign one never
         outweighs others. None: each input that `find` gave counts.
     processes : callable
-        ``processes(path)``: each `io.processes.Process` that its programs wrote down for one
-        that ``find`` gave; asked for only where a person wants processes to be looked for.
-    aside : tuple of str
+        ``processes(path)``: the `io.processes.Process` values that its programs recorded for
+        an input; called only where a person asks for processes.
+    ignored : tuple of str
         Names of directories of the system's own that hold no records of work: caches, file
-        history, plug-ins. What lies in them is counted as not read, yet never as missing.
+        history, plug-ins. Their files are counted as not read, yet never as missing.
     """
 
     find: Callable[[Path], list[Path]]
     read: Callable[..., Parts]
     read_many: Callable[..., Iterator[Parts]] | None = None
-    beside: Callable[[Path], Iterable[Path]] = nothing
+    companions: Callable[[Path], Iterable[Path]] = nothing
     opens: Callable[[Path], Iterable[str | Path]] | None = None
     skips: tuple[str, ...] = ()
-    unread: Callable[[Path], Mapping[str, int]] = none_unread
-    version: Callable[[Path], str] = nothing_said
+    unread_kinds: Callable[[Path], Mapping[str, int]] = no_kinds
+    version: Callable[[Path], str] = no_text
     version_key: str = ""
     evidence: Callable[[Path], bool] | None = None
     processes: Callable[[Path], Iterable[Process]] = nothing
-    aside: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,13 +210,13 @@ class Features:
     Attributes
     ----------
     columns : mapping of str to str
-        Each column, and what it says; ages in seconds.
+        Each column, and what it means; ages in seconds.
     add : callable
         ``add(rows, past) -> rows`` with those columns: entities of this system with the
-        ages that all share, and the facts at the instant (`history.Past`).
+        ages that all systems share, and the facts at the instant (`history.Past`).
     lost_of : mapping of str to tuple of str
-        What a column's value at an earlier instant rests on: words of `history.LOST`, or
-        of Boolean columns ``lost_<word>`` that ``add`` makes.
+        What a column's past value depends on: words of `history.LOST`, or of Boolean columns
+        ``lost_<word>`` that ``add`` makes.
     """
 
     columns: Mapping[str, str]
@@ -226,41 +226,41 @@ class Features:
 
 @dataclass(frozen=True)
 class Constant:
-    """One threshold that somebody once chose: what it is called, where it stands, its value.
+    """One threshold that somebody chose: its name, where it is set, and its value.
 
     Attributes
     ----------
     name : str
-        Ours; unique.
+        Our name of it; unique.
     system : str
-        Whose it is.
+        The system that has it.
     place : str
-        The file it stands in, or ``environment``, or who else sets it.
+        The file that sets it, or ``environment``, or who else sets it.
     path : tuple of str
-        What it is called there, from the outside in.
+        Its name there, from the outside in.
     today_s : float or None
-        Today's value in seconds; None: nobody set one.
+        Today's value in seconds; None: not set.
     meaning : str
-        What happens beyond it.
+        What happens when it is exceeded.
     evidence : str
-        What it is judged by: ``silences`` (between signs of life), ``runs`` (their elapsed
+        Which durations judge it: ``silences`` (between signs of life), ``runs`` (their elapsed
         time), or a key of its system's `System.evidence`.
     unit : str
-        How it is written: s, ms, h, duration, polls.
+        The unit that its setting has: s, ms, h, duration, polls.
     kind : str or None
-        Kind of work it holds for; `OTHER`; None: every kind.
+        The kind of work that it applies to; `OTHER`; None: every kind.
     mistake : {"false_alarm", "lost_run"}
-        What it costs when it hits a run that was fine: a look, or the run.
+        What it costs when it hits a healthy run: a look, or the run.
     at_least : bool
-        Whether exactly this long is already too long.
+        Whether a duration of exactly this length exceeds it.
     policy_field : str or None
         The field of `Policy` that holds it.
     is_configurable : bool
         Whether users can set it without changing code.
     is_mixed : bool
-        Whether work has several values of it, of which today's is the commonest.
+        Whether runs have several values of it, of which today's is the most common.
     other_kinds : tuple of str
-        Of the kind ``other``: the kinds that it does not hold for.
+        For the kind ``other``: the kinds that it does not apply to.
     """
 
     name: str
@@ -281,12 +281,12 @@ class Constant:
 
     @property
     def setting(self) -> str:
-        """What it is called where it stands."""
+        """Its name where it is set."""
         return ".".join(self.path)
 
     @property
     def prob(self) -> float:
-        """The share of healthy work that its evidence must be able to bound.
+        """The quantile of healthy durations that it is compared with.
 
         0.95 where a person only looks, 0.99 where runs are closed.
         """
@@ -294,18 +294,18 @@ class Constant:
 
     @property
     def is_of_silence(self) -> bool:
-        """Whether it is judged by silences; the rest by elapsed time."""
+        """Whether silences judge it; all others are judged by elapsed time."""
         return self.evidence in ("silences", "reports")
 
     @property
     def is_there(self) -> bool:
-        """Whether its system has this threshold at all; advice may ask for a new one."""
+        """Whether its system has this threshold; advice may ask for a new one."""
         return not self.place.startswith(NO_SETTING)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """What a system's ends say: which there are, who wrote them, and of what they are no proof.
+    """How a system records ends: by which statuses, by which writers, and what they prove.
 
     Attributes
     ----------
@@ -313,24 +313,24 @@ class Ends:
         Statuses of transitions after which a session does not work, each with its outcome;
         empty: it works while *running*, and the terminal words of the vocabulary end it.
     own_writers : tuple of str
-        Writers of transitions whose ends are the run's own: it ended when they say.
+        Writers of transitions whose ends are the run's own, so that their time is exact.
     death_codes, death_messages : tuple of str
         Reasons of an observer that looked for the process and did not find it. Sweeps by
-        age alone, and people who kill, prove nothing about whether the work had died.
+        age alone, and people who kill runs, do not prove that the work had died.
     failure_codes : tuple of str
-        Reasons of aborted work that it calls failed: a session that died, say. What failed
-        or timed out is a failure whatever its reason.
+        Reasons of aborted work that the system calls failed, such as a session that died.
+        What failed or timed out is a failure whatever its reason.
     are_unsigned_own : bool
-        Was an end that nobody signed written by the run itself.
+        Whether the run itself wrote the ends that have no writer.
     never_there : callable or None
-        ``never_there(facts)``: keys of entities that never had a place for an end.
+        ``never_there(facts)``: keys of entities whose store has no field for an end.
     of_attempts : callable or None
-        ``of_attempts(facts) -> frame`` of ends of runs that the same work went on after,
-        where their transitions do not tell: the key, ``ended_at``, ``resumed_at``,
+        ``of_attempts(facts) -> frame`` of ends after which the same run was resumed, where
+        transitions do not record them: the key, ``ended_at``, ``resumed_at``,
         ``last_sign_at``, ``outcome``, ``raw_status``, ``reason_code``, ``reason_message``,
         ``end_written_by``.
     of_silences : callable or None
-        ``of_silences(facts) -> frame`` of ends of sessions that work may have followed:
+        ``of_silences(facts) -> frame`` of ends of sessions that may have been resumed:
         ``source``, ``system``, ``entity_id``, ``at``, and ``boundary``: crash (noticed when
         work starts again), own_end or other_end.
     """
@@ -348,108 +348,108 @@ class Ends:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class System:
-    """One orchestrator: where its records lie, what they mean, and what is asked of them.
+    """One orchestrator: where its records lie, and what they mean.
 
     Attributes
     ----------
     name : str
         Lower snake; the column ``system`` of every row.
     title : str
-        As its own people write it.
+        The name as its makers write it.
     run_is : str
         What counts as one run, in a sentence for readers of a report.
     failure_is : str
-        What counts as a failure beside what failed or timed out, in a sentence; empty: nothing.
+        What else than *failed* and *timed out* counts as a failure, in a sentence; empty:
+        nothing.
     usual_places : callable
-        ``usual_places(environment, home) -> paths`` to look at when nothing is named.
+        ``usual_places(environment, home) -> paths`` to read when a user names nothing.
     variable : str
-        The environment variable that says where, for messages; empty: none.
+        The environment variable that sets that place, for messages; empty: none.
     stores, files : Stores, Files or None
         How its databases, and its files and directories, are read.
     tables : callable, optional
-        ``tables() -> Tables``: what of its databases is read, however they are found.
+        ``tables() -> Tables``: which tables of its databases are read.
     frames : callable
         The detail frames that it adds to the canonical ones.
     count_errors : callable or None
-        ``count_errors(store) -> frame`` of errors of tools by session, which means reading
-        what was said: ``session_id``, ``tool``, ``n_errors``; see the SQL table.
+        ``count_errors(store) -> frame`` of errors of tools by session, for which messages are
+        read: ``session_id``, ``tool``, ``n_errors``; see the SQL table.
     vocabulary : tuple of StatusWord
         Each stored status with its lifecycle and outcome. Empty where the system's reader
         fills the canonical columns itself.
     reason_codes : callable
-        The `ReasonCode` values that it writes or that its words are mapped to.
+        The `ReasonCode` values that it writes or that its errors are mapped to.
     working_states : mapping of str to str
-        Statuses of transitions, and kinds of events, that say what open work does instead of
-        running: queued, waiting (for a person), blocked, retrying, stalled.
+        Statuses of transitions, and kinds of events, during which open work does not run:
+        each with queued, waiting (for a person), blocked, retrying or stalled.
     are_codes_closed : bool
-        Is a stored code outside of them a row of the audit.
+        Whether the audit reports a stored code outside of ``reason_codes``.
     run_type : str
         The entity type that works without a person in between.
     part_types : tuple of str
-        Types of which every row is told by another one.
+        Types of which every row is part of another entity and not counted by itself.
     repeated_type : str or None
-        The type of which the last row of a session is told by the session.
+        The type of which the last row of a session repeats the session.
     detectors : callable
         Its `Detector` values.
     releases : tuple of str
-        Releases and days that their life spans name, oldest first: what ``system@version``
-        is found in.
+        The releases that ``since`` and ``until`` of its detectors name, oldest first, for
+        ``system@version``.
     features : callable
         Its `Features`; None where the columns that all systems share are enough.
     constants : callable
-        ``constants(policy)``: its `Constant` values, today's value as the policy has it.
+        ``constants(policy)``: its `Constant` values, with today's values under the policy.
     kind_constants : callable
-        ``kind_constants(policy, kinds)``: further ones for the kinds of work that there
-        are: a frame of ``kind``, ``limit_s`` (the most common time limit, null: none),
-        ``is_inferred`` (nobody wrote it down, but many ends lie there) and ``is_mixed``
-        (others hold for many runs, too).
+        ``kind_constants(policy, kinds)``: further ones by kind of work: ``kinds`` has
+        ``kind``, ``limit_s`` (the most common time limit, null: none), ``is_inferred`` (not
+        recorded, but many runs end there) and ``is_mixed`` (many runs have other limits).
     evidence : mapping of str to callable
-        What else constants are judged by: ``evidence(facts, gaps) -> polars.DataFrame``
+        Further durations that judge constants: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
     limits : mapping of str to float
-        After how long its open work is judged: names of `state.open_work.LIMITS`. Without
-        any, silence counts by the kind of work, as a policy says.
+        Time limits for its open work, by names of `state.open_work.LIMITS`. Without any,
+        the policy's limits by kind of work apply.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
     advice : mapping of str to str
         What to do about a code of the audit (`core.audit.CODES`), where this system has a
-        command for it; else the words of the code itself stand.
+        command for it; else the text of the code itself is shown.
     judge_transitions : callable or None
         ``judge_transitions(facts)``: its transitions with ``verdict`` (illegal, override,
-        unknown, legal, …), where the system declares which status may follow which.
+        unknown, legal, …), where the system defines which status may follow which.
     history : {"whole", "partial", "derived"}
-        Is each accepted change of status a row of ``transitions``, are some, or are they
-        read off its events.
+        Whether each change of status is a row of ``transitions``, some are, or all are
+        derived from events.
     rewind : callable or None
-        ``rewind(past, facts) -> past``: what only this system can say of an earlier instant,
-        from its detail frames, transitions and events up to then: see `history.Past`.
-        ``past`` holds all rows as the shared history tells them, ``facts`` those of now.
-    tells_anew : callable or None
-        ``tells_anew(facts) -> inputs`` of which ``rewind`` tells every row anew, so that nobody
-        asks the shared history about them.
+        ``rewind(past, facts) -> past``: past values that only this system can compute, from
+        its detail frames, transitions and events up to the instant: see `history.Past`.
+        ``past`` holds what transitions and events show for all systems, ``facts`` the
+        present.
+    rebuilt_sources : callable or None
+        ``rebuilt_sources(facts)``: the inputs of which ``rewind`` computes every row, so that
+        the shared history skips them.
     rewinds_by_links : bool
-        Does that say of an entity what only follows from it and all that names it, or that it
-        names, by an id of ``entities``: then what was over long before is not asked about.
+        Whether the past values of an entity depend only on entities that it is linked with by
+        an id: then work that had ended long before the instant is skipped.
     ends : Ends
-        What its ends say, and who wrote them.
+        How it records ends.
     phantoms : callable or None
-        ``phantoms(facts, states, policy=…)``: which entities its own reapers would close,
+        ``phantoms(facts, states, policy=…)``: the entities that its own reapers would close,
         in the shape of `schema.PHANTOMS`.
     dispositions : callable or None
-        The detail frame of what operators decided about items that ask for attention:
-        `state.attention.DECISION` names its columns.
+        The detail frame of what operators decided about items of the attention list; its
+        columns are those of `state.attention.DECISION`.
     used_tokens : callable or None
-        ``used_tokens(facts)``: which models its sessions used, and for how many tokens: some
-        of the columns of `used_tokens.USED`, of which those of the key are ``source`` and
-        ``entity_id``.
+        ``used_tokens(facts)``: tokens by session and model: ``source``, ``entity_id`` and
+        some of the other columns of `linking.USED`.
     drives_agents : bool
-        Do its sessions run agents that write transcripts of their own, so that the same work
-        may be told twice: see `linking.links`.
+        Whether its sessions run agents that write transcripts of their own, so that the same
+        work may be recorded twice: see `linking.links`.
     shares_directories : bool
-        Do these sessions work where people work too, so that not every transcript of their
-        directory and time is theirs.
+        Whether people work in the same directories, so that not every transcript with the
+        directory and time of a session belongs to it.
     last_update_is_life : bool
-        Does a write to the row count as a sign of life where nothing was said.
+        Whether a write to its row is a sign of life of a session without messages.
     """
 
     name: str
@@ -484,7 +484,7 @@ class System:
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     history: Literal["whole", "partial", "derived"] = "partial"
     rewind: Callable[[Past, Facts], Past] | None = None
-    tells_anew: Callable[[Facts], pl.Series] | None = None
+    rebuilt_sources: Callable[[Facts], pl.Series] | None = None
     rewinds_by_links: bool = False
     ends: Ends = Ends()
     phantoms: Callable[..., pl.DataFrame] | None = None
@@ -509,4 +509,4 @@ def codes_from_csv(package: str, file: str = "reason_codes.csv") -> tuple[Reason
         With a column for each field of `ReasonCode` that differs from its default; lists
         are joined by ``|``.
     """
-    return tuple(ReasonCode.of_row(row) for row in table_rows(package, file))
+    return read_table(package, file, ReasonCode)

@@ -1,10 +1,11 @@
-"""Families of transcripts, folded some at a time, and only those that changed again."""
+"""Rows of transcripts, made from families of files, of all records or of those of the past."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -12,19 +13,73 @@ from zlib import crc32
 
 import polars as pl
 
+from stateanalytics.core import schema
+from stateanalytics.core.connected import components
 from stateanalytics.core.facts import (
+    Facts,
     Frames,
     MadeFrame,
+    later,
     unmade,
     with_values_once,
 )
 from stateanalytics.core.schema import Frame
-from stateanalytics.io.json_lines import Fields
-from stateanalytics.io.json_losses import Typed
+from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems.families import FAMILY, with_families
-from stateanalytics.systems.packed import Packed, Piece, columns_of
-from stateanalytics.systems.transcripts import Told, read_records, size_of
+from stateanalytics.systems.history import LOST, Past, with_rows_of
+from stateanalytics.systems.transcripts import (
+    Packed,
+    Piece,
+    Told,
+    columns_of,
+    read_records,
+    size_of,
+)
+
+FAMILY = "family"
+
+
+def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataFrame:
+    """Add ``family``: a number that is the same of all nodes that share any id, however far round.
+
+    Parameters
+    ----------
+    nodes : polars.DataFrame
+        ``source``, ``node`` and columns of ids, any number of rows a node.
+    ids : sequence of sequence of str
+        Columns of ids of one kind each: the same id in any of them is the same.
+
+    Returns
+    -------
+    polars.DataFrame
+        Each node once, in the order of the rows: ``source``, ``node``, ``family``.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"node": list("abcd"), "id": [1, 2, 3, 4], "of": [None, 1, None, 3]})
+    >>> named = rows.with_columns(source=pl.lit("s"))
+    >>> with_families(named, [("id", "of")])["family"].to_list()
+    [0, 0, 2, 2]
+    """
+    node = ("source", "node")
+    numbered = nodes.select(node).unique(maintain_order=True).with_row_index(FAMILY)
+    # Nothing beside numbers is joined: of thousands of files the ids are much text.
+    own = nodes.select(node).join(numbered, on=node, how="left", maintain_order="left")[FAMILY]
+    # Ids as numbers: two that are alike by chance make a family larger, and nothing wrong.
+    pairs = pl.concat(
+        nodes.select(
+            own.alias("node"),
+            id=pl.col("source").hash(kind) ^ pl.col(column).hash(kind),
+            is_id=pl.col(column).is_not_null(),
+        )
+        .filter("is_id")
+        .drop("is_id")
+        for kind, columns in enumerate(ids)
+        for column in columns
+    ).unique()
+    family = components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
+    return numbered.select(*node, family)
+
 
 _MOST_ROWS = 50_000
 """Records that are folded at once, or a single family."""
@@ -426,3 +481,90 @@ def read_transcripts(
         size_bytes=size_of(opened),
         kept=Before((source, *settings), told, folded),
     )
+
+
+def inputs_told_anew(facts: Facts, folding: Folding) -> pl.Series:
+    """The inputs whose records are there, to be folded up to an instant."""
+    frame = folding.records[0]
+    made = unmade(facts.details).get(frame.name, frame.empty())
+    known = made.marks if isinstance(made, Packed) else None
+    sources = (columns_of(made, ["source"]) if known is None else known)["source"]
+    return sources.unique().cast(pl.String)
+
+
+def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
+    """An instant, with a system's rows as a copy that was cut off there tells them.
+
+    Parameters
+    ----------
+    past : Past
+        As the shared history tells it.
+    facts : Facts
+        Of now, with the records.
+    folding : Folding
+        The system's.
+    """
+    made: list[MadeFrame] = [
+        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
+    ]
+    marks = folding.marks(made[0])
+    labels = marks["source"].unique().cast(pl.String).sort()
+    if labels.is_empty():
+        return past
+    was_there = (marks["there"] <= past.at).fill_null(value=True)
+    families = marks[FAMILY]
+    # What hangs together with nothing later is now as it was then.
+    is_other = families.is_in(families.filter(~was_there).unique().implode())
+    place = pl.col("source", "file")
+    same = marks.filter(~is_other).select(place).unique().select(place.cast(pl.String))
+    part = folding.parts_of(made, marks, is_other & was_there).part
+    threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
+    details = {
+        name: partial(_beside_those_of, facts.details, part.details, name, threads)
+        for name in part.details
+    }
+    until = partial(_until, past.at)
+    kept = {
+        frame.name: later(until, made[0], *([] if each is made[0] else [each]))
+        for frame, each in zip(folding.records, made, strict=True)
+    }
+    parts = [_of_threads(facts, part, threads, labels), part]
+    whole = together(parts, Frames({**details, **kept}))
+    known = {word: pl.lit(word == "present") for word in LOST}
+    lost = whole.entities.with_columns(**known).select(LOST)
+    return with_rows_of(past, whole, labels, lost)
+
+
+def _until(at: datetime, lines: pl.DataFrame, other: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The records of until then, or what another frame has of them."""
+    then = lines.filter((is_there() <= at).fill_null(value=True))
+    return then if other is None else of_lines(other, then)
+
+
+def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Series) -> Parts:
+    """What a part of those threads would have, off the facts of now."""
+    thread, key = ["source", "thread_id"], list(schema.ENTITY_KEY)
+    entities = facts.entities.filter(
+        pl.col("system") == part.system, pl.col("source").is_in(labels.implode())
+    ).join(
+        threads, left_on=["source", "session_id"], right_on=thread, how="semi",
+        maintain_order="left",
+    )  # fmt: skip
+    transitions, events = (
+        frame.join(entities.select(key), on=key, how="semi", maintain_order="left")
+        for frame in (facts.transitions, facts.events)
+    )
+    return replace(part, entities=entities, transitions=transitions, events=events, details={})
+
+
+def _beside_those_of(
+    details: Mapping[str, pl.DataFrame],
+    others: Mapping[str, pl.DataFrame],
+    name: str,
+    threads: pl.DataFrame,
+) -> pl.DataFrame:
+    """The rows that a detail frame has of some threads, and others below."""
+    mine = details[name].join(
+        threads, on=["source", "thread_id"], how="semi", maintain_order="left"
+    )
+    return pl.concat([mine, others[name]])

@@ -1,8 +1,9 @@
-"""From what a user names to the stores that are meant: paths, directories, patterns."""
+"""From what a user names to the stores that are meant, and what lies at a place."""
 
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +20,20 @@ from stateanalytics.errors import (
     found,
 )
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
-from stateanalytics.io.files import LOG_ENDINGS, legible, matching, refuse_scheme
+from stateanalytics.io.files import LOG_ENDINGS, legible, matching, open_regular, refuse_scheme
+from stateanalytics.io.refusals import megabytes
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
 from stateanalytics.systems.base import System, expanded
 
 _PATTERN_CHARACTERS = "*?["
-_MOST_LOOKED_AT = 500
-"""Files of a system that are looked at to weigh its claim: enough to outweigh strays."""
+_MOST_FILES_WEIGHED = 500
+"""Files of a system that are read to weigh its claim: enough to outweigh strays."""
+_MOST_BYTES_COPIED = 2**30
+"""A larger store is not copied only to show its version."""
+_MOST_FILES_SEARCHED, _BYTES_SEARCHED = 20, 2**16
+"""How many files are searched for a version, and how much of the beginning and end of each."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Place:
     system : System, optional
         Who reads it; None: it is a SQLite store, of whoever recognises its tables.
     archived : Archived, optional
-        The source of an archive that it is; then ``path`` is the manifest of its last run.
+        The source of an archive that it is; ``path`` is the manifest of its last run.
     runner_up : Claim, optional
         Who else could read some of the directory that it was found in.
     """
@@ -86,7 +94,7 @@ class Claim:
 
 
 def files_of(place: Place, system: str, opened: Iterable[str] | None = None) -> list[str | Path]:
-    """What of an input tells by its size and times that somebody wrote to it.
+    """Files whose sizes and times show that somebody wrote to an input.
 
     ``opened`` is what a read just now opened, where that is known.
     """
@@ -97,19 +105,19 @@ def files_of(place: Place, system: str, opened: Iterable[str] | None = None) -> 
     if files is not None and files.opens is not None:
         own: list[str | Path] = list(files.opens(place.path) if opened is None else opened)
     else:
-        # Where a link leads, the log lies; its index tells nothing that the log does not.
+        # The log lies where a link leads; the index shows nothing that the log does not.
         path = os.path.realpath(place.path)
         own = [Path(path + ending) for ending in ("", *LOG_ENDINGS) if ending != "-shm"]
-    return [*own, *files_beside(place, system)]
+    return [*own, *companions_of(place, system)]
 
 
-def files_beside(place: Place, system: str) -> list[Path]:
+def companions_of(place: Place, system: str) -> list[Path]:
     """What is read of an input besides its path: all of an archive, a store's directories."""
     if place.archived is not None:
         return [place.archived.root]
     known = system_named(system) if system else None
-    ways = [] if known is None else [known.stores, known.files]
-    return [path for way in ways if way is not None for path in way.beside(place.path)]
+    readers = [] if known is None else [known.stores, known.files]
+    return [path for reader in readers if reader for path in reader.companions(place.path)]
 
 
 def usual_places(
@@ -147,29 +155,23 @@ def is_pattern(text: str) -> bool:
     return any(character in text for character in _PATTERN_CHARACTERS)
 
 
-def is_there(path: Path) -> bool:
-    """Does a usual place hold anything to read."""
-    return path.is_file() or (path.is_dir() and bool(claims_on(path)))
-
-
-def found_by(path: Path) -> tuple[System | None, list[Path]]:
-    """The system that reads a path, and what it would read of it; a store is none of them."""
-    owner, _ = _owner_and_runner_up(path)
-    return (None, []) if owner is None else (owner.system, list(owner.inputs))
-
-
 def claims_on(path: Path) -> list[Claim]:
     """What each system can read of a path, the best proved first.
 
-    A single file is whoever's recognises it first. In a directory evidence decides, so that one
-    file of another system's shape does not hide all the others.
+    A single file belongs to the first system that recognises it. In a directory evidence
+    decides, so that one file of another system's shape does not hide all the others.
     """
-    finds = [(known, inputs) for known in all_systems() if (inputs := _found_by(known, path))]
-    if path.is_file() or (len(finds) < 2 and not _stores_in(path)):
+    finds = [
+        (known, inputs)
+        for known in all_systems()
+        if known.files and (inputs := ask_system(known, known.files.find, path, str(path)))
+    ]
+    stores = _stores_in(path)
+    if path.is_file() or (len(finds) < 2 and not stores):
         return [Claim(known, tuple(inputs), 1) for known, inputs in finds[:1]]
     claims = [Claim(known, tuple(inputs), _evidence(known, inputs)) for known, inputs in finds]
-    if stores := _stores_in(path):
-        # A database of another name is found by its system; here it is whoever's.
+    if stores:
+        # A system finds a database of another name itself; here it may be anybody's.
         claims = [claim for claim in claims if not set(claim.inputs) & set(stores)]
         claims.append(Claim(None, tuple(stores), _evidence_of_stores(stores)))
     proved = [claim for claim in claims if claim.evidence]
@@ -194,7 +196,7 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
             return usual[0], runner_up if usual[0] is owner else owner
         examples = [_example(claim) for claim in (owner, runner_up)]
         raise SourceError(
-            f"{str(path)!r} holds as much of {owner} as of {runner_up}, so that nothing tells "
+            f"{str(path)!r} holds as much of {owner} as of {runner_up}, so that nothing shows "
             "which of them it is.",
             f"name the part that is meant: {examples[0]!r} or {examples[1]!r}",
         )
@@ -203,8 +205,8 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
 
 def _usual_places_of(claim: Claim) -> set[Path]:
     """Where the systems of a claim keep their records, and the directories of their stores."""
-    known = [claim.system] if claim.system else [each for each in all_systems() if each.stores]
-    places = [path for each in known for path in each.usual_places(os.environ, Path.home())]
+    systems = [claim.system] if claim.system else [known for known in all_systems() if known.stores]
+    places = [path for known in systems for path in known.usual_places(os.environ, Path.home())]
     return {*places, *(path.parent for path in places if path.name in store_names())}
 
 
@@ -213,42 +215,42 @@ def _example(claim: Claim) -> str:
     first = claim.inputs[0]
     if claim.system is None or first.is_file():
         return str(first)
-    own = (file for file in _opened(claim.system, first) if _evidence_of(claim.system, file))
+    own = (file for file in _opened(claim.system, first) if _is_evidence(claim.system, file))
     return str(next(own, first))
 
 
-def _evidence(known: System, inputs: Iterable[Path]) -> int:
-    """How many files of some inputs a system understands; of many only the first are looked at."""
+def _evidence(known: System, inputs: Sequence[Path]) -> int:
+    """How many files of some inputs a system understands; of many only the first are read."""
     if known.files is None or known.files.evidence is None:
-        return len(list(inputs))
+        return len(inputs)
     files = (file for path in inputs for file in _opened(known, path))
-    return sum(_evidence_of(known, file) for file in islice(files, _MOST_LOOKED_AT))
+    return sum(_is_evidence(known, file) for file in islice(files, _MOST_FILES_WEIGHED))
 
 
-def _evidence_of(known: System, file: Path) -> int:
+def _is_evidence(known: System, file: Path) -> bool:
     evidence = known.files.evidence if known.files is not None else None
-    if evidence is None or _is_empty(file):
-        return 0
-    return int(bool(looked(known, evidence, file, str(file))))
+    # A file that holds nothing proves nothing by its name either.
+    if evidence is None or not _size(file):
+        return False
+    return bool(ask_system(known, evidence, file, str(file)))
 
 
-def _is_empty(file: Path) -> bool:
-    """Whether a file holds nothing, so that its name proves nothing either."""
-    try:
-        return file.stat().st_size == 0
-    except OSError:
-        return True
-
-
-def _opened(known: System, path: Path) -> Iterator[Path]:
-    """The files of an input, those that its system opens where it says which."""
+def _opened(known: System | None, path: Path) -> Iterator[Path]:
+    """The files that reading an input opens; of a store its logs, too."""
     if path.is_file():
-        yield path
-    elif known.files is not None and known.files.opens is not None:
+        yield from (path.with_name(path.name + ending) for ending in ("", *LOG_ENDINGS))
+    elif known is not None and known.files is not None and known.files.opens is not None:
         yield from map(Path, known.files.opens(path))
     else:
         for folder, _, names in os.walk(path):
             yield from (Path(folder) / name for name in sorted(names))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _stores_in(folder: Path) -> list[Path]:
@@ -256,31 +258,24 @@ def _stores_in(folder: Path) -> list[Path]:
 
 
 def _evidence_of_stores(stores: Sequence[Path]) -> int:
-    """A store and the files beside it that are read with it."""
-    folders = {path for store in stores for path in files_beside_store(store) if path.is_dir()}
-    files = (name for folder in folders for _, _, names in os.walk(folder) for name in names)
-    n_stores = sum(not _is_empty(store) for store in stores)
-    return n_stores and n_stores + sum(1 for _ in islice(files, _MOST_LOOKED_AT))
-
-
-def files_beside_store(store: Path) -> list[Path]:
-    """What is read beside a store, by whichever systems keep stores of its name."""
-    return [
+    """How many stores there are, with the files of the directories that are read with them."""
+    folders = {
         path
+        for store in stores
         for known in all_systems()
         if known.stores is not None and store.name in known.stores.lies_at
-        for path in known.stores.beside(store)
-    ]
+        for path in known.stores.companions(store)
+        if path.is_dir()
+    }
+    files = (name for folder in folders for _, _, names in os.walk(folder) for name in names)
+    n_stores = sum(_size(store) > 0 for store in stores)
+    return n_stores and n_stores + sum(1 for _ in islice(files, _MOST_FILES_WEIGHED))
 
 
-def _found_by(known: System, path: Path) -> list[Path]:
-    return [] if known.files is None else looked(known, known.files.find, path, str(path)) or []
-
-
-def looked(known: System, look: Callable[[Any], Any], place: Any, label: str) -> Any:
-    """What one system sees; an installed one that fails sees nothing, and is warned about."""
+def ask_system(known: System, function: Callable[[Any], Any], place: Any, label: str) -> Any:
+    """What a function of one system answers; None, with a warning, where an installed one fails."""
     try:
-        return look(place)
+        return function(place)
     # Somebody else's code may raise anything; it must not hide the stores of others.
     except Exception as error:
         if known.name in BUILT_IN:
@@ -294,10 +289,18 @@ def looked(known: System, look: Callable[[Any], Any], place: Any, label: str) ->
         return None
 
 
+def owner_of(store: Store) -> System | None:
+    """The system that recognises the tables of a store."""
+    for known in all_systems():
+        if known.stores and ask_system(known, known.stores.recognises, store, store.label):
+            return known
+    return None
+
+
 def find_places(
     named: Sequence[str | Path], usual: Iterable[Path] | None = None
 ) -> tuple[list[Place], list[Place]]:
-    """The files that are meant, each once, in the order they were named.
+    """The files that are meant, without duplicates, in the order they were named.
 
     Parameters
     ----------
@@ -311,7 +314,7 @@ def find_places(
     -------
     places : list of Place
         What to open.
-    again : list of Place
+    duplicates : list of Place
         Files that were named a second time, by whatever name.
 
     Raises
@@ -326,16 +329,16 @@ def find_places(
     if not named:
         return _first_usual(list(usual_places() if usual is None else usual)), []
     places: dict[tuple[int, int], Place] = {}
-    again = []
+    duplicates = []
     for name in named:
         for match in _expand(name):
             place = replace(match, label=legible(match.label))
             identity = _identity(place.path)
             if identity in places:
-                again.append(place)
+                duplicates.append(place)
             else:
                 places[identity] = place
-    return _told_apart(list(places.values())), again
+    return _with_distinct_labels(list(places.values())), duplicates
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -347,7 +350,7 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _told_apart(places: list[Place]) -> list[Place]:
+def _with_distinct_labels(places: list[Place]) -> list[Place]:
     """Sources of archives under labels that no other input has."""
     taken = Counter(place.label for place in places)
     return [
@@ -363,15 +366,15 @@ def _first_usual(usual: list[Path]) -> list[Place]:
     places: list[Place] = []
     for path in usual:
         if path.is_dir():
-            places += _of_files(path, str(path))
+            places += _records_at(path, str(path))
         elif path.is_file() and path.name not in {place.path.name for place in places}:
             places.append(Place(path, str(path), is_named=True))
     if places:
         return places
-    looked = ", ".join(repr(str(path)) for path in usual)
+    shown = ", ".join(repr(str(path)) for path in usual)
     variables = " or ".join(known.variable for known in all_systems() if known.variable)
     raise SourceNotFoundError(
-        f"No source was named, and nothing is in the usual places: {looked}.",
+        f"No source was named, and nothing is in the usual places: {shown}.",
         f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to look around in",
         shell=f"name a store, such as path/to/state.db, or set {variables}; to look around in a "
         'sample: stateanalytics report "$(stateanalytics doctor --demo)"',
@@ -392,13 +395,13 @@ def _expand(name: str | Path) -> list[Place]:
     path = expanded(text)
     try:
         if is_archive(path):
-            return _of_archive(path)
-        if path.is_dir() and (places := _of_home(path)):
+            return _sources_of_archive(path)
+        if path.is_dir() and (places := _places_in_home(path)):
             return places
-        if path.exists() and (places := _of_files(path, text)):
+        if path.exists() and (places := _records_at(path, text)):
             return places
         if path.is_dir():
-            return _in_directory(path, text)
+            return _stores_of_directory(path, text)
         if path.exists():
             return [Place(path, text, is_named=True)]
         is_dangling = path.is_symlink()
@@ -407,7 +410,7 @@ def _expand(name: str | Path) -> list[Place]:
             f"{text!r} cannot be looked at: {error.strerror}.", "check the path and its permissions"
         ) from error
     if is_pattern(text):
-        return _matching(str(path), text)
+        return _matches(str(path), text)
     if is_dangling:
         raise SourceNotFoundError(
             f"{text!r} is a link to {str(path.readlink())!r}, where nothing is.",
@@ -416,51 +419,55 @@ def _expand(name: str | Path) -> list[Place]:
     raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
 
 
-def _of_home(path: Path) -> list[Place]:
+def _places_in_home(path: Path) -> list[Place]:
     """What lies in the usual places below a home directory; none where it is no home.
 
     Systems that lie next to each other do not compete for the directory above them.
     """
-    usual = [place for place in usual_places({}, path) if is_there(place)]
+    usual = [
+        place
+        for place in usual_places({}, path)
+        if place.is_file() or (place.is_dir() and claims_on(place))
+    ]
     return _first_usual(usual) if len(usual) > 1 else []
 
 
-def _of_archive(path: Path) -> list[Place]:
+def _sources_of_archive(path: Path) -> list[Place]:
     return [
         Place(source.files[-1], source.label, is_named=True, archived=source)
         for source in archived_sources(path)
     ]
 
 
-def _of_files(path: Path, text: str) -> list[Place]:
+def _records_at(path: Path, text: str) -> list[Place]:
     """What a path holds of the system that can read the most of it; none where it is a store."""
     owner, runner_up = _owner_and_runner_up(path)
     if owner is None or owner.system is None:
         return []
     return [
         Place(
-            each,
-            text if each == path else str(each),
+            file,
+            text if file == path else str(file),
             is_named=True,
             system=owner.system,
             runner_up=runner_up,
         )
-        for each in owner.inputs
+        for file in owner.inputs
     ]
 
 
 def store_names() -> list[str]:
     """Where stores lie in a directory of their own: ``state.db``."""
-    return list(dict.fromkeys(name for name in _lie_at() if "/" not in name))
+    return list(dict.fromkeys(name for name in _paths_of_stores() if "/" not in name))
 
 
-def _lie_at() -> list[str]:
+def _paths_of_stores() -> list[str]:
     return [name for known in all_systems() if known.stores for name in known.stores.lies_at]
 
 
-def _in_directory(folder: Path, text: str) -> list[Place]:
+def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
-    for name in _lie_at():
+    for name in _paths_of_stores():
         if (folder / name).is_file():
             _, runner_up = _owner_and_runner_up(folder)
             return [Place(folder / name, text, is_named=True, runner_up=runner_up)]
@@ -478,19 +485,9 @@ def _in_directory(folder: Path, text: str) -> list[Place]:
     )
 
 
-def _matching(pattern: str, text: str) -> list[Place]:
+def _matches(pattern: str, text: str) -> list[Place]:
     paths = [Path(match) for match in matching(pattern)]
-    stores = [
-        place
-        for path in paths
-        if not _is_beside_a_store(path)
-        for place in (
-            _of_archive(path)
-            if is_archive(path)
-            else _of_files(path, str(path))
-            or ([Place(path, str(path), is_named=False)] if path.is_file() else _of_match(path))
-        )
-    ]
+    stores = [place for path in paths for place in _places_of_match(path)]
     if not stores:
         raise SourceNotFoundError(
             f"No store matches {text!r}"
@@ -500,15 +497,16 @@ def _matching(pattern: str, text: str) -> list[Place]:
     return stores
 
 
-def _of_match(folder: Path) -> list[Place]:
-    if not folder.is_dir():
+def _places_of_match(path: Path) -> list[Place]:
+    if path.suffix == ".bak" or path.name.endswith(LOG_ENDINGS):
         return []
-    stores = [folder / name for name in store_names() if (folder / name).is_file()]
-    return [Place(store, str(folder), is_named=False) for store in stores[:1]]
-
-
-def _is_beside_a_store(path: Path) -> bool:
-    return path.suffix == ".bak" or path.name.endswith(("-wal", "-shm", "-journal"))
+    if is_archive(path):
+        return _sources_of_archive(path)
+    if places := _records_at(path, str(path)):
+        return places
+    if path.is_file():
+        return [Place(path, str(path), is_named=False)]
+    return [Place(store, str(path), is_named=False) for store in _stores_in(path)[:1]]
 
 
 def _hint_for(path: Path, text: str) -> str:
@@ -519,3 +517,80 @@ def _hint_for(path: Path, text: str) -> str:
         return f"the directory {str(there)!r} does not exist either; check the path"
     stores = sorted(legible(store.name) for store in there.glob("*.db"))[:3]
     return f"in {str(there)!r} there is {', '.join(stores)}" if stores else "check the path"
+
+
+def description_of(path: Path) -> str | None:
+    """Whose records lie at a place, of which version and how large; None: nothing to read.
+
+    Examples
+    --------
+    >>> description_of(Path("/nowhere/at/all")) is None
+    True
+    """
+    claim = None if path.is_file() else _owner_and_runner_up(path)[0]
+    if claim is None and not path.is_file():
+        return None
+    known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
+    sizes = [size for file in inputs for part in _opened(known, file) if (size := _size(part))]
+    owners, versions = zip(*(_version(known, file) for file in inputs), strict=True)
+    title = next((owner.title for owner in owners if owner), "nobody that is known")
+    shown = " ".join([title, ", ".join(dict.fromkeys(filter(None, versions)))]).rstrip()
+    n_files = f"{len(sizes):,} file{'' if len(sizes) == 1 else 's'}"
+    return f"{shown}: {n_files}, {megabytes(sum(sizes))}"
+
+
+def _version(known: System | None, path: Path) -> tuple[System | None, str]:
+    is_store = path.is_file() and path.suffix in (".db", ".sqlite", ".sqlite3")
+    if known is not None and known.files is not None and not is_store:
+        files = known.files
+        return known, files.version(path) or _release(files.version_key, _opened(known, path))
+    return schema_of(path, known)
+
+
+def _release(key: str, files: Iterable[Path]) -> str:
+    """What the file that was written last names as the version of its program."""
+    if not key:
+        return ""
+    pattern = re.compile(rb'"%s"\s*:\s*"(\d+(?:\.\d+)*)' % key.encode())
+    by_age = sorted(files, key=_written_ns, reverse=True)
+    for path in by_age[:_MOST_FILES_SEARCHED]:
+        try:
+            with open_regular(path) as file:
+                begin = file.read(_BYTES_SEARCHED)
+                file.seek(max(0, _size(path) - _BYTES_SEARCHED))
+                versions = pattern.findall(begin + file.read(_BYTES_SEARCHED))
+        except OSError:
+            continue
+        if versions:
+            return str(versions[-1].decode())
+    return ""
+
+
+def _written_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def schema_of(path: Path, known: System | None) -> tuple[System | None, str]:
+    """Whose a database is, and the version of its schema; empty: nothing shows it."""
+    if _size(path) > _MOST_BYTES_COPIED:
+        return known, ""
+    try:
+        with open_store(path) as store:
+            owner = known or owner_of(store)
+            return owner, "" if owner is None else _schema_version(store, owner)
+    except SourceError:
+        return known, ""
+
+
+def _schema_version(store: Store, owner: System) -> str:
+    tables = None if owner.tables is None else owner.tables()
+    if tables is not None and tables.in_words is not None:
+        return tables.in_words(store.tables).removeprefix(f"{owner.title} ")
+    if tables is None or tables.version is None:
+        return ""
+    table, cell = tables.version
+    newest = read_table(store, table, {"version": cell})[0]["version"].max()
+    return "" if newest is None else f"schema {newest!s}"

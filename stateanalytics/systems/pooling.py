@@ -12,17 +12,17 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, MadeFrame, changed_facts, later, pool, unmade
-from stateanalytics.io.archive.changes import digest_of_files
-from stateanalytics.io.archive.looks import Look
+from stateanalytics.io.archive.manifests import Look, digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import Observed, digests, observe_once
 from stateanalytics.io.parts import Digested, Parts
-from stateanalytics.io.store_process import state_of_store
+from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems import detail_frames
-from stateanalytics.systems.history import rewound, with_notes
+from stateanalytics.systems.history import rewound
 from stateanalytics.systems.linking import ambiguous_links
-from stateanalytics.systems.places import Place, files_beside, files_of
+from stateanalytics.systems.omissions import with_notes
+from stateanalytics.systems.places import Place, companions_of, files_of
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Reading:
 
     def again(self, place: Place) -> Reading:
         """The same with stores of its own, as its archive tells now when it was collected."""
-        stores = tuple(store.again() for store in self.part.stores)
+        stores = tuple(store.share() for store in self.part.stores)
         return replace(self, place=place, part=replace(self.part, stores=stores))
 
     @property
@@ -109,7 +109,7 @@ def _state(
         return None
     # A store tells more of itself than sizes and times do.
     if part.stores:
-        files: Sequence[str | Path] = files_beside(place, part.system)
+        files: Sequence[str | Path] = companions_of(place, part.system)
     else:
         files = files_of(place, part.system, opened)
     return digest_of_files([*files, *part.inputs], now, of_store) or None
@@ -281,7 +281,7 @@ def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
     beside = (
         path
         for each in readings
-        for path in (*files_beside(each.place, each.part.system), *each.part.inputs)
+        for path in (*companions_of(each.place, each.part.system), *each.part.inputs)
     )
     return tuple(dict.fromkeys([*(each.place.path for each in readings), *beside]))
 

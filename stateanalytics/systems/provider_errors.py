@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 
 _TAGS = {
     "provider_quota": (

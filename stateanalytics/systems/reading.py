@@ -1,4 +1,4 @@
-"""From the names of stores to pooled facts: the door of this package."""
+"""From the names of stores to pooled facts: the entry point of this package."""
 
 from __future__ import annotations
 
@@ -24,22 +24,28 @@ from stateanalytics.errors import (
     StateAnalyticsError,
     in_short,
 )
-from stateanalytics.io.archive.reading import Weeks, labelled, read_archived
-from stateanalytics.io.archive.weeks import ChosenWeeks
+from stateanalytics.io.archive.reading import (
+    Archived,
+    ChosenWeeks,
+    Weeks,
+    labelled,
+    read_archived,
+    work_of,
+)
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.processes import is_alive
-from stateanalytics.io.scanning import one_connection
 from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import one_connection
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
-from stateanalytics.systems.places import Place, find_places, looked
+from stateanalytics.systems.omissions import findings_of_database, findings_of_files
+from stateanalytics.systems.places import Place, find_places, owner_of
 from stateanalytics.systems.pooling import Memory, Pooled, Reading
-from stateanalytics.systems.recorded import add_words, has_own_words
-from stateanalytics.systems.unread import findings_of_database, findings_of_files
+from stateanalytics.systems.situations import add_axes_of_statuses, has_own_statuses
 
 OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
@@ -308,15 +314,15 @@ def read_place(
     with ExitStack() as opened:
         last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
-            open_store(place.path, label=place.label, salvage=on_error == "salvage", before=last)
+            open_store(place.path, label=place.label, salvage=on_error == "salvage", earlier=last)
         )
-        known = _owner_of(store)
+        known = owner_of(store)
         if known is None and place.is_named:
             raise _no_store(store)
         if known is None or known.stores is None:
             part = _skipped(store)
         else:
-            once = None if keep else known.stores.read_once
+            once = None if keep else known.stores.read_uncached
             read = partial(once or known.stores.read, store)
             kept = _kept_by(known, before)
             with one_connection(store):
@@ -414,9 +420,9 @@ def _with_words(part: Parts) -> Parts:
     ADR-0033's words need no mapping: rules read them from ``raw_status``.
     """
     known = system_named(part.system)
-    if not has_own_words(known.vocabulary):
+    if not has_own_statuses(known.vocabulary):
         return part
-    entities = add_words(part.entities, known.vocabulary)
+    entities = add_axes_of_statuses(part.entities, known.vocabulary)
     unknown = entities.filter(
         pl.col("recorded_lifecycle").is_null() & pl.col("raw_status").is_not_null()
     )
@@ -436,13 +442,6 @@ def _with_words(part: Parts) -> Parts:
     return replace(
         part, entities=entities, findings=pool([part.findings, finding], schema.FINDINGS)
     )
-
-
-def _owner_of(store: Store) -> System | None:
-    for known in all_systems():
-        if known.stores and looked(known, known.stores.recognises, store, store.label):
-            return known
-    return None
 
 
 def _nothing_read(parts: Sequence[Parts]) -> SourceError:
@@ -494,3 +493,95 @@ def _left_out(finding: pl.DataFrame, label: str) -> Parts:
     empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
     entities, transitions, events = (frame.empty() for frame in empty)
     return Parts("", "", entities, transitions, events, finding, label=label)
+
+
+MOST_ROWS = 5_000_000
+"""Rows of entities, transitions and events that are read at once; a single source may have more."""
+
+
+def facts_in_shards(
+    named: Sequence[str | Path],
+    *,
+    as_of: datetime | None = None,
+    on_error: OnError = "skip",
+    most_rows: int = MOST_ROWS,
+) -> Iterator[Facts]:
+    """The facts of what paths name, of archives a few sources at a time.
+
+    Parameters
+    ----------
+    named : sequence of str or pathlib.Path
+        As for `read_facts`; what is no archive is read at once.
+    as_of : datetime, optional
+        The instant of all of them; by default the newest moment that any source proves.
+    on_error : {"skip", "raise", "salvage"}
+        As for `read_facts`.
+    most_rows : int
+        More are not read at once, but of sources that tell the same work.
+
+    Yields
+    ------
+    Facts
+        Of some sources, all at one instant; each source in one of them, and each work too.
+    """
+    places, _ = find_places(named)
+    sources = [place.archived for place in places if place.archived is not None]
+    known = [source.last_at for source in sources if source.last_at is not None]
+    is_small = len(sources) < len(places) or sum(map(_n_rows, sources)) <= most_rows
+    if is_small or not known:
+        facts, stores = read_facts(named, as_of=as_of, on_error=on_error, shown=False)
+        for store in stores:
+            store.close()
+        yield facts
+        return
+    given, began = None if as_of is None else as_utc(as_of), datetime.now(UTC)
+    for shard in _shards(places, most_rows):
+        with spend(Budget()):
+            readings = [
+                Reading.of(place, read_place(place, bodies=False, on_error=on_error), began)
+                for place in shard
+            ]
+        yield Pooled.of(readings, ()).at(given, lambda: began, proven=max(known))
+
+
+def _n_rows(source: Archived) -> int:
+    frames = ("entities", "transitions", "events")
+    return sum(shard.n_rows for run in source.runs for shard in run.shards if shard.frame in frames)
+
+
+def _shards(places: Sequence[Place], most_rows: int) -> Iterator[list[Place]]:
+    """Places that are read together; those of which nothing can be read go with the first."""
+    unreadable = [place for place in places if place.archived and not place.archived.runs]
+    shard, n_rows = unreadable, 0
+    for group in _telling_the_same([place for place in places if place not in unreadable]):
+        n_of_group = sum(_n_rows(place.archived) for place in group if place.archived)
+        if n_rows and n_rows + n_of_group > most_rows:
+            yield shard
+            shard, n_rows = [], 0
+        shard, n_rows = shard + group, n_rows + n_of_group
+    yield shard
+
+
+def _telling_the_same(places: Sequence[Place]) -> list[list[Place]]:
+    """Places by the work that they tell, over any number of places in between; in their order."""
+    works = [
+        pl.DataFrame({"work": work_of(place.archived)}).with_columns(place=pl.lit(number))
+        for number, place in enumerate(places)
+        if place.archived
+    ]
+    leader = list(range(len(places)))
+    if works:
+        hubs = pl.concat(works).select("place", hub=pl.col("place").min().over("work")).unique()
+        for place, hub in hubs.sort("place", "hub").iter_rows():
+            old, new = _top(leader, place), _top(leader, hub)
+            leader[max(old, new)] = min(old, new)
+    groups: dict[int, list[Place]] = {}
+    for number, place in enumerate(places):
+        groups.setdefault(_top(leader, number), []).append(place)
+    return list(groups.values())
+
+
+def _top(leader: list[int], place: int) -> int:
+    while leader[place] != place:
+        place = leader[place]
+    return place

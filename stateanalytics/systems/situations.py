@@ -1,27 +1,278 @@
-"""Situations of work as a table: what each means in ADR-0033's terms, and why it holds.
+"""What a system itself records of the states of its work, in the columns that rules read.
 
-A system names the situation of each row; ``data/situations.csv`` of its package says the
-rest: the four axes, and a reason. In its text ``{cause}`` is the row's own; a health of
-``rules`` is left to the shared rules, as it depends on the instant.
+A system may name the situation of each row; ``data/situations.csv`` of its package has the
+four axes and the reason of each. ``{cause}`` in a reason's code stands for the cause of the
+row, and a health of ``rules`` is left to the shared rules, as it depends on the instant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import table_rows
-from stateanalytics.systems.recorded import add_axes, add_reasons, evidence, numbered
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
+OBSERVED, INFERRED = "observed", "inferred"
 BY_RULES = "rules"
+OTHER_AXES = r"\.(health|delivery)\."
+"""In a reason code: it explains the health or the delivery, not the status."""
+_KEY = list(schema.ENTITY_KEY)
 _AXES = ("lifecycle", "outcome", "health", "delivery", "delivery_without_output")
 _WHY = ("dimension", "code", "message", "claim", "confidence", "is_quoted")
-_ALIKE = ("whys", "cause", "error_message", "detail")
-_KEY = schema.ENTITY_KEY
+_TEXTS = ("whys", "cause", "error_message", "detail")
+_STATUS_COLUMNS = ("entity_type", "raw_status", "own_lifecycle", "own_outcome")
+
+CONTENT_FILTER_FINISHES = (
+    "content_filter", "content_filtered", "refusal", "safety", "image_safety", "recitation",
+    "blocklist", "prohibited_content", "spii", "guardrail_intervened",
+)  # fmt: skip
+"""Finish reasons of answers that a provider's content filter stopped, as providers name them."""
+
+# Half of a pair of surrogates is no text, and no parser reads it.
+_UNICODE = (
+    r"\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|{_UNICODE})*"'
+_GAP = r"[ \t\r\n]*"
+_LIST_OF_TEXTS = rf"^{_GAP}\[{_GAP}(?:{_TEXT}{_GAP}(?:,{_GAP}{_TEXT}{_GAP})*)?\]{_GAP}$"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The axes that a situation stands for.
+
+    Attributes
+    ----------
+    lifecycle, outcome, health, delivery : str or None
+        ADR-0033's words.
+    delivery_without_output : str, optional
+        The delivery of work without any output, if that differs.
+    """
+
+    lifecycle: str
+    outcome: str | None
+    health: str | None
+    delivery: str | None
+    delivery_without_output: str | None = None
+
+
+class Situation(NamedTuple):
+    """A row of ``data/situations.csv``; see `situations_from_csv`."""
+
+    situation: str
+    lifecycle: Annotated[str, schema.LIFECYCLES] | None
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, (*schema.HEALTHS, schema.NO_WORD, BY_RULES)] | None
+    delivery: Annotated[str, (*schema.DELIVERIES, schema.NO_WORD)] | None
+    delivery_without_output: Annotated[str, schema.DELIVERIES] | None
+    dimension: Annotated[str, schema.DIMENSIONS] | None
+    code: str | None
+    message: str | None
+    claim: Annotated[str, schema.CLAIM_STATUSES] | None
+    confidence: float | None
+    is_quoted: bool
+
+
+def is_content_filter(finish: str) -> pl.Expr:
+    """Whether a content filter stopped an answer, in any spelling of its finish; never null.
+
+    Examples
+    --------
+    >>> finishes = pl.DataFrame({"finish": ["content-filter", "SAFETY", "contentFilter", "stop"]})
+    >>> finishes.select(is_content_filter("finish"))["finish"].to_list()
+    [True, True, True, False]
+    """
+    words = [word.replace("_", "") for word in CONTENT_FILTER_FINISHES]
+    letters = pl.col(finish).str.to_lowercase().str.replace_all("[^a-z]", "")
+    return letters.is_in(words).fill_null(value=False)
+
+
+def texts_of(column: str) -> pl.Expr:
+    """The distinct texts of a JSON list in their order; null where it is no list of texts.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"codes": ['["b", "a", "b", ""]', "[]", '["a", 1]', None]})
+    >>> rows.select(texts_of("codes"))["codes"].to_list()
+    [['b', 'a'], [], None, None]
+    """
+    sound = pl.when(pl.col(column).str.contains(_LIST_OF_TEXTS)).then(column)
+    texts = sound.str.json_decode(pl.List(pl.String))
+    return texts.list.eval(pl.element().filter(pl.element() != "")).list.unique(maintain_order=True)
+
+
+def first_of_status(codes: pl.Expr) -> pl.Expr:
+    """The first code of a list that is not about health or delivery, else the first at all."""
+    of_status = codes.list.eval(pl.element().filter(~pl.element().str.contains(OTHER_AXES)))
+    return pl.coalesce(of_status.list.first(), codes.list.first())
+
+
+def first_that_holds(rules: Mapping[str, pl.Expr]) -> pl.Expr:
+    """The name of the first rule that is true; null where none is."""
+    return pl.coalesce(
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    )
+
+
+def add_axes(
+    entities: pl.DataFrame, lifecycle: str, outcome: str, health: str, delivery: str
+) -> pl.DataFrame:
+    """Add the ``recorded_`` axes from columns in ADR-0033's words.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        One row an entity.
+    lifecycle, outcome, health, delivery : str
+        Columns; null: it does not apply. Without a lifecycle nothing is known: *unknown*.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"a": ["failed", None], "b": ["failed", None], "c": ["ok", None]})
+    >>> add_axes(rows.with_columns(d=None), "a", "b", "c", "d").select(
+    ...     "recorded_lifecycle", "recorded_outcome", "recorded_health").rows()
+    [('failed', 'failed', 'ok'), ('unknown', 'unknown', 'none')]
+    """
+    unknown, none = pl.lit("unknown"), pl.lit(schema.NO_WORD)
+    return entities.with_columns(
+        recorded_lifecycle=pl.coalesce(lifecycle, unknown),
+        recorded_outcome=pl.when(pl.col(lifecycle).is_null()).then(unknown).otherwise(outcome),
+        recorded_health=pl.coalesce(health, none),
+        recorded_delivery=pl.coalesce(delivery, none),
+    )
+
+
+def has_own_statuses(vocabulary: Sequence[StatusWord]) -> bool:
+    """Whether a system has statuses that are not ADR-0033's; rules read those of ADR-0033.
+
+    Examples
+    --------
+    >>> has_own_statuses(STATUS_WORDS)
+    False
+    """
+    return any(word not in STATUS_WORDS for word in vocabulary)
+
+
+def add_axes_of_statuses(entities: pl.DataFrame, vocabulary: Sequence[StatusWord]) -> pl.DataFrame:
+    """Fill the recorded lifecycle and outcome from a system's own statuses.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        Entities of that system, in the shape of `schema.ENTITIES`.
+    vocabulary : sequence of StatusWord
+        The statuses of that system.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows. Where a reader recorded a lifecycle, or no status matches, a row stays
+        as it is: the two axes are one decision, so neither is filled without the other.
+
+    Examples
+    --------
+    >>> done = StatusWord("session", "", "done", "completed", "completed", is_terminal=True)
+    >>> rows = schema.ENTITIES.conform(
+    ...     pl.DataFrame({"entity_type": "session", "raw_status": ["done", "odd"]})
+    ... )
+    >>> add_axes_of_statuses(rows, [done]).select("recorded_lifecycle", "recorded_outcome").rows()
+    [('completed', 'completed'), (None, None)]
+    """
+    table = pl.DataFrame(
+        [(word.entity_type, word.raw_status, word.lifecycle, word.outcome) for word in vocabulary],
+        schema=dict.fromkeys(_STATUS_COLUMNS, pl.String),
+        orient="row",
+    )
+    is_missing = pl.col("recorded_lifecycle").is_null()
+    joined = entities.join(table, on=_STATUS_COLUMNS[:2], how="left", maintain_order="left")
+    return schema.ENTITIES.conform(
+        joined.with_columns(
+            recorded_lifecycle=pl.coalesce("recorded_lifecycle", "own_lifecycle"),
+            recorded_outcome=pl.when(is_missing).then("own_outcome").otherwise("recorded_outcome"),
+        )
+    )
+
+
+def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
+    """Add ``recorded_reasons`` and their codes from rows in the shape of `schema.REASONS`.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+    reasons : polars.DataFrame
+        In the shape of `schema.REASONS`, most direct first within an entity.
+    """
+    texts = reasons.with_columns(pl.col("dimension", "claim_status").cast(pl.String))
+    by_entity = (
+        texts.sort("order", maintain_order=True)
+        .with_columns(reason=pl.struct(schema.RECORDED_REASON).struct.json_encode())
+        .group_by(_KEY)
+        # Joining lists takes a third of the time of joining texts within groups.
+        .agg(codes="code", reasons="reason")
+        .with_columns(
+            codes=pl.col("codes").list.join(schema.CODE_SEPARATOR),
+            reasons=pl.format("[{}]", pl.col("reasons").list.join(",")),
+        )
+    )
+    joined = entities.join(by_entity, on=_KEY, how="left", maintain_order="left")
+    return joined.with_columns(recorded_reason_codes="codes", recorded_reasons="reasons").drop(
+        "codes", "reasons"
+    )
+
+
+def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
+    """Add the four axes of each row's ``situation``.
+
+    Work counts as having output where the frame has no ``has_output``.
+    """
+
+    def axis(values: Mapping[str, str | None]) -> pl.Expr:
+        return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
+
+    has_output = (
+        pl.col("has_output").fill_null(value=False)
+        if "has_output" in frame.columns
+        else pl.lit(value=True)
+    )
+    situations = meanings.items()
+    usual = axis({name: meaning.delivery for name, meaning in situations})
+    without_output = axis(
+        {name: meaning.delivery_without_output or meaning.delivery for name, meaning in situations}
+    )
+    return frame.with_columns(
+        lifecycle=axis({name: meaning.lifecycle for name, meaning in situations}),
+        outcome_word=axis({name: meaning.outcome for name, meaning in situations}),
+        health=axis({name: meaning.health for name, meaning in situations}),
+        delivery=pl.when(has_output).then(usual).otherwise(without_output),
+    )
+
+
+def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
+    """One piece of evidence as a JSON list; text of a store is escaped."""
+    piece = pl.struct(
+        kind.alias("kind"), identity.alias("id"), detail.str.slice(0, 200).alias("detail")
+    )
+    return pl.concat_str(pl.lit("["), piece.struct.json_encode(), pl.lit("]"))
+
+
+def numbered(reasons: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    """Reasons sorted by their key and ``place``, which ``order`` replaces: from 0 in each key."""
+    return (
+        reasons.sort(*key, "place", maintain_order=True)
+        .with_columns(order=pl.int_range(pl.len()).over(key).cast(pl.Int64))
+        .drop("place")
+    )
 
 
 def situations_from_csv(package: str) -> pl.DataFrame:
-    """The table of a package, one row a situation.
+    """The table of situations of a package.
 
     Parameters
     ----------
@@ -33,22 +284,17 @@ def situations_from_csv(package: str) -> pl.DataFrame:
     polars.DataFrame
         ``situation``, four axes, ``delivery_without_output`` where that differs, and of its
         reason the ``dimension``, ``code``, ``message``, ``claim`` and ``confidence``;
-        ``is_quoted``: the words of the error are the message, where there are any.
+        ``is_quoted``: the message is the text of the error, where there is one.
     """
-    rows = [
-        {column: word or None for column, word in row.items()}
-        for row in table_rows(package, "situations.csv")
-    ]
-    names = ("situation", *_AXES, *_WHY)
-    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String)).with_columns(
-        pl.col("confidence").cast(pl.Float64), is_quoted=pl.col("is_quoted").is_not_null()
-    )
+    dtypes = {name: pl.String() for name in Situation._fields}
+    typed = {**dtypes, "confidence": pl.Float64(), "is_quoted": pl.Boolean()}
+    return pl.DataFrame(read_table(package, "situations.csv", Situation), typed, orient="row")
 
 
 def add_situations(
     entities: pl.DataFrame, works: pl.DataFrame, table: pl.DataFrame, also: pl.Expr
 ) -> pl.DataFrame:
-    """Add to entities what their situations mean, and why they hold.
+    """Add to entities the axes and reasons of their situations.
 
     Parameters
     ----------
@@ -60,47 +306,49 @@ def add_situations(
     table : polars.DataFrame
         From `situations_from_csv`.
     also : polars.Expr
-        A list of further situations, whose reasons hold as well.
+        A list of further situations of which the reasons apply as well.
     """
-    meant = works.join(
+    joined = works.join(
         table.select("situation", *_AXES), on="situation", how="left", maintain_order="left"
     )
     empty = pl.when(~pl.col("has_output").fill_null(value=True)).then("delivery_without_output")
     is_judged = pl.col("health").fill_null("") == BY_RULES
     axes = add_axes(
-        meant.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
+        joined.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
     ).with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
-    # Thousands of calls went alike: why is put in words once for all of them.
     whys = pl.concat_list("situation", also).list.drop_nulls().list.join(" ")
-    known = axes.with_columns(whys=whys)
-    alike = known.select(_ALIKE).unique(maintain_order=True).with_row_index("entity_id")
-    said = _said(alike.with_columns(pl.col("entity_id").cast(pl.String)), table)
-    joined = known.join(said, on=_ALIKE, how="left", nulls_equal=True, maintain_order="left")
+    with_whys = axes.with_columns(whys=whys)
+    # Thousands of calls ended in the same way: their reasons are worded one time for all.
+    distinct = with_whys.select(_TEXTS).unique(maintain_order=True).with_row_index("entity_id")
+    reasons = _reasons_by_text(distinct.with_columns(pl.col("entity_id").cast(pl.String)), table)
+    rows = with_whys.join(reasons, on=_TEXTS, how="left", nulls_equal=True, maintain_order="left")
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    told = joined.with_columns(
+    ended = rows.with_columns(
         is_over.then(name).alias(name) for name in ("reason_code", "evidence")
     )
-    return _beside(entities, told.select(name for name in told.columns if name in entities.columns))
+    return _replaced(
+        entities, ended.select(name for name in ended.columns if name in entities.columns)
+    )
 
 
-def _said(alike: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Works that are alike, with their reasons as columns of entities."""
-    rows = alike.with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
-    over = rows.select(*_KEY, recorded_outcome=pl.lit("any"))
-    told = with_recorded(schema.ENTITIES.conform(over), over, _reasons(rows, table))
+def _reasons_by_text(distinct: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """Distinct ends of work, with their reasons as columns of entities."""
+    rows = distinct.with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
+    ended = rows.select(*_KEY, recorded_outcome=pl.lit("any"))
+    entities = with_recorded(schema.ENTITIES.conform(ended), ended, _reasons(rows, table))
     columns = ("recorded_reasons", "recorded_reason_codes", "reason_code", "evidence")
-    return rows.select(_ALIKE).hstack(told.select(columns))
+    return rows.select(_TEXTS).hstack(entities.select(columns))
 
 
 def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Why each situation holds, its own reason first, in the shape of `schema.REASONS`."""
+    """The reasons of each situation, its own first, in the shape of `schema.REASONS`."""
     whys = table.filter(pl.col("code").is_not_null()).select(*_WHY, why="situation")
     rows = (
         works.with_columns(why=pl.col("whys").str.split(" "))
         .explode("why")
         .join(whys, on="why", how="inner", maintain_order="left")
     )
-    said = pl.when("is_quoted").then(pl.coalesce("error_message", "message")).otherwise("message")
+    quoted = pl.when("is_quoted").then(pl.coalesce("error_message", "message"))
     cause = pl.col("cause").fill_null("unknown")
     return numbered(
         rows.select(
@@ -109,48 +357,46 @@ def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
             "confidence",
             place=pl.lit(0),
             code=pl.col("code").str.replace("{cause}", cause, literal=True),
-            message=said,
+            message=quoted.otherwise("message"),
             claim_status="claim",
             evidence=evidence(pl.lit("rule"), pl.col("why"), pl.coalesce("detail", "message")),
         ),
-        _KEY,
+        schema.ENTITY_KEY,
     )
 
 
 def with_recorded(
     entities: pl.DataFrame, axes: pl.DataFrame, reasons: pl.DataFrame
 ) -> pl.DataFrame:
-    """Entities with what their system knows of their states, and the code of what ended them.
+    """Entities with the axes and reasons that their system records, and the code of their end.
 
     Parameters
     ----------
     entities : polars.DataFrame
         In the shape of `schema.ENTITIES`.
     axes : polars.DataFrame
-        The key of entities, and columns that go in place of theirs.
+        The key of entities, and columns that replace theirs.
     reasons : polars.DataFrame
         In the shape of `schema.REASONS`.
     """
-    key = list(_KEY)
     ends = (
         reasons.filter(pl.col("dimension") == "lifecycle")
         .sort("order")
-        .unique(key, keep="first", maintain_order=True)
-        .select(*key, code="code", why="evidence")
+        .unique(_KEY, keep="first", maintain_order=True)
+        .select(*_KEY, code="code", why="evidence")
     )
+    rows = entities.select(*_KEY, *({"recorded_outcome"} - set(axes.columns)))
+    for columns in (axes, ends):
+        rows = rows.join(columns, on=_KEY, how="left", maintain_order="left")
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    known = {"recorded_outcome"} - set(axes.columns)
-    beside = entities.select(*key, *known)
-    for told in (axes, ends):
-        beside = beside.join(told, on=key, how="left", maintain_order="left")
-    told = add_reasons(beside, reasons).with_columns(
+    recorded = add_reasons(rows, reasons).with_columns(
         reason_code=is_over.then("code"), evidence=is_over.then("why")
     )
-    return _beside(entities, told.drop("code", "why"))
+    return _replaced(entities, recorded.drop("code", "why"))
 
 
-def _beside(entities: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
-    """Entities with columns in place of theirs; joined to their keys alone, as there are many."""
-    first = told.unique(_KEY, keep="first", maintain_order=True)
-    columns = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
-    return schema.ENTITIES.conform(entities.with_columns(columns.drop(_KEY)))
+def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
+    """Entities with columns that replace theirs; keys alone are joined, as columns are many."""
+    first = columns.unique(_KEY, keep="first", maintain_order=True)
+    joined = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
+    return schema.ENTITIES.conform(entities.with_columns(joined.drop(_KEY)))

@@ -14,8 +14,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import Frame
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.history import Past
-from stateanalytics.systems.recorded import first_that_holds
-from stateanalytics.systems.situations import add_situations
+from stateanalytics.systems.situations import add_situations, first_that_holds
 
 THREAD = ("source", "thread_id")
 TURN = (*THREAD, "turn_no")

@@ -214,7 +214,8 @@ class Advice:
         )
         return (
             f"<p><strong>Advice on {self.frame.height} thresholds</strong>: {self._counts()}</p>"
-            "<table><tr><th>threshold</th><th>today</th><th>recommended</th><th>verdict</th><th>why</th></tr>"
+            "<table><tr><th>threshold</th><th>today</th><th>recommended</th>"
+            "<th>verdict</th><th>why</th></tr>"
             f"{rows}</table><p>Next: <code>.frame, .curves, .to_toml()</code></p>"
         )
 

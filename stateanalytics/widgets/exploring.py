@@ -23,13 +23,14 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import aliases
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.snapshot import Snapshot
-from stateanalytics.sql.conditions import is_run, with_own
-from stateanalytics.sql.crossfilter import (
+from stateanalytics.sql.conditions import (
     MOST_VALUES,
     Chosen,
     CrossFilter,
     Dimension,
     is_countable,
+    is_run,
+    with_own,
 )
 from stateanalytics.systems import all_systems
 from stateanalytics.widgets.drawing import Shown, moving, safe, table
@@ -130,7 +131,7 @@ class Explorer(Shown):
     Attributes
     ----------
     chosen : mapping of str to sequence of int
-        By column the places that are chosen, as in `sql.crossfilter`.
+        By column the places that are chosen, as in `sql.conditions`.
     selected : polars.DataFrame
         The rows that are chosen, the newest first.
     sql : str

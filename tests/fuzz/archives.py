@@ -17,9 +17,9 @@ import polars as pl
 
 import stateanalytics as sa
 from stateanalytics.errors import StateAnalyticsError
-from stateanalytics.io.archive import looks, writing
+from stateanalytics.io.archive import manifests, writing
 from stateanalytics.io.archive.writing import Options, archive_part
-from stateanalytics.io.opening import read_octets
+from stateanalytics.io.files import read_octets
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import detail_frames
 from tests.fuzz import hostile, seeds
@@ -71,10 +71,10 @@ def archive(folder: Path) -> Path:
     with sa.read(seeds.opencode_log(folder), progress=False) as snap:
         _archived(_part(snap, "log.jsonl"), root, "fedcba9876543210", 1)
     for day in (3, 4):
-        with mock.patch.object(looks, "secrets", _named(day)):
+        with mock.patch.object(manifests, "secrets", _named(day)):
             keys = ("0123456789abcdef", "fedcba9876543210")
             statuses = dict.fromkeys(keys[: 5 - day], "unchanged")
-            looks.note_looks(root, statuses, datetime(2026, 6, day, tzinfo=UTC))
+            manifests.note_looks(root, statuses, datetime(2026, 6, day, tzinfo=UTC))
     for path in sorted(folder.iterdir()):
         if path != root:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -12,7 +12,7 @@ from unittest import mock
 
 import polars as pl
 
-from stateanalytics.io import tables
+from stateanalytics.io import sqlite_tables
 
 ENTITY_TYPES = {
     "sessions": "session", "branches": "branch", "shows": "show", "plays": "play",
@@ -46,7 +46,7 @@ class Read:
 @contextmanager
 def counted() -> Iterator[Read]:
     """Note the height of every table that is read whole."""
-    seen, read = Read(), tables.read
+    seen, read = Read(), sqlite_tables.rows_and_problems
 
     def noted(store: Any, table: str, columns: Any, after: int | None = None) -> Any:
         answer = read(store, table, columns, after)
@@ -55,7 +55,7 @@ def counted() -> Iterator[Read]:
             seen.rows[store.path, table] = answer[0].height
         return answer
 
-    with mock.patch.object(tables, "read", noted):
+    with mock.patch.object(sqlite_tables, "rows_and_problems", noted):
         yield seen
 
 

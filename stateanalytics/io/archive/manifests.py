@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.io.opening import read_octets
+import polars as pl
+
+from stateanalytics.core.windows import WEEK
+from stateanalytics.io.files import (
+    Seen,
+    as_moment,
+    as_text,
+    files_below,
+    read_json_object,
+    read_octets,
+)
+from stateanalytics.io.outputs import put_whole
 
 SCHEMA_VERSION = 1
 """Of the canonical frames: raised when a column changes its meaning or its type."""
 
-MAX_MANIFEST_BYTES = 64_000_000
+MAX_MANIFEST_BYTES, MAX_NOTE_BYTES = 64_000_000, 8_000_000
 
 ACROSS = "across"
 """In place of a week: rows of work that is open, spans weeks or changed after it was archived."""
@@ -247,3 +259,225 @@ def read_manifests(paths: Iterable[Path]) -> tuple[list[Manifest], dict[Path, st
         else:
             read.append(manifest)
     return sorted(read, key=lambda manifest: manifest.order), wrong
+
+
+ATTEMPTS = "attempts"
+_ATTEMPT_NAME = re.compile(r"[0-9a-f]{16}\.json")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The last time that a source was asked for and gave nothing.
+
+    Attributes
+    ----------
+    key, label : str
+        The `manifests.source_key`, and how it was named.
+    at : datetime or None
+        When; None: the note cannot be read.
+    message : str
+        Why it gave nothing.
+    """
+
+    key: str
+    label: str
+    at: datetime | None
+    message: str
+
+
+def attempt_path(root: Path, key: str) -> Path:
+    """Where the note of a source lies."""
+    return root / ATTEMPTS / f"{key}.json"
+
+
+def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str]) -> None:
+    """Keep a note of what failed, and none of what was collected since.
+
+    Raises
+    ------
+    OSError
+        If the archive cannot be written to.
+    """
+    for key in collected:
+        attempt_path(root, key).unlink(missing_ok=True)
+    for attempt in failed:
+        # What holds notes alone is an archive too: the next run must find its way in.
+        for folder in ("manifests", ATTEMPTS):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        at = None if attempt.at is None else attempt.at.astimezone(UTC).isoformat()
+        words = {"label": attempt.label, "at": at, "message": attempt.message}
+        put_whole(attempt_path(root, attempt.key), json.dumps(words, indent=1).encode())
+
+
+def read_attempts(root: Path) -> dict[str, Attempt]:
+    """The notes of an archive, by source; one that cannot be read says so."""
+    folder = root / ATTEMPTS
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.stem: _attempt(path) for path in paths if _ATTEMPT_NAME.fullmatch(path.name)}
+
+
+def _attempt(path: Path) -> Attempt:
+    words = read_json_object(path, max_bytes=MAX_NOTE_BYTES).value or {}
+    label, at, message = as_text(words.get("label")), words.get("at"), as_text(words.get("message"))
+    if label is None or message is None:
+        return Attempt(path.stem, path.stem, None, "the note of it cannot be read")
+    return Attempt(path.stem, label, as_moment(at), message)
+
+
+LOOKS = "looks"
+STATUSES = ("archived", "unchanged")
+"""What became of a source that was collected; of one that was not, an attempt tells."""
+
+_LOOK_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}\.json")
+_KEY = re.compile(r"[0-9a-f]{16}")
+_AHEAD = timedelta(hours=1)
+"""By how much the clocks of two machines may differ."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The last time that a source was collected.
+
+    Attributes
+    ----------
+    at : datetime
+        When, by the clock of who collected it.
+    status : str
+        Of `STATUSES`.
+    """
+
+    at: datetime
+    status: str
+
+
+def note_looks(root: Path, statuses: Mapping[str, str], at: datetime) -> None:
+    """Keep a note of some sources that were collected just now, by their keys.
+
+    Raises
+    ------
+    OSError
+        If the archive cannot be written to.
+    """
+    if not statuses:
+        return
+    at = at.astimezone(UTC)
+    path = root / LOOKS / f"{at:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.json"
+    path.parent.mkdir(exist_ok=True)
+    put_whole(path, json.dumps({"at": at.isoformat(), "sources": dict(statuses)}).encode())
+
+
+def drop_old_looks(root: Path, now: datetime) -> None:
+    """Delete each note whose sources all stand in newer ones, so that they stay few.
+
+    Raises
+    ------
+    OSError
+        If the archive cannot be written to.
+    """
+    notes, _ = _notes(root)
+    told: set[str] = set()
+    # What a clock that was ahead wrote would be the newest for ever.
+    for path, looks in sorted(notes, key=lambda note: _age(note, now)):
+        if looks.keys() <= told:
+            path.unlink(missing_ok=True)
+        told |= looks.keys()
+
+
+def read_looks(root: Path) -> tuple[dict[str, Look], list[Path]]:
+    """The last look at each source of an archive, by its key, and notes that cannot be read."""
+    notes, unreadable = _notes(root)
+    last: dict[str, Look] = {}
+    for _, looks in notes:
+        for key, look in looks.items():
+            if key not in last or last[key].at < look.at:
+                last[key] = look
+    return last, unreadable
+
+
+def stale(sources: pl.DataFrame) -> pl.DataFrame:
+    """The sources that were collected last more than a week before the last time any was.
+
+    Parameters
+    ----------
+    sources : polars.DataFrame
+        ``source`` and ``looked_at``, null where none of an archive.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same columns, longest ago first.
+    """
+    behind = pl.col("looked_at").max() - pl.col("looked_at")
+    return sources.filter(behind > WEEK).select("source", "looked_at").sort("looked_at", "source")
+
+
+_Note = tuple[Path, dict[str, Look]]
+
+
+def _age(note: _Note, now: datetime) -> tuple[bool, timedelta, str]:
+    path, looks = note
+    at = next((look.at for look in looks.values()), now)
+    return at > now + _AHEAD, now - at, path.name
+
+
+def _notes(root: Path) -> tuple[list[_Note], list[Path]]:
+    folder = root / LOOKS
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    notes, unreadable = [], []
+    for path in paths:
+        if not _LOOK_NAME.fullmatch(path.name):
+            continue
+        given = read_json_object(path, max_bytes=MAX_NOTE_BYTES)
+        if given.value is None and given.problem is None:
+            continue  # another run has just found it to be old
+        if (looks := _looks(given.value or {})) is None:
+            unreadable.append(path)
+        else:
+            notes.append((path, looks))
+    return notes, unreadable
+
+
+def _looks(given: Mapping[str, object]) -> dict[str, Look] | None:
+    at, statuses = as_moment(given.get("at")), given.get("sources")
+    if at is None or not isinstance(statuses, dict):
+        return None
+    if not all(_KEY.fullmatch(key) and status in STATUSES for key, status in statuses.items()):
+        return None
+    return {key: Look(at, status) for key, status in statuses.items()}
+
+
+# A write within the same tick of a file system's clock leaves the time as it was.
+_TICK_NS = 2_000_000_000
+
+
+def digest_of_files(paths: Iterable[str | Path], now: datetime, *words: object) -> str:
+    """A digest of names, sizes and times of files; empty where it would prove nothing.
+
+    Parameters
+    ----------
+    paths : iterable of str or pathlib.Path
+        Files, and directories with all that is in them; what is not there counts as such.
+    now : datetime
+        The clock before anything was read: a file that was written after it, or just before,
+        so that the next write may have the same time, proves nothing.
+    *words : object
+        What else must be the same.
+    """
+    total = sha256(repr(words).encode())
+    newest = 0
+    seen: Seen = {}
+    try:
+        for path in sorted({str(path) for path in paths}):
+            for file, status in files_below(path, seen, is_strict=True):
+                newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+                facts = (
+                    file,
+                    status.st_ino,
+                    status.st_size,
+                    status.st_mtime_ns,
+                    status.st_ctime_ns,
+                )
+                total.update(repr(facts).encode())
+    except OSError:
+        return ""
+    return total.hexdigest() if newest < now.timestamp() * 1e9 - _TICK_NS else ""

@@ -1,14 +1,15 @@
-"""From an archive back to what was read: each source with all that its runs kept."""
+"""Which weeks of an archive to open, from what people type."""
 
 from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -17,16 +18,20 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.core.windows import in_utc
-from stateanalytics.errors import NotAStoreError
-from stateanalytics.io.archive import attempts, looks
-from stateanalytics.io.archive.attempts import Attempt
-from stateanalytics.io.archive.looks import Look
+from stateanalytics.core.windows import TICK, in_utc, read_window
+from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io.archive.manifests import (
     ACROSS,
+    ATTEMPTS,
+    LOOKS,
+    Attempt,
+    Look,
     Manifest,
     Shard,
+    attempt_path,
     manifest_paths,
+    read_attempts,
+    read_looks,
     read_manifests,
 )
 from stateanalytics.io.budget import (
@@ -36,16 +41,87 @@ from stateanalytics.io.budget import (
     share,
     spending,
 )
+from stateanalytics.io.files import read_octets, read_parquet
 from stateanalytics.io.findings import counted
 from stateanalytics.io.observations import as_last_seen
-from stateanalytics.io.opening import read_octets, read_parquet
 from stateanalytics.io.parts import Parts
+
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_RANGE = re.compile(r"(?:(\d{4})-)?W(\d{2})", re.IGNORECASE)
+_HOW = 'weeks="2026-W10..W21", weeks="2026-W21", or weeks="2025-W50..2026-W03"'
+
+
+@dataclass(frozen=True)
+class ChosenWeeks:
+    """The ISO weeks from ``first`` to ``last``, both with them; without any, all.
+
+    Attributes
+    ----------
+    first, last : str
+        As ``2026-W10``; empty: no week was chosen.
+    """
+
+    first: str = ""
+    last: str = ""
+
+    @classmethod
+    def of(cls, text: str | None) -> ChosenWeeks:
+        """The weeks that somebody typed.
+
+        Raises
+        ------
+        ArgumentError
+            If it names no weeks, or the last before the first.
+
+        Examples
+        --------
+        >>> ChosenWeeks.of("2026-W10..W21")
+        ChosenWeeks(first='2026-W10', last='2026-W21')
+        """
+        if text is None:
+            return cls()
+        parts = [_RANGE.fullmatch(part.strip()) for part in str(text).split("..")]
+        match parts:
+            case [re.Match() as first] if first[1]:
+                chosen = cls(_week(first[1], first[2]), _week(first[1], first[2]))
+            case [re.Match() as first, re.Match() as last] if first[1]:
+                chosen = cls(_week(first[1], first[2]), _week(last[1] or first[1], last[2]))
+            case _:
+                raise ArgumentError(f"weeks needs ISO weeks; found {text!r:.80}.", _HOW)
+        if chosen.first > chosen.last:
+            raise ArgumentError(
+                f"weeks runs forward; {text!r:.80} ends before it begins.",
+                'weeks="2025-W50..2026-W03" names the year of both',
+            )
+        return chosen
+
+    @property
+    def has(self) -> Callable[[str], bool] | None:
+        """Is a week one of them; None where all are."""
+        return (lambda week: self.first <= week <= self.last) if self.first else None
+
+    def end_before(self, moments: Iterable[datetime | None]) -> datetime | None:
+        """The last instant of these weeks, where any of the moments lies after it."""
+        if not self.first:
+            return None
+        known = [moment for moment in moments if moment is not None]
+        if not known:
+            return None
+        end = read_window(self.last, as_of=_END_OF_TIME).until - TICK
+        return end if max(known) > end else None
+
+
+def _week(year: str, number: str) -> str:
+    text = f"{year}-W{number}"
+    read_window(text, as_of=_END_OF_TIME)  # refuses a week that the year does not have
+    return text
+
 
 FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)}
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
 _THING = ["entity_type", "entity_id", "created_at"]
-_FOLDERS = {"manifests", "shards", attempts.FOLDER, looks.FOLDER}
+_FOLDERS = {"manifests", "shards", ATTEMPTS, LOOKS}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """How long two runs at once may take, before one of them looks like a clock that went back."""
@@ -115,7 +191,7 @@ class Archived:
         """Where it alone lies: its manifests, the folders of its rows, the notes of it."""
         folders = {(run.system, run.key) for run in self.runs}
         rows = [self.root / "shards" / system / key for system, key in sorted(folders)]
-        notes = {attempts.path_of(self.root, key) for _, key in folders}
+        notes = {attempt_path(self.root, key) for _, key in folders}
         return [*self.files, *rows, *sorted(notes)]
 
 
@@ -139,15 +215,15 @@ def archived_sources(root: Path) -> list[Archived]:
     NotAStoreError
         If no run of it was ever finished.
     """
-    by_key, failed = manifest_paths(root), attempts.read_attempts(root)
-    last_looks, unreadable = looks.read_looks(root)
+    by_key, failed = manifest_paths(root), read_attempts(root)
+    last_looks, unreadable = read_looks(root)
     sources = [
         *(
             replace(_archived(root, paths), attempt=failed.get(key), look=last_looks.get(key))
             for key, paths in by_key.items()
         ),
         *(
-            Archived(root, attempt.label, (), (attempts.path_of(root, key),), {}, attempt)
+            Archived(root, attempt.label, (), (attempt_path(root, key),), {}, attempt)
             for key, attempt in failed.items()
             if key not in by_key
         ),
@@ -336,14 +412,14 @@ def labelled(part: Parts, label: str) -> Parts:
 def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
     system = source.runs[-1].system if source.runs else ""
     for path, problem in source.wrong.items():
-        if path.parent.name == looks.FOLDER:
+        if path.parent.name == LOOKS:
             yield counted(
                 source.label,
                 system,
                 "archive.look_unreadable",
                 "warning",
                 "a note of what was collected last cannot be read",
-                table=looks.FOLDER,
+                table=LOOKS,
                 example=path.name,
                 action="told by the other notes, and by the runs that found something new",
             )

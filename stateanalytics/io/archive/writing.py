@@ -1,4 +1,4 @@
-"""What an archive does not hold yet of a source, and how it is added to it."""
+"""Which week a row is filed under, so that a week can be opened without the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
-from stateanalytics.io.archive import filing
 from stateanalytics.io.archive.manifests import (
     ACROSS,
     SCHEMA_VERSION,
@@ -30,6 +29,113 @@ from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, digests, is_owned_elsewhere
 from stateanalytics.io.outputs import alone_in, put_whole
 from stateanalytics.io.parts import Parts, fingerprint
+
+_OPEN = ("draft", "planned", "pending", "queued", "active", "running", "paused", "blocked")
+_LIFE = (
+    *("created_at", "started_at", "ended_at", "updated_at"),
+    *("last_message_at", "last_activity_at", "last_sign_at"),
+)
+_NO_WEEK = 0
+
+
+def week_of(at: pl.Expr) -> pl.Expr:
+    """The ISO week of a moment as one number, such as 202621; 0 where it has none."""
+    year = at.dt.iso_year().cast(pl.Int32)
+    number = year * 100 + at.dt.week()
+    return pl.when(year.is_between(1, 9999)).then(number).otherwise(_NO_WEEK).fill_null(_NO_WEEK)
+
+
+def weeks_of_work(entities: pl.DataFrame) -> pl.DataFrame:
+    """The week of each entity, where all that is told of its session lies in one.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the order of ``entities``: ``entity_id``, ``work`` (its session, else itself),
+        ``week`` as a number, and ``begin_week``, that of its own first moment.
+
+    Notes
+    -----
+    Work that is open has no week: it must be seen in every later one.
+    """
+    status = pl.coalesce("recorded_lifecycle", "raw_status")
+    is_open = (status.is_in(_OPEN) & pl.col("ended_at").is_null()).fill_null(value=False)
+    begin, last = week_of(pl.min_horizontal(_LIFE)), week_of(pl.max_horizontal(_LIFE))
+    own = pl.when((begin == last) & ~is_open).then(begin).otherwise(_NO_WEEK)
+    work = pl.coalesce("session_id", "entity_id")
+    rows = entities.select("entity_id", work=work, begin_week=begin, own=own)
+    is_one = pl.col("own").min().over("work") == pl.col("own").max().over("work")
+    week = pl.when(is_one & pl.col("work").is_not_null()).then("own").otherwise(_NO_WEEK)
+    return rows.select("entity_id", "work", "begin_week", week=week)
+
+
+def weeks_of_details(detail: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    """The week of each row of a detail frame: that of the work it tells of."""
+    return _weeks_of_its_work(detail, work).fill_null(_NO_WEEK)
+
+
+def weeks_of_history(history: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    """The week of each row of history: that of the work it tells of, else of its moment."""
+    own = history.select(week_of(pl.col("at"))).to_series()
+    return _weeks_of_its_work(history, work).fill_null(own)
+
+
+def identity_of(rows: pl.DataFrame) -> pl.Series:
+    """What names the work that each row tells of: its session, else itself."""
+    own = [name for name in ("session_id", "entity_id") if name in rows.columns]
+    return rows.with_columns(id=pl.coalesce(*own, pl.lit(None, pl.String)))["id"]
+
+
+def identities(work: pl.DataFrame) -> pl.DataFrame:
+    """Each ``id`` by which rows name some ``work``, and its ``week``."""
+    return pl.concat(
+        [
+            work.select("work", id="work", week="week"),
+            work.select("work", id="entity_id", week="week"),
+        ]
+    ).drop_nulls("id")
+
+
+def _weeks_of_its_work(rows: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
+    by_id = (
+        identities(work)
+        .group_by("id")
+        .agg(
+            week=pl.when(pl.col("week").n_unique() == 1)
+            .then(pl.col("week").first())
+            .otherwise(_NO_WEEK)
+        )
+    )
+    asked = identity_of(rows).to_frame()
+    return asked.join(by_id, on="id", how="left", maintain_order="left")["week"]
+
+
+def by_week(rows: pl.DataFrame, week: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Rows apart by the name of their week, in their order."""
+    numbered = rows.with_columns(week.alias("_week"))
+    for part in numbered.partition_by("_week", maintain_order=True, include_key=True):
+        yield week_name(part["_week"][0]), part.drop("_week")
+
+
+def week_name(number: int) -> str:
+    """How a week is written.
+
+    Examples
+    --------
+    >>> week_name(202609), week_name(0)
+    ('2026-W09', 'across')
+    """
+    return ACROSS if number == _NO_WEEK else f"{number // 100:04}-W{number % 100:02}"
+
+
+LAST_MOMENT = pl.max_horizontal(_LIFE)
+"""The last moment that a row of `schema.ENTITIES` tells of."""
+
 
 _HISTORY = {"transitions": CHANGE, "events": EVENT}
 _NEVER_MASKED = "system"
@@ -244,13 +350,13 @@ def _draft(
 
 def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
     """Each frame by week, of a source that was never archived."""
-    work = filing.weeks_of_work(part.entities)
-    yield "entities", filing.by_week(part.entities, work["week"])
+    work = weeks_of_work(part.entities)
+    yield "entities", by_week(part.entities, work["week"])
     for name in _HISTORY:
         rows = getattr(part, name)
-        yield name, filing.by_week(rows, filing.weeks_of_history(rows, work))
+        yield name, by_week(rows, weeks_of_history(rows, work))
     for name, rows in sorted(part.details.items()):
-        yield name, filing.by_week(rows, filing.weeks_of_details(rows, work))
+        yield name, by_week(rows, weeks_of_details(rows, work))
 
 
 def _new_rows(
@@ -262,14 +368,14 @@ def _new_rows(
     and rows that are newer themselves than those that are held.
     """
     is_latest = draft.order > earlier.runs[-1].order
-    work = filing.weeks_of_work(part.entities)
+    work = weeks_of_work(part.entities)
     weeks = {
-        filing.week_name(number)
+        week_name(number)
         for numbers in (
             work["week"].unique(),
             work["begin_week"].unique(),
             *(
-                getattr(part, name).select(filing.week_of(pl.col("at"))).to_series().unique()
+                getattr(part, name).select(week_of(pl.col("at"))).to_series().unique()
                 for name in _HISTORY
             ),
         )
@@ -283,23 +389,23 @@ def _new_rows(
     if not is_latest:
         moved = moved.clear()
     changed = is_new["entities"] | work["work"].is_in(moved["work"].implode())
-    yield "entities", filing.by_week(part.entities.filter(changed), work["week"].filter(changed))
+    yield "entities", by_week(part.entities.filter(changed), work["week"].filter(changed))
     for name, columns in _HISTORY.items():
         rows, there = getattr(part, name), getattr(held, name)
-        again = filing.identity_of(rows).is_in(moved["id"].implode())
+        again = identity_of(rows).is_in(moved["id"].implode())
         kept = rows.filter(is_new[name] | again)
-        pruned = there.filter(filing.identity_of(there).is_in(moved["id"].implode()))
+        pruned = there.filter(identity_of(there).is_in(moved["id"].implode()))
         pruned = pruned.join(kept, on=list(columns), how="anti", nulls_equal=True)
         kept = pl.concat([kept, pruned])
-        yield name, filing.by_week(kept, filing.weeks_of_history(kept, work))
+        yield name, by_week(kept, weeks_of_history(kept, work))
     for name, rows in sorted(part.details.items()):
         there = held.details.get(name, frames[name].empty())
         key = [column for column in frames[name].key if column != "source"]
         changed, is_known = _compared(rows, there, key, is_latest=is_latest)
-        changed |= filing.identity_of(rows).is_in(moved["id"].implode())
-        number = filing.weeks_of_details(rows, work)
+        changed |= identity_of(rows).is_in(moved["id"].implode())
+        number = weeks_of_details(rows, work)
         week = pl.select(pl.when(~is_known).then(number).otherwise(0)).to_series()
-        yield name, filing.by_week(rows.filter(changed), week.filter(changed))
+        yield name, by_week(rows.filter(changed), week.filter(changed))
 
 
 def _new_facts(
@@ -309,9 +415,7 @@ def _new_facts(
     key = ["entity_type", "entity_id"]
     yield (
         "entities",
-        _compared(
-            part.entities, held.entities, key, is_latest=is_latest, moment=filing.LAST_MOMENT
-        )[0],
+        _compared(part.entities, held.entities, key, is_latest=is_latest, moment=LAST_MOMENT)[0],
     )
     ignored = ["seq"] if draft.bodies else ["seq", "body"]
     for name, columns in _HISTORY.items():
@@ -335,15 +439,15 @@ def _goes_on(
 
     All that is told of the latter must be told again: of one work all rows lie together.
     """
-    named = filing.identities(work)
+    named = identities(work)
     new_ids = pl.concat(
-        filing.identity_of(getattr(part, name).filter(mask)) for name, mask in is_new.items()
+        identity_of(getattr(part, name).filter(mask)) for name, mask in is_new.items()
     )
     # Rows of history name an entity, those of entities their session.
     own_ids = part.entities["entity_id"].filter(is_new["entities"])
     ids = pl.concat([new_ids, own_ids]).unique().implode()
     touched = named.filter(pl.col("id").is_in(ids))["work"].unique().implode()
-    before = filing.weeks_of_work(held.entities).filter(pl.col("work").is_in(touched))
+    before = weeks_of_work(held.entities).filter(pl.col("work").is_in(touched))
     known = before["work"].unique().implode()
     filed = before.filter(pl.col("week") != 0)["work"].unique().implode()
     week = pl.when(pl.col("work").is_in(known)).then(0).otherwise("week")

@@ -12,7 +12,7 @@ from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, listed, number
-from stateanalytics.queries import with_thing
+from stateanalytics.queries import with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
@@ -112,7 +112,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
     """One row for what one answer would clear: its session, newest first, speaks for it."""
     stands_for_less = pl.col("entity_type") != "session"
     return (
-        with_thing(items)
+        with_action_key(items)
         .sort(
             "severity",
             stands_for_less,

@@ -10,9 +10,9 @@ from datetime import date
 import polars as pl
 
 from stateanalytics.core.words import count, number
-from stateanalytics.failures.run_costs import costs_of
+from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.systems.used_tokens import used_tokens
+from stateanalytics.systems.linking import used_tokens
 
 N_SHOWN = 8
 KINDS = ("reported", "estimated")
@@ -26,7 +26,7 @@ def summarize_costs(material: Material) -> Plain:
     used = used_tokens(material.facts)
 
     def told(*by: str) -> pl.DataFrame:
-        return costs_of(material.rows, used, material.prices, by)
+        return count_costs(material.rows, used, material.prices, by)
 
     [total] = plain_rows(told())
     age_days = (material.facts.as_of.date() - looked_on).days

@@ -8,12 +8,11 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import WEEK, Window
 from stateanalytics.core.words import count, listed, number, share, spoken
-from stateanalytics.failures.cluster_life import count_lives
+from stateanalytics.failures.cluster_life import count_lives, former_ids
 from stateanalytics.failures.clustering import count_clusters
-from stateanalytics.failures.counting import by_cost, count_groups, count_incidents_of, sum_costs
-from stateanalytics.failures.failing_intervals import STEP_S, count_starts, without_mass
+from stateanalytics.failures.counting import count_groups, incident_count, sorted_by_cost, sum_costs
+from stateanalytics.failures.failure_rates import STEP_S, count_starts, without_mass
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
-from stateanalytics.failures.known_ids import former_ids
 from stateanalytics.reporting.changes import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
@@ -85,7 +84,7 @@ def _incident_counts(failed: pl.DataFrame) -> str:
     """How many incidents the runs are, as the headline counts them; without any, the other work."""
     runs = failed.filter(pl.col("entity_type") == RUN)
     some, what = (runs, "run") if runs.height else (failed, "row")
-    n_incidents = int(some.select(count_incidents_of()).item())
+    n_incidents = int(some.select(incident_count()).item())
     n, n_in_all = (rows["cluster_id"].n_unique() for rows in (some, failed))
     # What follows, such as how many are new, is told of all clusters: of one, five cannot be.
     more = f" ({number(n_in_all)} with other work)" if n_in_all >= 2 * n else ""
@@ -153,7 +152,7 @@ def summarize_failures(material: Material) -> Plain:
         entries=material.ledger,
         fdr=GROWING,
     )
-    codes = by_cost(count_groups(failed, ["code"]), "code")
+    codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
     clusters = _clusters(material, lives)
     shown = clusters.filter(pl.col("place") < N_OF_CODE).join(
         codes.head(N_CODES).select("code"), on="code", how="semi", nulls_equal=True
@@ -174,7 +173,7 @@ def summarize_failures(material: Material) -> Plain:
         "n_runs": runs.height,
         "n_causes": failed["cause"].n_unique(),
         "n_run_causes": runs["cause"].n_unique(),
-        "n_incidents": failed.select(count_incidents_of()).item(),
+        "n_incidents": failed.select(incident_count()).item(),
         "n_clusters": clusters.height,
         "by_type": _by_type(failed),
         "since": iso(window.since),
@@ -237,7 +236,7 @@ def _weeks(material: Material) -> pl.DataFrame:
     for place, week in enumerate(weeks):
         if moments.is_between(week.since, week.until, closed="left").any():
             rows = members_within(material.failed_ever, week, material.facts.as_of)
-            found = rows.group_by("cluster_id").agg(n=count_incidents_of().cast(pl.Int64))
+            found = rows.group_by("cluster_id").agg(n=incident_count().cast(pl.Int64))
             counts.append(found.with_columns(place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())

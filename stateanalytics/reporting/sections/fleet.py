@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import count, interval, listed, number, share
-from stateanalytics.failures.step_rates import UNKNOWN
+from stateanalytics.failures.failure_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.stats.distributions import hypergeometric_tail

@@ -6,13 +6,11 @@ import polars as pl
 
 from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES
 from stateanalytics.core.words import count, interval, listed, number, share
-from stateanalytics.failures.by_code import count_by_reason_code
-from stateanalytics.failures.counting import count_causes
 from stateanalytics.failures.failure_rows import select_failures
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
-from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT
+from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT, cause_key
 from stateanalytics.state.headline import share_of
 from stateanalytics.state.population import part_types
 from stateanalytics.systems import all_systems, system_named
@@ -53,7 +51,12 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
     rows = material.rows.filter(pl.col("system") == name)
     mine = things.filter(pl.col("system") == name)
     runs, bad = _runs(rows), select_failures(rows, BAD_ENDS)
-    by_code = count_by_reason_code(bad)
+    causes = bad.select("reason_code", cause_key())
+    codes = (
+        causes.group_by(code="reason_code")
+        .agg(n_rows=pl.len().cast(pl.Int64), n_causes=pl.col("cause").n_unique().cast(pl.Int64))
+        .sort("n_causes", "n_rows", "code", descending=[True, True, False], nulls_last=True)
+    )
     return {
         "system": name,
         "title": system_named(name).title,
@@ -69,9 +72,9 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
         },
         "bad_ends": {
             "n_rows": bad.height,
-            "n_causes": count_causes(bad),
-            "codes": plain_rows(by_code.head(N_CODES), ["code", "n_rows", "n_causes"]),
-            "n_more_codes": max(by_code.height - N_CODES, 0),
+            "n_causes": causes["cause"].n_unique(),
+            "codes": plain_rows(codes.head(N_CODES)),
+            "n_more_codes": max(codes.height - N_CODES, 0),
         },
         "findings": _findings(name, material),
         "finding": _of_one(runs, mine, rows),

@@ -1,70 +1,28 @@
-"""The constants of Agent Orchestrator's last TypeScript version, and the data to judge them by."""
+"""Constants of Agent Orchestrator's last TypeScript version, and the data to judge them by."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.systems.agent_orchestrator.columns import first_true
-from stateanalytics.systems.agent_orchestrator.statuses import TERMINAL_STATUSES
 from stateanalytics.systems.base import NO_SETTING, Constant
 
 STUCK_THRESHOLD_S = 600.0
 """``reactions.agent-stuck.threshold`` by default: idle for longer means stuck."""
 FRESH_S = 300.0
-"""Up to this age a sign of activity counts, past it it is stale."""
+"""Up to this age a sign of activity counts, then it is stale."""
 READY_THRESHOLD_S = 300.0
-"""Up to this age an entry of an agent's log means ready (``readyThresholdMs``), past it idle."""
+"""Up to this age an entry of an agent's log means ready (``readyThresholdMs``), then idle."""
 STICKY_S = 300.0
 """How long a waiting or blocked entry counted before it became sticky (17 May 2026)."""
 
 
-@dataclass(frozen=True)
-class WatcherThresholds:
-    """Ages at which the report watcher speaks up.
-
-    Parameters
-    ----------
-    acknowledge_s : float, default 600
-        Age of a session that never reported.
-    stale_s : float, default 1800
-        Age of the last report.
-
-    Examples
-    --------
-    >>> WatcherThresholds(stale_s=3600)
-    WatcherThresholds(acknowledge_s=600.0, stale_s=3600)
-    """
-
-    acknowledge_s: float = 600.0
-    stale_s: float = 1800.0
-
-
-_NEVER_STALE = ("waiting", "needs_input")
-
-
-def watcher_audits(library: Any) -> Any:
-    """Is a session watched at all; as an expression of Narwhals or polars."""
-    col = library.col
-    is_exempt = col("status").is_in(TERMINAL_STATUSES) | (col("kind") == "orchestrator")
-    return ~is_exempt.fill_null(False)
-
-
-def watcher_trigger(library: Any, limits: WatcherThresholds) -> Any:
-    """The trigger of a watched session; as an expression of Narwhals or polars."""
-    col = library.col
-    state, is_audited = col("report_state"), col("is_audited")
-    is_silent = state.is_null() & (col("created_age_s") >= limits.acknowledge_s)
-    is_stale = ~state.is_in(_NEVER_STALE) & (col("report_age_s") >= limits.stale_s)
-    return first_true(
-        (is_audited & (state == "needs_input"), "agent_needs_input"),
-        (is_audited & is_silent, "no_acknowledge"),
-        (is_audited & is_stale, "stale_report"),
-        library=library,
-    )
+ACKNOWLEDGE_S = 600.0
+"""Age of a session without a report at which the report watcher speaks up."""
+STALE_REPORT_S = 1800.0
+"""Age of the last report at which the report watcher speaks up."""
+DETECTING_S = 300.0
+"""How long probes may disagree (``DETECTING_MAX_DURATION_MS``) before a session is stuck."""
 
 
 _CORE, _YAML = "packages/core/src", "agent-orchestrator.yaml"
@@ -87,16 +45,16 @@ def constants(_policy: object) -> list[Constant]:
             unit="duration", kind="orchestrator",
         ),
         Constant(
-            "ao.ready", system, _YAML, ("readyThresholdMs",), 300.0,
+            "ao.ready", system, _YAML, ("readyThresholdMs",), READY_THRESHOLD_S,
             "no activity for longer: idle", "silences", unit="ms", is_configurable=True,
         ),
         Constant(
-            "ao.fresh", system, _CORE, ("activity freshness: weak",), 300.0,
+            "ao.fresh", system, _CORE, ("activity freshness: weak",), FRESH_S,
             "activity that is older proves nothing any more", "silences", unit="ms",
         ),
         Constant(
-            "ao.detecting.duration", system, _DECISIONS, ("DETECTING_MAX_DURATION_MS",), 300.0,
-            "probes disagree for longer: stuck", "detecting", unit="ms",
+            "ao.detecting.duration", system, _DECISIONS, ("DETECTING_MAX_DURATION_MS",),
+            DETECTING_S, "probes disagree for longer: stuck", "detecting", unit="ms",
         ),
         Constant(
             "ao.detecting.attempts", system, _DECISIONS, ("DETECTING_MAX_ATTEMPTS",), 90.0,
@@ -104,23 +62,24 @@ def constants(_policy: object) -> list[Constant]:
         ),
         Constant(
             "ao.acknowledge", system, f"{_CORE} (report watcher)", ("acknowledge timeout",),
-            600.0, "no report so long after the start: no_acknowledge", "first_report",
+            ACKNOWLEDGE_S, "no report so long after the start: no_acknowledge", "first_report",
             unit="ms", at_least=True,
         ),
         Constant(
-            "ao.report", system, f"{_CORE} (report watcher)", ("stale report",), 1800.0,
+            "ao.report", system, f"{_CORE} (report watcher)", ("stale report",),
+            STALE_REPORT_S,
             "no report for so long: stale_report", "reports", unit="ms", at_least=True,
         ),
     ]  # fmt: skip
 
 
-# Agent Orchestrator's words while nobody knows yet, and for what is over for good.
+# Statuses while the end is in doubt, and of sessions that are over for good.
 _UNSURE = ("detecting", "stuck")
 _OVER = ("killed", "terminated", "errored", "done", "cleanup", "exited")
 
 
 def detecting_episodes(snap: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
-    """How long Agent Orchestrator's sessions stayed in doubt, and whether they came back.
+    """How long Agent Orchestrator's sessions stayed in doubt, and whether they recovered.
 
     Notes
     -----
@@ -173,7 +132,7 @@ def first_reports(snap: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def report_silences(snap: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Silences between an agent's reports; those after the last say nothing but a death."""
+    """Silences between an agent's reports; those after the last reveal a death only."""
     key = ["source", "entity_id"]
     dead = gaps.filter("is_dead").select(key).unique()
     reported = _reports(snap).sort(*key, "at").select(*key, "at")
@@ -217,7 +176,7 @@ def _kinds(snap: Facts) -> pl.DataFrame:
 def _elapsed(
     rows: pl.DataFrame, snap: Facts, *, start: str, end: str, is_good: pl.Expr
 ) -> pl.DataFrame:
-    """Rows as `thresholds.evidence.RUNS`: cut off at as-of ; impossible ones left out."""
+    """Rows as `thresholds.evidence.RUNS`: cut off at as-of, without impossible ones."""
     ended = pl.col(end).is_not_null() & (pl.col(end) <= snap.as_of)
     until = pl.when(ended).then(end).otherwise(pl.lit(snap.as_of))
     return rows.select(

@@ -9,10 +9,13 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
+from stateanalytics.io.cells import INTEGER, JSON, REAL, TEXT, YES_NO, Cell
 from stateanalytics.io.findings import counted
-from stateanalytics.io.sqlite import INTEGER, JSON, REAL, TEXT, YES_NO, Cell, Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator.columns import (
-    in_calendar,
+    MOST_DETAIL,
+    json_value,
     moment,
     stored_moment,
     unreadable_times,
@@ -22,8 +25,10 @@ from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.base import Tables
 
 NEEDED = ("sessions", "pr", "change_log")
-"""The tables that all of its versions have."""
+"""The tables that every version of the Go rewrite has."""
 
+# What ends in `_at` is a moment, in `_json` a document, in `_tokens` a count. Texts that people,
+# models and tools wrote are not in the list, but for the errors of what failed.
 _COLUMNS = {
     "sessions": "id project_id kind harness session_mode activity_state activity_last_at "
     "first_signal_at is_terminated branch workspace_path runtime_handle_id agent_session_id "
@@ -72,7 +77,7 @@ ASIDE = (
     *("app_settings", "agent_model_catalog", "shell_terminals", "workspace_repos"),
     *("projects", "review", "goose_db_version"),
 )
-"""Settings, caches and names, which say nothing of work: not read on purpose."""
+"""Settings, caches and names, which hold nothing on work: not read on purpose."""
 
 NEWEST_VERSION = 103
 """The greatest migration that the columns were read from."""
@@ -97,28 +102,26 @@ _NUMBERED = ("usage_bindings", "model_usage_events")
 
 
 def _cell(table: str, column: str) -> Cell:
-    if column == "id" and table in _NUMBERED:
+    if (column == "id" and table in _NUMBERED) or column.endswith("_tokens"):
         return INTEGER
-    by_ending = {"_tokens": INTEGER, "_json": JSON}
-    ending = column[column.rfind("_") :]
-    return _KINDS.get(column) or by_ending.get(ending, TEXT)
+    return _KINDS.get(column, JSON if column.endswith("_json") else TEXT)
 
 
 TABLES: Mapping[str, Mapping[str, Cell]] = {
     table: {column: _cell(table, column) for column in columns.split()}
     for table, columns in _COLUMNS.items()
 }
-"""Every table that is read, and what its columns hold."""
+"""Every table of the Go rewrite that is read, and the type of its columns."""
 
 
 @dataclass(frozen=True)
 class GoTables:
-    """The tables of one database, moments in UTC.
+    """The tables of one database of the Go rewrite, moments in UTC.
 
     Attributes
     ----------
     frames : mapping of str to polars.DataFrame
-        Every one of `TABLES`; one that is absent has no rows.
+        Every table of `TABLES`; an absent one has no rows.
     findings : polars.DataFrame
         What was wrong with their cells.
     """
@@ -131,44 +134,44 @@ class GoTables:
 
 
 def is_go(store: Store) -> bool:
-    """Is it the database of the Go rewrite, whichever of its tables hold rows."""
+    """Is this store a database of the Go rewrite, whichever of its tables hold rows."""
     return set(NEEDED) <= set(store.tables)
 
 
 def read_go(store: Store) -> GoTables:
-    """All tables of the Go rewrite that say something of state, failure, usage and time.
+    """Tables of the Go rewrite on state, failure, usage and time.
 
     It writes an empty text where it knows nothing, which is null here.
     """
     frames, findings = {}, []
+    filled = pl.when(pl.col(pl.String) != "").then(pl.col(pl.String))
     for table, columns in TABLES.items():
         rows, wrong = read_table(store, table, columns, system=SYSTEM)
         moments = [name for name in columns if name.endswith("_at")]
-        texts = {name: _told(pl.col(name)) for name in moments}
+        texts = {name: _without_zero_time(pl.col(name)) for name in moments}
         findings += [wrong, unreadable_times(rows, store.label, table, texts, go_moment)]
         findings += [_local_clock(rows[name], store.label, table) for name in moments]
-        known = rows.with_columns(pl.when(pl.col(pl.String) != "").then(pl.col(pl.String)))
-        frames[table] = known.with_columns(**{name: go_moment(pl.col(name)) for name in moments})
+        frames[table] = rows.with_columns(filled).with_columns(
+            go_moment(pl.col(name)).alias(name) for name in moments
+        )
     return GoTables(frames, pool(findings, schema.FINDINGS))
 
 
 def go_moment(text: pl.Expr) -> pl.Expr:
-    """A moment as Go's drivers write it: with the name of its zone, or as an epoch number."""
-    # The offset counts; the zone's name and the reading of a monotonic clock say no more.
-    written = _told(text).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
-    number = text.cast(pl.String).str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
-    epoch_ms = pl.when(number > 10**11).then(number).otherwise(number * 1000)
-    return in_calendar(pl.coalesce(moment(epoch_ms), stored_moment(written)))
+    """Moment as Go's drivers write it: with the name of its zone, or as an epoch number."""
+    # The offset counts; the zone's name and the reading of a monotonic clock add nothing.
+    written = _without_zero_time(text).str.replace(r" ([+-][0-9]{4})(?: .*)?$", "$1")
+    return stored_moment(written)
 
 
-def _told(text: pl.Expr) -> pl.Expr:
-    """A stored moment, but for the one that Go writes where it has none."""
+def _without_zero_time(text: pl.Expr) -> pl.Expr:
+    """Text of a stored moment; null for the year 1, which Go writes where it has none."""
     text = text.cast(pl.String)
     return pl.when(~text.str.starts_with("0001-01-01")).then(text)
 
 
 def _local_clock(texts: pl.Series, label: str, table: str) -> pl.DataFrame:
-    """Moments that were written in a zone of their own, which only older builds do."""
+    """Finding on moments that were written with an offset, which only older builds do."""
     local = texts.filter(texts.str.contains(r" [+-]\d*[1-9]\d*(?: |$)"))
     return counted(
         label,
@@ -185,7 +188,7 @@ def _local_clock(texts: pl.Series, label: str, table: str) -> pl.DataFrame:
 
 
 def canonical_url(column: str, tables: GoTables) -> pl.Expr:
-    """The address of a pull request today, where its repository was renamed since."""
+    """Present address of a pull request, where its repository was renamed since."""
     aliases = tables["pr_url_alias"]
     known = dict(zip(aliases["alias_url"], aliases["canonical_url"], strict=True))
     return pl.col(column).replace(known)
@@ -193,7 +196,6 @@ def canonical_url(column: str, tables: GoTables) -> pl.Expr:
 
 EVENTS_TABLE = "activity_events"
 
-_DETAIL = 500
 _EVENTS: Mapping[str, Cell] = {
     "id": INTEGER,
     "ts_epoch": INTEGER,
@@ -204,37 +206,26 @@ _EVENTS: Mapping[str, Cell] = {
 
 
 def tables() -> Tables:
-    """What is read of both databases, and what is not on purpose."""
+    """Tables of both databases that are read, and those that are not on purpose."""
     is_applied = "CASE WHEN is_applied THEN version_id END"
     return Tables(
         read={EVENTS_TABLE: _EVENTS, **TABLES},
-        aside=ASIDE,
+        ignored=ASIDE,
         version=("goose_db_version", Cell("integer", is_applied, ("is_applied", "version_id"))),
         newest=NEWEST_VERSION,
     )
 
 
 def recognises(store: Store) -> bool:
-    """Is this store one of Agent Orchestrator's two."""
+    """Is this store a database of Agent Orchestrator."""
     return EVENTS_TABLE in store.tables or is_go(store)
 
 
 def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Activity events as entries of a log, and what was wrong with their cells.
 
-    Parameters
-    ----------
-    store : Store
-        With the table ``activity_events``; any other gives no rows.
-    bodies : bool
-        Whether to keep the ``data`` of each event.
-
-    Returns
-    -------
-    entries : polars.DataFrame
-        In the shape of `logs.read_logs`, without the columns that no event has.
-    findings : polars.DataFrame
-        In the shape of `schema.FINDINGS`.
+    ``bodies`` keeps the ``data`` of each event. The entries are in the shape of
+    `logs.read_logs`, without the columns that no event has.
     """
     rows, findings = read_table(store, EVENTS_TABLE, _EVENTS, system=SYSTEM)
     is_status = pl.col("type") == "lifecycle.transition"
@@ -245,17 +236,17 @@ def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, p
         session_id="session_id",
         at=pl.coalesce(moment(pl.col("ts_epoch")), stored_moment("ts")),
         kind="type",
-        previous=pl.when(is_status).then(_fact("from")),
-        status=pl.when(is_status).then(_fact("to")),
-        code=pl.coalesce(_fact("reason"), _fact("cause"), _fact("trigger")),
-        name=pl.coalesce(_fact("reactionKey"), _fact("to"), _fact("agent")),
+        previous=pl.when(is_status).then(json_value("data", "from")),
+        status=pl.when(is_status).then(json_value("data", "to")),
+        code=json_value("data", "reason", "cause", "trigger"),
+        name=json_value("data", "reactionKey", "to", "agent"),
         role="source",
-        detail=pl.col("summary").str.slice(0, _DETAIL),
+        detail=pl.col("summary").str.slice(0, MOST_DETAIL),
         level="log_level",
-        is_activity=(is_seen & _fact("to").is_in(ALIVE))
+        is_activity=(is_seen & json_value("data", "to").is_in(ALIVE))
         .fill_null(value=False)
-        .replace_strict({True: "true", False: "false"}, return_dtype=pl.String),
-        duration_ms=_fact("durationMs"),
+        .cast(pl.String),
+        duration_ms=json_value("data", "durationMs"),
         size=pl.col("data").str.len_bytes().cast(pl.String),
         body=pl.when(bodies).then("data"),
         seq="id",
@@ -264,7 +255,3 @@ def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, p
     texts = rows.filter(pl.col("ts_epoch").is_null())
     unreadable = unreadable_times(texts, store.label, EVENTS_TABLE, {"ts": pl.col("ts")})
     return entries, pl.concat([findings, unreadable])
-
-
-def _fact(key: str) -> pl.Expr:
-    return pl.col("data").str.json_path_match(f"$.{key}")

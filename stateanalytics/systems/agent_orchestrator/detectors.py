@@ -1,23 +1,22 @@
-"""Agent Orchestrator's detectors: probes, doubt, silence, and reports that do not come."""
+"""Agent Orchestrator's detectors: probes, doubt, silence, missing reports; and their columns."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import Any
 
-import narwhals as nw
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import FrameT, add_columns, first_true
+from stateanalytics.systems.agent_orchestrator.columns import first_true
 from stateanalytics.systems.agent_orchestrator.constants import (
+    ACKNOWLEDGE_S,
+    DETECTING_S,
     FRESH_S,
     READY_THRESHOLD_S,
+    STALE_REPORT_S,
     STICKY_S,
     STUCK_THRESHOLD_S,
-    WatcherThresholds,
-    watcher_audits,
-    watcher_trigger,
 )
 from stateanalytics.systems.agent_orchestrator.statuses import NO_SIGNAL_S, TERMINAL_STATUSES
 from stateanalytics.systems.base import Features
@@ -45,14 +44,14 @@ def agent_orchestrator() -> tuple[Detector, ...]:
 
 
 def _listed(name: str, number: str, rule: str, why_not: str) -> Detector:
-    """A detector that the catalogue has and the data cannot evaluate."""
+    """A detector of the catalogue that the data cannot evaluate."""
     return catalogued(name, known_as=number, rule=rule, why_not=why_not, **_FAMILY)
 
 
 def _probes() -> tuple[Detector, ...]:
-    """D1 to D5: by what the last probes found."""
+    """D1 to D5: by the results of the last probes."""
     words = _OPEN | _PROBED
-    found = words | {"scope": _runtime.is_not_null() & IS_OPEN}
+    probed = words | {"scope": _runtime.is_not_null() & IS_OPEN}
     return (
         catalogued(
             "ao_runtime_probe",
@@ -61,7 +60,7 @@ def _probes() -> tuple[Detector, ...]:
             fires=_runtime.is_in(("missing", "probe_failed")),
             label=_runtime,
             rule="the last probe did not find its terminal",
-            **found,
+            **probed,
         ),
         catalogued(
             "ao_process_probe",
@@ -70,7 +69,7 @@ def _probes() -> tuple[Detector, ...]:
             fires=_runtime == "exited",
             label="exited",
             rule="the last probe did not find its process",
-            **found,
+            **probed,
         ),
         catalogued(
             "ao_detecting",
@@ -84,7 +83,7 @@ def _probes() -> tuple[Detector, ...]:
             "ao_detecting_budget",
             known_as="D4",
             measures="detecting_age_s",
-            threshold_s=300.0,
+            threshold_s=DETECTING_S,
             also=pl.col("detecting_attempts") > 3,
             scope=pl.col("detecting_attempts").is_not_null() & IS_OPEN,
             scope_words="sessions in doubt",
@@ -175,7 +174,6 @@ def _silence() -> tuple[Detector, ...]:
 
 def _reports() -> tuple[Detector, ...]:
     """D12 to D15: by what the agent reports itself."""
-    limits = WatcherThresholds()
     is_watched = pl.col("kind").ne_missing(pl.lit("orchestrator"))
     watched = _FAMILY | {
         "scope": IS_OPEN & IS_TYPESCRIPT & is_watched,
@@ -204,7 +202,7 @@ def _reports() -> tuple[Detector, ...]:
             known_as="D13",
             measures="created_age_s",
             comparison=">=",
-            threshold_s=limits.acknowledge_s,
+            threshold_s=ACKNOWLEDGE_S,
             when=state.is_null(),
             label="no_acknowledge",
             question="attention",
@@ -216,7 +214,7 @@ def _reports() -> tuple[Detector, ...]:
             known_as="D14",
             measures="report_age_s",
             comparison=">=",
-            threshold_s=limits.stale_s,
+            threshold_s=STALE_REPORT_S,
             when=~state.is_in(("waiting", "needs_input")),
             label="stale_report",
             page="session list",
@@ -236,7 +234,7 @@ def _reports() -> tuple[Detector, ...]:
 
 
 def _rest() -> tuple[Detector, ...]:
-    """D16 to D22: whatever else the TypeScript versions judge by."""
+    """D16 to D22: the other rules of the TypeScript versions."""
     web = pl.col("web_attention")
     return (
         _listed(
@@ -335,68 +333,78 @@ def _rewrite() -> tuple[Detector, ...]:
     )
 
 
-def classify_web_attention(frame: FrameT) -> FrameT:
-    """Add how much attention Agent Orchestrator's dashboard asks for.
+# --- the columns that these detectors read -------------------------------------------------
 
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``session_state``, ``pr_state``, ``pr_reason`` (null: the record has no lifecycle),
-        ``status`` (legacy word) and ``activity``.
 
-    Returns
-    -------
-    The same kind of frame
-        With ``web_attention``: done, merge, respond, review, pending or working.
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
+def web_attention() -> pl.Expr:
+    """Attention that Agent Orchestrator's dashboard asks for, from done to working.
 
     Notes
     -----
     Agent Orchestrator's ``getAttentionLevel``, without the live details of a pull request.
     An approved pull request beats a stuck session: it is shown as merge. Where there is no
-    lifecycle, the words of the status stand for those of the axes.
+    lifecycle (``session_state`` is null), the words of the status stand for those of the axes.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "session_state": ["stuck", "stuck"],
-    ...         "pr_state": ["open", "none"],
-    ...         "pr_reason": ["approved", "not_created"],
-    ...         "status": ["stuck", "stuck"],
-    ...         "activity": ["idle", "idle"],
-    ...     }
-    ... )
-    >>> classify_web_attention(frame)["web_attention"].to_list()
+    >>> words = {"session_state": ["stuck"] * 2, "pr_state": ["open", "none"]}
+    >>> words |= {"pr_reason": ["approved", "not_created"]}
+    >>> sessions = pl.DataFrame({**words, "status": ["stuck"] * 2, "activity": ["idle"] * 2})
+    >>> sessions.select(web_attention()).to_series().to_list()
     ['merge', 'respond']
     """
-    state, reason, status = nw.col("session_state"), nw.col("pr_reason"), nw.col("status")
-    bare = state.is_null()
-    levels = {
-        "pending": reason.is_in(("review_pending", "closed_unmerged"))
-        | (bare & (status == "review_pending")),
-        "review": reason.is_in(("ci_failing", "changes_requested"))
-        | (bare & status.is_in(("ci_failed", "changes_requested"))),
-        "respond": state.is_in(("detecting", "needs_input", "stuck"))
+    state, reason, status = pl.col("session_state"), pl.col("pr_reason"), pl.col("status")
+    is_bare = state.is_null()
+    is_over = (
+        state.is_in(("done", "terminated"))
+        | (pl.col("pr_state") == "merged")
+        | (is_bare & status.is_in(("merged", "killed", "cleanup", "done", "terminated")))
+    )
+    is_mergeable = reason.is_in(("merge_ready", "approved")) | status.is_in(
+        ("mergeable", "approved")
+    )
+    asks = ("detecting", "needs_input", "stuck")
+    needs_response = (
+        state.is_in(asks)
         | (status == "errored")
-        | (bare & status.is_in(("detecting", "needs_input", "stuck")))
-        | nw.col("activity").is_in(("waiting_input", "blocked", "exited")),
-        "merge": reason.is_in(("merge_ready", "approved"))
-        | status.is_in(("mergeable", "approved")),
-        "done": state.is_in(("done", "terminated"))
-        | (nw.col("pr_state") == "merged")
-        | (bare & status.is_in(("merged", "killed", "cleanup", "done", "terminated"))),
-    }
-    rules = ((levels[word].fill_null(False), word) for word in reversed(levels))
-    level = {"web_attention": first_true(*rules, default="working")}
-    names = ["session_state", "pr_state", "pr_reason", "status", "activity"]
-    return add_columns(frame, names, "classify_web_attention", level)
+        | (is_bare & status.is_in(asks))
+        | pl.col("activity").is_in(("waiting_input", "blocked", "exited"))
+    )
+    needs_review = reason.is_in(("ci_failing", "changes_requested")) | (
+        is_bare & status.is_in(("ci_failed", "changes_requested"))
+    )
+    is_pending = reason.is_in(("review_pending", "closed_unmerged")) | (
+        is_bare & (status == "review_pending")
+    )
+    return first_true(
+        (is_over, "done"),
+        (is_mergeable, "merge"),
+        (needs_response, "respond"),
+        (needs_review, "review"),
+        (is_pending, "pending"),
+        default="working",
+    )
 
+
+def is_watched() -> pl.Expr:
+    """Does the report watcher look at a session."""
+    is_exempt = pl.col("status").is_in(TERMINAL_STATUSES) | (pl.col("kind") == "orchestrator")
+    return ~is_exempt.fill_null(value=False)
+
+
+def watcher_trigger() -> pl.Expr:
+    """Trigger of the report watcher, null where it is content or does not watch."""
+    state = pl.col("report_state")
+    is_silent = state.is_null() & (pl.col("created_age_s") >= ACKNOWLEDGE_S)
+    is_stale = ~state.is_in(_NEVER_STALE) & (pl.col("report_age_s") >= STALE_REPORT_S)
+    return first_true(
+        (is_watched() & (state == "needs_input"), "agent_needs_input"),
+        (is_watched() & is_silent, "no_acknowledge"),
+        (is_watched() & is_stale, "stale_report"),
+    )
+
+
+_NEVER_STALE = ("waiting", "needs_input")
 
 _RECORD = (
     *("session_state", "session_reason", "pr_state", "pr_reason"),
@@ -420,7 +428,7 @@ COLUMNS = MappingProxyType(
         "activity_age_s": "since the last activity of its agent",
         "report_state": "what its agent last reported",
         "report_age_s": "since it did",
-        "watcher_trigger": "what the report watcher says",
+        "watcher_trigger": "trigger of the report watcher",
         "web_attention": "the column of the dashboard",
         "merge_wait_s": "since it was merged, and waits for its agent to rest",
         "evidence_text": "what the last poll saw",
@@ -441,7 +449,7 @@ _AT = r"\bat=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)Z"
 
 
 def features() -> Features:
-    """The columns that this system's detectors read."""
+    """Columns that this system's detectors read."""
     return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
 
 
@@ -469,14 +477,14 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         is_escalated=pl.col("detecting_escalated_at").is_not_null(),
     ).unique(["source", "entity_id"], keep="last", maintain_order=True)
     joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
-    with_words = joined.join(
-        _last_words(past), on=["source", "entity_id"], how="left", maintain_order="left"
+    with_activity = joined.join(
+        _last_activities(past), on=["source", "entity_id"], how="left", maintain_order="left"
     )
-    return _judged(with_words, past)
+    return _judged(with_activity, past)
 
 
-def _last_words(past: Past) -> pl.DataFrame:
-    """Of each session the last activity word, by its log."""
+def _last_activities(past: Past) -> pl.DataFrame:
+    """Last activity word of each session, by its log."""
     events = past.facts.events.filter(pl.col("system") == "agent_orchestrator").sort(
         "at", "seq", nulls_last=True
     )
@@ -505,14 +513,10 @@ def _judged(sessions: pl.DataFrame, past: Past) -> pl.DataFrame:
         .then(seen.str.extract(r"\bactivity=(\w+)"))
         .otherwise("logged_activity"),
         activity_age_s=age(pl.max_horizontal(seen_at, "logged_activity_at")),
-        # Without a log only what the last poll saw is known.
+        # Without a log only the evidence of the last poll is known.
         lost_activity=pl.col("lost_record") & pl.col("logged_activity_at").is_null(),
         detecting_age_s=age(pl.col("detecting_started_at")),
         merge_wait_s=age(pl.col("merge_cleanup_since")),
         status=pl.coalesce("legacy_status", "status"),
     )
-    watched = aged.with_columns(is_audited=watcher_audits(pl)).with_columns(
-        watcher_trigger=watcher_trigger(pl, WatcherThresholds())
-    )
-    attended: pl.DataFrame = classify_web_attention(watched)
-    return attended
+    return aged.with_columns(watcher_trigger=watcher_trigger(), web_attention=web_attention())

@@ -1,4 +1,4 @@
-"""Lines of logs and records, linked to their sessions, as events and transitions."""
+"""Lines of logs and records, linked to their sessions, as events, transitions and decisions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up, references
-from stateanalytics.systems.agent_orchestrator.go_sessions import ENDS
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from stateanalytics.systems.agent_orchestrator.places import MIGRATED, SYSTEM, Kind
-from stateanalytics.systems.agent_orchestrator.statuses import legacy_status_rule
+from stateanalytics.systems.agent_orchestrator.statuses import GO_ENDS, legacy_status
 
 _ARCHIVES = [str(Kind.ARCHIVE), str(Kind.JSON_ARCHIVE)]
 
@@ -71,7 +70,7 @@ def add_entities(sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _home() -> pl.Expr:
-    """What a record shares with the other records of its session.
+    """Key that a record shares with the other records of its session.
 
     A migrated original belongs to the project it was migrated to; any other to its directory.
     """
@@ -82,7 +81,7 @@ def _home() -> pl.Expr:
 
 
 def _current(readable: pl.DataFrame) -> pl.DataFrame:
-    """The record of each session that tells it: the live one, else the newest that is left."""
+    """Row of the current record of each session: the live one, else the newest that is left."""
     if readable["session_id"].n_unique() == readable.height:
         return readable.select("_row")
     order = readable.sort(
@@ -112,18 +111,18 @@ def _ids(current: pl.DataFrame) -> pl.DataFrame:
     other = pl.format("{}__from-{}", "session_id", place)
     named = order.with_columns(entity_id=pl.when(n_before == 0).then("session_id").otherwise(other))
     # Two directories of one hash: only their whole names differ.
-    again = pl.int_range(pl.len()).over("entity_id")
+    n_same = pl.int_range(pl.len()).over("entity_id")
     return named.with_columns(
-        entity_id=pl.when(again == 0)
+        entity_id=pl.when(n_same == 0)
         .then("entity_id")
-        .otherwise(pl.format("{}-{}", "entity_id", again))
+        .otherwise(pl.format("{}-{}", "entity_id", n_same))
     ).select("_home", "session_id", "entity_id")
 
 
-# The same change is told by several logs: the first of these keeps it.
-_TELLS_BEST = ("audit", "event", "observability", "trace", "notification", "change")
+# Several logs record the same change: the first of these is kept.
+_LOGS_BY_RANK = ("audit", "event", "observability", "trace", "notification", "change")
 SAME_CHANGE_S = 2.0
-"""Two logs that tell the same change this close together tell one change."""
+"""The same change in two logs this close together is one change."""
 ECHO_S = 60.0
 """A poll sees what an agent reported at most two polls later."""
 
@@ -134,14 +133,14 @@ def link(entries: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     entries : polars.DataFrame, shape (n_entries, ...)
-        What `logs.read_logs` and `databases` give.
+        Rows of `logs.read_logs` and of `databases`.
     sessions : polars.DataFrame
         Records with ``entity_id`` and ``is_current``.
 
     Returns
     -------
     polars.DataFrame, shape (n_entries, ... + 2)
-        ``entity_id`` and ``is_orphaned``: a session is named that has no record here.
+        With ``entity_id`` and ``is_orphaned``: a session is named that has no record here.
     """
     is_named = pl.col("session_id").is_in(entries["session_id"].unique().implode())
     known = sessions.filter(pl.col("entity_id").is_not_null() & is_named)
@@ -167,7 +166,7 @@ def link(entries: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def transitions(entries: pl.DataFrame) -> pl.DataFrame:
-    """Every change of a session's legacy status that some log tells, once.
+    """Every change of a session's legacy status that some log records, deduplicated.
 
     Parameters
     ----------
@@ -181,8 +180,8 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
 
     Notes
     -----
-    An accepted report changes the status at once, the poller tells the same change when it
-    sees it; events, the observability log and notifications tell what the poller saw.
+    An accepted report changes the status at once, the poller records the same change when
+    it sees it; events, the observability log and notifications record what the poller saw.
     """
     changes = (
         entries.filter(
@@ -191,33 +190,32 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
             & (pl.col("status") != pl.col("previous"))
             & pl.col("entity_id").is_not_null()
             & pl.col("at").is_not_null()
-            & pl.col("log").is_in(_TELLS_BEST)
+            & pl.col("log").is_in(_LOGS_BY_RANK)
             & (pl.col("is_accepted").fill_null("true") == "true")
         )
         .with_columns(
-            # Of logs that tell one change, the first of these speaks for it.
             _rank=pl.col("log").replace_strict(
-                {log: rank for rank, log in enumerate(_TELLS_BEST)}, return_dtype=pl.Int8
+                {log: rank for rank, log in enumerate(_LOGS_BY_RANK)}, return_dtype=pl.Int8
             )
         )
         .sort("entity_id", "previous", "status", "at", "_rank", "_order", maintain_order=True)
     )
-    of = ["entity_id", "previous", "status"]
-    gap_s = pl.col("at").diff().over(of).dt.total_seconds(fractional=True)
-    is_echo = (pl.col("log").shift(1).over(of) == "audit") & (gap_s <= ECHO_S)
-    is_again = ((gap_s <= SAME_CHANGE_S) | is_echo).fill_null(value=False)
-    is_seen = pl.col("log").is_in(["observability", "trace"])
-    is_said = pl.col("log").is_in(["audit", "notification"])
+    change = ["entity_id", "previous", "status"]
+    gap_s = pl.col("at").diff().over(change).dt.total_seconds(fractional=True)
+    is_echo = (pl.col("log").shift(1).over(change) == "audit") & (gap_s <= ECHO_S)
+    is_repeated = ((gap_s <= SAME_CHANGE_S) | is_echo).fill_null(value=False)
+    has_evidence = pl.col("log").is_in(["observability", "trace"])
+    has_message = pl.col("log").is_in(["audit", "notification"])
     by_change = (
-        changes.with_columns(_change=(~is_again).cum_sum())
+        changes.with_columns(_change=(~is_repeated).cum_sum())
         .sort("_change", "_rank", "_order", maintain_order=True)
         .group_by("_change", maintain_order=True)
         .agg(
             pl.first("entity_id", "previous", "status", "log", "role", "_order"),
             pl.col("at").min(),
             pl.col("code").drop_nulls().first(),
-            seen=pl.col("detail").filter(is_seen).first(),
-            words=pl.col("detail").filter(is_said).first(),
+            seen=pl.col("detail").filter(has_evidence).first(),
+            message=pl.col("detail").filter(has_message).first(),
         )
         .sort("at", "_order")
     )
@@ -230,7 +228,7 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
         previous_status="previous",
         status="status",
         reason_code="code",
-        message="words",
+        message="message",
         writer=pl.when(is_report).then(pl.lit("agent_report")).otherwise(pl.lit("poll")),
         actor=pl.when(is_report).then("role"),
         evidence=references(tool_result="seen"),
@@ -239,9 +237,9 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
 
 
 def events(entries: pl.DataFrame) -> pl.DataFrame:
-    """Everything that the logs tell, in the columns of `schema.EVENTS`.
+    """Every entry of the logs, in the columns of `schema.EVENTS`.
 
-    Traces that the observability log holds as well are told once.
+    Traces that the observability log holds as well are excluded.
     """
     same_event = ["at", "kind", "correlation", "session_id"]
     logged = entries.filter(pl.col("log") == "observability").select(same_event).unique()
@@ -265,15 +263,17 @@ def events(entries: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
-    """A frame in its canonical shape, with the input and the system in every row."""
+def canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
+    """Frame in its canonical shape, with the input and the system in every row."""
     return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))
 
+
+# --- decisions: what log lines record of a session's axes --------------------------------
 
 KILLED = "session.killed"
 KILL_EVENTS = (KILLED, "session.kill_started")
 
-# A report says of the pull request only what its status word says.
+# A report holds no more of the pull request than its status word implies.
 _PULL_REQUESTS: Mapping[str, tuple[str, str]] = {
     "pr_open": ("open", "in_progress"),
     "ci_failed": ("open", "ci_failing"),
@@ -288,23 +288,23 @@ _KEY = ("source", "entity_id")
 
 
 def decisions(entries: pl.DataFrame, label: str) -> pl.DataFrame:
-    """Every line of a log that says how a session stood from then on, as `frames.DECISIONS`.
+    """Every log line that records a new state of a session, as `frames.DECISIONS`.
 
     Parameters
     ----------
     entries : polars.DataFrame
-        Linked entries of all logs (`events.link`).
+        Linked entries of all logs (`link`).
     label : str
         The input.
 
     Notes
     -----
-    A poll tells all three axes, a report the session's and by its status the pull
+    A poll records all three axes, a report the session's and by its status the pull
     request's, a kill how the session ended; an event or a notification a status only.
     """
     is_kill = pl.col("kind").is_in(KILL_EVENTS) & pl.col("code").is_not_null()
     is_end = is_kill & (pl.col("kind") == KILLED)
-    told = entries.with_columns(
+    lines = entries.with_columns(
         previous_status=pl.coalesce("decided_previous", "previous"),
         status=pl.coalesce("decided_status", "status"),
         session_state=pl.when(is_end).then(pl.lit("terminated")).otherwise("session_state"),
@@ -315,7 +315,7 @@ def decisions(entries: pl.DataFrame, label: str) -> pl.DataFrame:
         & (pl.col("is_accepted").fill_null("true") == "true")
         & (pl.any_horizontal(pl.col("status", "session_state").is_not_null()) | is_kill)
     )
-    whole = told.with_columns(**_pull_request(""), **_pull_request("previous_"))
+    whole = lines.with_columns(**_implied_pull_request(""), **_implied_pull_request("previous_"))
     ordered = whole.sort("at", "_order", maintain_order=True).with_columns(
         seq=pl.int_range(pl.len(), dtype=pl.Int64).over("entity_id", "at"),
         detecting_attempts=pl.col("detecting_attempts").cast(pl.Int64, strict=False),
@@ -324,30 +324,23 @@ def decisions(entries: pl.DataFrame, label: str) -> pl.DataFrame:
     return frames.DECISIONS.conform(ordered)
 
 
-def _pull_request(prefix: str) -> dict[str, pl.Expr]:
-    """The pull request's words where a line names only the status that they make."""
-    is_told = pl.col(f"{prefix}session_state").is_in(_AT_WORK)
-    return {
-        f"{prefix}pr_{part}": pl.coalesce(
-            f"{prefix}pr_{part}",
-            pl.when(is_told).then(
-                look_up(
-                    pl.col(f"{prefix}status"),
-                    {word: words[place] for word, words in _PULL_REQUESTS.items()},
-                    library=pl,
-                )
-            ),
-        )
-        for place, part in enumerate(("state", "reason"))
-    }
+def _implied_pull_request(prefix: str) -> dict[str, pl.Expr]:
+    """Words of the pull request axis, implied by the status where a line holds no others."""
+    is_at_work = pl.col(f"{prefix}session_state").is_in(_AT_WORK)
+    columns = {}
+    for place, part in enumerate(("pr_state", "pr_reason")):
+        implied = {word: words[place] for word, words in _PULL_REQUESTS.items()}
+        by_status = pl.when(is_at_work).then(look_up(pl.col(f"{prefix}status"), implied))
+        columns[f"{prefix}{part}"] = pl.coalesce(f"{prefix}{part}", by_status)
+    return columns
 
 
-def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    """How each session stood at an instant, by the lines up to then.
+def decided_at_instant(decisions: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Axes of each session at an instant, by the log lines up to it.
 
     Parameters
     ----------
-    decided : polars.DataFrame
+    decisions : polars.DataFrame
         `frames.DECISIONS`.
     at : datetime
         The instant.
@@ -355,67 +348,64 @@ def standing(decided: pl.DataFrame, at: datetime) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``source``, ``entity_id``, the six words (null: no line tells them, or a younger one
-        tells another status only), ``stored_status``, ``legacy_status``, ``evidence_text``,
-        ``detecting_attempts``, ``decided_at``, ``stood_since`` (the line that its session
-        axis has been the same from), ``seen_since`` (that what was seen has been),
-        ``over_since`` (that it has been over, or has not, by its status) and
-        ``next_previous`` (what the next line says that the session's state was before it).
+        ``source``, ``entity_id``, the six words (null: no line holds them, or a newer one
+        holds another status only), ``stored_status``, ``legacy_status``, ``evidence_text``,
+        ``detecting_attempts``, ``decided_at``; the first lines since which the session axis
+        (``state_since``), the evidence (``seen_since``) and being over or not by its status
+        (``over_since``) have been the same; and ``next_previous`` (the session state before
+        the next line, as that line records it).
 
     Notes
     -----
-    What a line does not tell stands as an older one told it. Before the first line a
-    session stood as that line says that it stood before.
+    A value that a line does not hold is that of an older line. Before its first line a
+    session had the previous values of that line.
     """
-    lines = decided.sort(*_KEY, "at", "seq", maintain_order=True)
-    then, later = lines.filter(pl.col("at") <= at), lines.filter(pl.col("at") > at)
-    has_words = pl.col("session_state").is_not_null()
-    since = _since(then, "session_state", "stood_since")
-    seen = _since(then, "evidence_text", "seen_since")
-    is_over = then.with_columns(is_over=pl.col("status").is_in(ENDS))
-    over = _since(is_over, "is_over", "over_since")
-    told = ("status", *AXES, "evidence_text", "detecting_attempts")
-    by_lines = then.group_by(_KEY, maintain_order=True).agg(
-        *(pl.col(name).drop_nulls().last() for name in told),
+    lines = decisions.sort(*_KEY, "at", "seq", maintain_order=True)
+    past, future = lines.filter(pl.col("at") <= at), lines.filter(pl.col("at") > at)
+    words = ("status", *AXES)
+    has_axes = pl.col("session_state").is_not_null()
+    by_past = past.group_by(_KEY, maintain_order=True).agg(
+        *(pl.col(name).drop_nulls().last() for name in words),
+        *(pl.col(name).drop_nulls().last() for name in ("evidence_text", "detecting_attempts")),
         # A pull request of the Go rewrite is a row of its own: that of the session stays.
         decided_at=pl.col("at").filter(~pl.col("kind").str.starts_with("change.pr_")).last(),
-        _words_at=pl.col("at").filter(has_words).last(),
+        _axes_at=pl.col("at").filter(has_axes).last(),
         _status_at=pl.col("at").filter(pl.col("status").is_not_null()).last(),
     )
-    before = (
-        later.join(by_lines, on=_KEY, how="anti")
+    by_future = (
+        future.join(by_past, on=_KEY, how="anti")
         .group_by(_KEY, maintain_order=True)
-        .agg(pl.col(f"previous_{name}").drop_nulls().first().alias(name) for name in told[:7])
-        .filter(pl.any_horizontal(pl.col(told[:7]).is_not_null()))
+        .agg(pl.col(f"previous_{name}").drop_nulls().first().alias(name) for name in words)
+        .filter(pl.any_horizontal(pl.col(words).is_not_null()))
     )
-    both = pl.concat([by_lines, before], how="diagonal_relaxed")
-    after = later.group_by(_KEY, maintain_order=True).agg(
-        next_previous=pl.col("previous_session_state").drop_nulls().first()
-    )
-    for frame in (since, seen, over, after):
-        both = both.join(frame, on=_KEY, how="left", maintain_order="left")
-    return _by_newest(both)
-
-
-def _since(lines: pl.DataFrame, word: str, name: str) -> pl.DataFrame:
-    """The first line of each session from which a word has been the same."""
-    runs = lines.filter(pl.col(word).is_not_null()).with_columns(
-        _run=pl.col(word).rle_id().over(_KEY)
-    )
-    last = runs.filter(pl.col("_run") == pl.col("_run").max().over(_KEY))
-    return last.group_by(_KEY).agg(pl.col("at").first().alias(name))
-
-
-def _by_newest(stood: pl.DataFrame) -> pl.DataFrame:
-    """Words that a younger status contradicts are not the words of then any more."""
-    derived = stood.with_columns(legacy_status=legacy_status_rule(pl))
-    is_past = (pl.col("_status_at") > pl.col("_words_at")) & (
+    decided = pl.concat([by_past, by_future], how="diagonal_relaxed")
+    for details in (
+        _since(past, pl.col("session_state"), "state_since"),
+        _since(past, pl.col("evidence_text"), "seen_since"),
+        _since(past, pl.col("status").is_in(GO_ENDS), "over_since"),
+        future.group_by(_KEY, maintain_order=True).agg(
+            next_previous=pl.col("previous_session_state").drop_nulls().first()
+        ),
+    ):
+        decided = decided.join(details, on=_KEY, how="left", maintain_order="left")
+    # Axes that a newer status contradicts do not hold any more.
+    is_outdated = (pl.col("_status_at") > pl.col("_axes_at")) & (
         pl.col("status") != pl.col("legacy_status")
     )
-    holds = ~is_past.fill_null(value=False) & pl.col("session_state").is_not_null()
-    words = [pl.when(holds).then(name).alias(name) for name in (*AXES, "stood_since")]
-    return derived.with_columns(
-        *words,
-        legacy_status=pl.when(holds).then("legacy_status").otherwise("status"),
-        stored_status="status",
-    ).drop("status", "_words_at", "_status_at")
+    holds = ~is_outdated.fill_null(value=False) & has_axes
+    return (
+        decided.with_columns(legacy_status=legacy_status())
+        .with_columns(
+            *(pl.when(holds).then(name).alias(name) for name in (*AXES, "state_since")),
+            legacy_status=pl.when(holds).then("legacy_status").otherwise("status"),
+            stored_status="status",
+        )
+        .drop("status", "_axes_at", "_status_at")
+    )
+
+
+def _since(lines: pl.DataFrame, value: pl.Expr, name: str) -> pl.DataFrame:
+    """Moment of the first line of each session since which a value has been the same."""
+    runs = lines.filter(value.is_not_null()).with_columns(_run=value.rle_id().over(_KEY))
+    last = runs.filter(pl.col("_run") == pl.col("_run").max().over(_KEY))
+    return last.group_by(_KEY).agg(pl.col("at").first().alias(name))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts, pool
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.databases import GoTables, canonical_url
 from stateanalytics.systems.agent_orchestrator.events import KILL_EVENTS
-from stateanalytics.systems.agent_orchestrator.go_sessions import ACTIVITIES, HOOKED, UNHOOKED
+from stateanalytics.systems.agent_orchestrator.go_sessions import HOOKED, UNHOOKED
 from stateanalytics.systems.agent_orchestrator.go_work import (
     VERDICTS,
     WORK_TABLES,
@@ -25,24 +25,25 @@ from stateanalytics.systems.agent_orchestrator.go_work import (
     unknown_events,
 )
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.agent_orchestrator.statuses import ACTIVITIES
 
 
-class Words(NamedTuple):
-    """What is said of one kind of finding; braces stand for what a row adds."""
+class _Texts(NamedTuple):
+    """Texts of one kind of finding; braces stand for a value of the row."""
 
-    severity: str
+    code: str
+    severity: Annotated[str, schema.FINDING_SEVERITIES]
     column: str | None
     message: str
     action: str
 
 
-KINDS_OF_FINDINGS: Mapping[str, Words] = {
-    row["code"]: Words(row["severity"], row["column"] or None, row["message"], row["action"])
-    for row in table_rows(__package__, "findings.csv")
+_TEXTS: Mapping[str, _Texts] = {
+    texts.code: texts for texts in read_table(__package__, "findings.csv", _Texts)
 }
-"""Code of a finding to what is said of it."""
+"""Code of a finding to its texts."""
 
-TRAPS: Mapping[str, str] = {
+_TRAPS: Mapping[str, str] = {
     "is_status_stale": "status.stale_cache",
     "is_kill_doubtful": "end.kill_doubtful",
     "is_flickering": "status.flickering",
@@ -51,28 +52,32 @@ TRAPS: Mapping[str, str] = {
     "is_zombie": "runtime.gone",
     "is_spawn_race": "end.spawn_race",
 }
-"""Column of `mapped_axes.add_meaning` to the finding it makes."""
+"""Column of `meaning.find_traps` to the code of its finding."""
 
 
-def _each(rows: pl.DataFrame, label: str, code: str, example: str, of: str = "") -> pl.DataFrame:
-    """One finding a session; ``of`` is the column that its message tells of."""
-    severity, column, message, action = KINDS_OF_FINDINGS[code]
+def _per_session(
+    rows: pl.DataFrame, label: str, code: str, example: str, value: str = ""
+) -> pl.DataFrame:
+    """One finding per session; ``value`` is the column for the braces of its message."""
+    _, severity, column, message, action = _TEXTS[code]
     return per_entity(
         rows.with_columns(entity_type=pl.lit("session")),
         label,
         SYSTEM,
         code,
         severity,
-        message=pl.format(message, of) if of else message,
-        column=column or pl.col(of),
+        message=pl.format(message, value) if value else message,
+        column=column or pl.col(value),
         example=pl.col(example),
         action=action,
     )
 
 
-def _all(rows: pl.DataFrame, label: str, code: str, example: str | None = None) -> pl.DataFrame:
-    """One finding about all rows, with the least of the examples: files have no order."""
-    severity, column, message, action = KINDS_OF_FINDINGS[code]
+def _in_total(
+    rows: pl.DataFrame, label: str, code: str, example: str | None = None
+) -> pl.DataFrame:
+    """One finding on all rows, with the smallest of the examples: files have no order."""
+    _, severity, column, message, action = _TEXTS[code]
     examples = rows[example].drop_nulls() if example else pl.Series([], dtype=pl.String)
     return counted(
         label,
@@ -88,51 +93,51 @@ def _all(rows: pl.DataFrame, label: str, code: str, example: str | None = None) 
 
 
 def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
-    """What single records hold: traps, words that are not known, made-up axes, orders of time."""
+    """Findings on single records: traps, unknown words, synthesized axes, orders of time."""
     readable = sessions.filter("is_readable")
     current = readable.filter("is_current").with_columns(
         _skewed=_before_creation(),
         _disagreement=pl.format("status={}, axes say {}", "stored_status", "legacy_status"),
     )
     findings = [
-        _each(
+        _per_session(
             current.filter(flag),
             label,
             code,
             "_disagreement" if flag == "is_status_stale" else "session_reason",
         )
-        for flag, code in TRAPS.items()
+        for flag, code in _TRAPS.items()
     ]
     rejected = current.filter(pl.col("reject_reason").is_not_null())
-    made_up = current.filter(pl.col("is_synthesized").fill_null(value=False))
+    synthesized = current.filter(pl.col("is_synthesized").fill_null(value=False))
     # The Go rewrite keeps each change in a log.
     is_json = pl.col("generation") != "G3"
-    moved = current.filter(is_json & pl.col("last_transition_at").is_not_null())
+    with_transition = current.filter(is_json & pl.col("last_transition_at").is_not_null())
     renamed = current.filter(pl.col("entity_id") != pl.col("session_id"))
     skewed = current.filter(pl.col("_skewed") != "")
     findings += [
-        _each(rejected, label, "record.would_reject", "legacy_status", "reject_reason"),
-        _all(made_up, label, "record.synthesized"),
-        _all(moved, label, "time.no_dwell"),
-        _each(skewed, label, "time.before_creation", "created_at", "_skewed"),
-        _each(renamed, label, "id.shared", "path", "session_id"),
-        _all(readable.filter(~pl.col("is_current")), label, "record.superseded", "path"),
+        _per_session(rejected, label, "record.would_reject", "legacy_status", "reject_reason"),
+        _in_total(synthesized, label, "record.synthesized"),
+        _in_total(with_transition, label, "time.no_dwell"),
+        _per_session(skewed, label, "time.before_creation", "created_at", "_skewed"),
+        _per_session(renamed, label, "id.shared", "path", "session_id"),
+        _in_total(readable.filter(~pl.col("is_current")), label, "record.superseded", "path"),
     ]
     return pool(findings, schema.FINDINGS)
 
 
 def _before_creation() -> pl.Expr:
-    """Moments in an order that cannot be: another clock wrote one of them."""
-    later = ("started_at", "terminated_at", "completed_at", "last_transition_at", "report_at")
+    """Names of moments before the creation: another clock wrote one of them."""
+    names = ("started_at", "terminated_at", "completed_at", "last_transition_at", "report_at")
     columns = [
         pl.when(pl.col(name) < pl.col("created_at") - pl.duration(seconds=1)).then(pl.lit(name))
-        for name in later
+        for name in names
     ]
     return pl.concat_str(columns, separator=", ", ignore_nulls=True)
 
 
 def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> pl.DataFrame:
-    """What logs hold: sessions without a record, times that cannot be read, overwritten kills."""
+    """Findings on logs: sessions without a record, unreadable times, overwritten kills."""
     killed = entries.filter(
         pl.col("kind").is_in(KILL_EVENTS) & pl.col("code").is_not_null()
     ).select("entity_id", killed_for="code")
@@ -142,20 +147,20 @@ def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> p
     orphans = entries.filter("is_orphaned")
     undated = entries.filter(pl.col("at").is_null())
     findings = [
-        _each(rewritten, label, "end.reason_overwritten", "killed_for", "killed_for"),
-        _all(orphans, label, "event.no_record", "session_id"),
-        _all(undated, label, "event.no_time", "kind"),
+        _per_session(rewritten, label, "end.reason_overwritten", "killed_for", "killed_for"),
+        _in_total(orphans, label, "event.no_record", "session_id"),
+        _in_total(undated, label, "event.no_time", "kind"),
     ]
     return pool(findings, schema.FINDINGS)
 
 
 def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
-    """The checks that only this system's data allow."""
+    """Checks that only this system's data allow."""
     return (records,)
 
 
 def records(cases: Cases) -> pl.DataFrame:
-    """Records of Agent Orchestrator that exclude themselves or their log."""
+    """Records of Agent Orchestrator that contradict themselves or their log."""
     current = (
         cases.facts.detail(frames.SESSIONS)
         .filter(pl.col("is_current"), pl.col("entity_id").is_not_null())
@@ -167,7 +172,7 @@ def records(cases: Cases) -> pl.DataFrame:
         word("session_reason"),
         word("runtime_state"),
     )
-    itself = {
+    contradictions = {
         "is_status_stale": (
             pl.format("flat status {}", word("stored_status")),
             pl.format("the axes say {}", word("legacy_status")),
@@ -192,7 +197,7 @@ def records(cases: Cases) -> pl.DataFrame:
                     says=says,
                     against=against,
                 )
-                for flag, (says, against) in itself.items()
+                for flag, (says, against) in contradictions.items()
             ),
             audit_rows(
                 lost,
@@ -221,7 +226,7 @@ def without_ends(facts: Facts) -> pl.DataFrame:
     )
 
 
-_FINE = ("source_discovery_pending", "artifact_missing", "source_read_failed")
+_HARMLESS = ("source_discovery_pending", "artifact_missing", "source_read_failed")
 _TELEMETRY_KEPT = timedelta(days=30)
 _PROVENANCES = "reported derived unsupported unknown"
 _WORDS: Mapping[tuple[str, str], str] = {
@@ -264,7 +269,7 @@ _WORDS: Mapping[tuple[str, str], str] = {
     "pr_check_recorded pr_session_changed pr_review_thread_added pr_review_thread_resolved "
     "review_run_created review_run_updated",
 }
-"""The words of each column that are understood, but for those of `go_work.WORK_TABLES`."""
+"""The words of each column that have a meaning; statuses of work are in `go_work`."""
 _STATES = {
     ("sessions", "activity_state"),
     *((table, columns["raw_status"]) for table, columns in WORK_TABLES.values()),
@@ -286,19 +291,19 @@ _LINKS = {
         ("pr", "url"),
     ),
 }
-"""Which column names a row of which other table."""
+"""Column that names a row of another table, to the key of that table."""
 
 
 def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
-    """What else is odd, in the shape of `schema.FINDINGS`."""
-    of_work = {
+    """Findings on the tables of the Go rewrite, in the shape of `schema.FINDINGS`."""
+    work_statuses = {
         (table, columns["raw_status"]): known_words(entity_type)
         for entity_type, (table, columns) in WORK_TABLES.items()
     }
-    words = {place: some.split() for place, some in _WORDS.items()} | of_work
+    words = {place: texts.split() for place, texts in _WORDS.items()} | work_statuses
     return pool(
         [
-            *(_unknown(tables, *place, some, label) for place, some in words.items()),
+            *(_unknown(tables, *place, known, label) for place, known in words.items()),
             *(_unusable(tables, table, label) for table in _IDENTIFIED),
             *(_unlinked(tables, place, known, label) for place, known in _LINKS.items()),
             _unmeasured(tables, label),
@@ -312,11 +317,11 @@ def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
 def _unknown(
     tables: GoTables, table: str, column: str, known: list[str], label: str
 ) -> pl.DataFrame:
-    """Words that no known version writes: kept, and understood by nobody."""
-    told = tables[table][column]
-    # An empty word is one of the words where nothing was said, but no state.
-    told = told.fill_null("") if (table, column) in _STATES else told.drop_nulls()
-    odd = told.filter(~told.is_in(known))
+    """Finding on words that no known version writes: they are kept."""
+    words = tables[table][column]
+    # An empty word is a word that was not set, but it is no state.
+    words = words.fill_null("") if (table, column) in _STATES else words.drop_nulls()
+    odd = words.filter(~words.is_in(known))
     return counted(
         label,
         SYSTEM,
@@ -334,7 +339,7 @@ def _unknown(
 def _unlinked(
     tables: GoTables, place: tuple[str, str], known: tuple[str, str], label: str
 ) -> pl.DataFrame:
-    """Rows that belong to something that is not there: they are kept, and counted for nobody."""
+    """Finding on rows that name a row that is absent: they are kept, and count for nothing."""
     table, column = place
     today = canonical_url(column, tables) if column == "pr_url" else pl.col(column)
     named = tables[table].select(today).to_series().drop_nulls()
@@ -354,7 +359,7 @@ def _unlinked(
 
 
 def _unmeasured(tables: GoTables, label: str) -> pl.DataFrame:
-    """What was used, but not when, and what it cost, but not in dollars."""
+    """Findings on usage without a time, and on costs that are not in dollars."""
     chats = tables["conversations"].filter(pl.col("usage_cost").is_not_null())
     foreign = chats.filter(pl.col("usage_currency").ne_missing("USD"))["usage_currency"]
     return pool(
@@ -390,7 +395,7 @@ _IDENTIFIED = (*(table for table, _ in WORK_TABLES.values()), "telemetry_event")
 
 
 def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
-    """Rows that have no id, or that of another one."""
+    """Finding on rows that have no id, or that of another row."""
     ids = tables[table]["id"]
     return counted(
         label,
@@ -406,7 +411,7 @@ def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
 
 
 def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
-    """Rates of failed starts begin where telemetry does."""
+    """Finding where telemetry was pruned: rates of failed starts begin there."""
     at = tables["telemetry_event"]["occurred_at"]
     first, last = at.min(), newest_in_company([[at]], [at])
     is_edge = first is not None and last - first >= _TELEMETRY_KEPT - timedelta(days=1)  # type: ignore[operator]
@@ -423,8 +428,8 @@ def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
 
 
 def _usage_incomplete(tables: GoTables, label: str) -> pl.DataFrame:
-    """Sessions of which not all that was used could be measured, one finding each."""
-    odd = pl.col("last_error_code").is_not_null() & ~pl.col("last_error_code").is_in(_FINE)
+    """One finding per session of which the usage could not be measured in full."""
+    odd = pl.col("last_error_code").is_not_null() & ~pl.col("last_error_code").is_in(_HARMLESS)
     of_sources = tables["usage_sources"].filter(
         pl.col("last_error_code").ne_missing(pl.lit("artifact_replaced"))
         & (odd | (pl.col("anomaly_count") > 0)).fill_null(value=False)

@@ -1,25 +1,27 @@
-"""Sessions of the Go rewrite as records, and its log of changes as entries of a log."""
+"""Sessions of the Go rewrite: as records, by its log of changes, and their circumstances."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import polars as pl
 import polars.selectors as cs
 
 from stateanalytics.core import schema
 from stateanalytics.io.as_of import newest_in_company
+from stateanalytics.systems.agent_orchestrator.columns import first_true, flag, json_value, look_up
 from stateanalytics.systems.agent_orchestrator.databases import (
     GoTables,
     canonical_url,
     go_moment,
 )
 from stateanalytics.systems.agent_orchestrator.statuses import (
+    GO_ENDS,
     NO_SIGNAL_S,
-    classify_go_pull_requests,
-    derive_go_status,
+    PULL_REQUEST_STATUSES,
+    go_pull_request_status,
+    go_status,
 )
 
 HOOKED = (
@@ -27,61 +29,43 @@ HOOKED = (
     "goose", "devin", "cursor", "qwen", "copilot", "kimi", "cline", "kiro", "kilocode",
     "autohand", "vibe", "fake",
 )  # fmt: skip
-"""Harnesses that signal by themselves, so that in a terminal their silence says something."""
+"""Harnesses that signal by themselves, so that in a terminal their silence means something."""
 UNHOOKED = ("aider", "amp", "crush", "auggie", "continue", "pi", "omp", "qm")
 
-ACTIVITIES = ("active", "idle", "waiting_input", "blocked", "exited")
-"""What an agent can be seen doing; any other word stands for itself."""
-ENDS = ("terminated", "merged")
-"""The words of sessions that are over."""
 
-
-def signals(harness: str, mode: str) -> pl.Expr:
-    """Does a session give signals by itself: a chat is told by its turns instead; never null."""
-    return pl.col(harness).is_in(HOOKED).fill_null(value=False) & (
-        pl.col(mode).fill_null("tui") != "chat"
-    )
-
-
-def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.DataFrame:
+def read_go_sessions(tables: GoTables, statuses: pl.DataFrame, *, path: str) -> pl.DataFrame:
     """Sessions as records, with the status that is derived on every read.
 
     Parameters
     ----------
     tables : GoTables
         Of one database.
-    stood : polars.DataFrame
+    statuses : polars.DataFrame
         Its `go_statuses`.
     path : str
-        How the database is called below the input.
+        Path of the database below the input.
 
     Returns
     -------
     polars.DataFrame
-        Columns of `frames.SESSIONS`, one row a session.
+        Columns of `frames.SESSIONS`, one row per session.
 
     Notes
     -----
     No reason of an end is stored; its moment is that of the change that made it one. The one
-    clock rule is left to `add_silence`, which knows more than one table.
+    rule that needs a clock is left to `add_silence`, which sees more than one table.
     """
-    rows = tables["sessions"]
-    joined = rows.join(
-        _of_session(tables), left_on="id", right_on="session_id", how="left", maintain_order="left"
-    )
-    for known in (ends(stood), _native_ids(tables)):
+    joined = tables["sessions"]
+    for details in (_pull_requests(tables), _ends(statuses), _native_ids(tables)):
         joined = joined.join(
-            known, left_on="id", right_on="session_id", how="left", maintain_order="left"
+            details, left_on="id", right_on="session_id", how="left", maintain_order="left"
         )
-    aged = joined.with_columns(
-        activity_age_s=pl.lit(0.0),
-        has_hooks=signals("harness", "session_mode"),
-        has_signal=pl.col("first_signal_at").is_not_null(),
-        is_terminated=pl.col("is_terminated").fill_null(value=False),
-        has_merged_pr=pl.col("has_merged_pr").fill_null(value=False),
-    )
-    is_merged, no, yes = pl.col("has_merged_pr"), pl.lit(value=False), pl.lit(value=True)
-    return _shown(aged).select(
+    # Turns show that a chat is alive, in place of signals.
+    has_hooks = pl.col("harness").is_in(HOOKED) & pl.col("session_mode").ne_missing(pl.lit("chat"))
+    no, yes = pl.lit(value=False), pl.lit(value=True)
+    return joined.with_columns(
+        has_hooks=has_hooks.fill_null(value=False), status=go_status()
+    ).select(
         *("kind", "created_at", "activity_last_at", "first_signal_at"),
         *("branch", "model", "has_hooks"),
         pl.col("n_prs").fill_null(0),
@@ -94,9 +78,9 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
         is_migrated_original=no,
         is_readable=yes,
         legacy_status="status",
-        is_ao_terminal=pl.col("is_terminated") | is_merged,
+        is_ao_terminal=flag("is_terminated") | flag("has_merged_pr"),
         started_at="created_at",
-        terminated_at=pl.when(pl.col("status").is_in(ENDS)).then("over_since"),
+        terminated_at=pl.when(pl.col("status").is_in(GO_ENDS)).then("over_since"),
         last_transition_at="updated_at",
         evidence_text=pl.format("activity={}", "activity_state"),
         pr_number="number",
@@ -120,78 +104,76 @@ def read_go_sessions(tables: GoTables, stood: pl.DataFrame, *, path: str) -> pl.
     )
 
 
-def add_silence(sessions: pl.DataFrame, beside: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Sessions with the status that the one clock rule gives: no signal for 90 seconds.
+def add_silence(sessions: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Sessions with the status that needs a clock: no signal for 90 seconds.
 
     Parameters
     ----------
     sessions : polars.DataFrame
         Records of one input, as now or at an instant; only the Go rewrite's are changed.
-    beside : sequence of polars.DataFrame
-        What else the input tells up to then. The newest moment of all is *now*, but for
-        those of a single clock that ran ahead.
+    others : sequence of polars.DataFrame
+        Every other frame of the input up to that instant. The newest moment of all is
+        *now*, but for those of a single clock that ran ahead.
     """
     is_go = pl.col("generation") == "G3"
     written = sessions.filter(is_go).select("activity_last_at", "last_transition_at")
-    now = pl.lit(newest_of([written, *beside]), schema.MOMENT)
+    now = pl.lit(newest_moment([written, *others]), schema.MOMENT)
     age_s = (now - pl.col("activity_last_at")).dt.total_seconds(fractional=True)
-    is_silent = (
-        pl.col("has_hooks") & pl.col("first_signal_at").is_null() & (age_s > NO_SIGNAL_S)
-    ).fill_null(value=False)
-    word = pl.when(is_silent).then(pl.lit("no_signal")).otherwise(pl.lit("idle"))
+    never_signalled = flag("has_hooks") & pl.col("first_signal_at").is_null()
     rests = is_go & pl.col("legacy_status").is_in(("idle", "no_signal"))
-    return sessions.with_columns(legacy_status=pl.when(rests).then(word).otherwise("legacy_status"))
+    status = first_true(
+        (rests & never_signalled & (age_s > NO_SIGNAL_S), "no_signal"),
+        (rests, "idle"),
+        default=pl.col("legacy_status"),
+    )
+    return sessions.with_columns(legacy_status=status)
 
 
-def newest_of(frames: Sequence[pl.DataFrame]) -> datetime | None:
-    """The newest moment of some rows that no single clock wrote that ran ahead."""
+def newest_moment(frames: Sequence[pl.DataFrame]) -> datetime | None:
+    """Newest moment of some rows, but for those of a single clock that ran ahead."""
     kinds = [frame.select(cs.datetime(time_zone="UTC")).get_columns() for frame in frames]
     return newest_in_company(kinds, [column for columns in kinds for column in columns])
 
 
 def _native_ids(tables: GoTables) -> pl.DataFrame:
-    """The transcripts of each session, that of its present agent first, with blanks between."""
-    sessions = tables["sessions"].select("agent_session_id", "provider_conversation_id", of="id")
-    told = [
-        *(sessions.select("of", native=name) for name in sessions.columns if name != "of"),
-        tables["usage_bindings"]
-        .sort("updated_at", "id", descending=True)
-        .select(of="session_id", native="native_root_id"),
-        tables["agent_native_sessions"]
-        .sort("last_used_at", "native_session_id", descending=True)
-        .select(of="ao_session_id", native="native_session_id"),
-    ]
-    ids = pl.concat(told).drop_nulls().filter(pl.col("native") != "").unique(maintain_order=True)
-    of_sessions = ids.group_by("of", maintain_order=True).agg(native_ids="native")
-    return of_sessions.select(pl.col("native_ids").list.join(" "), session_id="of")
+    """Transcripts of each session, that of its present agent first, separated by blanks."""
+    sessions = tables["sessions"].rename({"id": "session_id"})
+    ids = pl.concat(
+        [
+            sessions.select("session_id", native="agent_session_id"),
+            sessions.select("session_id", native="provider_conversation_id"),
+            tables["usage_bindings"]
+            .sort("updated_at", "id", descending=True)
+            .select("session_id", native="native_root_id"),
+            tables["agent_native_sessions"]
+            .sort("last_used_at", "native_session_id", descending=True)
+            .select(session_id="ao_session_id", native="native_session_id"),
+        ]
+    )
+    distinct = ids.drop_nulls().filter(pl.col("native") != "").unique(maintain_order=True)
+    by_session = distinct.group_by("session_id", maintain_order=True)
+    return by_session.agg(native_ids=pl.col("native").str.join(" "))
 
 
-def _shown(sessions: pl.DataFrame) -> pl.DataFrame:
-    """The status that is derived; an activity that is not known is a status of its own."""
-    is_odd = ~pl.col("is_terminated") & ~pl.col("activity_state").is_in(ACTIVITIES)
-    odd = pl.when(is_odd.fill_null(value=False)).then("activity_state")
-    return derive_go_status(sessions).with_columns(status=pl.coalesce(odd, "status"))
-
-
-def ends(stood: pl.DataFrame) -> pl.DataFrame:
+def _ends(statuses: pl.DataFrame) -> pl.DataFrame:
     """Since when each session has been over, by the changes up to the last one."""
     # A pull request may be merged after its session was ended: that is no second end.
-    run = pl.col("decided_status").is_in(ENDS).rle_id().over("session_id")
-    last = stood.sort("at", "seq").with_columns(run=run).filter(run == run.max().over("session_id"))
-    over = last.filter(pl.col("decided_status").is_in(ENDS))
-    return over.group_by("session_id").agg(over_since=pl.col("at").min())
+    is_over = pl.col("decided_status").is_in(GO_ENDS)
+    runs = statuses.sort("at", "seq").with_columns(run=is_over.rle_id().over("session_id"))
+    last = runs.filter(is_over & (pl.col("run") == pl.col("run").max().over("session_id")))
+    return last.group_by("session_id").agg(over_since=pl.col("at").min())
 
 
-def _of_session(tables: GoTables) -> pl.DataFrame:
-    """What the pull requests of each session say together: the worst open one speaks."""
-    # What a bot remarks waits for nobody; earlier versions do not say who is one.
+def _pull_requests(tables: GoTables) -> pl.DataFrame:
+    """Pull requests of each session in one row: that of the worst open one."""
+    # A bot's comments wait for nobody; earlier versions do not record who is one.
     open_comments = (
         tables["pr_comment"]
         .filter(~pl.any_horizontal(pl.col("resolved", "is_bot").fill_null(value=False)))
         .group_by(url=canonical_url("pr_url", tables))
         .agg(n_unresolved_comments=pl.len().cast(pl.Int64))
     )
-    known = (
+    pulls = (
         tables["pr"]
         .join(open_comments, on="url", how="left", maintain_order="left")
         .with_columns(pl.col("n_unresolved_comments").fill_null(0))
@@ -200,19 +182,22 @@ def _of_session(tables: GoTables) -> pl.DataFrame:
         "url", "number", "title", "ci_state", "review_decision", "mergeability",
         "additions", "deletions", "n_unresolved_comments",
     )  # fmt: skip
-    return _together(known, "session_id", shown, pl.len().cast(pl.Int64).alias("n_prs"))
+    return _worst_pull_requests(pulls, "session_id", shown, pl.len().cast(pl.Int64).alias("n_prs"))
 
 
-_SPEAKS_ON_A_STACK = ("ci_failed", "changes_requested", "draft")
+_COUNTS_IN_A_STACK = ("ci_failed", "changes_requested", "draft")
 
 
-def _together(pulls: pl.DataFrame, group: str, *more: pl.Expr) -> pl.DataFrame:
-    """What pull requests of a group say together; ``more`` sees the one that speaks first.
+def _worst_pull_requests(pulls: pl.DataFrame, group: str, *details: pl.Expr) -> pl.DataFrame:
+    """Status of the worst open pull request of each group; ``details`` are of that one.
 
-    One that is to be merged into the branch of another open one waits for that: it speaks
-    only of its own failures, drafts and changes, unless nothing else is left to speak.
+    One that is to be merged into the branch of another open one waits for that: only its
+    own failures, drafts and changes count, unless no other is open.
     """
-    judged = classify_go_pull_requests(pulls)
+    ranks = {status: rank for rank, status in enumerate(PULL_REQUEST_STATUSES)}
+    judged = pulls.with_columns(pr_status=go_pull_request_status()).with_columns(
+        pr_rank=look_up(pl.col("pr_status"), ranks, dtype=pl.Int64())
+    )
     is_open = pl.col("pr_rank").is_not_null()
     bases = (
         judged.filter(is_open & (pl.col("source_branch") != ""))
@@ -227,27 +212,23 @@ def _together(pulls: pl.DataFrame, group: str, *more: pl.Expr) -> pl.DataFrame:
     )
     stacked = judged.join(bases, on=[group, "url"], how="left").with_columns(
         waits=pl.col("is_stacked").fill_null(value=False)
-        & ~pl.col("pr_status").is_in(_SPEAKS_ON_A_STACK)
+        & ~pl.col("pr_status").is_in(_COUNTS_IN_A_STACK)
     )
     order = (group, ~is_open, "waits", "pr_rank", "url")
     ranked = stacked.sort(order, nulls_last=True).group_by(group, maintain_order=True)
-    speaker = pl.when(pl.col("pr_rank").first().is_not_null()).then(pl.col("pr_status").first())
+    worst = pl.when(pl.col("pr_rank").first().is_not_null()).then(pl.col("pr_status").first())
     is_merged = pl.col("pr_state") == "merged"
-    return ranked.agg(*more, has_merged_pr=is_merged.any(), worst_pr_status=speaker)
+    return ranked.agg(*details, has_merged_pr=is_merged.any(), worst_pr_status=worst)
 
 
-def go_changes(tables: GoTables, stood: pl.DataFrame, *, bodies: bool) -> pl.DataFrame:
-    """The log of changes as entries of a log, each with the status that it leads to."""
-    previous = pl.col("decided_status").shift(1).over("session_id")
-    led_to = stood.sort("at", "seq").with_columns(
-        decided_previous=previous,
-        is_activity=pl.col("is_entered").replace_strict(
-            {True: "true", False: "false"}, default="false", return_dtype=pl.String
-        ),
+def go_changes(tables: GoTables, statuses: pl.DataFrame, *, bodies: bool) -> pl.DataFrame:
+    """Log of changes as entries of a log, each with the status that it leads to."""
+    decided = statuses.sort("at", "seq").with_columns(
+        decided_previous=pl.col("decided_status").shift(1).over("session_id")
     )
     return (
         tables["change_log"]
-        .join(led_to.drop("session_id", "at"), on="seq", how="left", maintain_order="left")
+        .join(decided.drop("session_id", "at"), on="seq", how="left", maintain_order="left")
         .select(
             *("decided_previous", "decided_status", "evidence_text", "session_id", "seq"),
             log=pl.lit("change"),
@@ -257,25 +238,30 @@ def go_changes(tables: GoTables, stood: pl.DataFrame, *, bodies: bool) -> pl.Dat
             status="decided_status",
             kind=pl.format("change.{}", "event_type"),
             name=pl.coalesce(
-                _payload("activity"), _payload("state"), _payload("status"), _payload("phase")
+                json_value("payload", "activity"),
+                json_value("payload", "state"),
+                json_value("payload", "status"),
+                json_value("payload", "phase"),
             ),
-            is_activity=pl.col("is_activity").fill_null("false"),
+            is_activity=flag("is_entered").cast(pl.String),
             size=pl.col("payload").str.len_bytes().cast(pl.String),
             body=pl.when(bodies).then("payload"),
         )
     )
 
 
-def _payload(key: str) -> pl.Expr:
-    return _json_text("payload", key)
-
-
-_FACTS = ("pr_state", "ci_state", "review_decision", "mergeability", "n_unresolved_comments")
-_OF_SESSION = ("activity_state", "is_terminated")
+_PULL_REQUEST_FACTS = (
+    "pr_state",
+    "ci_state",
+    "review_decision",
+    "mergeability",
+    "n_unresolved_comments",
+)
+_SESSION_FACTS = ("activity_state", "is_terminated")
 
 
 def go_statuses(tables: GoTables) -> pl.DataFrame:
-    """The status of a session after each change of it or of its pull requests, by ``seq``.
+    """Status of a session after each change of it or of its pull requests, by ``seq``.
 
     Returns
     -------
@@ -285,200 +271,103 @@ def go_statuses(tables: GoTables) -> pl.DataFrame:
 
     Notes
     -----
-    No change holds the values of before, nor those of the other table, so that each stands
-    until the next change of its own. A message or a turn copies the session's activity as
-    it was whenever, which is no change.
+    A change holds neither previous values nor those of the other table, so each value holds
+    until the next change of the same row. A message or a turn copies the session's activity
+    of any earlier moment, which is no change.
     """
     kind, order = pl.col("event_type"), ("at", "seq")
     of_session = (
-        kind.is_in(("session_created", "session_updated")) & _payload("sessionId").is_null()
+        kind.is_in(("session_created", "session_updated"))
+        & json_value("payload", "sessionId").is_null()
     )
     of_pull = kind.is_in(("pr_created", "pr_updated"))
     is_move = kind == "pr_session_changed"
     of_thread = kind.is_in(("pr_review_thread_added", "pr_review_thread_resolved"))
-    of_a_person = _payload("isBot").is_null() | (_payload("isBot") == "false")
+    of_a_person = json_value("payload", "isBot").is_null() | (
+        json_value("payload", "isBot") == "false"
+    )
     lines = (
         tables["change_log"]
         .select(
             *("seq", "session_id"),
             at="created_at",
-            activity_state=pl.when(of_session).then(_payload("activity")),
-            is_terminated=pl.when(of_session).then(_payload("isTerminated") == "true"),
+            activity_state=pl.when(of_session).then(json_value("payload", "activity")),
+            is_terminated=pl.when(of_session).then(json_value("payload", "isTerminated") == "true"),
             url=pl.when(of_pull | is_move)
-            .then(_payload("url"))
+            .then(json_value("payload", "url"))
             .when(of_thread)
-            .then(_payload("pr")),
-            thread=pl.when(of_thread).then(_payload("thread")),
+            .then(json_value("payload", "pr")),
+            thread=pl.when(of_thread).then(json_value("payload", "thread")),
             is_unresolved=pl.when(of_thread).then(
-                ((_payload("resolved") == "false") & of_a_person).cast(pl.Int64)
+                ((json_value("payload", "resolved") == "false") & of_a_person).cast(pl.Int64)
             ),
-            pr_state=pl.when(of_pull).then(_payload("state")),
-            ci_state=pl.when(of_pull).then(_payload("ci")),
-            review_decision=pl.when(of_pull).then(_payload("review")),
-            mergeability=pl.when(of_pull).then(_payload("mergeability")),
+            pr_state=pl.when(of_pull).then(json_value("payload", "state")),
+            ci_state=pl.when(of_pull).then(json_value("payload", "ci")),
+            review_decision=pl.when(of_pull).then(json_value("payload", "review")),
+            mergeability=pl.when(of_pull).then(json_value("payload", "mergeability")),
         )
         .with_columns(url=canonical_url("url", tables))
         .filter(pl.any_horizontal(pl.col("activity_state", "url").is_not_null()))
         .sort(order)
     )
-    together = _pulls_then(lines, tables["pr"].select("url", "source_branch", "target_branch"))
+    branches = tables["pr"].select("url", "source_branch", "target_branch")
+    pull_requests = _pull_requests_by_change(lines, branches)
     active = (pl.col("activity_state") == "active").fill_null(value=False)
     known = (
-        lines.select("session_id", *order, *_OF_SESSION)
-        .with_columns(pl.col(_OF_SESSION).forward_fill().over("session_id"))
+        lines.select("session_id", *order, *_SESSION_FACTS)
+        .with_columns(pl.col(_SESSION_FACTS).forward_fill().over("session_id"))
         .filter(pl.col("activity_state").is_not_null())
-        .join(together, on="seq", how="left")
+        .join(pull_requests, on="seq", how="left")
         .with_columns(
-            pl.col("has_merged_pr").fill_null(value=False),
             is_entered=active & ~active.shift(1, fill_value=False).over("session_id"),
-            activity_age_s=pl.lit(0.0),
-            has_hooks=pl.lit(value=False),
-            has_signal=pl.lit(value=False),
         )
     )
-    return _shown(known).select(
+    return known.select(
         *("seq", "session_id", "at", "is_entered"),
-        decided_status="status",
+        decided_status=go_status(),
         evidence_text=pl.format("activity={}", "activity_state"),
     )
 
 
-def _pulls_then(lines: pl.DataFrame, branches: pl.DataFrame) -> pl.DataFrame:
-    """What the pull requests of a session said together at each of its changes, by ``seq``.
+def _pull_requests_by_change(lines: pl.DataFrame, branches: pl.DataFrame) -> pl.DataFrame:
+    """Pull requests of a session at each of its changes in one row, by ``seq``.
 
-    A pull request may be given to another session: a change of it is of the one that has it.
+    A pull request may be given to another session: its change belongs to its present owner.
     """
     order: Sequence[str] = ("at", "seq")
     was_unresolved = pl.col("is_unresolved").shift().over("url", "thread").fill_null(0)
     threads = lines.with_columns(
         n_unresolved_comments=(pl.col("is_unresolved") - was_unresolved).cum_sum().over("url")
     )
-    pulls = threads.drop_nulls("url").select("url", *order, *_FACTS, owner="session_id")
-    whose = pulls.select("url", session_id="owner").unique()
-    each = lines.select("session_id", *order, is_asked=pl.lit(value=True)).join(
-        whose, on="session_id"
+    pulls = threads.drop_nulls("url").select(
+        "url", *order, *_PULL_REQUEST_FACTS, owner="session_id"
     )
+    owners = pulls.select("url", session_id="owner").unique()
+    questions = lines.select("session_id", *order, is_asked=pl.lit(value=True))
     filled = (
-        pl.concat([pulls.join(whose, on="url"), each], how="diagonal")
+        pl.concat(
+            [pulls.join(owners, on="url"), questions.join(owners, on="session_id")], how="diagonal"
+        )
         .sort(*order, "is_asked", nulls_last=False)
-        .with_columns(pl.col("owner", *_FACTS).forward_fill().over("session_id", "url"))
+        .with_columns(
+            pl.col("owner", *_PULL_REQUEST_FACTS).forward_fill().over("session_id", "url")
+        )
         .filter("is_asked", pl.col("owner") == pl.col("session_id"))
         .filter(pl.col("pr_state").is_not_null())
         .with_columns(pl.col("n_unresolved_comments").fill_null(0))
         .join(branches, on="url", how="left")
     )
-    return _together(filled, "seq")
+    return _worst_pull_requests(filled, "seq")
 
+
+# --- circumstances -----------------------------------------------------------------------
 
 _FULL = 100.0
 """Per cent of a rate limit from which on it refuses."""
 
 
-def _json_text(column: str, *keys: str) -> pl.Expr:
-    return pl.coalesce(pl.col(column).str.json_path_match(f"$.{key}") for key in keys)
-
-
-def _json_moment(column: str, key: str) -> pl.Expr:
-    return go_moment(_json_text(column, key))
-
-
-_ENTRIES: Mapping[str, Mapping[str, Any]] = {
-    "telemetry_event": {
-        "kind": pl.format("telemetry.{}", "name"),
-        "at": "occurred_at",
-        "project": "project_id",
-        "role": "source",
-        "level": "level",
-        "name": _json_text(
-            "payload_json", "error_code", "error_kind", "exited_to", "state", "harness"
-        ),
-        "detail": _json_text("payload_json", "path", "fingerprint"),
-        "duration_ms": _json_text("payload_json", "duration_ms", "dwell_ms", "duration"),
-    },
-    "conversation_messages": {
-        "kind": pl.lit("message"),
-        "at": "created_at",
-        "role": "role",
-        "name": "origin",
-        "is_activity": pl.col("role") == "assistant",
-    },
-    "conversation_activities": {
-        "kind": pl.format("activity.{}", "kind"),
-        "at": "created_at",
-        "name": "status",
-        "is_activity": pl.lit(value=True),
-    },
-    "conversation_provider_events": {
-        "kind": pl.format("provider.{}", "method"),
-        "at": "received_at",
-    },
-    "notifications": {
-        "kind": pl.format("attention.{}", "type"),
-        "at": "created_at",
-        "project": "project_id",
-        "name": "status",
-    },
-    "agent_native_sessions": {
-        "kind": pl.lit("native_session"),
-        "at": "last_used_at",
-        "role": "harness",
-        "name": "native_session_id",
-    },
-    "pr_reviews": {"kind": pl.format("review.{}", "state"), "at": "submitted_at", "role": "author"},
-    "pr_review_threads": {
-        "kind": pl.lit("review_thread"),
-        "at": "updated_at",
-        "role": pl.when("is_bot").then(pl.lit("bot")).otherwise(pl.lit("person")),
-        "name": pl.when("resolved").then(pl.lit("resolved")).otherwise(pl.lit("open")),
-    },
-    "pr_checks": {
-        "kind": pl.format("check.{}", pl.coalesce("conclusion", "status")),
-        "at": "created_at",
-        "name": "name",
-    },
-}
-"""Each table whose rows are entries of a log, and which columns they give."""
-_LATER: Mapping[str, Mapping[str, Any]] = {
-    "conversation_turns": {
-        "kind": pl.lit("turn.started"),
-        "at": "started_at",
-        "is_activity": pl.lit(value=True),
-    },
-    "notifications": {
-        "kind": pl.format("attention.{}.resolved", "type"),
-        "at": "resolved_at",
-        "project": "project_id",
-        "duration_ms": (pl.col("resolved_at") - pl.col("created_at"))
-        .dt.total_milliseconds()
-        .cast(pl.String),
-    },
-}
-"""The same of moments that a row reaches later, if ever."""
-
-
-def go_entries(tables: GoTables) -> pl.DataFrame:
-    """Rows of several tables as entries of a log, in the shape of `logs.read_logs`."""
-    pieces = []
-    for table, columns in (*_ENTRIES.items(), *_LATER.items()):
-        active = columns.get("is_activity", pl.lit(value=False))
-        rows = _with_session(tables, table)
-        if columns is _LATER.get(table):
-            rows = rows.drop_nulls(columns["at"])
-        pieces.append(
-            rows.select(
-                "session_id",
-                log=pl.lit("store"),
-                **{**columns, "is_activity": active.replace_strict(_TEXTS, default="false")},
-            )
-        )
-    return pl.concat(pieces, how="diagonal")
-
-
-_TEXTS = {True: "true", False: "false"}
-
-
-def _with_session(tables: GoTables, table: str) -> pl.DataFrame:
-    """The rows of a table with ``session_id``: of their conversation, or their pull request."""
+def with_session(tables: GoTables, table: str) -> pl.DataFrame:
+    """Rows of a table with ``session_id``: that of their conversation, or their pull request."""
     rows = tables[table]
     if "pr_url" in rows.columns:
         pulls = tables["pr"].select("session_id", pr_url="url")
@@ -487,15 +376,15 @@ def _with_session(tables: GoTables, table: str) -> pl.DataFrame:
         )
     if "conversation_id" in rows.columns:
         chats = tables["conversations"].select(
-            conversation_id="id", of_chat=pl.coalesce("session_id", "current_session_id")
+            conversation_id="id", chat_session_id=pl.coalesce("session_id", "current_session_id")
         )
         linked = rows.join(chats, on="conversation_id", how="left", maintain_order="left")
-        # A project's chat goes on from one session to the next: turns say which had it.
+        # A project's chat goes on from one session to the next: turns record which had it.
         handled = tables["conversation_turns"].select("handled_by_session_id", turn_id="id")
         if "turn_id" in rows.columns:
             linked = linked.join(handled, on="turn_id", how="left", maintain_order="left")
         own = [name for name in ("session_id", "handled_by_session_id") if name in linked.columns]
-        return linked.with_columns(session_id=pl.coalesce(*own, "of_chat"))
+        return linked.with_columns(session_id=pl.coalesce(*own, "chat_session_id"))
     if "transition_id" in rows.columns:
         switches = tables["session_interface_transitions"].select("session_id", transition_id="id")
         return rows.join(switches, on="transition_id", how="left", maintain_order="left")
@@ -505,22 +394,23 @@ def _with_session(tables: GoTables, table: str) -> pl.DataFrame:
 
 _CHAT_SESSION = pl.coalesce("session_id", "current_session_id")
 _FAILED_SERVER = '$[?(@.status == "failed")].name'
+_reauth_at = json_value("account_json", "reauthRequiredAt")
 _limits = pl.max_horizontal("rate_limit_primary_percent", "rate_limit_secondary_percent")
 _CIRCUMSTANCES: tuple[tuple[str, str, pl.Expr, pl.Expr | str, pl.Expr], ...] = (
     (
         "conversations",
         "run.health.reauth_required",
-        _json_moment("account_json", "reauthRequiredAt").is_not_null(),
-        _json_moment("account_json", "reauthRequiredAt"),
-        _json_text("account_json", "reauthReason"),
+        go_moment(_reauth_at).is_not_null(),
+        go_moment(_reauth_at),
+        json_value("account_json", "reauthReason"),
     ),
     ("conversations", "run.health.rate_limited", _limits >= _FULL, "updated_at", _limits),
     (
         "conversations",
         "run.health.provider_thread_error",
-        _json_text("thread_state_json", "status") == "system_error",
-        _json_moment("thread_state_json", "updatedAt"),
-        _json_text("thread_state_json", "status"),
+        json_value("thread_state_json", "status") == "system_error",
+        go_moment(json_value("thread_state_json", "updatedAt")),
+        json_value("thread_state_json", "status"),
     ),
     (
         "conversations",
@@ -532,9 +422,9 @@ _CIRCUMSTANCES: tuple[tuple[str, str, pl.Expr, pl.Expr | str, pl.Expr], ...] = (
     (
         "conversations",
         "run.health.model_rerouted",
-        _json_text("model_reroute_json", "toModel").is_not_null(),
-        _json_moment("model_reroute_json", "at"),
-        _json_text("model_reroute_json", "toModel"),
+        json_value("model_reroute_json", "toModel").is_not_null(),
+        go_moment(json_value("model_reroute_json", "at")),
+        json_value("model_reroute_json", "toModel"),
     ),
     (
         "conversation_activities",
@@ -583,9 +473,9 @@ _WHILE_ALIVE = ("run.health.awaiting_decision", "run.health.switch_unconfirmed")
 
 
 def circumstances(tables: GoTables, work: pl.DataFrame) -> pl.DataFrame:
-    """What else is known of sessions, in the columns of `frames.CIRCUMSTANCES`."""
+    """Facts on sessions beyond their status, in the columns of `frames.CIRCUMSTANCES`."""
     pieces = [
-        _with_session(tables, table)
+        with_session(tables, table)
         .filter(holds.fill_null(value=False))
         .select(
             session_id=_CHAT_SESSION if table == "conversations" else "session_id",
@@ -606,10 +496,10 @@ def circumstances(tables: GoTables, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_circumstances(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Add ``more_codes`` to records: what else is known of their sessions."""
+    """Add ``more_codes`` to records: the codes of `circumstances` of their sessions."""
     bare = sessions.drop("more_codes", strict=False)
     over = bare.filter("is_ao_terminal").select("entity_id", is_over=pl.lit(value=True)).unique()
-    # What is over waits for nobody, whatever was still open when it was.
+    # A session that is over waits for nobody, whatever was still open at its end.
     waits = pl.col("code").is_in(_WHILE_ALIVE) & pl.col("is_over").is_not_null()
     codes = (
         known.join(over, on="entity_id", how="left")
@@ -623,7 +513,7 @@ def with_circumstances(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFr
 def _stillborn(tables: GoTables) -> pl.DataFrame:
     """Sessions that were ended before they had a terminal or gave a signal.
 
-    A daemon that was started by hand keeps no telemetry, so that nothing else tells it.
+    A daemon that was started by hand keeps no telemetry, so that nothing else shows it.
     """
     is_dead = pl.all_horizontal(
         pl.col("is_terminated"),
@@ -635,9 +525,9 @@ def _stillborn(tables: GoTables) -> pl.DataFrame:
 
 
 def _unfinished(tables: GoTables) -> pl.DataFrame:
-    """Rows that a spawn wrote first and never came back to."""
+    """Rows that a spawn wrote first and never completed."""
     rows, grace = tables["sessions"], timedelta(seconds=NO_SIGNAL_S)
-    newest = newest_of([rows.select("activity_last_at", "updated_at")])
+    newest = newest_moment([rows.select("activity_last_at", "updated_at")])
     is_bare = pl.all_horizontal(
         ~pl.col("is_terminated"),
         ~pl.col("has_prompt").fill_null(value=True),

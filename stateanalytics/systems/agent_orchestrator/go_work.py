@@ -1,25 +1,28 @@
-"""The Go rewrite's work beside its sessions: turns, reviews, switches and spawns.
+"""Work of the Go rewrite next to its sessions: turns, reviews, spawns; its events, and usage.
 
-What each of their words means stands in ``data/situations.csv``.
+``data/situations.csv`` holds the meaning of each status of a piece of work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.agent_orchestrator import frames
+from stateanalytics.systems.agent_orchestrator.columns import json_value
 from stateanalytics.systems.agent_orchestrator.databases import GoTables
+from stateanalytics.systems.agent_orchestrator.go_sessions import with_session
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.history import has_begun
 from stateanalytics.systems.provider_errors import cause_by_words
 from stateanalytics.systems.situations import add_situations, situations_from_csv
-from stateanalytics.systems.values_then import has_begun
 
-_TABLE = situations_from_csv(__package__)
+_SITUATIONS = situations_from_csv(__package__)
 _CUT_OFF = "controller ended before the turn completed"
 _FIRST = {
     "turn": "queued",
@@ -81,32 +84,32 @@ WORK_TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
 }
-"""Each type of work: its table, and which of its columns are the canonical ones."""
+"""Each type of work: its table, and its canonical columns with the columns they are read from."""
 
 
 def known_words(entity_type: str) -> list[str]:
-    """The words that are understood of a type of work."""
-    words = [name.partition(".") for name in _TABLE["situation"]]
-    more = ["complete", "delivered"] if entity_type == "review_run" else []
-    return [*(word for of, _, word in words if of == entity_type), *more]
+    """The statuses of a type of work that have a meaning."""
+    situations = [name.partition(".") for name in _SITUATIONS["situation"]]
+    own = [word for work, _, word in situations if work == entity_type]
+    return [*own, "complete", "delivered"] if entity_type == "review_run" else own
 
 
 def read_work(tables: GoTables) -> pl.DataFrame:
-    """Every piece of work in the columns of `frames.WORK`, its session by its own name."""
+    """Every piece of work in the columns of `frames.WORK`, its session by its stored name."""
     pieces = [
         tables[table].select(entity_type=pl.lit(entity_type), entity_id="id", **columns)
         for entity_type, (table, columns) in WORK_TABLES.items()
     ]
     work = pl.concat([*pieces, _spawns(tables)], how="diagonal")
-    reviewed = _reviewed(tables)
     replaced = _replaced_turns(tables).implode()
-    is_open = ~_is_over()
     return (
-        work.join(reviewed, on=["entity_type", "entity_id"], how="left", maintain_order="left")
+        work.join(
+            _review_ends(tables), on=["entity_type", "entity_id"], how="left", maintain_order="left"
+        )
         .with_columns(
             # A review is over when its pass is, whenever that reaches the provider.
-            ended_at=pl.when(~is_open).then(pl.coalesce("reviewed_at", "ended_at")),
-            # What a review says is no error, but where the review failed.
+            ended_at=pl.when(_is_over()).then(pl.coalesce("reviewed_at", "ended_at")),
+            # The body of a review is an error only where the review failed.
             error_message=pl.when(
                 (pl.col("entity_type") != "review_run") | (pl.col("raw_status") == "failed")
             ).then("error_message"),
@@ -119,52 +122,55 @@ def read_work(tables: GoTables) -> pl.DataFrame:
 
 
 def _replaced_turns(tables: GoTables) -> pl.Series:
-    """The turns that were taken back, or that do not lead to what is shown of their chat.
+    """Ids of turns that were rolled back, or are not on the branch that their chat shows.
 
-    Of a branch that another one was forked from, what was said before the fork leads there. A
-    version that does not say which branch is shown tells of each edit which turn it replaced.
+    Turns of a parent branch are shown up to the fork. A version that does not record which
+    branch is shown records for each edit which turn it replaced.
     """
     branches, chats = tables["conversation_branches"], tables["conversations"]
     shown = chats.select("active_branch_id", conversation_id="id")
-    way = [
+    levels = [
         shown.select(
             branch_id="active_branch_id",
             fork_after_sequence=pl.lit(None, pl.Int64),
             replaced_turn_id=pl.lit(None, pl.String),
         )
     ]
-    left = branches
-    while way[-1].height:
-        found = left.join(way[-1], left_on="id", right_on="branch_id", how="inner")
-        # Each once, whatever circle a damaged store has them in.
-        left = left.join(found, on="id", how="anti")
+    unseen = branches
+    while levels[-1].height:
+        ancestors = unseen.join(levels[-1], left_on="id", right_on="branch_id", how="inner")
+        # A damaged store may have its branches in a circle.
+        unseen = unseen.join(ancestors, on="id", how="anti")
         forks = pl.min_horizontal("fork_after_sequence", "fork_after_sequence_right")
-        way.append(
-            found.select(
-                # What a fork leaves out, none of those that follow it brings back.
+        levels.append(
+            ancestors.select(
+                # Turns that a fork excludes stay excluded in every branch after it.
                 fork_after_sequence=forks,
                 replaced_turn_id="replaced_turn_id",
                 branch_id="parent_branch_id",
             ).unique("branch_id", keep="first", maintain_order=True)
         )
-    # Of a branch that is shown all leads there, whatever goes on from it.
-    leads = (
-        pl.concat(way, how="diagonal")
+    # A branch that is shown itself is shown whole, whatever was forked from it.
+    on_path = (
+        pl.concat(levels, how="diagonal")
         .drop_nulls("branch_id")
         .unique("branch_id", keep="first", maintain_order=True)
     )
-    begun = tables["conversation_messages"].group_by(id="turn_id").agg(pl.col("sequence").min())
+    first_message = (
+        tables["conversation_messages"].group_by(id="turn_id").agg(pl.col("sequence").min())
+    )
     turns = (
         tables["conversation_turns"]
-        .join(begun, on="id", how="left")
+        .join(first_message, on="id", how="left")
         .join(shown, on="conversation_id", how="left")
-        .join(leads.with_columns(leads=pl.lit(value=True)), on="branch_id", how="left")
+        .join(on_path.with_columns(is_on_path=pl.lit(value=True)), on="branch_id", how="left")
     )
-    edited, on_way = (
-        frame["replaced_turn_id"].drop_nulls().implode() for frame in (branches, leads)
+    edited, edited_on_path = (
+        frame["replaced_turn_id"].drop_nulls().implode() for frame in (branches, on_path)
     )
-    is_past = (pl.col("sequence") > pl.col("fork_after_sequence")) | pl.col("id").is_in(on_way)
-    is_away = pl.col("branch_id").is_not_null() & pl.col("leads").is_null()
+    is_after_fork = pl.col("sequence") > pl.col("fork_after_sequence")
+    is_past = is_after_fork | pl.col("id").is_in(edited_on_path)
+    is_away = pl.col("branch_id").is_not_null() & pl.col("is_on_path").is_null()
     is_replaced = (
         pl.when(pl.col("active_branch_id").is_null())
         .then(pl.col("id").is_in(edited))
@@ -174,22 +180,24 @@ def _replaced_turns(tables: GoTables) -> pl.Series:
 
 
 def _is_over() -> pl.Expr:
-    """Is it over by the word that it has; an unknown word is none of an end."""
-    over = _TABLE.filter(pl.col("outcome").is_not_null())["situation"].implode()
+    """Is a piece of work over by its status; an unknown status is no end."""
+    over = _SITUATIONS.filter(pl.col("outcome").is_not_null())["situation"].implode()
     return _situation().is_in(over)
 
 
-def _reviewed(tables: GoTables) -> pl.DataFrame:
+def _review_ends(tables: GoTables) -> pl.DataFrame:
     """When the pass of each review was over, by the log of changes."""
-    changes = tables["change_log"].filter(pl.col("event_type") == "review_run_updated")
-    said = changes.select(
-        entity_type=pl.lit("review_run"),
-        entity_id=pl.col("payload").str.json_path_match("$.id"),
-        status=pl.col("payload").str.json_path_match("$.status"),
-        reviewed_at="created_at",
+    ends = (
+        tables["change_log"]
+        .filter(pl.col("event_type") == "review_run_updated")
+        .filter(json_value("payload", "status") != "running")
+        .select(
+            entity_type=pl.lit("review_run"),
+            entity_id=json_value("payload", "id"),
+            reviewed_at="created_at",
+        )
     )
-    over = said.filter(pl.col("status") != "running")
-    return over.group_by("entity_type", "entity_id").agg(pl.col("reviewed_at").min())
+    return ends.group_by("entity_type", "entity_id").agg(pl.col("reviewed_at").min())
 
 
 def _spawns(tables: GoTables) -> pl.DataFrame:
@@ -198,32 +206,30 @@ def _spawns(tables: GoTables) -> pl.DataFrame:
     One that failed and left a row of a session has no key of it: the row was last written
     at the same moment, by the same project, and never gave a signal.
     """
-    payload = pl.col("payload_json").str
-
-    def said(key: str) -> pl.Expr:
-        return payload.json_path_match(f"$.{key}")
-
-    words = {"ao.session.spawned": "spawned", "ao.session.spawn_failed": "failed"}
-    took = pl.duration(milliseconds=said("duration_ms").cast(pl.Float64, strict=False))
+    statuses = {"ao.session.spawned": "spawned", "ao.session.spawn_failed": "failed"}
+    took_ms = json_value("payload_json", "duration_ms").cast(pl.Float64, strict=False)
+    began_at = pl.col("occurred_at") - pl.duration(milliseconds=took_ms)
+    # A wrong duration may lead out of the calendar of Python's dates.
+    started_at = pl.coalesce(pl.when(began_at.dt.year() >= 1).then(began_at), "occurred_at")
     attempts = (
         tables["telemetry_event"]
-        .filter(pl.col("name").is_in(list(words)))
+        .filter(pl.col("name").is_in(list(statuses)))
         .select(
             entity_type=pl.lit("spawn"),
             entity_id="id",
             session_id="session_id",
             project="project_id",
-            kind=said("kind"),
-            agent=said("harness"),
-            raw_status=pl.col("name").replace_strict(words),
-            error_code=pl.coalesce(said("error_code"), said("error_kind")),
-            created_at=pl.coalesce(pl.col("occurred_at") - took, "occurred_at"),
-            started_at=pl.coalesce(pl.col("occurred_at") - took, "occurred_at"),
+            kind=json_value("payload_json", "kind"),
+            agent=json_value("payload_json", "harness"),
+            raw_status=pl.col("name").replace_strict(statuses),
+            error_code=json_value("payload_json", "error_code", "error_kind"),
+            created_at=started_at,
+            started_at=started_at,
             ended_at="occurred_at",
         )
     )
     dead = tables["sessions"].filter(pl.col("is_terminated") & pl.col("first_signal_at").is_null())
-    near = (
+    left_behind = (
         attempts.filter(pl.col("session_id").is_null())
         .join(dead.select("updated_at", project="project_id", left="id"), on="project")
         .filter((pl.col("updated_at") - pl.col("ended_at")).abs() <= _SAME_SPAWN)
@@ -231,26 +237,26 @@ def _spawns(tables: GoTables) -> pl.DataFrame:
         .group_by("entity_id")
         .agg(pl.col("left").first())
     )
-    linked = attempts.join(near, on="entity_id", how="left", maintain_order="left")
+    linked = attempts.join(left_behind, on="entity_id", how="left", maintain_order="left")
     return linked.with_columns(session_id=pl.coalesce("session_id", "left")).drop("left")
 
 
-def work_then(work: pl.DataFrame, at: datetime) -> pl.DataFrame:
+def work_at(work: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """`frames.WORK` as it was at an instant, by its own moments."""
     is_over = (pl.col("ended_at") <= at).fill_null(value=False)
     has_started = (pl.col("started_at") <= at).fill_null(value=False)
     first = pl.col("entity_type").replace_strict(_FIRST, default="running")
     is_same = is_over | pl.col("ended_at").is_null()
     before = pl.when(has_started & (pl.col("entity_type") == "turn")).then(pl.lit("running"))
-    told = ("error_code", "error_message", "verdict")
-    # When it was replaced nobody wrote.
+    results = ("error_code", "error_message", "verdict")
+    # When a turn was replaced is not recorded.
     not_replaced = pl.when(~pl.col("is_replaced")).then(pl.lit(value=False))
     return work.filter(has_begun(at)).with_columns(
         raw_status=pl.when(is_same).then("raw_status").otherwise(pl.coalesce(before, first)),
         started_at=pl.when(has_started).then("started_at"),
         ended_at=pl.when(is_over).then("ended_at"),
         is_replaced=not_replaced,
-        **{name: pl.when(is_over).then(name) for name in told},
+        **{name: pl.when(is_over).then(name) for name in results},
     )
 
 
@@ -271,7 +277,7 @@ def _situation() -> pl.Expr:
 
 
 def with_turns(sessions: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Entities of sessions with how many turns of chats each has; null: none is recorded."""
+    """Entities of sessions with their number of chat turns; null: none is recorded."""
     turns = work.filter(pl.col("entity_type") == "turn")
     counts = turns.group_by("source", entity_id="session_id").agg(_n=pl.len().cast(pl.Int64))
     return (
@@ -282,7 +288,7 @@ def with_turns(sessions: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
-    """Pieces of work as entities; a spawn only where no session is left to tell of it.
+    """Pieces of work as entities; a spawn only where it failed and left no session.
 
     Parameters
     ----------
@@ -291,13 +297,13 @@ def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     sessions : polars.DataFrame
         Entities of the sessions.
     """
-    is_told = (pl.col("entity_type") == "spawn") & (
+    has_session = (pl.col("entity_type") == "spawn") & (
         pl.col("session_id").is_not_null() | (pl.col("raw_status") != "failed")
     )
     parents = sessions.select("source", session_id="entity_id", in_project="project")
     has_parent = pl.col("session_id").is_not_null()
     rows = (
-        work.filter(~is_told)
+        work.filter(~has_session)
         .join(parents, on=["source", "session_id"], how="left", maintain_order="left")
         .with_columns(
             system=pl.lit(SYSTEM),
@@ -310,7 +316,7 @@ def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
             situation=_situation(),
             has_output=pl.lit(value=True),
             n_turns=pl.when(pl.col("entity_type") == "turn").then(pl.lit(1, pl.Int64)),
-            # What the provider said of a turn is all that is recorded of why it failed.
+            # The provider's message is all that is recorded of why a turn failed.
             cause=pl.coalesce(
                 pl.col("error_code").str.to_lowercase(),
                 pl.when(pl.col("entity_type") == "turn").then(
@@ -322,7 +328,7 @@ def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     )
     key = [*schema.ENTITY_KEY, "situation", "has_output", "cause", "error_message", "detail"]
     nothing = pl.lit([], pl.List(pl.String))
-    return add_situations(schema.ENTITIES.conform(rows), rows.select(key), _TABLE, nothing)
+    return add_situations(schema.ENTITIES.conform(rows), rows.select(key), _SITUATIONS, nothing)
 
 
 def work_transitions(work: pl.DataFrame) -> pl.DataFrame:
@@ -352,13 +358,13 @@ def work_transitions(work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_NANO = 1e-9
+_USD_PER_NANO = 1e-9
 _REPORTED = ("n_input_tokens", "n_output_tokens", "cost_usd")
 SUMS = (*_REPORTED, "n_cache_read_tokens", "n_cache_write_tokens")
 
 
 def _measured(tables: GoTables) -> pl.DataFrame:
-    """What transcripts say of each answer of a model, null where that was not measured."""
+    """Usage events by transcripts, with null tokens where they were not measured."""
     # A provider without such a counter has a number there all the same.
     known = {
         f"{name}_tokens": pl.when(
@@ -371,7 +377,7 @@ def _measured(tables: GoTables) -> pl.DataFrame:
 
 
 def unknown_events(tables: GoTables) -> pl.DataFrame:
-    """Answers of which a part should have been measured, and is not known."""
+    """Usage events of which a part should have been measured, and is not known."""
     is_lost = (
         pl.col(f"{name}_tokens").is_null() & pl.col(f"{name}_provenance").ne_missing("unsupported")
         for name in ("input", "output")
@@ -380,19 +386,19 @@ def unknown_events(tables: GoTables) -> pl.DataFrame:
 
 
 def read_usage(tables: GoTables) -> pl.DataFrame:
-    """What transcripts and chats say that was used, in the columns of `frames.USAGE`.
+    """Usage by transcripts and by chats, in the columns of `frames.USAGE`.
 
     Notes
     -----
-    Both may tell of the same work: tokens of a chat count where its session has no events.
-    What a chat used is its sum up to its last write; one of a project is of no single session.
+    Both may cover the same work: tokens of a chat count where its session has no events. The
+    usage of a chat is its sum up to its last write; a project's chat is of no single session.
     """
-    of_binding = tables["usage_bindings"].select("session_id", "initial_model_id", binding_id="id")
+    bindings = tables["usage_bindings"].select("session_id", "initial_model_id", binding_id="id")
     openai = tables["openai_usage_event_details"].rename({"event_id": "id"})
     anthropic = tables["anthropic_usage_event_details"].rename({"event_id": "id"})
     events = (
         _measured(tables)
-        .join(of_binding, on="binding_id", how="left", maintain_order="left")
+        .join(bindings, on="binding_id", how="left", maintain_order="left")
         .join(openai, on="id", how="left", maintain_order="left")
         .join(anthropic, on="id", how="left", maintain_order="left")
         .select(
@@ -408,7 +414,7 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
             ),
             n_output_tokens="output_tokens",
             n_reasoning_tokens="openai_reasoning_output_tokens",
-            estimated_cost=pl.col("estimated_cost_nanos") * _NANO,
+            estimated_cost=pl.col("estimated_cost_nanos") * _USD_PER_NANO,
         )
     )
     is_usd = pl.col("usage_currency").fill_null("") == "USD"
@@ -424,17 +430,17 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
         cost_usd=pl.when(is_usd).then("usage_cost"),
     )
     is_measured = pl.col("session_id").is_in(events["session_id"].drop_nulls().unique().implode())
-    # Tokens would count twice; what it cost is told by chats only.
+    # Tokens would count twice; costs are recorded by chats only.
     tokens = pl.col("^n_.*_tokens$")
-    told = chats.with_columns(pl.when(~is_measured.fill_null(value=False)).then(tokens)).filter(
+    counted = chats.with_columns(pl.when(~is_measured.fill_null(value=False)).then(tokens)).filter(
         pl.any_horizontal(pl.col(_REPORTED).is_not_null())
     )
-    return pl.concat([events, told], how="diagonal")
+    return pl.concat([events, counted], how="diagonal")
 
 
 def summed(usage: pl.DataFrame) -> pl.DataFrame:
-    """What each session used: null where nothing was measured, a lower bound where not all was."""
-    known = [
+    """Usage of each session: null where nothing was measured, a lower bound where not all was."""
+    sums = [
         pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
         for name in SUMS
     ]
@@ -445,10 +451,99 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.sort("at", "model", nulls_last=True)
         .group_by("entity_id")
-        .agg(*known, *last, used_at=pl.col("at").filter(measured="event").max())
+        .agg(*sums, *last, used_at=pl.col("at").filter(measured="event").max())
     )
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What sessions used: the rows of `frames.USAGE` that are of one."""
+    """Usage of sessions: the rows of `frames.USAGE` that belong to one."""
     return facts.detail(frames.USAGE).drop_nulls("entity_id")
+
+
+# --- events ------------------------------------------------------------------------------
+
+_ENTRIES: Mapping[str, Mapping[str, Any]] = {
+    "telemetry_event": {
+        "kind": pl.format("telemetry.{}", "name"),
+        "at": "occurred_at",
+        "project": "project_id",
+        "role": "source",
+        "level": "level",
+        "name": json_value(
+            "payload_json", "error_code", "error_kind", "exited_to", "state", "harness"
+        ),
+        "detail": json_value("payload_json", "path", "fingerprint"),
+        "duration_ms": json_value("payload_json", "duration_ms", "dwell_ms", "duration"),
+    },
+    "conversation_messages": {
+        "kind": pl.lit("message"),
+        "at": "created_at",
+        "role": "role",
+        "name": "origin",
+        "is_activity": pl.col("role") == "assistant",
+    },
+    "conversation_activities": {
+        "kind": pl.format("activity.{}", "kind"),
+        "at": "created_at",
+        "name": "status",
+        "is_activity": pl.lit(value=True),
+    },
+    "conversation_provider_events": {
+        "kind": pl.format("provider.{}", "method"),
+        "at": "received_at",
+    },
+    "notifications": {
+        "kind": pl.format("attention.{}", "type"),
+        "at": "created_at",
+        "project": "project_id",
+        "name": "status",
+    },
+    "agent_native_sessions": {
+        "kind": pl.lit("native_session"),
+        "at": "last_used_at",
+        "role": "harness",
+        "name": "native_session_id",
+    },
+    "pr_reviews": {"kind": pl.format("review.{}", "state"), "at": "submitted_at", "role": "author"},
+    "pr_review_threads": {
+        "kind": pl.lit("review_thread"),
+        "at": "updated_at",
+        "role": pl.when("is_bot").then(pl.lit("bot")).otherwise(pl.lit("person")),
+        "name": pl.when("resolved").then(pl.lit("resolved")).otherwise(pl.lit("open")),
+    },
+    "pr_checks": {
+        "kind": pl.format("check.{}", pl.coalesce("conclusion", "status")),
+        "at": "created_at",
+        "name": "name",
+    },
+}
+"""Each table of which the rows are entries of a log, and the columns of these."""
+_LATE_ENTRIES: Mapping[str, Mapping[str, Any]] = {
+    "conversation_turns": {
+        "kind": pl.lit("turn.started"),
+        "at": "started_at",
+        "is_activity": pl.lit(value=True),
+    },
+    "notifications": {
+        "kind": pl.format("attention.{}.resolved", "type"),
+        "at": "resolved_at",
+        "project": "project_id",
+        "duration_ms": (pl.col("resolved_at") - pl.col("created_at"))
+        .dt.total_milliseconds()
+        .cast(pl.String),
+    },
+}
+"""Entries of moments that a row reaches later, if ever."""
+
+
+def go_entries(tables: GoTables) -> pl.DataFrame:
+    """Rows of several tables as entries of a log, in the shape of `logs.read_logs`."""
+    pieces = []
+    for table, columns in (*_ENTRIES.items(), *_LATE_ENTRIES.items()):
+        rows = with_session(tables, table)
+        if columns is _LATE_ENTRIES.get(table):
+            rows = rows.drop_nulls(columns["at"])
+        is_activity = columns.get("is_activity", pl.lit(value=False))
+        texts = {"is_activity": is_activity.fill_null(value=False).cast(pl.String)}
+        pieces.append(rows.select("session_id", log=pl.lit("store"), **{**columns, **texts}))
+    return pl.concat(pieces, how="diagonal")

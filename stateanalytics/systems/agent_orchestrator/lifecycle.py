@@ -1,250 +1,178 @@
-"""A session's lifecycle of three axes: as its record holds it, or made up from older keys."""
+"""A session's lifecycle of three axes: as its record holds it, or synthesized from older keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+import orjson
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator.columns import (
-    NotJsonError,
-    is_filled,
-    is_integer,
-    read_json,
+    EPOCH,
+    filled,
+    first_true,
+    flag,
     stored_moment,
-    trim,
     with_defaults,
-    write_json,
 )
-from stateanalytics.systems.agent_orchestrator.records import pull_request_number
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number, text_of
 from stateanalytics.systems.agent_orchestrator.statuses import (
     LEGACY_STATUSES,
     PAYLOAD_WORDS,
-    legacy_status_rule,
+    legacy_status,
 )
 
-_TEXT = r'"[^"\\\x00-\x1f]*"'
-_WORD = r'"([a-z_]+)"'
-_NUMBER = r"(?:0|-?[1-9][0-9]{0,14})"
-_VALUE = rf"(?:{_TEXT}|{_NUMBER}|true|false|null)"
-_DATA = rf"\{{(?:{_TEXT}:{_VALUE}(?:,{_TEXT}:{_VALUE})*)?\}}"
-_HANDLE = rf'\{{"id":{_TEXT},"runtimeName":{_TEXT},"data":{_DATA}\}}'
-USUAL_HANDLE = f"^{_HANDLE}$"
-"""A handle as `JSON.stringify` writes it; another one may be written so, too."""
-
-_PATTERNS = {
-    "word": _WORD,
-    "text": f"({_TEXT})",
-    "text or null": f"(null|{_TEXT})",
-    "integer": f"(null|{_NUMBER})",
-    "handle": f"(null|{_HANDLE})",
-}
-_MOST_GROUPS = 16
-"""Of so many the engine finds all in one pass; with one more it takes twice as long."""
-Field = tuple[str, str, str, str]
-"""Axis and key of the payload, column, and how the value is checked."""
-
-
-def canonical_pattern(fields: tuple[Field, ...]) -> str:
-    r"""The regular expression of a payload with every field, in order, and nothing else.
-
-    Parameters
-    ----------
-    fields : tuple of Field
-        In the order in which they are written.
-
-    Returns
-    -------
-    str
-        With one group a field, up to `_MOST_GROUPS`.
-
-    Examples
-    --------
-    >>> canonical_pattern((("session", "state", "session_state", "word"),))
-    '^\\{"version":2,"session":\\{"state":"([a-z_]+)"\\}\\}$'
-    """
-    axes: dict[str, list[str]] = {}
-    for place, (axis, key, _, check) in enumerate(fields):
-        value = _PATTERNS[check]
-        ungrouped = value.replace("(", "(?:", 1)
-        axes.setdefault(axis, []).append(f'"{key}":{value if place < _MOST_GROUPS else ungrouped}')
-    parts = [rf'"{axis}":\{{{",".join(keys)}\}}' for axis, keys in axes.items()]
-    return rf'^\{{"version":2,{",".join(parts)}\}}$'
-
-
-def read_canonical(
-    payloads: pl.Series, fields: tuple[Field, ...], known: Mapping[str, frozenset[str]]
-) -> pl.DataFrame:
-    """The fields of the payloads that are written as usual and hold known words only.
-
-    Parameters
-    ----------
-    payloads : polars.Series of String, length n
-        JSON texts.
-    fields : tuple of Field
-        The fields of a payload.
-    known : mapping of str to frozenset of str
-        Column to the words that it may hold.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n, len(fields) + 1)
-        ``is_canonical`` (Boolean; the other columns are null where it is not true) and
-        ``payload_<column>`` for every field.
-
-    Notes
-    -----
-    A shortcut, and no other reading: a test holds that both readings agree. What has an
-    escape, a space, another order, a nested handle or an unknown word is not canonical.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> fields = (("pr", "number", "pr_number", "integer"),)
-    >>> payloads = pl.Series(['{"version":2,"pr":{"number":42}}', '{"version": 2}'])
-    >>> read_canonical(payloads, fields, {}).rows()
-    [(True, 42), (False, None)]
-    """
-    names = [f"payload_{column}" for _, _, column, _ in fields]
-    patterns = [canonical_pattern(fields)]
-    if last := [f'"{key}":{_PATTERNS[check]}' for _, key, _, check in fields[_MOST_GROUPS:]]:
-        # Only the end of a canonical payload looks like its last fields: no text has a quote.
-        patterns.append(rf"{','.join(last)}\}}\}}$")
-    groups = [
-        group for each in patterns for group in payloads.str.extract_groups(each).struct.unnest()
-    ]
-    read = pl.DataFrame(group.alias(name) for group, name in zip(groups, names, strict=True))
-    words = [column for _, _, column, check in fields if check == "word"]
-    is_canonical = pl.all_horizontal(
-        pl.col(names[0]).is_not_null(),
-        *(pl.col(f"payload_{name}").is_in(sorted(known[name])) for name in words),
-    ).fill_null(value=False)
-    values = {
-        f"payload_{column}": _group_value(pl.col(f"payload_{column}"), check)
-        for _, _, column, check in fields
-    }
-    judged = read.select(is_canonical=is_canonical, **values)
-    return judged.with_columns(pl.when("is_canonical").then(pl.col(names)).name.keep())
-
-
-def _group_value(group: pl.Expr, check: str) -> pl.Expr:
-    """The value of a group: null for the word null, texts without their quotes."""
-    there = pl.when(group != "null").then(group)
-    if check == "integer":
-        return there.cast(pl.Int64)
-    if check in {"text", "text or null"}:
-        return there.str.strip_prefix('"').str.strip_suffix('"')
-    return there
-
-
-_FIELDS: tuple[Field, ...] = (
-    ("session", "kind", "kind", "word"),
-    ("session", "state", "session_state", "word"),
-    ("session", "reason", "session_reason", "word"),
-    ("session", "startedAt", "started_at", "text or null"),
-    ("session", "completedAt", "completed_at", "text or null"),
-    ("session", "terminatedAt", "terminated_at", "text or null"),
-    ("session", "lastTransitionAt", "last_transition_at", "text"),
-    ("pr", "state", "pr_state", "word"),
-    ("pr", "reason", "pr_reason", "word"),
-    ("pr", "number", "pr_number", "integer"),
-    ("pr", "url", "pr_url", "text or null"),
-    ("pr", "lastObservedAt", "pr_observed_at", "text or null"),
-    ("runtime", "state", "runtime_state", "word"),
-    ("runtime", "reason", "runtime_reason", "word"),
-    ("runtime", "lastObservedAt", "runtime_observed_at", "text or null"),
-    ("runtime", "handle", "runtime_handle", "handle"),
-    ("runtime", "tmuxName", "tmux_name", "text or null"),
+RECORD_KEYS = (
+    "sessionId",
+    "status",
+    "lifecycle",
+    "stateVersion",
+    "statePayload",
+    "pr",
+    "createdAt",
+    "runtimeHandle",
+    "tmuxName",
+    "role",
 )
-PAYLOAD_COLUMNS = {column: f"payload_{column}" for _, _, column, _ in _FIELDS}
-"""Lifecycle column to the column that `read_payloads` puts its value in."""
+"""The keys of a flat session record that decide its lifecycle, named as they are stored."""
 
-PAYLOAD_TIMES = tuple(f"{axis}.{key}" for axis, key, _, _ in _FIELDS if key.endswith("At"))
-"""Where a payload holds times."""
 
+class Field(NamedTuple):
+    """Where a payload holds a column, and of what kind its value is (`_CHECKS`)."""
+
+    axis: str
+    key: str
+    column: str
+    kind: str
+
+
+_FIELDS = tuple(
+    Field(*field)
+    for field in (
+        ("session", "kind", "kind", "word"),
+        ("session", "state", "session_state", "word"),
+        ("session", "reason", "session_reason", "word"),
+        ("session", "startedAt", "started_at", "text or null"),
+        ("session", "completedAt", "completed_at", "text or null"),
+        ("session", "terminatedAt", "terminated_at", "text or null"),
+        ("session", "lastTransitionAt", "last_transition_at", "text"),
+        ("pr", "state", "pr_state", "word"),
+        ("pr", "reason", "pr_reason", "word"),
+        ("pr", "number", "pr_number", "integer"),
+        ("pr", "url", "pr_url", "text or null"),
+        ("pr", "lastObservedAt", "pr_observed_at", "text or null"),
+        ("runtime", "state", "runtime_state", "word"),
+        ("runtime", "reason", "runtime_reason", "word"),
+        ("runtime", "lastObservedAt", "runtime_observed_at", "text or null"),
+        ("runtime", "handle", "runtime_handle", "handle"),
+        ("runtime", "tmuxName", "tmux_name", "text or null"),
+    )
+)
 _AXES = ("session", "pr", "runtime")
-_TEXTS = {name: pl.String() for name in PAYLOAD_COLUMNS.values()}
-_SCHEMA = pl.Schema(
-    {"payload": pl.String(), "reject_reason": pl.String(), "is_used": pl.Boolean()}
-    | {f"has_{name}": pl.Boolean() for name in PAYLOAD_COLUMNS}
-    | {**_TEXTS, "payload_pr_number": pl.Int64()}
-)
+_COLUMNS = tuple(field.column for field in _FIELDS)
+LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
+    name: schema.MOMENT if name.endswith("_at") else pl.String() for name in _COLUMNS
+} | {"pr_number": pl.Int64()}
+"""The columns of a lifecycle: three axes, flat."""
+
+PAYLOAD_TIMES = {
+    f"lifecycle.{field.axis}.{field.key}": f"payload_{field.column}"
+    for field in _FIELDS
+    if field.key.endswith("At")
+}
+"""Place of each time in a record to the column of `read_payloads` that holds its text."""
+
+# --- the payload ---------------------------------------------------------------------------
+
+_PAYLOAD: dict[str, pl.DataType] = {
+    "reject_reason": pl.String(),
+    "is_synthesized": pl.Boolean(),
+    **{f"has_{name}": pl.Boolean() for name in _COLUMNS},
+    **{f"payload_{name}": pl.String() for name in _COLUMNS},
+    "payload_pr_number": pl.Int64(),
+}
 _VERSION = 2
 _INT64 = 2**63
+_WORDS = {column: frozenset(words) for column, words in PAYLOAD_WORDS.items()}
 
 
-def read_payloads(payloads: pl.Series) -> pl.DataFrame:
-    """The fields of every payload, each one there or not.
+def read_payloads(records: pl.DataFrame) -> pl.DataFrame:
+    """Add the fields of every record's lifecycle payload.
 
     Parameters
     ----------
-    payloads : polars.Series of String, length n
-        JSON texts; null where a record has none.
+    records : polars.DataFrame, shape (n_records, ...)
+        Flat records. The payload is in ``lifecycle`` (JSON text), or in ``statePayload``
+        where ``stateVersion`` is "2".
 
     Returns
     -------
-    polars.DataFrame, shape (n, 36)
-        ``reject_reason`` (text; null where nothing is wrong), ``is_used`` (Boolean), and for
-        every lifecycle column ``has_<column>`` (Boolean: is the key there, and to be
-        used) and ``payload_<column>`` (its value; moments as they were written).
+    polars.DataFrame, shape (n_records, ... + 37)
+        With ``payload_key`` (``lifecycle``, ``statePayload`` or null), ``reject_reason``
+        (null: nothing is wrong with the payload), ``is_synthesized`` (no payload can be
+        used), and for every lifecycle column ``has_<column>`` (Boolean: is the key there,
+        and to be used) and ``payload_<column>`` (its value; moments as they were written).
 
     Notes
     -----
-    Payloads that are written as usual are read by `read_canonical`. JSON whose types matter
-    cannot be read by an expression, so each distinct text of the others is read once. What
-    is good of a damaged payload is kept, unknown words too.
+    Agent Orchestrator rejects a payload as a whole: one unknown word loses all three axes.
+    Here what is good of it is used: words are kept as they are, also unknown ones, and
+    fields of a wrong type count as absent.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> payloads = pl.Series(['{"version":2,"pr":{"state":"lost"}}'])
-    >>> read_payloads(payloads)["reject_reason"].item()
+    >>> records = pl.DataFrame({"lifecycle": ['{"version":2,"pr":{"state":"lost"}}']})
+    >>> read_payloads(records)["reject_reason"].item()
     "pr.state has the unknown word 'lost'"
     """
-    known = {name: frozenset(words) for name, words in PAYLOAD_WORDS.items()}
-    texts = payloads.cast(pl.String).rename("payload")
-    usual = read_canonical(texts, _FIELDS, known)
-    odd = texts.filter(~usual["is_canonical"]).drop_nulls().unique()
-    rows = [(text, *_read_payload(text, known)) for text in odd]
-    read = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
-    joined = texts.to_frame().join(read, on="payload", how="left", maintain_order="left")
-    both = joined.hstack(usual.rename(lambda name: f"usual_{name}"))
-    is_usual = pl.col("usual_is_canonical")
-    return both.select(
-        "reject_reason",
-        pl.col("is_used", "^has_.*$").fill_null(value=False) | is_usual,
-        *(
-            pl.when(is_usual).then(f"usual_{name}").otherwise(name).alias(name)
-            for name in PAYLOAD_COLUMNS.values()
-        ),
+    names = ("lifecycle", "stateVersion", "statePayload")
+    has_first = filled("lifecycle").is_not_null()
+    has_second = (pl.col("stateVersion") == "2") & filled("statePayload").is_not_null()
+    keyed = with_defaults(records, dict.fromkeys(names, pl.String())).with_columns(
+        payload_key=first_true((has_first, "lifecycle"), (has_second, "statePayload"))
+    )
+    texts = keyed.select(
+        pl.when(pl.col("payload_key") == "lifecycle")
+        .then("lifecycle")
+        .when(pl.col("payload_key") == "statePayload")
+        .then("statePayload")
+    ).to_series()
+    rows = list(zip(*map(_read_payload, texts), strict=True)) or [()] * len(_PAYLOAD)
+    return keyed.with_columns(
+        pl.Series(name, values, dtype)
+        for (name, dtype), values in zip(_PAYLOAD.items(), rows, strict=True)
     )
 
 
-def _read_payload(text: str, known: Mapping[str, frozenset[str]]) -> tuple[object, ...]:
+def _read_payload(text: str | None) -> tuple[object, ...]:
+    """One payload as a row of `_PAYLOAD`."""
+    if text is None:
+        return (None, True, *([False] * len(_FIELDS)), *([None] * len(_FIELDS)))
     axes, problems = _axes(text)
-    fields = dict(_read_fields(axes, known, problems))
+    fields = dict(_read_fields(axes or {}, problems))
     return (
         problems[0] if problems else None,
-        axes is not None,
-        *(name in fields for name in PAYLOAD_COLUMNS),
-        *(fields.get(name) for name in PAYLOAD_COLUMNS),
+        axes is None,
+        *(name in fields for name in _COLUMNS),
+        *(fields.get(name) for name in _COLUMNS),
     )
 
 
 def _axes(text: str) -> tuple[dict[str, dict[str, Any]] | None, list[str]]:
     """The axes of a payload that are objects, and what is wrong with it as a whole."""
     try:
-        payload = read_json(text)
-    except NotJsonError:
+        payload = orjson.loads(text)
+    except ValueError:
         return None, ["it is no JSON"]
     if not isinstance(payload, dict):
         return None, ["it is no object"]
     problems = []
-    stored = payload.get("version")
-    if isinstance(stored, bool) or stored != _VERSION:
-        problems.append(f"version is {write_json(stored)[:40]}, not 2")
+    version = payload.get("version")
+    if isinstance(version, bool) or version != _VERSION:
+        problems.append(f"version is {_shown(version)}, not 2")
     for name in _AXES:
         if name in payload and not isinstance(payload[name], dict):
             problems.append(f"{name} is no object")
@@ -252,29 +180,25 @@ def _axes(text: str) -> tuple[dict[str, dict[str, Any]] | None, list[str]]:
 
 
 def _read_fields(
-    axes: Mapping[str, dict[str, Any]] | None,
-    known: Mapping[str, frozenset[str]],
-    problems: list[str],
+    axes: Mapping[str, dict[str, Any]], problems: list[str]
 ) -> Iterator[tuple[str, object]]:
     """Each field that is there with a usable value; what is wrong goes to ``problems``."""
-    for axis, key, column, check in _FIELDS:
-        values = (axes or {}).get(axis, {})
-        if key not in values:
+    for axis, key, column, kind in _FIELDS:
+        fields = axes.get(axis)
+        if fields is None or key not in fields:
             continue
-        value = values[key]
-        problem = _problem(value, check, known.get(column, frozenset()))
-        if problem:
-            problems.append(f"{axis}.{key} {problem}")
-        if not problem or (check == "word" and isinstance(value, str)):
-            yield column, _value(value, check)
-
-
-def _problem(value: object, check: str, words: frozenset[str]) -> str:
-    """What is wrong with a value, in words; empty where it is good."""
-    if check == "word" and isinstance(value, str):
-        return "" if value in words else f"has the unknown word {value[:40]!r}"
-    is_good, wanted = _CHECKS[check]
-    return "" if is_good(value) else f"is {write_json(value)[:40]}, not {wanted}"
+        value = fields[key]
+        is_good, wanted = _CHECKS[kind]
+        if not is_good(value):
+            problems.append(f"{axis}.{key} is {_shown(value)}, not {wanted}")
+            continue
+        if kind == "word" and value not in _WORDS[column]:
+            problems.append(f"{axis}.{key} has the unknown word {value[:40]!r}")
+        elif kind == "handle" and value is not None:
+            value = _handle_text(value)
+        elif kind == "integer" and value is not None:
+            value = int(value) if -_INT64 <= value < _INT64 else None
+        yield column, value
 
 
 def _is_text_or_null(value: object) -> bool:
@@ -282,7 +206,9 @@ def _is_text_or_null(value: object) -> bool:
 
 
 def _is_integer_or_null(value: object) -> bool:
-    return value is None or is_integer(value)
+    # JavaScript has one type of numbers: 42.0 is a whole one.
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return value is None or (is_whole and not isinstance(value, bool))
 
 
 def _is_handle_or_null(value: object) -> bool:
@@ -301,39 +227,18 @@ _CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-def _value(value: Any, check: str) -> object:
-    if value is None:
-        return None
-    if check == "integer":
-        number = int(value)
-        return number if -_INT64 <= number < _INT64 else None
-    if check == "handle":
-        data = value.get("data")
-        kept = {"id": value["id"], "runtimeName": value["runtimeName"]}
-        return write_json(kept | {"data": data if isinstance(data, dict) else {}})
-    return value
+def _shown(value: object) -> str:
+    """The beginning of a value as JSON text."""
+    return f'"{value[:38]}"' if isinstance(value, str) else str(text_of(value))[:40]
 
 
-MOMENT = pl.Datetime("us", "UTC")
+def _handle_text(handle: Mapping[str, Any]) -> str | None:
+    data = handle.get("data")
+    kept = {name: handle[name] for name in ("id", "runtimeName")}
+    return text_of(kept | {"data": data if isinstance(data, dict) else {}})
 
-RECORD_KEYS = (
-    "sessionId",
-    "status",
-    "lifecycle",
-    "stateVersion",
-    "statePayload",
-    "pr",
-    "createdAt",
-    "runtimeHandle",
-    "tmuxName",
-    "role",
-)
-"""The keys of a flat session record that decide its lifecycle, named as they are stored."""
 
-LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
-    name: MOMENT if name.endswith("_at") else pl.String() for name in PAYLOAD_COLUMNS
-} | {"pr_number": pl.Int64()}
-"""The columns of a lifecycle: three axes, flat."""
+# --- the axes of a record without a payload -------------------------------------------------
 
 # Legacy status -> session state, session reason, is started, is completed, is terminated.
 _FROM_STATUS = {
@@ -354,19 +259,19 @@ _SYNTHESIS = pl.DataFrame(
     schema=["_status", "session_state", "session_reason", "_started", "_completed", "_terminated"],
     orient="row",
 )
-_EMPTY_HANDLES = ("null", "0", "false", '""')
+_EMPTY_HANDLES = ("0", "false", '""')
 
 
-def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime) -> pl.DataFrame:
+def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
     """Add the three axes that Agent Orchestrator makes up for a record without them.
 
     Parameters
     ----------
     records : polars.DataFrame, shape (n_sessions, ...)
-        Flat session records: one text column a stored key (`RECORD_KEYS`). An absent column
-        counts as an absent key.
+        Flat session records: one text column per stored key (`RECORD_KEYS`). An absent
+        column counts as an absent key.
     now : datetime
-        The clock, in UTC: it stands for a creation time that cannot be read.
+        Stands for a creation time that cannot be read, in UTC.
 
     Returns
     -------
@@ -382,220 +287,124 @@ def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime) -> pl.DataFram
 
     Examples
     --------
-    >>> from datetime import UTC, datetime
-    >>> import polars as pl
     >>> records = pl.DataFrame({"status": ["errored"], "createdAt": ["2026-04-01"]})
-    >>> synthesize_lifecycle(records, now=datetime(2026, 5, 1, tzinfo=UTC)).select(
+    >>> synthesize_lifecycle(records).select(
     ...     "session_state", "session_reason", "runtime_state"
     ... ).row(0)
     ('terminated', 'error_in_process', 'unknown')
     """
-    filled = with_defaults(records, dict.fromkeys(RECORD_KEYS, pl.String()))
+    status, handle = pl.col("status"), pl.col("runtime_handle")
+    created_at = pl.coalesce(stored_moment("createdAt"), pl.lit(now).cast(schema.MOMENT))
+    tmux_name = pl.col("tmuxName").str.strip_chars()
+    has_name = tmux_name != ""
+    has_handle = ~handle.is_in(_EMPTY_HANDLES)
+    is_orchestrator = (pl.col("role") == "orchestrator").fill_null(value=False) | pl.col(
+        "sessionId"
+    ).str.ends_with("-orchestrator").fill_null(value=False)
+    is_merged, has_url = pl.col("_status") == "merged", filled("pr").is_not_null()
     return (
-        filled.with_columns(
-            _status=_normal_status(pl.col("status")),
-            _at=pl.coalesce(stored_moment("createdAt"), pl.lit(now).cast(MOMENT)),
-            runtime_handle=_handle("runtimeHandle"),
+        with_defaults(records, dict.fromkeys(RECORD_KEYS, pl.String()))
+        .with_columns(
+            # A word of today's vocabulary; anything unknown counts as spawning.
+            _status=first_true(
+                (status == "starting", "working"),
+                (status.is_in(LEGACY_STATUSES), status),
+                default="spawning",
+            ),
+            _at=created_at,
+            # Null where it is no JSON.
+            runtime_handle=pl.when(
+                pl.col("runtimeHandle").str.json_path_match("$").is_not_null()
+            ).then("runtimeHandle"),
         )
         .join(_SYNTHESIS, on="_status", how="left", maintain_order="left")
-        .with_columns(**_session_axis())
-        .with_columns(**_pull_request_axis())
-        .with_columns(**_runtime_axis())
-        .select(*records.columns, *(pl.col(name) for name in LIFECYCLE_COLUMNS))
+        .with_columns(
+            kind=first_true((is_orchestrator, "orchestrator"), default="worker"),
+            started_at=pl.when("_started").then("_at"),
+            completed_at=pl.when("_completed").then("_at"),
+            terminated_at=pl.when("_terminated").then("_at"),
+            last_transition_at=pl.col("_at"),
+            pr_state=first_true((is_merged, "merged"), (has_url, "open"), default="none"),
+            pr_reason=first_true(
+                (is_merged, "merged"), (has_url, "in_progress"), default="not_created"
+            ),
+            pr_number=pull_request_number(filled("pr")),
+            pr_url=filled("pr"),
+            pr_observed_at=pl.when(has_url).then("_at"),
+            runtime_state=pl.lit("unknown"),
+            runtime_reason=pl.lit("spawn_incomplete"),
+            runtime_observed_at=pl.when(
+                has_handle.fill_null(value=False) | has_name.fill_null(value=False)
+            ).then("_at"),
+            tmux_name=pl.when(has_name).then(tmux_name),
+        )
+        .select(*records.columns, *LIFECYCLE_COLUMNS)
     )
 
 
-def _normal_status(status: pl.Expr) -> pl.Expr:
-    """A word of today's vocabulary; anything unknown counts as spawning."""
-    known = pl.when(status.is_in(LEGACY_STATUSES)).then(status).otherwise(pl.lit("spawning"))
-    return pl.when(status == "starting").then(pl.lit("working")).otherwise(known)
-
-
-def _handle(key: str) -> pl.Expr:
-    """A stored handle, if it is JSON, as `JSON.stringify` writes it; each odd one is read once."""
-    return pl.col(key).map_batches(_handle_texts, return_dtype=pl.String)
-
-
-def _handle_texts(texts: pl.Series) -> pl.Series:
-    is_odd = ~texts.str.contains(USUAL_HANDLE)
-    read = {text: _handle_text(text) for text in texts.filter(is_odd).unique()}
-    return texts.replace_strict(
-        list(read), list(read.values()), default=texts, return_dtype=pl.String
-    )
-
-
-def _handle_text(text: str) -> str | None:
-    try:
-        value = read_json(text)
-    except NotJsonError:
-        return None
-    return None if value is None else write_json(value)
-
-
-def _session_axis() -> dict[str, pl.Expr]:
-    role, session_id = pl.col("role"), pl.col("sessionId")
-    is_orchestrator = (role == "orchestrator").fill_null(False) | session_id.str.ends_with(
-        "-orchestrator"
-    ).fill_null(False)
-    by_role = pl.when(is_orchestrator).then(pl.lit("orchestrator")).otherwise(pl.lit("worker"))
-    return {
-        "kind": by_role,
-        "started_at": pl.when("_started").then("_at"),
-        "completed_at": pl.when("_completed").then("_at"),
-        "terminated_at": pl.when("_terminated").then("_at"),
-        "last_transition_at": pl.col("_at"),
-    }
-
-
-def _pull_request_axis() -> dict[str, pl.Expr]:
-    has_url = is_filled(pl.col("pr"))
-    is_merged = pl.col("_status") == "merged"
-    return {
-        "pr_state": pl.when(is_merged)
-        .then(pl.lit("merged"))
-        .otherwise(pl.when(has_url).then(pl.lit("open")).otherwise(pl.lit("none"))),
-        "pr_reason": pl.when(is_merged)
-        .then(pl.lit("merged"))
-        .otherwise(pl.when(has_url).then(pl.lit("in_progress")).otherwise(pl.lit("not_created"))),
-        "pr_number": pl.when(has_url).then(pull_request_number(pl.col("pr"))),
-        "pr_url": pl.when(has_url).then("pr"),
-        "pr_observed_at": pl.when(has_url).then("_at"),
-    }
-
-
-def _runtime_axis() -> dict[str, pl.Expr]:
-    tmux_name = trim(pl.col("tmuxName"))
-    has_name = is_filled(tmux_name)
-    handle = pl.col("runtime_handle")
-    has_handle = handle.is_not_null() & ~handle.is_in(_EMPTY_HANDLES)
-    return {
-        "runtime_state": pl.lit("unknown"),
-        "runtime_reason": pl.lit("spawn_incomplete"),
-        "runtime_observed_at": pl.when(has_handle | has_name).then("_at"),
-        "tmux_name": pl.when(has_name).then(tmux_name),
-    }
-
-
-_MOMENTS = tuple(name for name in LIFECYCLE_COLUMNS if name.endswith("_at"))
-
-
-def parse_lifecycle(
-    records: pl.DataFrame,
-    *,
-    now: datetime,
-    read: pl.DataFrame | None = None,
-) -> pl.DataFrame:
-    """Add the three axes of every session record, and how they came about.
+def parse_lifecycle(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
+    """Add the three axes of every session record: the payload's, else synthesized ones.
 
     Parameters
     ----------
     records : polars.DataFrame, shape (n_sessions, ...)
-        Flat session records as `synthesize_lifecycle` takes them. The payload is in
-        ``lifecycle`` (JSON text), or in ``statePayload`` where ``stateVersion`` is "2".
+        Flat session records with the columns of `read_payloads`.
     now : datetime
-        The clock, in UTC: it stands for a creation time that cannot be read.
-    read : polars.DataFrame, optional
-        What `read_payloads` gave of ``lifecycle``, where it is at hand.
+        Stands for a creation time that cannot be read, in UTC.
 
     Returns
     -------
-    polars.DataFrame, shape (n_sessions, ... + 20)
-        With the 17 lifecycle columns and: ``payload_key`` (``lifecycle``,
-        ``statePayload`` or null), ``reject_reason`` (text; null where nothing is wrong with
-        the payload) and ``is_synthesized`` (no payload was used).
+    polars.DataFrame, shape (n_sessions, ... + 17)
+        With `LIFECYCLE_COLUMNS`, without the single fields of the payload.
 
     Notes
     -----
-    Agent Orchestrator rejects a payload as a whole: one unknown word loses all three axes.
-    Here what is good of it is used: words are kept as they are, also unknown ones, and
-    fields of a wrong type count as absent. Each field that is absent is filled from
-    `synthesize_lifecycle`. Agent Orchestrator's readers first replace the flat ``status``
-    by that of the payload, good or bad: see `refresh_status`.
+    Each field that a payload lacks is filled from `synthesize_lifecycle`. Agent
+    Orchestrator's readers first replace the flat ``status`` by that of the payload, good
+    or bad: see `refresh_status`.
 
     Examples
     --------
-    >>> from datetime import UTC, datetime
-    >>> import polars as pl
     >>> payload = '{"version":2,"session":{"state":"stuck","reason":"probe_failure"}}'
     >>> records = pl.DataFrame({"status": ["working"] * 2, "lifecycle": [payload, "[]"]})
-    >>> parse_lifecycle(records, now=datetime(2026, 5, 1, tzinfo=UTC)).select(
+    >>> parse_lifecycle(read_payloads(records)).select(
     ...     "session_state", "pr_state", "reject_reason"
     ... ).rows()
     [('stuck', 'none', None), ('working', 'none', 'it is no object')]
     """
-    made_up = synthesize_lifecycle(records, now=now)
-    chosen = _choose_payload(made_up)
-    if read is None or not chosen["_payload"].equals(chosen["lifecycle"]):
-        read = read_payloads(chosen["_payload"])
-    merged = chosen.hstack(read).with_columns(**_merged())
-    kept = [*records.columns, *LIFECYCLE_COLUMNS]
-    return merged.select(
-        *kept,
-        payload_key=pl.col("_key"),
-        reject_reason=pl.col("reject_reason"),
-        is_synthesized=~pl.col("is_used"),
-    )
+    merged = {}
+    for name, dtype in LIFECYCLE_COLUMNS.items():
+        value, has_value = pl.col(f"payload_{name}"), flag(f"has_{name}")
+        if dtype == schema.MOMENT:
+            value = stored_moment(value)
+        if name == "last_transition_at":
+            has_value &= value.is_not_null()
+        merged[name] = pl.when(has_value).then(value).otherwise(name).cast(dtype)
+    fields = [f"{prefix}_{name}" for prefix in ("has", "payload") for name in _COLUMNS]
+    return synthesize_lifecycle(records, now=now).with_columns(**merged).drop(fields)
 
 
-def refresh_status(records: pl.DataFrame, read: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Replace the flat status by that of the payload, as Agent Orchestrator's readers do.
+def refresh_status(records: pl.DataFrame) -> pl.DataFrame:
+    """Replace the flat status by that of the payload in ``lifecycle``, valid or not.
 
     Parameters
     ----------
     records : polars.DataFrame
-        Flat session records with the text columns ``status`` and ``lifecycle``.
-    read : polars.DataFrame, optional
-        What `read_payloads` gave of ``lifecycle``, where it is at hand.
-
-    Returns
-    -------
-    polars.DataFrame
-        The same rows; ``status`` is the legacy status of the payload in ``lifecycle``,
-        valid or not, where there is one.
+        Flat session records with ``status`` and the columns of `read_payloads`.
 
     Notes
     -----
     Agent Orchestrator's ``readMetadataRaw``. Apply it before `parse_lifecycle`: what a
-    damaged payload lacks is then made up from the words that it does hold.
+    damaged payload lacks is then synthesized from the words that it does hold.
 
     Examples
     --------
-    >>> import polars as pl
     >>> payload = '{"session":{"state":"terminated","reason":"migrated_from_archive"}}'
     >>> records = pl.DataFrame({"status": ["working"], "lifecycle": [payload]})
-    >>> refresh_status(records)["status"].item()
+    >>> refresh_status(read_payloads(records))["status"].item()
     'terminated'
     """
-    filled = with_defaults(records, {"status": pl.String(), "lifecycle": pl.String()})
-    if read is None:
-        read = read_payloads(filled["lifecycle"])
-    axes = {name.removeprefix("payload_"): name for name in read.columns}
-    words = filled.select("status").hstack(read.select(**axes))
-    refreshed = words.select(pl.coalesce(legacy_status_rule(pl), "status"))
-    return filled.with_columns(refreshed.to_series().alias("status"))
-
-
-def _choose_payload(frame: pl.DataFrame) -> pl.DataFrame:
-    names = ("lifecycle", "stateVersion", "statePayload")
-    frame = with_defaults(frame, dict.fromkeys(names, pl.String()))
-    has_first = is_filled(pl.col("lifecycle"))
-    has_second = (pl.col("stateVersion") == "2").fill_null(False) & is_filled(
-        pl.col("statePayload")
+    by_payload = pl.when(pl.col("payload_key") == "lifecycle").then(legacy_status("payload_"))
+    return with_defaults(records, {"status": pl.String()}).with_columns(
+        status=pl.coalesce(by_payload, "status")
     )
-    key = pl.when(has_first).then(pl.lit("lifecycle")).when(has_second).then(pl.lit("statePayload"))
-    payload = pl.when(has_first).then("lifecycle").when(has_second).then("statePayload")
-    return frame.with_columns(_key=key, _payload=payload)
-
-
-def _merged() -> Mapping[str, pl.Expr]:
-    """Each field: the payload's where it is there and good, else the made-up one."""
-    merged = {}
-    for name, dtype in LIFECYCLE_COLUMNS.items():
-        value = pl.col(PAYLOAD_COLUMNS[name])
-        if name in _MOMENTS:
-            value = stored_moment(value)
-        has_value = pl.col(f"has_{name}")
-        if name == "last_transition_at":
-            has_value = has_value & value.is_not_null()
-        merged[name] = pl.when(has_value).then(value).otherwise(pl.col(name)).cast(dtype)
-    return merged

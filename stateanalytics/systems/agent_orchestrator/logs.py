@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import orjson
 import polars as pl
 
 from stateanalytics.io.budget import MAX_LINE_BYTES
+from stateanalytics.io.cells import shown
 from stateanalytics.io.files import legible
-from stateanalytics.systems.agent_orchestrator.columns import stored_moment
+from stateanalytics.systems.agent_orchestrator.columns import MOST_DETAIL, stored_moment
 from stateanalytics.systems.agent_orchestrator.places import (
     Fault,
     Faults,
     File,
     Kind,
-    example,
     read_file,
 )
-from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
+from stateanalytics.systems.agent_orchestrator.records import (
+    NoRecordError,
+    key_value_record,
+    text_of,
+)
 
-_DETAIL = 500
 _UNFINISHED = "its last line is cut off: it was being written, or its writer died"
 Line = Mapping[str, Any]
 
@@ -115,14 +118,14 @@ def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.Data
         `Entry` as texts.
     """
     entries = [entry for file in files for entry in _entries(file, faults, bodies)]
-    columns = {name: [_text(getattr(entry, name)) for entry in entries] for name in COLUMNS}
+    columns = {name: [text_of(getattr(entry, name)) for entry in entries] for name in COLUMNS}
     decided = [entry.decided or {} for entry in entries]
-    columns |= {name: [_text(words.get(name)) for words in decided] for name in DECIDED}
+    columns |= {name: [text_of(words.get(name)) for words in decided] for name in DECIDED}
     frame = pl.DataFrame(columns, schema=dict.fromkeys((*COLUMNS, *DECIDED), pl.String))
     return frame.with_columns(
         seq=pl.int_range(pl.len(), dtype=pl.Int64),
         at=stored_moment("at"),
-        detail=pl.col("detail").str.slice(0, _DETAIL),
+        detail=pl.col("detail").str.slice(0, MOST_DETAIL),
     )
 
 
@@ -152,31 +155,22 @@ def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Li
         if not piece.strip():
             continue
         try:
-            line = json.loads(piece)
-        except (ValueError, RecursionError):
+            line = orjson.loads(piece)
+        except ValueError:
             line = None
         if isinstance(line, dict):
             yield len(piece), piece, line
         elif number == last and file.kind != Kind.TRACES:
             # A writer may be in the middle of it: only what ends in a newline is finished.
-            faults.add(Fault("line.unfinished", "info", _UNFINISHED, below, 1, example(piece)))
+            faults.add(Fault("line.unfinished", "info", _UNFINISHED, below, 1, shown(piece)))
         else:
             n_bad, first_bad = n_bad + 1, first_bad or piece
     if n_bad:
         message = "lines that are no JSON object"
-        faults.add(Fault("line.unreadable", "warning", message, below, n_bad, example(first_bad)))
+        faults.add(Fault("line.unreadable", "warning", message, below, n_bad, shown(first_bad)))
     if n_long:
         message = f"lines of more than {MAX_LINE_BYTES // 2**20} MiB"
         faults.add(Fault("line.too_long", "warning", message, below, n_long))
-
-
-def _text(value: Any) -> str | None:
-    """A value of JSON as text; a writer's odd types stay visible instead of stopping a load."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else json.dumps(value, default=str)
 
 
 def _part(line: Line, key: str) -> Line:
@@ -189,19 +183,19 @@ def _audit(line: Line, file: File) -> Iterator[Entry]:
     """One report of an agent: accepted, or rejected with the reason."""
     before, after = _part(line, "before"), _part(line, "after")
     is_accepted = line.get("accepted") is True
-    state = _text(line.get("reportState"))
+    state = text_of(line.get("reportState"))
     yield Entry(
         log="audit",
         directory=file.directory,
         session_id=file.name.removesuffix(".ndjson"),
-        at=_text(line.get("timestamp")),
+        at=text_of(line.get("timestamp")),
         kind=f"report.{state}" if is_accepted else "report.rejected",
-        previous=_text(before.get("legacyStatus")),
-        status=_text(after.get("legacyStatus")),
-        code=_text(after.get("sessionReason")),
+        previous=text_of(before.get("legacyStatus")),
+        status=text_of(after.get("legacyStatus")),
+        code=text_of(after.get("sessionReason")),
         name=state,
-        role=_text(line.get("actor")),
-        detail=_text(line.get("note") if is_accepted else line.get("rejectionReason")),
+        role=text_of(line.get("actor")),
+        detail=text_of(line.get("note") if is_accepted else line.get("rejectionReason")),
         is_activity="true" if is_accepted else "false",
         is_accepted="true" if is_accepted else "false",
         decided=_reported(before, after) if is_accepted else None,
@@ -240,16 +234,16 @@ ALIVE = ("active", "ready")
 
 def _activity(line: Line, file: File) -> Iterator[Entry]:
     """What an agent was seen doing."""
-    state = _text(line.get("state"))
+    state = text_of(line.get("state"))
     yield Entry(
         log="activity",
         directory=file.directory,
         session_id=legible(file.path.split(os.sep)[-3]),  # noqa: PTH206
-        at=_text(line.get("ts")),
+        at=text_of(line.get("ts")),
         kind=f"activity.{state}",
         name=state,
-        role=_text(line.get("source")),
-        detail=_text(line.get("trigger")),
+        role=text_of(line.get("source")),
+        detail=text_of(line.get("trigger")),
         is_activity="true" if state in ALIVE else "false",
     )
 
@@ -258,24 +252,24 @@ def _observability(line: Line, file: File, log: str = "observability") -> Iterat
     """One line of the observability log, or one trace of a process."""
     data = _part(line, "data")
     operation = (
-        _text(line.get("operation")) or _text(line.get("surface")) or _text(line.get("kind"))
+        text_of(line.get("operation")) or text_of(line.get("surface")) or text_of(line.get("kind"))
     )
     is_change = operation == "lifecycle.transition" or "fromStatus" in line
     yield Entry(
         log=log,
-        project=_text(line.get("projectId")),
-        session_id=_text(line.get("sessionId")),
-        at=_text(line.get("timestamp") or line.get("ts")),
+        project=text_of(line.get("projectId")),
+        session_id=text_of(line.get("sessionId")),
+        at=text_of(line.get("timestamp") or line.get("ts")),
         kind=f"observability.{operation}",
-        previous=_text(data.get("oldStatus") or line.get("fromStatus")) if is_change else None,
-        status=_text(data.get("newStatus") or line.get("toStatus")) if is_change else None,
-        code=_text(line.get("reason")),
-        name=_text(line.get("outcome") or line.get("status")),
-        role=_text(line.get("component")),
-        detail=_text(data.get("evidence")) or _text(line.get("reason")),
-        level=_text(line.get("level")),
-        correlation=_text(line.get("correlationId")),
-        duration_ms=_text(line.get("durationMs")),
+        previous=text_of(data.get("oldStatus") or line.get("fromStatus")) if is_change else None,
+        status=text_of(data.get("newStatus") or line.get("toStatus")) if is_change else None,
+        code=text_of(line.get("reason")),
+        name=text_of(line.get("outcome") or line.get("status")),
+        role=text_of(line.get("component")),
+        detail=text_of(data.get("evidence")) or text_of(line.get("reason")),
+        level=text_of(line.get("level")),
+        correlation=text_of(line.get("correlationId")),
+        duration_ms=text_of(line.get("durationMs")),
         decided=_polled(data),
     )
 
@@ -296,30 +290,30 @@ def _notification(line: Line, file: File) -> Iterator[Entry]:
     is_status = change.get("kind") == "session_status" or not change
     yield Entry(
         log="notification",
-        project=_text(event.get("projectId")),
-        session_id=_text(event.get("sessionId")),
-        at=_text(at),
-        kind=f"notification.{_text(event.get('type'))}",
-        previous=_text(change.get("from") or data.get("oldStatus")) if is_status else None,
-        status=_text(change.get("to") or data.get("newStatus")) if is_status else None,
-        name=_text(data.get("reactionKey") or event.get("type")),
-        detail=_text(event.get("message")),
-        level=_text(event.get("priority")),
+        project=text_of(event.get("projectId")),
+        session_id=text_of(event.get("sessionId")),
+        at=text_of(at),
+        kind=f"notification.{text_of(event.get('type'))}",
+        previous=text_of(change.get("from") or data.get("oldStatus")) if is_status else None,
+        status=text_of(change.get("to") or data.get("newStatus")) if is_status else None,
+        name=text_of(data.get("reactionKey") or event.get("type")),
+        detail=text_of(event.get("message")),
+        level=text_of(event.get("priority")),
     )
 
 
 def _recovery(line: Line, file: File) -> Iterator[Entry]:
     """What a recovery did to a session."""
-    action = _text(line.get("action"))
+    action = text_of(line.get("action"))
     yield Entry(
         log="recovery",
         directory=file.directory,
-        session_id=_text(line.get("sessionId")),
-        at=_text(line.get("timestamp")),
+        session_id=text_of(line.get("sessionId")),
+        at=text_of(line.get("timestamp")),
         kind=f"recovery.{action}",
-        name=_text(line.get("previousStatus")),
-        code=_text(line.get("reason")),
-        detail=_text(line.get("error") or line.get("reason") or line.get("details")),
+        name=text_of(line.get("previousStatus")),
+        code=text_of(line.get("reason")),
+        detail=text_of(line.get("error") or line.get("reason") or line.get("details")),
     )
 
 

@@ -1,40 +1,40 @@
-"""What each word means in ADR-0033's terms, as tables: of three axes, and of lone status words.
+"""Agent Orchestrator's words in ADR-0033's terms: of three axes, and of status words alone.
 
 The mapping is ours: Agent Orchestrator has none. Its session axis decides lifecycle and
 outcome, the worst of session and runtime decides health, the pull request decides
-delivery; a conflict becomes two reasons, never a compromise. Lone status words are those of
-sessions before April 2026 and of the Go rewrite.
+delivery; a conflict becomes two reasons, never a compromise. Status words alone are those
+of sessions before April 2026 and of the Go rewrite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import narwhals as nw
+import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
-from stateanalytics.systems.agent_orchestrator.columns import (
-    FrameT,
-    Steps,
-    add_columns,
-    drop_columns,
-    first_true,
-    look_up,
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import (
+    CLAIM_STATUSES,
+    DELIVERIES,
+    HEALTHS,
+    LIFECYCLES,
+    NO_WORD,
+    OUTCOMES,
 )
+from stateanalytics.systems.agent_orchestrator.columns import first_true, look_up
 from stateanalytics.systems.agent_orchestrator.statuses import SESSION_REASONS
 
 
 class SessionMeaning(NamedTuple):
-    """What a session's state and reason mean.
+    """Meaning of a session's state and reason.
 
     Attributes
     ----------
     lifecycle, outcome : str, str or None
         ADR-0033's words; no outcome while it is not over.
     health : str
-        What the session axis says of the health, before the runtime has its say.
+        Health by the session axis alone; the runtime may worsen it.
     code : str
         Reason code.
     claim : str
@@ -43,24 +43,19 @@ class SessionMeaning(NamedTuple):
         That the reason explains the state, 0 to 1.
     """
 
-    lifecycle: str
-    outcome: str | None
-    health: str
+    state: str
+    reason: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, HEALTHS]
     code: str
-    claim: str
+    claim: Annotated[str, CLAIM_STATUSES]
     confidence: float
 
 
 SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
-    (row["state"], row["reason"]): SessionMeaning(
-        row["lifecycle"],
-        row["outcome"] or None,
-        row["health"],
-        row["code"],
-        row["claim"],
-        float(row["confidence"]),
-    )
-    for row in table_rows(__package__, "session_meanings.csv")
+    (meaning.state, meaning.reason): meaning
+    for meaning in read_table(__package__, "session_meanings.csv", SessionMeaning)
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
 
@@ -87,7 +82,7 @@ HEALTHS_BY_WEIGHT = (
     "ok",
     "unknown",
 )
-"""From the worst to the one that says nothing."""
+"""From the worst to the one that means nothing."""
 
 RUNTIME_HEALTHS: Mapping[str, str] = {
     "alive": "ok",
@@ -96,7 +91,7 @@ RUNTIME_HEALTHS: Mapping[str, str] = {
     "missing": "process_dead",
     "probe_failed": "disconnected",
 }
-"""State of the runtime to what it says of the health."""
+"""State of the runtime to the health that it means."""
 
 RUNTIME_CODES: Mapping[str, str] = {
     "tmux_missing": "run.health.tmux_missing",
@@ -112,32 +107,32 @@ OPEN_DELIVERIES: Mapping[str, str] = {
     "approved": "passed",
     "merge_ready": "passed",
 }
-"""Reason of an open pull request to the delivery it means; the others say nothing yet."""
+"""Reason of an open pull request to the delivery it means; the others mean nothing yet."""
 
-SAYS_NOTHING_YET = ("review_pending", "in_progress")
+UNDECIDED_DELIVERIES = ("review_pending", "in_progress")
 
 
 class WordMeaning(NamedTuple):
-    """What one status word means on its own."""
+    """Meaning of a status word on its own."""
 
-    lifecycle: str
-    outcome: str | None
-    health: str | None
-    delivery: str | None
+    of: Annotated[str, ("legacy", "with_pull_request", "go")]
+    word: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, (*HEALTHS, NO_WORD)] | None
+    delivery: Annotated[str, (*DELIVERIES, NO_WORD)] | None
     confidence: float
 
 
-def _meanings(of: str) -> Mapping[str, WordMeaning]:
+_MEANT = ("lifecycle", "outcome", "health", "delivery", "confidence")
+"""Columns that follow from a status word."""
+
+
+def _meanings(vocabulary: str) -> Mapping[str, WordMeaning]:
     return {
-        row["word"]: WordMeaning(
-            row["lifecycle"],
-            row["outcome"] or None,
-            row["health"] or None,
-            row["delivery"] or None,
-            float(row["confidence"]),
-        )
-        for row in table_rows(__package__, "word_meanings.csv")
-        if row["of"] == of
+        meaning.word: meaning
+        for meaning in read_table(__package__, "word_meanings.csv", WordMeaning)
+        if meaning.of == vocabulary
     }
 
 
@@ -161,26 +156,21 @@ _CODES = {
 }
 
 
-def map_legacy_words(frame: FrameT) -> FrameT:
-    """Add what the status word of a record without a lifecycle means.
+def map_legacy_words(sessions: pl.DataFrame) -> pl.DataFrame:
+    """Add the meaning of the status word of records without a lifecycle.
 
     Parameters
     ----------
-    frame : DataFrame or LazyFrame of any engine
+    sessions : polars.DataFrame
         ``status`` (legacy word) and ``has_pr`` (Boolean: does the record name a pull
         request).
 
     Returns
     -------
-    The same kind of frame
+    polars.DataFrame
         With ``lifecycle``, ``outcome``, ``health``, ``delivery``, ``confidence`` and
         ``reason_codes`` (joined by ", "); an unknown word is lifecycle and outcome
         *unknown*.
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
 
     Notes
     -----
@@ -189,84 +179,58 @@ def map_legacy_words(frame: FrameT) -> FrameT:
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame({"status": ["ci_failed", "cleanup"], "has_pr": [True, True]})
-    >>> map_legacy_words(frame).select("lifecycle", "delivery").rows()
+    >>> sessions = pl.DataFrame({"status": ["ci_failed", "cleanup"], "has_pr": [True, True]})
+    >>> map_legacy_words(sessions).select("lifecycle", "delivery").rows()
     [('running', 'invalid'), ('completed', 'passed')]
     """
-    return add_columns(frame, ["status", "has_pr"], "map_legacy_words", *_legacy_steps())
-
-
-@cache
-def _legacy_steps() -> Steps:
-    rules = _rules(nw.col("status"), LEGACY_MEANINGS, "run.lifecycle.synthesized")
+    rules = _word_rules(LEGACY_MEANINGS)
     for word, meaning in WITH_PULL_REQUEST.items():
-        holds = (nw.col("status") == word) & nw.col("has_pr")
-        for name, value in meaning._asdict().items():
-            rules[name] = (
-                nw.when(holds)
-                .then(nw.lit(value, _DTYPES.get(name, nw.String())))
-                .otherwise(rules[name])
-            )
-    codes = {"reason_codes": rules.pop("reason_codes")}
-    return rules, codes
+        holds = (pl.col("status") == word) & pl.col("has_pr")
+        for name in _MEANT:
+            value = pl.lit(getattr(meaning, name), _DTYPES.get(name))
+            rules[name] = pl.when(holds).then(value).otherwise(rules[name])
+    code = _word_code(LEGACY_MEANINGS)
+    return sessions.with_columns(**rules).with_columns(
+        reason_codes=pl.format("{}, run.lifecycle.synthesized", code)
+    )
 
 
-def map_go_words(frame: FrameT) -> FrameT:
-    """Add what a status of the Go rewrite means.
-
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``status``: the words of `derive_go_status`.
-
-    Returns
-    -------
-    The same kind of frame
-        With ``lifecycle``, ``outcome``, ``health``, ``delivery``, ``confidence`` and
-        ``reason_codes``.
-
-    Raises
-    ------
-    MissingColumnsError
-        If the column is absent.
+def map_go_words(sessions: pl.DataFrame) -> pl.DataFrame:
+    """Add the meaning of ``status`` of the Go rewrite: the columns of `map_legacy_words`.
 
     Examples
     --------
-    >>> import polars as pl
     >>> map_go_words(pl.DataFrame({"status": ["no_signal"]}))["health"].item()
     'disconnected'
     """
-    return add_columns(frame, ["status"], "map_go_words", *_go_steps())
+    return sessions.with_columns(**_word_rules(GO_MEANINGS)).with_columns(
+        reason_codes=_word_code(GO_MEANINGS)
+    )
 
 
-@cache
-def _go_steps() -> Steps:
-    rules = _rules(nw.col("status"), GO_MEANINGS, None)
-    codes = {"reason_codes": rules.pop("reason_codes")}
-    return rules, codes
-
-
-def _rules(word: Any, table: Mapping[str, WordMeaning], extra: str | None) -> dict[str, Any]:
-    unknown = WordMeaning("unknown", "unknown", "unknown", None, 0.0)
-    rules = {
+def _word_rules(table: Mapping[str, WordMeaning]) -> dict[str, pl.Expr]:
+    unknown = WordMeaning("go", "", "unknown", "unknown", "unknown", None, 0.0)
+    return {
         name: look_up(
-            word,
-            {known: meaning[place] for known, meaning in table.items()},
-            unknown[place],
-            dtype=_DTYPES.get(name),
+            pl.col("status"),
+            {word: getattr(meaning, name) for word, meaning in table.items()},
+            getattr(unknown, name),
+            _DTYPES.get(name),
         )
-        for place, name in enumerate(WordMeaning._fields)
+        for name in _MEANT
     }
-    by_default = nw.concat_str(nw.lit("run."), nw.col("lifecycle"), nw.lit("."), word)
-    unrecognized = nw.lit("run.lifecycle.status_unrecognized")
-    is_known = word.is_in(list(table))
-    code = nw.when(is_known).then(look_up(word, _CODES, by_default)).otherwise(unrecognized)
-    rules["reason_codes"] = nw.concat_str(code, nw.lit(f", {extra}")) if extra else code
-    return rules
 
 
-_DTYPES = {"confidence": nw.Float64()}
+def _word_code(table: Mapping[str, WordMeaning]) -> pl.Expr:
+    """Reason code of a word: one of its own, or its lifecycle and the word."""
+    word = pl.col("status")
+    own_code = look_up(word, _CODES, pl.format("run.{}.{}", "lifecycle", word))
+    return first_true(
+        (word.is_in(list(table)), own_code), default="run.lifecycle.status_unrecognized"
+    )
+
+
+_DTYPES: Mapping[str, pl.DataType] = {"confidence": pl.Float64()}
 
 
 AXES = (
@@ -281,35 +245,30 @@ REASON_CODES = tuple(f"reason_{place}" for place in range(7))
 """The columns of `map_axes` that hold one reason code each, most direct first."""
 
 ODD_CODES = ("run.lifecycle.pair_unreachable", "run.lifecycle.reason_unrecognized")
-"""Of known words that never go together, and of a reason that is no known word."""
+"""Of known words that never go together, and of an unknown reason."""
 
 _OVERRIDDEN = ("running", "pending", "cancelled", "aborted")
 _CUT_SHORT = ("cancelled", "aborted", "failed")
-_GONE = ("exited", "missing")
+_GONE_RUNTIMES = ("exited", "missing")
 _OVER = ("terminated", "done")
 _DEAD = "process_dead"
 
 
-def map_axes(frame: FrameT) -> FrameT:
+def map_axes(sessions: pl.DataFrame) -> pl.DataFrame:
     """Add lifecycle, outcome, health and delivery of every session, and the reasons.
 
     Parameters
     ----------
-    frame : DataFrame or LazyFrame of any engine
+    sessions : polars.DataFrame
         The six words: ``session_state``, ``session_reason``, ``pr_state``,
         ``pr_reason``, ``runtime_state``, ``runtime_reason``.
 
     Returns
     -------
-    The same kind of frame
+    polars.DataFrame
         With ``lifecycle``, ``outcome`` (null while not over), ``health``, ``delivery``
-        (null: nothing to say yet), ``reason_codes`` (joined by ", ") and the same codes one
-        a column (`REASON_CODES`; null: none at that place).
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
+        (null: nothing is known yet), ``reason_codes`` (joined by ", ") and the same codes
+        in a column each (`REASON_CODES`; null: none at that place).
 
     Notes
     -----
@@ -324,80 +283,58 @@ def map_axes(frame: FrameT) -> FrameT:
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "session_state": ["stuck"],
-    ...         "session_reason": ["probe_failure"],
-    ...         "pr_state": ["open"],
-    ...         "pr_reason": ["ci_failing"],
-    ...         "runtime_state": ["missing"],
-    ...         "runtime_reason": ["tmux_missing"],
-    ...     }
-    ... )
-    >>> mapped = map_axes(frame)
+    >>> words = ("stuck", "probe_failure", "open", "ci_failing", "missing", "tmux_missing")
+    >>> mapped = map_axes(pl.DataFrame([words], schema=AXES, orient="row"))
     >>> mapped.select("lifecycle", "outcome", "health", "delivery").row(0)
     ('running', None, 'process_dead', 'invalid')
     >>> mapped["reason_codes"].item().split(", ")[1:]
     ['run.health.process_dead', 'run.health.tmux_missing', 'run.delivery.ci_failing']
     """
-    added = add_columns(frame, AXES, "map_axes", *_steps())
-    return drop_columns(added, "_pair", "_life", "_out", "_own", "_code", "_runtime")
-
-
-@cache
-def _steps() -> Steps:
-    merged = {
-        "lifecycle": first_true((_is_overridden(), "completed"), default=_col("_life")),
-        "outcome": first_true((_is_overridden(), "merged"), default=_col("_out")),
-    }
-    steps = (
-        # What many rules read is a column: Narwhals would make it again in each of them.
-        {"_pair": nw.concat_str(_col("session_state"), _col("session_reason"), separator=" ")},
-        _session() | {"_runtime": _runtime_health()},
-        merged,
-        {"health": _health(), "delivery": _delivery()},
-        _reasons(),
+    pair = pl.concat_str("session_state", "session_reason", separator=" ")
+    return (
+        sessions.with_columns(_pair=pair)
+        .with_columns(**_session(), _runtime=_runtime_health())
+        .with_columns(
+            lifecycle=first_true((_is_overridden(), "completed"), default=pl.col("_life")),
+            outcome=first_true((_is_overridden(), "merged"), default=pl.col("_out")),
+        )
+        .with_columns(health=_health(), delivery=_delivery())
+        .with_columns(**_reasons())
+        .with_columns(reason_codes=pl.concat_str(REASON_CODES, separator=", ", ignore_nulls=True))
+        .drop("_pair", "_life", "_out", "_own", "_code", "_runtime")
     )
-    joined = nw.concat_str(
-        *(nw.col(name) for name in REASON_CODES), separator=", ", ignore_nulls=True
-    )
-    return (*steps, {"reason_codes": joined})
 
 
-def _col(name: str) -> Any:
-    return nw.col(name)
-
-
-def _session() -> dict[str, Any]:
+def _session() -> dict[str, pl.Expr]:
     """Lifecycle, outcome, health and code of the session axis alone."""
-    state, reason = _col("session_state"), _col("session_reason")
+    state, reason = pl.col("session_state"), pl.col("session_reason")
     rules = {}
-    for place, name in enumerate(("_life", "_out", "_own", "_code")):
-        table = {" ".join(words): meaning[place] for words, meaning in SESSION_MEANINGS.items()}
+    fields = {"_life": "lifecycle", "_out": "outcome", "_own": "health", "_code": "code"}
+    for place, (name, field) in enumerate(fields.items()):
+        table = {" ".join(words): getattr(row, field) for words, row in SESSION_MEANINGS.items()}
         if name == "_code":
             is_known = reason.is_in(SESSION_REASONS)
             odd = first_true((is_known, ODD_CODES[0]), default=ODD_CODES[1])
         else:
             odd = look_up(state, {word: odd[place] for word, odd in ODD_PAIRS.items()}, "unknown")
-        rules[name] = look_up(_col("_pair"), table, odd)
+        rules[name] = look_up(pl.col("_pair"), table, odd)
     return rules
 
 
-def _is_overridden() -> Any:
-    return (_col("pr_state") == "merged") & _col("_life").is_in(_OVERRIDDEN)
+def _is_overridden() -> pl.Expr:
+    return (pl.col("pr_state") == "merged") & pl.col("_life").is_in(_OVERRIDDEN)
 
 
-def _is_terminal() -> Any:
-    return ~_col("outcome").is_null() & (_col("outcome") != "unknown")
+def _is_terminal() -> pl.Expr:
+    return pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
 
 
-def _health() -> Any:
-    state, runtime, own = _col("session_state"), _col("runtime_state"), _col("_own")
+def _health() -> pl.Expr:
+    state, runtime, own = pl.col("session_state"), pl.col("runtime_state"), pl.col("_own")
     on_purpose = (
         (state == "done")
-        | _col("session_reason").is_in(("manually_killed", "pr_merged"))
-        | (_col("outcome") == "merged")
+        | pl.col("session_reason").is_in(("manually_killed", "pr_merged"))
+        | (pl.col("outcome") == "merged")
     )
     after_end = first_true((runtime == "alive", "orphaned"), (on_purpose, "ok"), default=_DEAD)
     at_rest = first_true((own.is_in(("running", "unknown")), "ok"), default=own)
@@ -405,28 +342,28 @@ def _health() -> Any:
     return first_true((_is_terminal(), ended), default=_worst())
 
 
-def _runtime_health() -> Any:
-    """What the runtime says of the health; little while its end is in doubt."""
-    runtime = _col("runtime_state")
-    in_doubt = (_col("session_state") == "detecting") & runtime.is_in(_GONE)
+def _runtime_health() -> pl.Expr:
+    """Health by the runtime axis; only *disconnected* while its end is in doubt."""
+    runtime = pl.col("runtime_state")
+    in_doubt = (pl.col("session_state") == "detecting") & runtime.is_in(_GONE_RUNTIMES)
     by_table = look_up(runtime, RUNTIME_HEALTHS, "unknown")
     return first_true((in_doubt, "disconnected"), default=by_table)
 
 
-def _worst() -> Any:
-    """The worse of what the session and the runtime say, while it is not over."""
+def _worst() -> pl.Expr:
+    """The worse health of session and runtime, while the session is not over."""
     either = (
-        ((_col("_own") == health) | (_col("_runtime") == health), health)
+        ((pl.col("_own") == health) | (pl.col("_runtime") == health), health)
         for health in HEALTHS_BY_WEIGHT
     )
     return first_true(*either, default="unknown")
 
 
-def _delivery() -> Any:
-    state, reason, outcome = _col("pr_state"), _col("pr_reason"), _col("outcome")
+def _delivery() -> pl.Expr:
+    state, reason, outcome = pl.col("pr_state"), pl.col("pr_reason"), pl.col("outcome")
     is_short = outcome.is_in(("merged", *_CUT_SHORT))
     missing = outcome.is_in(("merged", "failed", "aborted"))
-    pending = reason.is_in(SAYS_NOTHING_YET) & is_short
+    pending = reason.is_in(UNDECIDED_DELIVERIES) & is_short
     opened = first_true((pending, "partial"), default=look_up(reason, OPEN_DELIVERIES))
     none = first_true((outcome.is_in(("completed", "cancelled")), "not_expected"))
     return first_true(
@@ -438,22 +375,22 @@ def _delivery() -> Any:
     )
 
 
-def _reasons() -> dict[str, Any]:
-    """One reason code a column: session, override, health (2), delivery (2), left open."""
-    state, runtime, pr_state = _col("session_state"), _col("runtime_state"), _col("pr_state")
-    is_over, is_gone = state.is_in(_OVER), runtime.is_in(_GONE)
+def _reasons() -> dict[str, pl.Expr]:
+    """One reason code per column: session, override, health (2), delivery (2), left open."""
+    state, runtime, pr_state = pl.col("session_state"), pl.col("runtime_state"), pl.col("pr_state")
+    is_over, is_gone = state.is_in(_OVER), runtime.is_in(_GONE_RUNTIMES)
     is_dead = is_gone & ~_is_terminal() & (state != "detecting")
     health = first_true(
         # A session that was done has the health, not the code: the table says so.
-        ((_col("health") == "orphaned") & (state != "done"), "run.health.orphaned_runtime"),
+        ((pl.col("health") == "orphaned") & (state != "done"), "run.health.orphaned_runtime"),
         ((runtime == "probe_failed") & ~is_over, "run.health.probe_error"),
         (is_dead, "run.health.process_dead"),
     )
-    cause = first_true((is_gone & ~is_over, look_up(_col("runtime_reason"), RUNTIME_CODES)))
-    is_cleared = (pr_state == "none") & (_col("pr_reason") == "cleared_on_restore")
-    is_left_open = (pr_state == "open") & _col("outcome").is_in(_CUT_SHORT)
+    cause = first_true((is_gone & ~is_over, look_up(pl.col("runtime_reason"), RUNTIME_CODES)))
+    is_cleared = (pr_state == "none") & (pl.col("pr_reason") == "cleared_on_restore")
+    is_left_open = (pr_state == "open") & pl.col("outcome").is_in(_CUT_SHORT)
     columns = (
-        _col("_code"),
+        pl.col("_code"),
         first_true((_is_overridden(), "run.completed.pr_merged")),
         health,
         cause,
@@ -464,11 +401,11 @@ def _reasons() -> dict[str, Any]:
     return dict(zip(REASON_CODES, columns, strict=True))
 
 
-def _delivery_code() -> Any:
-    state = _col("pr_state")
+def _delivery_code() -> pl.Expr:
+    state = pl.col("pr_state")
     codes = {word: f"run.delivery.{word}" for word in (*OPEN_DELIVERIES, "review_pending")}
     return first_true(
         (state == "closed", "run.delivery.pr_closed_unmerged"),
-        ((state == "none") & (_col("delivery") == "missing"), "run.delivery.missing"),
-        (state == "open", look_up(_col("pr_reason"), codes)),
+        ((state == "none") & (pl.col("delivery") == "missing"), "run.delivery.missing"),
+        (state == "open", look_up(pl.col("pr_reason"), codes)),
     )

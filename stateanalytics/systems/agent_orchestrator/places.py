@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -18,12 +17,17 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
-from stateanalytics.io.cells import shown
-from stateanalytics.io.files import is_beside_a_log, legible, stores_among, without_halves
+from stateanalytics.io.files import (
+    is_beside_a_log,
+    legible,
+    open_regular,
+    read_octets,
+    stores_among,
+    without_halves,
+)
 from stateanalytics.io.findings import MAX_ROWS_PER_CODE
-from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems import system_named
-from stateanalytics.systems.looking import schema_of
+from stateanalytics.systems.places import schema_of
 
 HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""
@@ -564,12 +568,3 @@ def _decoded(octets: bytes) -> tuple[str, str | None]:
             return octets.decode("utf-16", "replace"), "it is UTF-16, not UTF-8"
         return octets.decode("utf-8-sig", "replace"), "some bytes are not UTF-8"
     return text.removeprefix("\ufeff"), None
-
-
-def example(text: str) -> str:
-    """The beginning of a text as one printable line."""
-    return shown(text)
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Stands for a moment that is not known, where a rule insists on one."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import polars.selectors as cs
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
@@ -15,7 +15,7 @@ from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import in_calendar, with_defaults
+from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.databases import (
     EVENTS_TABLE,
     is_go,
@@ -24,10 +24,10 @@ from stateanalytics.systems.agent_orchestrator.databases import (
 )
 from stateanalytics.systems.agent_orchestrator.events import (
     add_entities,
+    canonical,
     decisions,
     events,
     link,
-    named,
     transitions,
 )
 from stateanalytics.systems.agent_orchestrator.findings import (
@@ -39,18 +39,19 @@ from stateanalytics.systems.agent_orchestrator.go_sessions import (
     add_silence,
     circumstances,
     go_changes,
-    go_entries,
     go_statuses,
     read_go_sessions,
     with_circumstances,
 )
 from stateanalytics.systems.agent_orchestrator.go_work import (
+    go_entries,
     read_usage,
     read_work,
     with_turns,
     work_entities,
     work_transitions,
 )
+from stateanalytics.systems.agent_orchestrator.lifecycle import read_payloads
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
 from stateanalytics.systems.agent_orchestrator.meaning import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.places import (
@@ -67,11 +68,11 @@ from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
     proven_at,
     read_sessions,
+    session_entities,
     shaped,
-    tell,
     time_findings,
 )
-from stateanalytics.systems.unread import findings_of_database
+from stateanalytics.systems.omissions import findings_of_database
 
 _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
@@ -85,18 +86,18 @@ def read(
     on_error: str = "skip",
     before: object = None,
 ) -> Parts:
-    """The facts of a tree of Agent Orchestrator, or of any part of one.
+    """Facts of a tree of Agent Orchestrator, or of any part of one.
 
     Parameters
     ----------
     path : pathlib.Path
-        What `places.find` gave.
+        A path of `places.find`.
     label : str
-        How the user named it.
+        Name of the input, as the user gave it.
     bodies : bool
         Whether to keep the lines of logs and the texts of feedback.
     on_error : {"skip", "raise"}
-        What a file that cannot be read does.
+        Whether to go on after a file that cannot be read.
 
     Returns
     -------
@@ -126,7 +127,7 @@ def read(
 
 
 def read_store(store: Store, *, bodies: bool = False, before: object = None) -> Parts:
-    """The facts of one database that was named by itself."""
+    """Facts of one database that was named by itself."""
     return _parts([], [store], Faults(store.label, str(store.path.parent)), bodies=bodies)
 
 
@@ -135,65 +136,62 @@ def _parts(
 ) -> Parts:
     label = faults.label
     stored = _from_databases(stores, faults, bodies)
-    records = read_records([file for file in files if file.kind in RECORDS], faults)
+    records = read_payloads(read_records([file for file in files if file.kind in RECORDS], faults))
     logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
     _note_files(files, faults)
-    read = pl.concat([read_sessions(records), *stored.sessions], how="diagonal_relaxed")
+    all_records = pl.concat([read_sessions(records), *stored["sessions"]], how="diagonal_relaxed")
     # Only the Go rewrite keeps when an agent was last seen, and which ones signal.
-    seen = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
-    sessions = add_entities(with_defaults(read, {**seen, "has_hooks": schema.YES_NO}))
+    optional = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
+    sessions = add_entities(with_defaults(all_records, {**optional, "has_hooks": schema.YES_NO}))
     entries = link(
-        pl.concat([logs, *stored.entries], how="diagonal_relaxed").with_columns(
+        pl.concat([logs, *stored["entries"]], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
         ),
         sessions,
     )
-    entries, sessions = within_calendar(entries), within_calendar(sessions)
     decided = decisions(entries, label)
     work, usage, known = (
-        within_calendar(stored.named(shape, sessions, label))
-        for shape in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
+        _linked(stored[frame.name], frame, sessions, label)
+        for frame in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
     )
-    sessions = add_silence(sessions, (entries, work, usage))
-    with_more = with_circumstances(sessions, known)
-    meant = add_meaning(add_kill_events(with_more, decided))
-    sessions = shaped(meant, label)
-    told = named(events(entries), schema.EVENTS, label)
-    entities = tell(meant, told, label, usage)
-    changes = named(transitions(entries), schema.TRANSITIONS, label)
+    sessions = with_circumstances(add_silence(sessions, (entries, work, usage)), known)
+    sessions = add_meaning(add_kill_events(sessions, decided))
+    own_events = canonical(events(entries), schema.EVENTS, label)
+    entities = session_entities(sessions, own_events, label, usage)
+    changes = canonical(transitions(entries), schema.TRANSITIONS, label)
+    details = {
+        frames.SESSIONS.name: shaped(sessions, label),
+        frames.DECISIONS.name: decided,
+        frames.WORK.name: work,
+        frames.USAGE.name: usage,
+        frames.CIRCUMSTANCES.name: known,
+    }
+    findings = [
+        faults.findings(),
+        *stored["findings"],
+        time_findings(records, label),
+        record_findings(sessions, label),
+        log_findings(entries, sessions, label),
+    ]
+    is_locked = any(file.kind == Kind.LOCK for file in files)
+    proofs = [proven_at(details[frames.SESSIONS.name], entities), usage["at"].drop_nulls()]
     return Parts(
         system=SYSTEM,
-        format=_format(meant, stores),
+        format=_format(sessions, stores),
         entities=pl.concat([with_turns(entities, work), work_entities(work, entities)]),
         transitions=pl.concat([changes, work_transitions(work)]),
-        events=told,
-        findings=pool(
-            [
-                faults.findings(),
-                *stored.findings,
-                time_findings(records, label),
-                record_findings(meant, label),
-                log_findings(entries, meant, label),
-            ],
-            schema.FINDINGS,
-        ),
-        details={
-            frames.SESSIONS.name: sessions,
-            frames.DECISIONS.name: decided,
-            frames.WORK.name: work,
-            frames.USAGE.name: usage,
-            frames.CIRCUMSTANCES.name: known,
-        },
+        events=own_events,
+        findings=pool(findings, schema.FINDINGS),
+        details=details,
         label=label,
         size_bytes=_size_of(records, files, stores),
-        is_live=any(store.is_live for store in stores)
-        or any(file.kind == Kind.LOCK for file in files),
-        proven_at=pl.concat([proven_at(sessions, entities), usage["at"].drop_nulls()]),
+        is_live=is_locked or any(store.is_live for store in stores),
+        proven_at=pl.concat(proofs),
     )
 
 
 def _opened(file: File, faults: Faults) -> Store | None:
-    """A private copy of a database of the tree; None, and a fault, where it is none."""
+    """Private copy of a database of the tree; None for any other file, or with a fault."""
     if file.kind not in _DATABASES:
         return None
     below = faults.below(file.path)
@@ -204,66 +202,55 @@ def _opened(file: File, faults: Faults) -> Store | None:
         return None
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """What all databases of an input hold."""
+def _from_databases(
+    stores: Sequence[Store], faults: Faults, bodies: bool
+) -> Mapping[str, list[pl.DataFrame]]:
+    """Sessions, entries, findings and other frames of all databases, sessions by their names."""
+    stored: Mapping[str, list[pl.DataFrame]] = defaultdict(list)
+    for store in stores:
+        if EVENTS_TABLE in store.tables:
+            entries, findings = read_activity_events(store, bodies=bodies)
+            stored["entries"].append(entries)
+            stored["findings"].append(findings)
+        if is_go(store):
+            tables = read_go(store)
+            statuses, work = go_statuses(tables), read_work(tables)
+            path = faults.below(str(store.path))
+            changes = go_changes(tables, statuses, bodies=bodies)
+            stored["sessions"].append(read_go_sessions(tables, statuses, path=path))
+            stored["entries"].extend([changes, go_entries(tables)])
+            stored["findings"].extend([tables.findings, go_findings(tables, store.label)])
+            stored[frames.WORK.name].append(work)
+            stored[frames.USAGE.name].append(read_usage(tables))
+            stored[frames.CIRCUMSTANCES.name].append(circumstances(tables, work))
+    return stored
 
-    sessions: list[pl.DataFrame] = field(default_factory=list)
-    entries: list[pl.DataFrame] = field(default_factory=list)
-    findings: list[pl.DataFrame] = field(default_factory=list)
-    work: list[pl.DataFrame] = field(default_factory=lambda: [frames.WORK.empty()])
-    usage: list[pl.DataFrame] = field(default_factory=lambda: [frames.USAGE.empty()])
-    circumstances: list[pl.DataFrame] = field(
-        default_factory=lambda: [frames.CIRCUMSTANCES.empty()]
-    )
 
-    def named(self, shape: schema.Frame, sessions: pl.DataFrame, label: str) -> pl.DataFrame:
-        """A frame of all databases; what is told of a session names it as its entity."""
-        pieces = getattr(self, shape.name.removeprefix("ao_"))
-        rows = pl.concat(pieces, how="diagonal_relaxed").with_columns(source=pl.lit(label))
-        names = sessions.filter(pl.col("generation") == "G3").unique("session_id")
-        told = with_defaults(rows, {"session_id": schema.TEXT}).join(
-            names.select("session_id", _known="entity_id"),
+def _linked(
+    pieces: Sequence[pl.DataFrame], shape: schema.Frame, sessions: pl.DataFrame, label: str
+) -> pl.DataFrame:
+    """One frame of all databases, with the entity in place of the name of each session."""
+    rows = pl.concat([shape.empty(), *pieces], how="diagonal_relaxed")
+    named = sessions.filter(pl.col("generation") == "G3").unique("session_id")
+    column = "session_id" if "session_id" in shape.dtypes else "entity_id"
+    linked = (
+        with_defaults(rows.with_columns(source=pl.lit(label)), {"session_id": schema.TEXT})
+        .join(
+            named.select("session_id", _entity_id="entity_id"),
             on="session_id",
             how="left",
             maintain_order="left",
         )
-        column = "session_id" if "session_id" in shape.dtypes else "entity_id"
-        linked = told.with_columns(pl.coalesce("_known", "session_id").alias(column))
-        if shape is not frames.WORK:
-            return shape.conform(linked)
-        has_id = linked.filter(pl.col("entity_id").is_not_null())
-        return shape.conform(has_id.unique(shape.key, keep="first", maintain_order=True))
-
-
-def _from_databases(stores: Sequence[Store], faults: Faults, bodies: bool) -> _Stored:
-    """What all databases hold, sessions by their own names."""
-    stored = _Stored()
-    for store in stores:
-        if EVENTS_TABLE in store.tables:
-            events, wrong = read_activity_events(store, bodies=bodies)
-            stored.entries.append(events)
-            stored.findings.append(wrong)
-        if is_go(store):
-            tables = read_go(store)
-            stood, work = go_statuses(tables), read_work(tables)
-            below = faults.below(str(store.path))
-            stored.sessions.append(read_go_sessions(tables, stood, path=below))
-            stored.entries.extend([go_changes(tables, stood, bodies=bodies), go_entries(tables)])
-            stored.findings.extend([tables.findings, go_findings(tables, store.label)])
-            stored.work.append(work)
-            stored.usage.append(read_usage(tables))
-            stored.circumstances.append(circumstances(tables, work))
-    return stored
-
-
-def within_calendar(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without moments that no Python date can hold."""
-    return frame.with_columns(in_calendar(cs.datetime(time_zone="UTC")))
+        .with_columns(pl.coalesce("_entity_id", "session_id").alias(column))
+    )
+    if shape is not frames.WORK:
+        return shape.conform(linked)
+    has_id = linked.filter(pl.col("entity_id").is_not_null())
+    return shape.conform(has_id.unique(shape.key, keep="first", maintain_order=True))
 
 
 def _note_files(files: Sequence[File], faults: Faults) -> None:
-    """Names that are not UTF-8, and what Agent Orchestrator itself put aside as corrupt."""
+    """Add names that are not UTF-8, and records that Agent Orchestrator set aside as corrupt."""
     for file in files:
         faults.note_name(file.path)
         if file.kind == Kind.CORRUPT_COPY:
@@ -280,7 +267,7 @@ def _note_files(files: Sequence[File], faults: Faults) -> None:
 
 
 def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
-    """The generations that were seen, oldest first."""
+    """Generations of the records and databases, oldest first."""
     seen = set(sessions.filter("is_readable")["generation"].drop_nulls())
     has_events = any(EVENTS_TABLE in store.tables for store in stores)
     if any(is_go(store) for store in stores):
@@ -289,11 +276,9 @@ def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
 
 
 def _size_of(records: pl.DataFrame, files: Sequence[File], stores: Sequence[Store]) -> int:
-    """Bytes of everything that was read; a file that is gone by now has none."""
-    others = (_size(file) for file in files if file.kind in _LOGS)
-    return (
-        sum(others) + int(records["size_bytes"].sum()) + sum(store.size_bytes for store in stores)
-    )
+    """Bytes of everything that was read; a file that vanished has none."""
+    logs = sum(_size(file) for file in files if file.kind in _LOGS)
+    return logs + int(records["size_bytes"].sum()) + sum(store.size_bytes for store in stores)
 
 
 def _size(file: File) -> int:

@@ -1,9 +1,7 @@
-"""Session records: opened and parsed one by one, handed on as one frame of flat texts."""
+"""Session records: opened and parsed one by one, then one frame of flat texts."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,12 +9,12 @@ import orjson
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.io.cells import shown
 from stateanalytics.systems.agent_orchestrator.columns import (
-    WHITE_SPACE,
-    is_filled,
-    iso_ms,
-    moment,
+    filled,
+    stored_moment,
     with_defaults,
+    yes_no,
 )
 from stateanalytics.systems.agent_orchestrator.places import (
     ARCHIVE_NAME,
@@ -24,7 +22,6 @@ from stateanalytics.systems.agent_orchestrator.places import (
     Faults,
     File,
     Kind,
-    example,
     project_of,
     read_file,
 )
@@ -55,7 +52,6 @@ def read_reports(records: pl.DataFrame) -> pl.DataFrame:
 
     Examples
     --------
-    >>> import polars as pl
     >>> records = pl.DataFrame(
     ...     {"agentReportedState": ["started"], "agentReportedAt": ["2026-05-01T11:58:00Z"]}
     ... )
@@ -63,20 +59,22 @@ def read_reports(records: pl.DataFrame) -> pl.DataFrame:
     'started'
     """
     keys = ("State", "At", "Note", "PrNumber", "PrUrl", "PrIsDraft")
-    filled = with_defaults(records, {f"agentReported{key}": pl.String() for key in keys})
-    state, note, number, url, draft = (pl.col(f"agentReported{key}") for key in keys if key != "At")
-    filled = filled.with_columns(_at_ms=iso_ms(pl.col("agentReportedAt")))
-    at_ms = pl.col("_at_ms")
-    is_readable = state.is_in(REPORT_STATES).fill_null(False) & at_ms.is_not_null()
-    digits = number.str.extract("^([0-9]+)$").cast(pl.Int64, strict=False)
-    return filled.with_columns(
-        report_state=pl.when(is_readable).then(state),
-        report_at=moment(pl.when(is_readable).then(at_ms)),
-        report_note=pl.when(is_readable & is_filled(note)).then(note),
-        report_pr_number=pl.when(is_readable).then(digits),
-        report_pr_url=pl.when(is_readable & is_filled(url)).then(url),
-        report_is_draft=pl.when(is_readable & draft.is_in(("true", "false"))).then(draft == "true"),
-    ).drop("_at_ms")
+    reports = with_defaults(records, {f"agentReported{key}": pl.String() for key in keys})
+    reports = reports.with_columns(report_at=stored_moment("agentReportedAt"))
+    state, at = pl.col("agentReportedState"), pl.col("report_at")
+    digits = pl.col("agentReportedPrNumber").str.extract("^([0-9]+)$")
+    values = {
+        "report_state": state,
+        "report_at": at,
+        "report_note": filled("agentReportedNote"),
+        "report_pr_number": digits.cast(pl.Int64, strict=False),
+        "report_pr_url": filled("agentReportedPrUrl"),
+        "report_is_draft": yes_no("agentReportedPrIsDraft"),
+    }
+    is_readable = state.is_in(REPORT_STATES) & at.is_not_null()
+    return reports.with_columns(
+        pl.when(is_readable).then(value).alias(name) for name, value in values.items()
+    )
 
 
 # Path of a URL that JavaScript's URL class accepts, cut out of the trimmed text.
@@ -88,11 +86,11 @@ _TRAILING = r"/([0-9]+)$"
 
 
 def pull_request_number(url: pl.Expr) -> pl.Expr:
-    """The number of the pull or merge request that a URL names."""
+    """Number of the pull or merge request that a URL names."""
     trimmed = url.str.replace_all(r"^[\x00-\x20]+|[\x00-\x20]+$|[\t\r\n]", "")
     path = pl.coalesce(trimmed.str.extract(_WEB_PATH), trimmed.str.extract(_OTHER_PATH))
-    found = (path.str.extract(_PULL), path.str.extract(_MERGE), url.str.extract(_TRAILING))
-    return pl.coalesce(found).cast(pl.Int64, strict=False)
+    digits = (path.str.extract(_PULL), path.str.extract(_MERGE), url.str.extract(_TRAILING))
+    return pl.coalesce(digits).cast(pl.Int64, strict=False)
 
 
 KEYS = (
@@ -119,11 +117,12 @@ _SILENT = frozenset(
 )  # fmt: skip
 _KNOWN = frozenset(KEYS) | _SILENT
 _MOST_KEYS_NAMED = 40
+_YEAR_3000_S = 32_503_680_000
 Record = dict[str, str | None]
 
 
 class NoRecordError(ValueError):
-    """The text is no session record."""
+    """Raised where a text is no session record."""
 
 
 _FILE = {
@@ -138,14 +137,14 @@ _COLUMNS = _FILE | dict.fromkeys(("other_keys", *KEYS), pl.String)
 
 
 def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
-    """Every session record of a tree as flat texts, one row a file.
+    """Every session record of a tree as flat texts, one row per file.
 
     Parameters
     ----------
     files : iterable of File
-        Those of the four kinds that are records.
+        Files of the four kinds of records.
     faults : Faults
-        Where to say what could not be read.
+        Receives what could not be read.
 
     Returns
     -------
@@ -180,7 +179,10 @@ def read_records(files: Iterable[File], faults: Faults) -> pl.DataFrame:
     is_json_record = pl.col("layout") == str(Kind.JSON_RECORD)
     return frame.with_columns(
         archived_at=(whole + pl.duration(milliseconds=ms)).dt.replace_time_zone("UTC"),
-        modified_at=(pl.col("modified_s") * 1e6).round().cast(pl.Int64).cast(schema.MOMENT),
+        # A file may be dated beyond the calendar of Python's dates.
+        modified_at=pl.when(pl.col("modified_s").abs() < _YEAR_3000_S).then(
+            (pl.col("modified_s") * 1e6).round().cast(pl.Int64, strict=False).cast(schema.MOMENT)
+        ),
         is_readable=pl.col("problem").is_null(),
         sessionId="session_id",
         project=pl.coalesce(
@@ -194,7 +196,7 @@ def _other_keys(record: Record) -> str | None:
 
 
 def _read(file: File, faults: Faults) -> tuple[tuple[object, ...], Record]:
-    """What is known of one file that should be a session record (`_FILE`), and what it holds."""
+    """One file that should be a session record: its row of `_FILE`, and its content."""
     is_archive = file.kind in (Kind.ARCHIVE, Kind.JSON_ARCHIVE)
     name = file.name
     archive = ARCHIVE_NAME.match(name) if is_archive else None
@@ -207,15 +209,15 @@ def _read(file: File, faults: Faults) -> tuple[tuple[object, ...], Record]:
         problem = "empty: its name is reserved, and its spawn goes on or was cut off"
         faults.add(Fault("record.reserved", "info", problem, below, session_id=session_id))
     elif content.text is not None:
-        # A name promises a layout, and a hand that copies files keeps none.
+        # The name promises a layout, which files that people copied do not keep.
         is_json = content.text.lstrip().startswith(("{", "["))
         parse = json_record if is_json or "=" not in content.text else key_value_record
         try:
             record = parse(content.text)
         except NoRecordError as error:
             problem = str(error)
-            shown = example(content.text)
-            fault = Fault("record.unreadable", "error", problem, below, 1, shown, session_id)
+            example = shown(content.text)
+            fault = Fault("record.unreadable", "error", problem, below, 1, example, session_id)
             faults.add(fault)
     row = (
         below,
@@ -233,7 +235,7 @@ def _read(file: File, faults: Faults) -> tuple[tuple[object, ...], Record]:
 
 
 def json_record(text: str) -> Record:
-    """The flat keys of a JSON record, as Agent Orchestrator flattens them.
+    """Flat keys of a JSON record, as Agent Orchestrator flattens them.
 
     Parameters
     ----------
@@ -256,53 +258,30 @@ def json_record(text: str) -> Record:
     {'prAutoDetect': 'off', 'lifecycle': '{"version":2}'}
     """
     try:
-        return _usual_record(text)
-    except (ValueError, TypeError):
-        pass  # whether it is unusual or wrong, and then why, the standard library says
-    try:
-        value = _DECODER.decode(text)
-    except (ValueError, RecursionError) as error:
+        value = orjson.loads(text)
+    except ValueError as error:
         raise NoRecordError(f"it is no JSON ({str(error)[:80]})") from error
     if not isinstance(value, dict):
         raise NoRecordError(f"it is a JSON {type(value).__name__}, and no object")
-    return {
-        key: item if type(item) is str else _flat(key, item)
-        for key, item in value.items()
-        if item is not None
-    }
-
-
-def _usual_record(text: str) -> Record:
-    """What `json_record` gives, in a third of the time, of an object that holds no floats.
-
-    A float may have been a whole number of more than 64 bits, and is written in another way.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is anything else.
-    """
-    value = orjson.loads(text)
-    if type(value) is not dict:
-        raise TypeError(text[:80])
-    record: Record = {}
-    for key, item in value.items():
-        if type(item) is str:
-            record[key] = item
-        elif type(item) is dict:
-            octets = orjson.dumps(item)
-            if _FLOAT.search(octets) or (b"[" in octets and _FLOAT_IN_A_LIST.search(octets)):
-                raise ValueError(key)
-            record[key] = octets.decode()
-        elif type(item) is bool or type(item) is int:
-            record[key] = _flat(key, item)
-        elif item is not None:
-            raise ValueError(key)
+    record = {key: text_of(item) for key, item in value.items() if item is not None}
+    if isinstance(auto_detect := value.get("prAutoDetect"), bool):
+        record["prAutoDetect"] = "on" if auto_detect else "off"
     return record
 
 
+def text_of(value: Any) -> str | None:
+    """Value of JSON as text: a text as it is, anything else as JSON; null for null."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # It writes fewer levels (254) than it reads (1,024).
+        return "nested too deeply"
+
+
 def key_value_record(text: str) -> Record:
-    r"""The keys of a record of lines ``key=value``; the last of a key counts.
+    r"""Keys of a record of lines ``key=value``; the last of a key counts.
 
     Parameters
     ----------
@@ -312,7 +291,7 @@ def key_value_record(text: str) -> Record:
     Returns
     -------
     dict of str to str
-        Blank lines, comments and lines without ``=`` are passed over.
+        Blank lines, comments and lines without ``=`` are skipped.
 
     Raises
     ------
@@ -326,29 +305,12 @@ def key_value_record(text: str) -> Record:
     """
     record: Record = {}
     for line in text.split("\n"):
-        trimmed = line.strip(WHITE_SPACE)
+        trimmed = line.strip()
         if not trimmed or trimmed.startswith("#"):
             continue
         key, equals, value = trimmed.partition("=")
         if equals and key:
-            record[key.strip(WHITE_SPACE)] = value.strip(WHITE_SPACE)
+            record[key.strip()] = value.strip()
     if not record:
         raise NoRecordError("no line of it holds a key and a value")
     return record
-
-
-def _flat(key: str, value: Any) -> str:
-    if isinstance(value, bool):
-        words = ("on", "off") if key == "prAutoDetect" else ("true", "false")
-        return words[0] if value else words[1]
-    return _ENCODER.encode(value)
-
-
-def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is no JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
-_FLOAT = re.compile(rb'":-?[0-9]+[.e]')
-_FLOAT_IN_A_LIST = re.compile(rb"[\[,]-?[0-9]+[.e]")
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

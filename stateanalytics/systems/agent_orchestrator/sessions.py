@@ -4,40 +4,45 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import orjson
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import (
-    leading_integer,
+    EPOCH,
+    MOST_DETAIL,
+    filled,
+    first_true,
+    flag,
     look_up,
     references,
     stored_moment,
     unreadable_times,
+    yes_no,
 )
-from stateanalytics.systems.agent_orchestrator.events import named
+from stateanalytics.systems.agent_orchestrator.events import canonical
 from stateanalytics.systems.agent_orchestrator.go_work import SUMS, summed
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
-    LIFECYCLE_COLUMNS,
     PAYLOAD_TIMES,
     parse_lifecycle,
-    read_payloads,
     refresh_status,
 )
+from stateanalytics.systems.agent_orchestrator.mapping import AXES
 from stateanalytics.systems.agent_orchestrator.meaning import first_reasons, recorded_reasons
-from stateanalytics.systems.agent_orchestrator.places import EPOCH, Kind
+from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.records import (
     pull_request_number,
     read_reports,
+    text_of,
 )
 from stateanalytics.systems.agent_orchestrator.statuses import (
     EVENT_PRIORITIES,
-    derive_legacy_status,
-    is_terminal_rule,
-    name_primary_reason,
+    is_terminal,
+    legacy_status,
+    primary_reason,
 )
-from stateanalytics.systems.recorded import add_axes, add_reasons
+from stateanalytics.systems.situations import add_axes, add_reasons
 
 _MADE_UP = (
     "started_at",
@@ -65,9 +70,6 @@ _KEPT = {
     "termination_reason": "terminationReason",
     "pr_urls": "prs",
 }
-_TIME = r'At":\s*"'
-_ISO_TIME = r'At":\s*"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"'
-_DETAIL = 500
 _USED_UP = (
     "lifecycle", "statePayload", "stateVersion", "runtimeHandle", "runtime_handle", "status", "pr",
     "prEnrichment", "prReviewComments", "_flat_terminated_at",
@@ -75,42 +77,39 @@ _USED_UP = (
 
 
 def interpret(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
-    """The axes of every record, and the status they say.
+    """Add the axes of every record, and the status that they imply.
 
     Parameters
     ----------
     records : polars.DataFrame, shape (n_records, ...)
-        What `records.read_records` gives.
+        Records with the columns of `read_payloads`.
     now : datetime
         Stands for the creation time of a record that has none.
 
     Returns
     -------
-    polars.DataFrame, shape (n_records, ... + 23)
-        The columns of `parse_lifecycle`,
-        ``legacy_status``, ``is_ao_terminal``, and ``stored_status`` (the flat one).
+    polars.DataFrame
+        With the columns of `parse_lifecycle`, ``legacy_status``, ``is_ao_terminal``, and
+        ``stored_status`` (the flat one).
     """
-    kept = records.with_columns(stored_status="status")
-    payloads = read_payloads(kept["lifecycle"])
-    parsed = parse_lifecycle(refresh_status(kept, payloads), now=now, read=payloads)
-    derived = derive_legacy_status(parsed)
-    return derived.with_columns(is_ao_terminal=is_terminal_rule(pl))
+    parsed = parse_lifecycle(refresh_status(records.with_columns(stored_status="status")), now=now)
+    return parsed.with_columns(legacy_status=legacy_status(), is_ao_terminal=is_terminal())
 
 
 def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
-    """One row a record in the shape of `frames.SESSIONS`, not yet linked to an entity.
+    """One row per record in the shape of `frames.SESSIONS`, not yet linked to an entity.
 
     Parameters
     ----------
     records : polars.DataFrame
-        What `records.read_records` gives.
+        Records with the columns of `read_payloads`.
 
     Returns
     -------
     polars.DataFrame, shape (n_records, ...)
-        Everything that one record says by itself; what other records and logs say
-        (``entity_id``, ``is_current``, ``has_kill_event``) is added by `linking`, and what
-        follows from all (traps, mapping) by `meaning`.
+        Everything that follows from one record alone; what depends on other records and
+        logs (``entity_id``, ``is_current``, ``has_kill_event``) is added by `events`, and
+        what follows from all (traps, mapping) by `meaning`.
     """
     with_reports = read_reports(interpret(records))
     is_made_up, epoch, created = (
@@ -118,12 +117,12 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
         pl.lit(EPOCH),
         stored_moment("createdAt"),
     )
-    named = with_reports.with_columns(
+    sessions = with_reports.with_columns(
         generation=_generation(),
-        event_priority=look_up(pl.col("legacy_status"), EVENT_PRIORITIES, library=pl),
-        stored_status=_filled("stored_status"),
+        event_priority=look_up(pl.col("legacy_status"), EVENT_PRIORITIES),
+        stored_status=filled("stored_status"),
         **{name: stored_moment(key) for name, key in _MOMENTS.items()},
-        **{name: _filled(key) for name, key in _KEPT.items()},
+        **{name: filled(key) for name, key in _KEPT.items()},
         # What a payload lacks is filled with the time of creation, which is no observation.
         **{
             name: pl.when(
@@ -131,53 +130,44 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
             ).then(name)
             for name in _MADE_UP
         },
-        detecting_attempts=_whole("detectingAttempts"),
-        n_watcher_polls=_whole("reportWatcherTriggerCount"),
-        n_recoveries=_whole("recoveryCount"),
-        report_note=pl.col("report_note").str.slice(0, _DETAIL),
+        detecting_attempts=_leading_integer("detectingAttempts"),
+        n_watcher_polls=_leading_integer("reportWatcherTriggerCount"),
+        n_recoveries=_leading_integer("recoveryCount"),
+        report_note=pl.col("report_note").str.slice(0, MOST_DETAIL),
         agent_session_id=pl.coalesce(
-            _filled("claudeSessionUuid"), _filled("codexThreadId"), _filled("opencodeSessionId")
+            filled("claudeSessionUuid"), filled("codexThreadId"), filled("opencodeSessionId")
         ),
-        is_pr_auto_detected=pl.col("prAutoDetect").replace_strict(
+        is_pr_auto_detected=look_up(
+            pl.col("prAutoDetect"),
             {"on": True, "true": True, "off": False, "false": False},
-            default=None,
-            return_dtype=pl.Boolean,
+            dtype=pl.Boolean(),
         ),
-        issue=_filled("issue"),
-        branch=_filled("branch"),
-        worktree=_filled("worktree"),
-        runtime_name=pl.col("runtime_handle").str.extract(r'"runtimeName":"([^"]*)"'),
-        name=pl.coalesce(_filled("displayName"), _filled("issueTitle"), _filled("issue")),
-        model=_filled("codexModel"),
+        issue=filled("issue"),
+        branch=filled("branch"),
+        worktree=filled("worktree"),
+        runtime_name=pl.col("runtime_handle").str.json_path_match("$.runtimeName"),
+        name=pl.coalesce(filled("displayName"), filled("issueTitle"), filled("issue")),
+        model=filled("codexModel"),
     )
-    whole = name_primary_reason(_with_pull_request(named))
-    ended = pl.coalesce("terminated_at", "_flat_terminated_at")
-    return whole.with_columns(terminated_at=ended).drop(_USED_UP)
+    return (
+        _with_pull_request(sessions)
+        .with_columns(
+            primary_reason=primary_reason(),
+            terminated_at=pl.coalesce("terminated_at", "_flat_terminated_at"),
+        )
+        .drop(_USED_UP)
+    )
 
 
 def time_findings(records: pl.DataFrame, label: str) -> pl.DataFrame:
-    """The stored times of records that cannot be read, flat ones and those of the payload."""
-    flat = {key: pl.col(key) for key in (*_MOMENTS.values(), "agentReportedAt")}
-    payload = pl.coalesce(_filled("lifecycle"), _filled("statePayload"))
-    # Nearly every payload holds nothing but ISO texts, and needs no second look.
-    n_texts, n_iso = payload.str.count_matches(_TIME), payload.str.count_matches(_ISO_TIME)
-    odd = records.filter(n_texts != n_iso)
-    inner = {
-        f"lifecycle.{path}": payload.str.json_path_match(f"$.{path}") for path in PAYLOAD_TIMES
-    }
-    findings = [
-        unreadable_times(records, label, None, flat),
-        unreadable_times(odd, label, None, inner),
-    ]
-    return pool(findings, schema.FINDINGS)
+    """Findings on stored times that cannot be read, flat ones and those of payloads."""
+    stored = {key: key for key in (*_MOMENTS.values(), "agentReportedAt")} | PAYLOAD_TIMES
+    columns = {place: pl.col(column) for place, column in stored.items()}
+    return unreadable_times(records, label, None, columns)
 
 
-def _filled(name: str) -> pl.Expr:
-    return pl.when(pl.col(name) != "").then(name)
-
-
-def _whole(name: str) -> pl.Expr:
-    return leading_integer(pl.col(name)).cast(pl.Int64, strict=False)
+def _leading_integer(name: str) -> pl.Expr:
+    return pl.col(name).str.extract(r"^\s*([+-]?[0-9]+)").cast(pl.Int64, strict=False)
 
 
 def _generation() -> pl.Expr:
@@ -188,32 +178,29 @@ def _generation() -> pl.Expr:
 
 
 def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
-    """The pull request: of the axis, else of the flat key that is written first; its detail."""
-    url = pl.coalesce(_filled("pr_url"), _filled("pr"))
+    """Add the pull request: of the axis, else of the flat key that is written first; its detail."""
+    url = pl.coalesce(filled("pr_url"), filled("pr"))
     unnumbered = pl.when(pl.col("pr_number").is_null()).then(url)
-    enriched = read_enrichment(sessions["prEnrichment"])
     return (
-        sessions.hstack(enriched.rename(_ENRICHED))
+        sessions.hstack(read_enrichment(sessions["prEnrichment"]).rename(_ENRICHED))
         .with_columns(
             pr_url=url,
             pr_number=pl.coalesce("pr_number", pull_request_number(unnumbered)),
             n_prs=pl.coalesce(
                 pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
             ).cast(pl.Int64),
-            is_pr_mergeable=_yes_no("mergeable"),
-            is_pr_draft=pl.coalesce(_yes_no("isDraft"), "report_is_draft"),
-            has_pr_conflicts=_yes_no("hasConflicts"),
-            is_pr_behind=_yes_no("isBehind"),
+            is_pr_mergeable=yes_no("mergeable"),
+            is_pr_draft=pl.coalesce(yes_no("isDraft"), "report_is_draft"),
+            has_pr_conflicts=yes_no("hasConflicts"),
+            is_pr_behind=yes_no("isBehind"),
             n_pr_additions=pl.col("additions").cast(pl.Int64, strict=False),
             n_pr_deletions=pl.col("deletions").cast(pl.Int64, strict=False),
             n_pr_unresolved_threads=pl.col("prReviewComments")
             .str.json_path_match("$.unresolvedThreads")
             .cast(pl.Int64, strict=False),
-            pr_enriched_at=pl.col("enrichedAt").str.to_datetime(
-                "%Y-%m-%dT%H:%M:%S%.fZ", strict=False, time_unit="us", time_zone="UTC"
-            ),
+            pr_enriched_at=stored_moment("enrichedAt"),
         )
-        .drop(set(enriched.columns) - set(_ENRICHED))
+        .drop(set(_ENRICHED_KEYS) - set(_ENRICHED))
     )
 
 
@@ -226,31 +213,12 @@ _ENRICHED_KEYS = (
     *_ENRICHED, "mergeable", "isDraft", "hasConflicts", "isBehind", "additions", "deletions",
     "enrichedAt",
 )  # fmt: skip
-_SIMPLE = r'(?:"[^"\\\x00-\x1f]*"|0|-?[1-9][0-9]{0,14}|true|false|null)'
-_KEY = r'"[^"\\\x00-\x1f]*": ?'
-_FLAT = rf"\{{(?:{_KEY}{_SIMPLE}(?:, ?{_KEY}{_SIMPLE})*)?\}}"
-_ITEM = rf"(?:{_SIMPLE}|{_FLAT})"
-_PAIR = rf"{_KEY}(?:{_ITEM}|\[(?:{_ITEM}(?:, ?{_ITEM})*)?\])"
-_USUAL_ENRICHMENT = rf"^\{{{_PAIR}(?:, ?{_PAIR})*\}}$"
 
 
 def read_enrichment(texts: pl.Series) -> pl.DataFrame:
-    """What was looked up of pull requests, which is kept as JSON inside of JSON, as texts.
+    """Details of pull requests, which are kept as JSON inside of JSON: one text column per key.
 
-    Parameters
-    ----------
-    texts : polars.Series of String, length n
-
-    Returns
-    -------
-    polars.DataFrame, shape (n, 10)
-        One column a key; null where it is absent, or the text no JSON.
-
-    Notes
-    -----
-    A path is looked for in all of a text, so that ten take ten times as long as all at once:
-    that is how unusual texts are read: with escapes, with a list under one of the keys, or
-    with a key twice, of which the last counts.
+    Null where a key is absent, or the text no JSON.
 
     Examples
     --------
@@ -258,50 +226,28 @@ def read_enrichment(texts: pl.Series) -> pl.DataFrame:
     >>> read_enrichment(texts).select("title", "additions").rows()
     [('Fix it', '3'), (None, None)]
     """
-    text = pl.col("text")
-    n_keys = pl.sum_horizontal(
-        text.str.contains(f'"{key}":', literal=True) for key in _ENRICHED_KEYS
-    )
-    any_key = f'"(?:{"|".join(_ENRICHED_KEYS)})": ?'
-    is_usual = (
-        text.str.contains(_USUAL_ENRICHMENT)
-        & (text.str.count_matches(any_key) == n_keys)
-        & ~text.str.contains(any_key + r"[\[{]")
-    )
-    rows = texts.alias("text").to_frame().with_columns(is_usual=is_usual)
-    shape = pl.Struct(dict.fromkeys(_ENRICHED_KEYS, pl.String))
-    decoded = pl.when("is_usual").then("text").alias("text")
-    read = rows.select(decoded).to_series().str.json_decode(shape).struct.unnest()
-    odd = rows.select((~pl.col("is_usual")).arg_true()).to_series()
-    if odd.is_empty():
-        return read
-    paths = rows[odd].select(
-        text.str.json_path_match(f"$.{key}").alias(key) for key in _ENRICHED_KEYS
-    )
-    return read.with_columns(read[key].scatter(odd, paths[key]) for key in _ENRICHED_KEYS)
+    rows = [_enrichment(text) for text in texts]
+    schema = dict.fromkeys(_ENRICHED_KEYS, pl.String)
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _yes_no(key: str) -> pl.Expr:
-    return pl.col(key).replace_strict(
-        {"true": True, "false": False}, default=None, return_dtype=pl.Boolean
-    )
-
-
-AXES = tuple(name for name in LIFECYCLE_COLUMNS if name.endswith(("_state", "_reason")))
-"""The six words of the three axes."""
+def _enrichment(text: str | None) -> tuple[str | None, ...]:
+    try:
+        details = orjson.loads(text or "null")
+    except ValueError:
+        details = None
+    keys = details if isinstance(details, dict) else {}
+    return tuple(text_of(keys.get(key)) for key in _ENRICHED_KEYS)
 
 
 def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
-    """The records in the shape of `frames.SESSIONS`; nothing of what cannot be read."""
-    stored = [
+    """Records in the shape of `frames.SESSIONS`, without axes where a file cannot be read."""
+    interpreted = [
         "kind", "legacy_status", "is_ao_terminal", "is_synthesized",
         "event_priority", "primary_reason", *AXES,
     ]  # fmt: skip
-    unread = ~pl.col("is_readable")
-    kept = sessions.with_columns(
-        pl.when(~unread).then(pl.col(stored)).name.keep(), source=pl.lit(label)
-    )
-    return frames.SESSIONS.conform(kept)
+    readable = pl.when("is_readable").then(pl.col(interpreted)).name.keep()
+    return frames.SESSIONS.conform(sessions.with_columns(readable, source=pl.lit(label)))
 
 
 _SEEN_AT = (
@@ -310,71 +256,51 @@ _SEEN_AT = (
 _OBSERVED_ENDS = ("runtime_lost", "agent_process_exited", "probe_failure", "auto_cleanup")
 
 
-_OF_THE_FILE = ("modified_at",)
-
-
-def proven_at(sessions: pl.DataFrame, known: pl.DataFrame) -> pl.Series:
-    """The newest moment that each record proves, in `frames.SESSIONS` and its entity.
+def proven_at(sessions: pl.DataFrame, entities: pl.DataFrame) -> pl.Series:
+    """Newest moment that each record proves, in `frames.SESSIONS` and its entity.
 
     Notes
     -----
-    One a record, so that one clock that ran ahead is one moment and no company. When the
-    file was changed proves nothing: that of a copy is of whoever copied it.
+    One per record, so that one clock that ran ahead is one moment and has no company. When
+    the file was changed proves nothing: that of a copy is of whoever copied it.
     """
     moments = [
         name
         for name, dtype in frames.SESSIONS.dtypes.items()
-        if dtype == schema.MOMENT and name not in _OF_THE_FILE
+        if dtype == schema.MOMENT and name != "modified_at"
     ]
-    seen = known.select(pl.max_horizontal("ended_at", "last_activity_at").alias("at"))
-    told = sessions.select(pl.max_horizontal(moments).alias("at"))
-    return pl.concat([told, seen])["at"].drop_nulls()
+    by_record = sessions.select(pl.max_horizontal(moments).alias("at"))
+    by_entity = entities.select(pl.max_horizontal("ended_at", "last_activity_at").alias("at"))
+    return pl.concat([by_record, by_entity])["at"].drop_nulls()
 
 
-def tell(
+def session_entities(
     sessions: pl.DataFrame, events: pl.DataFrame, label: str, usage: pl.DataFrame
 ) -> pl.DataFrame:
-    """The entities of an input with their reasons, in the shape of `schema.ENTITIES`.
+    """Entities of an input with their reasons, in the shape of `schema.ENTITIES`.
 
     Parameters
     ----------
     sessions : polars.DataFrame
-        Records with their meaning (`mapped_axes.add_meaning`), as now or at an instant.
+        Records with the columns of `add_meaning`, as now or at an instant.
     events : polars.DataFrame
-        Canonical events of the input up to then.
+        Canonical events of the input up to that instant.
     label : str
         The input.
     usage : polars.DataFrame
-        `frames.USAGE` of the input up to then.
-    """
-    known = named(entities(sessions, events, usage), schema.ENTITIES, label)
-    return add_reasons(known, recorded_reasons(shaped(sessions, label)))
-
-
-def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) -> pl.DataFrame:
-    """One row a session, told by its current record and by its signs of life.
-
-    Parameters
-    ----------
-    sessions : polars.DataFrame
-        Records with their meaning (`mapped_axes.add_meaning`).
-    events : polars.DataFrame
-        Canonical events of the input.
-    usage : polars.DataFrame
-        `frames.USAGE` of the input.
-
-    Returns
-    -------
-    polars.DataFrame
-        Columns of `schema.ENTITIES`, in the order of the records.
+        `frames.USAGE` of the input up to that instant.
 
     Notes
     -----
-    The end of a session that was put away without one is the moment it was put away, of the
-    Go rewrite that of its last write, and counts as approximate. ``raw_status`` is the one
-    word that Agent Orchestrator shows, and the stored one where there are no axes.
+    One row per session, in the order of the records: its current record, and its signs of
+    life. The end of a session that was archived without one is the moment it was archived,
+    of the Go rewrite that of its last write, and counts as approximate. ``raw_status`` is the
+    one word that Agent Orchestrator shows, and the stored one where there are no axes.
     """
     current = sessions.filter("is_current")
+    messages = first_reasons(current, key=["entity_id"]).select("entity_id", "message")
+    for details in (_signs_of_life(events), messages, summed(usage)):
+        current = current.join(details, on="entity_id", how="left", maintain_order="left")
     is_over = pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
     declared = pl.when(
         (pl.col("session_reason") == "research_complete") & (pl.col("report_state") == "completed")
@@ -382,14 +308,10 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
     stored_end = pl.coalesce("terminated_at", "completed_at", declared)
     # The Go rewrite writes a row for the last time when it is over, or after that.
     last_written = pl.when(pl.col("generation") == "G3").then("last_transition_at")
-    late_end = pl.coalesce("archived_at", last_written)
-    has_words = pl.col("is_synthesized").fill_null(value=False)
+    ended_at = pl.coalesce(stored_end, "archived_at", last_written)
     seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
-    joined = current
-    for told in (_signs(events), _messages(current), summed(usage)):
-        joined = joined.join(told, on="entity_id", how="left", maintain_order="left")
     axes = ("lifecycle", "outcome", "health", "delivery")
-    return add_axes(_with_parents(joined), *axes).select(
+    entities = add_axes(_with_parents(current), *axes).select(
         pl.col("^recorded_.*$"),
         entity_type=pl.lit("session"),
         entity_id="entity_id",
@@ -407,36 +329,37 @@ def entities(sessions: pl.DataFrame, events: pl.DataFrame, usage: pl.DataFrame) 
         n_messages="n_messages",
         # Its chats list no messages of tools.
         n_chat_messages="n_messages",
-        last_message_at="said_at",
+        last_message_at="last_message_at",
         **{name: name for name in SUMS},
         recorded_by=pl.lit("live"),
-        raw_status=pl.when(has_words).then("stored_status").otherwise("legacy_status"),
+        raw_status=pl.when(flag("is_synthesized")).then("stored_status").otherwise("legacy_status"),
         created_at="created_at",
         started_at=pl.coalesce("started_at", "created_at"),
         # A session that is alive again still holds its old end: only what is over has one.
-        ended_at=pl.when(is_over).then(pl.coalesce(stored_end, late_end)),
+        ended_at=pl.when(is_over).then(ended_at),
         updated_at="last_transition_at",
         last_activity_at=pl.coalesce(
             pl.max_horizontal("signed_at", "used_at", "report_at", "activity_last_at", seen_at),
             "started_at",
             "created_at",
         ),
-        is_end_approximate=pl.when(is_over & pl.coalesce(stored_end, late_end).is_not_null()).then(
-            stored_end.is_null()
-        ),
+        is_end_approximate=pl.when(is_over & ended_at.is_not_null()).then(stored_end.is_null()),
         end_written_by=pl.when(is_over & stored_end.is_not_null()).then(
-            pl.when(pl.col("session_reason").is_in(_OBSERVED_ENDS))
-            .then(pl.lit("observer"))
-            .otherwise(pl.lit("executor"))
+            first_true(
+                (pl.col("session_reason").is_in(_OBSERVED_ENDS), "observer"), default="executor"
+            )
         ),
         n_children="n_children",
         reason_code="reason_0",
         reason_message="message",
         evidence=references(tool_result="evidence_text", url="pr_url", message="report_note"),
     )
+    return add_reasons(
+        canonical(entities, schema.ENTITIES, label), recorded_reasons(shaped(sessions, label))
+    )
 
 
-def _signs(events: pl.DataFrame) -> pl.DataFrame:
+def _signs_of_life(events: pl.DataFrame) -> pl.DataFrame:
     is_message = pl.col("kind") == "message"
     n_messages = is_message.sum().cast(pl.Int64)
     return (
@@ -444,18 +367,14 @@ def _signs(events: pl.DataFrame) -> pl.DataFrame:
         .group_by("entity_id")
         .agg(
             signed_at=pl.col("at").filter("is_activity").max(),
-            said_at=pl.col("at").filter(is_message).max(),
+            last_message_at=pl.col("at").filter(is_message).max(),
             n_messages=pl.when(n_messages > 0).then(n_messages),
         )
     )
 
 
-def _messages(current: pl.DataFrame) -> pl.DataFrame:
-    return first_reasons(current, key=["entity_id"]).select("entity_id", "message")
-
-
 def _with_parents(current: pl.DataFrame) -> pl.DataFrame:
-    """The orchestrator of a worker: none is stored, so that only a project's one counts."""
+    """Add the orchestrator of each worker: none is stored, so only that of its project counts."""
     is_boss = pl.col("kind") == "orchestrator"
     bosses = (
         current.filter(is_boss & pl.col("project").is_not_null())

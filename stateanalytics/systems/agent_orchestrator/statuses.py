@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import narwhals as nw
+import polars as pl
 
-from stateanalytics.systems.agent_orchestrator.columns import (
-    FrameT,
-    add_columns,
-    first_true,
-    look_up,
-)
+from stateanalytics.systems.agent_orchestrator.columns import first_true, flag, look_up
 
+# A word's place in its tuple is its place in Agent Orchestrator's own declaration.
 KINDS: Final = ("worker", "orchestrator")
 
 LEGACY_STATUSES: Final = (
@@ -117,7 +113,6 @@ PAYLOAD_WORDS: Final = {
 }
 """The words that each field of a lifecycle payload may hold."""
 
-
 _BY_STATE = {
     "not_started": "spawning",
     "needs_input": "needs_input",
@@ -142,18 +137,18 @@ _BY_PULL_REQUEST = {
 }
 
 
-def legacy_status_rule(library: Any = nw) -> Any:
-    """The legacy status as one expression over session and pull request columns.
+def legacy_status(prefix: str = "") -> pl.Expr:
+    """Legacy status: the one word that Agent Orchestrator shows for the three axes.
 
     Parameters
     ----------
-    library : module, default narwhals
-        ``narwhals``, or ``polars`` inside a polars expression.
+    prefix : str
+        Of the columns ``session_state``, ``session_reason``, ``pr_state`` and ``pr_reason``.
 
     Returns
     -------
-    narwhals.Expr or polars.Expr
-        Text; null where the session state is null or no known word.
+    polars.Expr of String
+        Null where the session state is null or no known word.
 
     Notes
     -----
@@ -161,83 +156,38 @@ def legacy_status_rule(library: Any = nw) -> Any:
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "session_state": ["working"],
-    ...         "session_reason": ["fixing_ci"],
-    ...         "pr_state": ["open"],
-    ...         "pr_reason": ["ci_failing"],
-    ...     }
-    ... )
-    >>> frame.select(legacy_status_rule(pl)).item()
-    'ci_failed'
+    >>> axes = {"session_state": ["working", "stuck", "terminated"]}
+    >>> axes |= {"session_reason": ["fixing_ci", "probe_failure", "pr_merged"]}
+    >>> axes |= {"pr_state": ["open", "open", "merged"]}
+    >>> axes |= {"pr_reason": ["ci_failing", "approved", "merged"]}
+    >>> pl.DataFrame(axes).select(legacy_status()).to_series().to_list()
+    ['ci_failed', 'stuck', 'cleanup']
     """
     state, reason, pr_state, pr_reason = (
-        library.col(name) for name in ("session_state", "session_reason", "pr_state", "pr_reason")
+        pl.col(f"{prefix}{name}")
+        for name in ("session_state", "session_reason", "pr_state", "pr_reason")
     )
     is_at_work = state.is_in(("working", "idle"))
-    opened = look_up(pr_reason, _BY_PULL_REQUEST, "pr_open", library=library)
-    rest = first_true(
-        (state == "terminated", look_up(reason, _BY_END, "terminated", library=library)),
+    by_pull_request = first_true(
+        (state == "terminated", look_up(reason, _BY_END, "terminated")),
         (is_at_work & (pr_state == "merged"), "merged"),
-        (is_at_work & (pr_state == "open"), opened),
+        (is_at_work & (pr_state == "open"), look_up(pr_reason, _BY_PULL_REQUEST, "pr_open")),
         (is_at_work, state),
-        library=library,
     )
-    return look_up(state, _BY_STATE, rest, library=library)
+    return look_up(state, _BY_STATE, by_pull_request)
 
 
-def derive_legacy_status(frame: FrameT) -> FrameT:
-    """Add the one word that Agent Orchestrator shows for the three axes.
-
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``session_state``, ``session_reason``, ``pr_state``, ``pr_reason``.
-
-    Returns
-    -------
-    The same kind of frame
-        With ``legacy_status``; null where the session state is no known word.
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "session_state": ["stuck", "terminated"],
-    ...         "session_reason": ["probe_failure", "pr_merged"],
-    ...         "pr_state": ["open", "merged"],
-    ...         "pr_reason": ["approved", "merged"],
-    ...     }
-    ... )
-    >>> derive_legacy_status(frame)["legacy_status"].to_list()
-    ['stuck', 'cleanup']
-    """
-    names = ["session_state", "session_reason", "pr_state", "pr_reason"]
-    rules = {"legacy_status": legacy_status_rule()}
-    return add_columns(frame, names, "derive_legacy_status", rules)
-
-
-def is_terminal_rule(library: Any) -> Any:
-    """Does a session with axes count as over; as an expression of Narwhals or polars.
+def is_terminal() -> pl.Expr:
+    """Does a session with axes count as over.
 
     It is one of three notions of *terminal* in Agent Orchestrator: it counts a stuck session
-    whose process is gone, which the poll loop and the dashboard do not.
+    of which the process is gone, which the poll loop and the dashboard do not.
     """
-    ends = {
-        "session_state": ("done", "terminated"),
-        "pr_state": ("merged",),
-        "runtime_state": ("missing", "exited"),
-    }
-    rules = [library.col(name).is_in(words).fill_null(False) for name, words in ends.items()]
-    return rules[0] | rules[1] | rules[2]
+    return (
+        pl.col("session_state").is_in(("done", "terminated")).fill_null(value=False)
+        | pl.col("pr_state").is_in(("merged",)).fill_null(value=False)
+        | pl.col("runtime_state").is_in(("missing", "exited")).fill_null(value=False)
+    )
 
 
 EVENT_PRIORITIES = {
@@ -249,55 +199,39 @@ EVENT_PRIORITIES = {
 """Status to the priority of the event that a change to it emits; every other emits none."""
 
 
-def name_primary_reason(frame: FrameT) -> FrameT:
-    """Add the one reason that Agent Orchestrator logs for a change.
-
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``session_state``, ``session_reason``, ``pr_reason``, ``runtime_reason``.
-
-    Returns
-    -------
-    The same kind of frame
-        With ``primary_reason``.
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
+def primary_reason() -> pl.Expr:
+    """The one reason that Agent Orchestrator logs for a change.
 
     Notes
     -----
     Agent Orchestrator's ``primaryLifecycleReason``: the session's while detecting, else the
     pull request's if it says anything, else the runtime's if it is not simply running. So
-    a stuck session whose terminal is gone logs ``tmux_missing``.
+    a stuck session of which the terminal is gone logs ``tmux_missing``.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "session_state": ["stuck"],
-    ...         "session_reason": ["probe_failure"],
-    ...         "pr_reason": ["in_progress"],
-    ...         "runtime_reason": ["tmux_missing"],
-    ...     }
-    ... )
-    >>> name_primary_reason(frame)["primary_reason"].item()
+    >>> words = {"session_state": ["stuck"], "session_reason": ["probe_failure"]}
+    >>> words |= {"pr_reason": ["in_progress"], "runtime_reason": ["tmux_missing"]}
+    >>> pl.DataFrame(words).select(primary_reason()).item()
     'tmux_missing'
     """
     session, pull_request, runtime = (
-        nw.col(name) for name in ("session_reason", "pr_reason", "runtime_reason")
+        pl.col(name) for name in ("session_reason", "pr_reason", "runtime_reason")
     )
-    rule = nw.when(runtime != "process_running").then(runtime).otherwise(session)
-    says_more = ~pull_request.is_in(("not_created", "in_progress"))
-    rule = nw.when(says_more).then(pull_request).otherwise(rule)
-    is_detecting = nw.col("session_state") == "detecting"
-    rules = {"primary_reason": nw.when(is_detecting).then(session).otherwise(rule)}
-    names = ["session_state", "session_reason", "pr_reason", "runtime_reason"]
-    return add_columns(frame, names, "name_primary_reason", rules)
+    return first_true(
+        (pl.col("session_state") == "detecting", session),
+        (~pull_request.is_in(("not_created", "in_progress")), pull_request),
+        (runtime != "process_running", runtime),
+        default=session,
+    )
 
+
+# --- the Go rewrite ----------------------------------------------------------------------
+
+ACTIVITIES = ("active", "idle", "waiting_input", "blocked", "exited")
+"""What an agent can be seen doing."""
+GO_ENDS = ("terminated", "merged")
+"""The statuses of sessions that are over."""
 
 NO_SIGNAL_S = 90.0
 """A harness with hooks that has been silent for longer since its start has no signal."""
@@ -314,48 +248,26 @@ PULL_REQUEST_STATUSES = (
 """The statuses of an open pull request, from the worst."""
 
 
-def classify_go_pull_requests(frame: FrameT) -> FrameT:
-    """Add the status of each pull request of the Go rewrite.
-
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``pr_state`` (draft, open, merged, closed), ``ci_state``, ``review_decision``,
-        ``mergeability`` (words of its ``pr`` table), ``n_unresolved_comments``.
-
-    Returns
-    -------
-    The same kind of frame
-        With ``pr_status``: one of `PULL_REQUEST_STATUSES`, or merged or closed; and
-        ``pr_rank``, its place in that order (null where it is not open).
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
+def go_pull_request_status() -> pl.Expr:
+    """Status of each pull request of the Go rewrite, or merged or closed.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "pr_state": ["open", "draft"],
-    ...         "ci_state": ["passing", "failing"],
-    ...         "review_decision": ["review_required", "none"],
-    ...         "mergeability": ["unknown", "unknown"],
-    ...         "n_unresolved_comments": [0, 0],
-    ...     }
-    ... )
-    >>> classify_go_pull_requests(frame)["pr_status"].to_list()
+    >>> words = {"pr_state": ["open", "draft"], "ci_state": ["passing", "failing"]}
+    >>> words |= {"review_decision": ["review_required", "none"]}
+    >>> words |= {"mergeability": ["unknown"] * 2, "n_unresolved_comments": [0, 0]}
+    >>> pl.DataFrame(words).select(go_pull_request_status()).to_series().to_list()
     ['review_pending', 'ci_failed']
     """
-    review, merge = nw.col("review_decision"), nw.col("mergeability")
-    needs_changes = (review == "changes_requested") | (nw.col("n_unresolved_comments") > 0)
-    status = first_true(
-        (nw.col("pr_state") == "merged", "merged"),
-        (nw.col("pr_state") == "closed", "closed"),
-        (nw.col("ci_state") == "failing", "ci_failed"),
-        (nw.col("pr_state") == "draft", "draft"),
+    state, review, merge = (
+        pl.col(name) for name in ("pr_state", "review_decision", "mergeability")
+    )
+    needs_changes = (review == "changes_requested") | (pl.col("n_unresolved_comments") > 0)
+    return first_true(
+        (state == "merged", "merged"),
+        (state == "closed", "closed"),
+        (pl.col("ci_state") == "failing", "ci_failed"),
+        (state == "draft", "draft"),
         (needs_changes, "changes_requested"),
         (merge == "mergeable", "mergeable"),
         (review == "review_required", "review_pending"),
@@ -363,74 +275,34 @@ def classify_go_pull_requests(frame: FrameT) -> FrameT:
         (review == "approved", "approved"),
         default="pr_open",
     )
-    places = {word: place for place, word in enumerate(PULL_REQUEST_STATUSES)}
-    rank = look_up(nw.col("pr_status"), places, dtype=nw.Int64())
-    names = ["pr_state", "ci_state", "review_decision", "mergeability", "n_unresolved_comments"]
-    function = "classify_go_pull_requests"
-    return add_columns(frame, names, function, {"pr_status": status}, {"pr_rank": rank})
 
 
-def derive_go_status(frame: FrameT, *, no_signal_s: float = NO_SIGNAL_S) -> FrameT:
-    """Add the status of each session of the Go rewrite.
-
-    Parameters
-    ----------
-    frame : DataFrame or LazyFrame of any engine
-        ``is_terminated``, ``activity_state``, ``activity_age_s`` (since the last
-        activity, or the start), ``has_hooks`` (does its harness signal), ``has_signal``
-        (did it ever), and of its pull requests: ``has_merged_pr`` and
-        ``worst_pr_status`` (of the open ones; null: none is open).
-    no_signal_s : float, default 90
-        The silence after which a harness with hooks counts as silent.
-
-    Returns
-    -------
-    The same kind of frame
-        With ``status``.
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
+def go_status() -> pl.Expr:
+    """Status of each session of the Go rewrite, but for silence, which needs a clock.
 
     Notes
     -----
     First match: terminated (merged, if a pull request was), active, exited, waiting or
-    blocked, the worst open pull request, merged, no signal, idle.
+    blocked, the worst open pull request (``worst_pr_status``; null: none is open), merged,
+    idle. An activity that no known version writes is a status of its own.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = pl.DataFrame(
-    ...     {
-    ...         "is_terminated": [False],
-    ...         "activity_state": ["idle"],
-    ...         "activity_age_s": [91.0],
-    ...         "has_hooks": [True],
-    ...         "has_signal": [False],
-    ...         "has_merged_pr": [False],
-    ...         "worst_pr_status": pl.Series([None], dtype=pl.String),
-    ...     }
-    ... )
-    >>> derive_go_status(frame)["status"].item()
-    'no_signal'
+    >>> session = {"is_terminated": [False], "activity_state": ["blocked"]}
+    >>> session |= {"has_merged_pr": [False], "worst_pr_status": ["draft"]}
+    >>> pl.DataFrame(session).select(go_status()).item()
+    'needs_input'
     """
-    activity, worst = nw.col("activity_state"), nw.col("worst_pr_status")
-    is_silent = (
-        nw.col("has_hooks") & ~nw.col("has_signal") & (nw.col("activity_age_s") > no_signal_s)
-    )
-    is_merged = nw.col("has_merged_pr")
-    status = first_true(
-        (nw.col("is_terminated") & is_merged, "merged"),
-        (nw.col("is_terminated"), "terminated"),
+    activity, worst = pl.col("activity_state"), pl.col("worst_pr_status")
+    is_terminated, is_merged = flag("is_terminated"), flag("has_merged_pr")
+    return first_true(
+        (is_terminated & is_merged, "merged"),
+        (is_terminated, "terminated"),
+        (~activity.is_in(ACTIVITIES), activity),
         (activity == "active", "working"),
         (activity == "exited", "exited"),
         (activity.is_in(("waiting_input", "blocked")), "needs_input"),
-        (~worst.is_null(), worst),
+        (worst.is_not_null(), worst),
         (is_merged, "merged"),
-        (is_silent, "no_signal"),
         default="idle",
     )
-    names = ["is_terminated", "activity_state", "activity_age_s", "has_hooks", "has_signal"]
-    names += ["has_merged_pr", "worst_pr_status"]
-    return add_columns(frame, names, "derive_go_status", {"status": status})

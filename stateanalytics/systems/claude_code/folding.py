@@ -20,7 +20,7 @@ from stateanalytics.systems.claude_code.frames import (
     USAGE,
 )
 from stateanalytics.systems.provider_errors import cause_of_error
-from stateanalytics.systems.recorded import first_that_holds, is_content_filter
+from stateanalytics.systems.situations import first_that_holds, is_content_filter
 from stateanalytics.systems.threads import THREAD, TURN
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"

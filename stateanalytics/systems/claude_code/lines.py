@@ -10,9 +10,8 @@ import polars as pl
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
 from stateanalytics.systems.claude_code.frames import FRAMES
-from stateanalytics.systems.columns import fields_read
-from stateanalytics.systems.recorded import first_that_holds
-from stateanalytics.systems.transcripts import whole_numbers, with_any_number
+from stateanalytics.systems.situations import first_that_holds
+from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _MOST_ERROR_CHARS = 500
 _BLOCK = {

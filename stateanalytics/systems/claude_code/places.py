@@ -9,8 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.io.files import legible, read_json_object
-from stateanalytics.io.opening import beginning_of
+from stateanalytics.io.files import beginning_of, legible, read_json_object
 from stateanalytics.io.processes import Process
 
 HISTORY = "history.jsonl"

@@ -31,8 +31,13 @@ from stateanalytics.systems.claude_code.folding import (
 )
 from stateanalytics.systems.claude_code.lines import FIELDS, typed
 from stateanalytics.systems.claude_code.places import opens, settings_of, transcripts_of
-from stateanalytics.systems.folding import Before, Folding, read_transcripts
-from stateanalytics.systems.rewound_transcripts import inputs_told_anew, rewound_lines
+from stateanalytics.systems.folding import (
+    Before,
+    Folding,
+    inputs_told_anew,
+    read_transcripts,
+    rewound_lines,
+)
 from stateanalytics.systems.situations import situations_from_csv
 from stateanalytics.systems.threads import (
     THREAD,
@@ -270,7 +275,7 @@ FOLDING = Folding(
     ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from")),
     assemble=assembled,
 )
-tells_anew = partial(inputs_told_anew, folding=FOLDING)
+rebuilt_sources = partial(inputs_told_anew, folding=FOLDING)
 rewind = partial(rewound_lines, folding=FOLDING)
 
 

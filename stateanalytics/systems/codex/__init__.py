@@ -34,7 +34,7 @@ SYSTEM = System(
         read=later(f"{_HERE}.reading:read"),
         opens=later(f"{_HERE}.places:opens"),
         version_key="cli_version",
-        aside=("memories", "skills", "shell_snapshots", "vendor_imports", "log", "cache", "tmp"),
+        ignored=("memories", "skills", "shell_snapshots", "vendor_imports", "log", "cache", "tmp"),
     ),
     frames=later(f"{_HERE}.frames:frames"),
     reason_codes=lambda: codes_from_csv(_HERE),
@@ -54,7 +54,7 @@ SYSTEM = System(
     ),
     history="derived",
     rewind=later(f"{_HERE}.reading:rewind"),
-    tells_anew=later(f"{_HERE}.reading:tells_anew"),
+    rebuilt_sources=later(f"{_HERE}.reading:rebuilt_sources"),
     rewinds_by_links=True,
     used_tokens=later(f"{_HERE}.reading:used_tokens"),
     ends=Ends(

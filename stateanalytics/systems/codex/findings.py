@@ -9,7 +9,8 @@ import polars as pl
 
 from stateanalytics.errors import SourceError
 from stateanalytics.io.cells import Cell
-from stateanalytics.io.sqlite import open_store, read_table
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.codex import NAME, frames
 from stateanalytics.systems.codex.folding import ENDS, FILE, FILE_ID, is_repeated
 from stateanalytics.systems.codex.places import HISTORY, index_of, rollouts_of

@@ -14,7 +14,7 @@ import polars as pl
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
 from stateanalytics.systems.codex.lines import SEARCH
 from stateanalytics.systems.provider_errors import cause_of_error
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 from stateanalytics.systems.threads import THREAD, TURN
 
 FILE = ("source", "file")

@@ -10,8 +10,7 @@ import polars as pl
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
-from stateanalytics.systems.columns import fields_read
-from stateanalytics.systems.transcripts import table_of, whole_numbers, with_any_number
+from stateanalytics.systems.transcripts import fields_read, table_of, whole_numbers, with_any_number
 
 _WORDS = table_of(__package__, "known_words.csv")
 """Types, kinds and items that some version writes (``of``, ``word``), and their meaning."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.opening import beginning_of
+from stateanalytics.io.files import beginning_of
 
 HISTORY = "history.jsonl"
 _FOLDERS, _NAMES = ("sessions", "archived_sessions"), "session_index.jsonl"

@@ -24,8 +24,13 @@ from stateanalytics.systems.codex.folding import (
 )
 from stateanalytics.systems.codex.lines import FIELDS, typed
 from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
-from stateanalytics.systems.folding import Before, Folding, read_transcripts
-from stateanalytics.systems.rewound_transcripts import inputs_told_anew, rewound_lines
+from stateanalytics.systems.folding import (
+    Before,
+    Folding,
+    inputs_told_anew,
+    read_transcripts,
+    rewound_lines,
+)
 from stateanalytics.systems.situations import situations_from_csv
 from stateanalytics.systems.threads import (
     THREAD,
@@ -208,7 +213,7 @@ FOLDING = Folding(
     ids=[("thread_id", *_IDS)],
     assemble=assembled,
 )
-tells_anew = partial(inputs_told_anew, folding=FOLDING)
+rebuilt_sources = partial(inputs_told_anew, folding=FOLDING)
 rewind = partial(rewound_lines, folding=FOLDING)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.io.sqlite import JSON, TEXT, Cell, Store, read_table
+from stateanalytics.io.cells import JSON, TEXT, Cell
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 

@@ -13,8 +13,9 @@ import polars as pl
 
 from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
+from stateanalytics.io.cells import Cell
 from stateanalytics.io.parts import Kept, read_again
-from stateanalytics.io.sqlite import Cell, Store
+from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.base import Tables, later
 
 SYSTEM = "lionagi"
@@ -279,7 +280,7 @@ def tables() -> Tables:
     )
     return Tables(
         read=TABLES,
-        aside=(
+        ignored=(
             *("schema_meta", "message_types", "projects", "definitions", "engine_defs"),
             *("workflow_defs", "workers"),
         ),

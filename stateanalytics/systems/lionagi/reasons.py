@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS
 from stateanalytics.systems.lionagi.raw import SYSTEM
-from stateanalytics.systems.recorded import (
+from stateanalytics.systems.situations import (
     INFERRED,
     OBSERVED,
     OTHER_AXES,

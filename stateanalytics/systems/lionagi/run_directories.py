@@ -30,7 +30,7 @@ from stateanalytics.io.files import (
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, least, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
-from stateanalytics.systems.unread import kinds_of_files
+from stateanalytics.systems.omissions import kinds_of_files
 
 # ADR-0017's import rule, with the words that lionagi's importer accepts.
 _STATUS = {

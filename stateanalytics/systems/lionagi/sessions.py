@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.io.files import as_number
 from stateanalytics.systems.lionagi.contracts import judge_contracts, judge_verdicts, parse
 from stateanalytics.systems.lionagi.raw import Raw
-from stateanalytics.systems.recorded import first_of_status, texts_of
+from stateanalytics.systems.situations import first_of_status, texts_of
 
 # Where a model is not known, mirrored transcripts say so in angle brackets.
 _PLACEHOLDER = r"^<.*>$"

@@ -15,7 +15,7 @@ from stateanalytics.systems.lionagi.findings import counted, least, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
 from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
-from stateanalytics.systems.recorded import texts_of
+from stateanalytics.systems.situations import texts_of
 
 TOLERANCE_S = 1.0
 # What each entity says it belongs to: (entity_type, column of entities, table).

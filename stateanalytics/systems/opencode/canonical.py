@@ -23,7 +23,7 @@ from stateanalytics.systems.opencode.log import (
 )
 from stateanalytics.systems.opencode.message_fold import FoldedMessages
 from stateanalytics.systems.opencode.states import add_recorded, turn_id
-from stateanalytics.systems.recorded import first_that_holds
+from stateanalytics.systems.situations import first_that_holds
 
 _DECLINE_WINDOW_MS = 2000
 """The most time from a refusal to the end that it caused, or the least that others ran on."""

@@ -13,7 +13,7 @@ import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.systems.provider_errors import cause_by_words, refined
-from stateanalytics.systems.recorded import is_content_filter
+from stateanalytics.systems.situations import is_content_filter
 
 UNRECOGNIZED = "unrecognized"
 CAUSES = MappingProxyType(

@@ -20,7 +20,7 @@ from stateanalytics.systems.opencode.log import (
     rows_of,
     with_session_ids,
 )
-from stateanalytics.systems.recorded import is_content_filter
+from stateanalytics.systems.situations import is_content_filter
 
 _EXECUTION = ["sid", "exec_no"]
 _STEP = ["sid", "message_id"]

@@ -16,7 +16,7 @@ from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.gathered import Broken, Gathered
 from stateanalytics.systems.opencode.log import KINDS, SESSION_KEY, n_by_source
-from stateanalytics.systems.recorded import is_content_filter
+from stateanalytics.systems.situations import is_content_filter
 
 _USUAL_RETRIES = 5
 _MOST_WORDS = 50

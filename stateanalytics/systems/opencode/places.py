@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateanalytics.io.files import is_beside_a_log
-from stateanalytics.io.opening import beginning_of
-from stateanalytics.io.store_process import mentions
-from stateanalytics.systems.unread import kinds_of_files
+from stateanalytics.io.files import beginning_of, is_beside_a_log
+from stateanalytics.io.processes import mentions
+from stateanalytics.systems.omissions import kinds_of_files
 
 _DATABASE_NAME = re.compile(r"^opencode.*\.db$")
 _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
@@ -22,7 +21,8 @@ _TABLES = [
     for quote in ("", "`", '"', "'")
 ]
 _RECORD = re.compile(
-    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\"|\"type\"\s*:\s*\"server\.connected\""
+    rb"\"(?:aggregateID|assistantMessageID|sessionID|projectID)\""
+    rb"|\"type\"\s*:\s*\"server\.connected\""
 )
 _SESSION = re.compile(rb"\"ses_[0-9A-Za-z_]+\"|\"type\"\s*:\s*\"(?:session|server)\.")
 # Never opened: they contain passwords and tokens.

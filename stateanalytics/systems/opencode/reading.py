@@ -16,6 +16,7 @@ from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.history import LOST, Past, with_rows_of
+from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.canonical import (
     detail_frames,
@@ -49,7 +50,6 @@ from stateanalytics.systems.opencode.tables import (
     read_sessions,
     read_waiting,
 )
-from stateanalytics.systems.unread import findings_of_database
 
 _BATCH_BYTES = 32 * 2**20
 """Small files are folded together, up to this size."""

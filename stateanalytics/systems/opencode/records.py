@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.io.files import legible, without_halves
+from stateanalytics.io.files import legible, open_regular, read_octets, without_halves
 from stateanalytics.io.json_lines import (
     HALF_SURROGATE,
     TOO_LONG,
@@ -24,9 +24,8 @@ from stateanalytics.io.json_lines import (
     in_pieces,
     numbered,
     records_of,
+    what_of,
 )
-from stateanalytics.io.json_losses import what_of
-from stateanalytics.io.opening import open_regular, read_octets
 from stateanalytics.systems.opencode.events import (
     events_of_records,
     messages_of,

@@ -8,14 +8,23 @@ every era and whatever else was recorded about it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import (
+    CLAIM_STATUSES,
+    DELIVERIES,
+    DIMENSIONS,
+    HEALTHS,
+    LIFECYCLES,
+    OUTCOMES,
+)
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.opencode.causes import DEGRADING
-from stateanalytics.systems.recorded import (
+from stateanalytics.systems.situations import (
     INFERRED,
     OBSERVED,
     Meaning,
@@ -24,23 +33,39 @@ from stateanalytics.systems.recorded import (
     first_that_holds,
     numbered,
     with_axes,
+    with_recorded,
 )
-from stateanalytics.systems.situations import with_recorded
 
 RUN_KEY = ("source", "session_id", "exec_no")
 
 
+class _Situation(NamedTuple):
+    of: Annotated[str, ("execution", "call")]
+    situation: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, HEALTHS] | None
+    delivery: Annotated[str, DELIVERIES] | None
+    delivery_without_output: Annotated[str, DELIVERIES] | None
+
+
+class _Reason(NamedTuple):
+    why: str
+    place: int
+    dimension: Annotated[str, DIMENSIONS]
+    code: str
+    message: str
+    claim: Annotated[str, CLAIM_STATUSES]
+    confidence: float
+    has_event: bool
+    is_quoted: bool
+
+
 def _meanings(of: str) -> Mapping[str, Meaning]:
     return {
-        row["situation"]: Meaning(
-            row["lifecycle"],
-            row["outcome"] or None,
-            row["health"] or None,
-            row["delivery"] or None,
-            row["delivery_without_output"] or None,
-        )
-        for row in table_rows(__package__, "situations.csv")
-        if row["of"] == of
+        situation.situation: Meaning(*situation[2:])
+        for situation in read_table(__package__, "situations.csv", _Situation)
+        if situation.of == of
     }
 
 
@@ -63,11 +88,7 @@ _CANCELLED = ("by_user", "superseded", "declined", "declined_inferred")
 _BLOCKED_DISPLAY = "Failed · Blocked by provider content filter · {}"
 
 _RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
-_REASONS = pl.DataFrame(table_rows(__package__, "execution_reasons.csv")).with_columns(
-    pl.col("place").cast(pl.Int64),
-    pl.col("confidence").cast(pl.Float64),
-    *(pl.col(flag) == "true" for flag in ("has_event", "is_quoted")),
-)
+_REASONS = pl.DataFrame(read_table(__package__, "execution_reasons.csv", _Reason))
 """The reasons of executions: ``why`` is a situation, or a fact that holds as well.
 
 ``place`` is the order among the reasons of one execution; ``{cause}`` in a ``code`` is the

@@ -12,10 +12,11 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io.cells import Kind
+from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import Parser, numbered
-from stateanalytics.io.sqlite import INTEGER, TEXT, Cell, Store, read_table
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import Tables
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
@@ -100,7 +101,7 @@ def tables() -> Tables:
     """The tables of a database that are read, and those that are ignored on purpose."""
     return Tables(
         read=TABLES,
-        aside=(
+        ignored=(
             *("migration", "data_migration", "event_sequence", "project", "project_directory"),
             *("workspace", "worktree", "kv"),
         ),

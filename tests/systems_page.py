@@ -19,7 +19,7 @@ def as_markdown() -> str:
 
 
 def with_coverage(page: str) -> str:
-    r"""The page with the part between the marks made anew.
+    r"""The page with the part between the marks made from the code.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def _of_system(known: System) -> Iterator[str]:
     if known.tables is not None:
         yield "| table | in | read of it |\n|---|---|---|"
         tables = known.tables()
-        yield from (_row(name, versions, tables) for name, versions in _stored(known))
+        yield from (_row(name, versions, tables) for name, versions in stored(known))
         yield ""
     words = _known_words(known)
     for of, some in words.items():
@@ -52,7 +52,7 @@ def _table(known: System, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text("utf-8").splitlines())) if file.is_file() else []
 
 
-def _stored(known: System) -> Iterator[tuple[str, str]]:
+def stored(known: System) -> Iterator[tuple[str, str]]:
     """Each table that some version was seen to have, and those versions."""
     for row in _table(known, "stored.csv"):
         yield row["table"], row["versions"].replace("|", ", ")
@@ -65,10 +65,10 @@ def _known_words(known: System) -> dict[str, list[str]]:
 
 
 def _row(name: str, versions: str, tables: Tables) -> str:
-    if name in tables.aside:
-        told = "nothing, on purpose"
+    if name in tables.ignored:
+        reading = "nothing, on purpose"
     elif name not in tables.read:
-        told = "nothing; its rows are counted in a finding"
+        reading = "nothing; its rows are counted in a finding"
     else:
-        told = f"{len(tables.read[name])} columns"
-    return f"| `{name}` | {versions} | {told} |"
+        reading = f"{len(tables.read[name])} columns"
+    return f"| `{name}` | {versions} | {reading} |"

@@ -1,15 +1,11 @@
-"""The commands ``sql`` and ``watch``."""
+"""The command ``sql``: one query, the columns of every table, or the ready views."""
 
 from __future__ import annotations
 
 import re
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import polars as pl
@@ -19,9 +15,7 @@ from stateanalytics.cli.options import (
     bodies_option,
     examples,
     note,
-    opened,
-    pairs_of,
-    policy_of,
+    pairs_given,
     policy_option,
     refuse_options_of_others,
     salvage_option,
@@ -29,31 +23,25 @@ from stateanalytics.cli.options import (
     tables_option,
     with_tables,
 )
-from stateanalytics.cli.output import FORMATS, form_of, put, refuse_inputs_of
-from stateanalytics.cli.request import Request, takes
-from stateanalytics.core.redaction import redact, redact_texts
-from stateanalytics.core.text import visible
+from stateanalytics.cli.output import FORMATS, Request, chosen_format, put, takes
+from stateanalytics.core.redaction import redact_texts
 from stateanalytics.errors import MaskedWarning, TruncatedWarning
-
-if TYPE_CHECKING:
-    from stateanalytics.snapshot import Snapshot
-    from stateanalytics.state.policy import Policy
 
 SCHEMA_FORMATS = {**FORMATS, "markdown": (".md",)}
 _ALL_FRAMES = "all"
 _OF_A_QUERY = ("own", "params", "max_rows", "timeout", "memory_bytes", "policy", "bodies")
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 _UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMG", 1)}
-_LEAST_MEMORY = 2**20
+_MIN_MEMORY = 2**20
 
 
-def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
-    """A size as people write it, in bytes: 500MB, 2GiB, 1.5g."""
+def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
+    """Bytes of a size as people write it: 500MB, 2GiB, 1.5g."""
     parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) *([KMG]?I?)B?", written.upper())
     if not parts or parts[2] not in _UNITS:
-        raise click.BadParameter(f"{written!r:.60} is no size. Hint: 500MB, or 2GiB", ctx, param)
+        raise click.BadParameter(f"{written!r:.60} is not a size. Hint: 500MB, or 2GiB", ctx, param)
     size = int(float(parts[1]) * _UNITS[parts[2]])
-    if size < _LEAST_MEMORY:
+    if size < _MIN_MEMORY:
         raise click.BadParameter(f"no query fits into {written!r}. Hint: 500MB", ctx, param)
     return size
 
@@ -92,7 +80,7 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     type=click.IntRange(min=1),
     default=10_000,
     show_default=True,
-    help="Stop after so many rows.",
+    help="Stop after this many rows.",
 )
 @click.option(
     "--timeout",
@@ -100,16 +88,16 @@ def _size(ctx: click.Context, param: click.Parameter, written: str) -> int:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="Stop the query after so long.",
+    help="Stop the query after this time.",
 )
 @click.option(
     "--memory-limit",
     "memory_bytes",
-    callback=_size,
+    callback=_bytes,
     default="2GiB",
     show_default=True,
     metavar="SIZE",
-    help="Let the query take so much memory, such as 500MB.",
+    help="Let the query take this much memory, such as 500MB.",
 )
 @tables_option
 @takes(as_of_option, policy_option, bodies_option, salvage_option, formats=SCHEMA_FORMATS)
@@ -138,7 +126,7 @@ def sql(
         mode, {**dict.fromkeys(_OF_A_QUERY, ("QUERY",)), "is_views": ["--views"]}
     )
     if mode != "QUERY":
-        # The last argument is a source like the others: there is no query.
+        # Without a query, the last argument is a source like the others.
         request = replace(request, sources=(*request.sources, *([] if query is None else [query])))
     if is_views:
         _write_views(request)
@@ -150,7 +138,7 @@ def sql(
         raise click.UsageError(
             "Missing argument 'QUERY'. Hint: stateanalytics sql state.db \"FROM states\""
         )
-    values = pairs_of(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
+    values = pairs_given(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
     text = sys.stdin.read() if query == "-" else query
     with request.opened() as snap:
         with warnings.catch_warnings(record=True) as caught:
@@ -167,8 +155,8 @@ def sql(
             )
         if request.redact and redact_texts(pl.Series([text, *map(str, values.values())]))[1]:
             note(
-                "the query has what looks like a secret, which is masked in the tables; "
-                "--no-redact compares with what was there"
+                "the query contains what looks like a secret, which is masked in the tables; "
+                "--no-redact compares with the stored text"
             )
         request.write(frame, limit=frame.height, inputs=snap.inputs)
         for warning in caught:
@@ -184,7 +172,7 @@ def _write_schema(request: Request, name: str | None) -> None:
     from stateanalytics.sql.tables import FRAMES
 
     documented = (*FRAMES, *FRAMES_RETURNED)
-    if form_of(request.form, request.output, SCHEMA_FORMATS) == "markdown":
+    if chosen_format(request.form, request.output, SCHEMA_FORMATS) == "markdown":
         kept = documented if name is None else frames_named(name)
         if not kept:
             only_frame(data_dictionary(documented), str(name))
@@ -205,90 +193,3 @@ def _write_views(request: Request) -> None:
     texts = [(view.frame.name, view.frame.row, view.sql.strip()) for view in VIEWS]
     frame = pl.DataFrame(texts, schema=["name", "meaning", "sql"], orient="row")
     request.write(frame, columns=("name", "meaning"), limit=frame.height)
-
-
-@click.command(
-    epilog=examples(
-        "stateanalytics watch state.db",
-        "stateanalytics watch state.db --every 30 --policy operator",
-    )
-)
-@sources_argument
-@click.option(
-    "--every",
-    "every_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Look again after so many seconds.",
-)
-@click.option("--looks", type=click.IntRange(min=1), help="Stop after so many looks.")
-@click.option(
-    "--metrics",
-    "metrics_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Keep what `stateanalytics export --metrics` writes in this file, as of the last look.",
-)
-@policy_option
-def watch(
-    *,
-    sources: tuple[str, ...],
-    every_s: float,
-    looks: int | None,
-    metrics_file: Path | None,
-    policy: str,
-) -> None:
-    """Print changes of severity as they happen, until Ctrl-C.
-
-    A line is the moment, the severity before and now, and what it is about. Once a week at
-    most an ALARM says that more fails than chance does. The writer never waits.
-    """
-    from stateanalytics.live import watch as follow
-
-    n_changes = 0
-    with opened(sources, is_followed=True) as snap:
-        note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
-        try:
-            seen = follow(
-                snap,
-                policy=policy_of(policy),
-                every_s=every_s,
-                on_alarm=_print_alarm,
-                on_look=_keeps(metrics_file, snap, policy_of(policy)) if metrics_file else None,
-            )
-            for changed in islice(seen, looks):
-                n_changes += changed.height
-                _print(changed)
-        except KeyboardInterrupt:
-            click.echo(err=True)
-    note(f"{n_changes:,} change{'' if n_changes == 1 else 's'} of severity seen")
-
-
-def _keeps(path: Path, snap: Snapshot, policy: Policy) -> Callable[[Snapshot], None]:
-    """Writes metrics at each look; limits need all of history, and are computed once."""
-    from stateanalytics.metrics import as_openmetrics, limits
-
-    refuse_inputs_of(path, snap.inputs)
-    held = limits(snap, policy=policy)
-
-    def write(look: Snapshot) -> None:
-        text = as_openmetrics(look, policy=policy, limits=held)
-        put(text.encode(), path, inputs=look.inputs)
-
-    return write
-
-
-def _print_alarm(alarm: pl.DataFrame) -> None:
-    at, words = alarm.select("at", "in_words").row(0)
-    click.echo(f"{at:%H:%M:%S}  ALARM  {words}")
-
-
-def _print(changed: pl.DataFrame) -> None:
-    for row in redact(changed)[0].iter_rows(named=True):
-        what = row["name"] or row["entity_id"] or "unnamed"
-        line = (
-            f"{row['at']:%H:%M:%S}  {row['severity_before'] or 'new'} -> "
-            f"{row['severity'] or 'gone'}  {row['entity_type']} {what}  {row['display'] or ''}"
-        )
-        click.echo(visible(line.rstrip())[:300])

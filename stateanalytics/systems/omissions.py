@@ -15,15 +15,16 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import MOSTLY_UNREAD, pool
+from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, beside, changed_facts, once, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted
-from stateanalytics.io.salvaging import findings_of_store
-from stateanalytics.io.sqlite import Store, read_table
+from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
-from stateanalytics.io.tables import n_rows
+from stateanalytics.io.sqlite_tables import n_rows, read_table
+from stateanalytics.io.store_findings import findings_of_store
 from stateanalytics.systems import system_named
 from stateanalytics.systems.base import System, Tables
+from stateanalytics.systems.history import Past, has_begun, has_happened
 
 _BOOKKEEPING = "sqlite_"
 _TELLS_OF_WORK = re.compile("usage|turn|event|telemetry")
@@ -56,7 +57,7 @@ def findings_of_database(store: Store, *, system: str) -> pl.DataFrame:
 
 
 def _unread_tables(store: Store, system: str, tables: Tables) -> pl.DataFrame:
-    known = {*tables.read, *tables.aside}
+    known = {*tables.read, *tables.ignored}
     # What a virtual table is made of repeats what it is an index of.
     virtual = [f"{name}_" for name, what in store.others.items() if what == VIRTUAL_TABLE]
     own = (_BOOKKEEPING, *virtual)
@@ -118,14 +119,14 @@ def findings_of_files(
             kind: number
             for reader in (system.stores, files)
             if reader is not None
-            for kind, number in reader.unread(path).items()
+            for kind, number in reader.unread_kinds(path).items()
         }
     elif files is not None and (files.opens is not None or files.skips):
         if opened is None:
             opened = files.opens(path) if files.opens is not None else ()
         opened = [*opened]
         kinds = kinds_of_files(path, opened, files.skips)
-        n_bytes, n_read = bytes_of_records(path, opened, (*files.skips, *files.aside))
+        n_bytes, n_read = bytes_of_records(path, opened, (*files.skips, *files.ignored))
         if n_bytes > n_read:
             missing = counted(
                 label,
@@ -248,3 +249,120 @@ def kinds_of_files(
         if n_seen > _MOST_FILES:
             break
     return dict(sorted(kinds.items()))
+
+
+def with_notes(facts: Facts, past: Past) -> Facts:
+    """The facts of then, with findings on what of them is left out or was not recorded."""
+    notes = [left_out(facts, past), not_recorded(facts, past)]
+    findings = pool([past.facts.findings, *notes], schema.FINDINGS)
+    return changed_facts(past.facts, findings=findings)
+
+
+
+_MOSTLY_AT_THE_END = (
+    *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
+    *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
+    *("cost_usd", "stored_duration_s", "n_turns", "n_model_turns", "n_chat_messages"),
+    *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
+)
+
+
+
+def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
+    """What of the rows of then nobody recorded: a finding per input and column, counted.
+
+    Parameters
+    ----------
+    facts : Facts
+        As they are.
+    past : Past
+        What `rewound` made of them.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``time.not_recorded``, in the shape of `schema.FINDINGS`.
+    """
+    if not any(column.any() for column in past.lost):
+        return schema.FINDINGS.empty()
+    then = past.facts.entities
+    # A system may tell of other rows then, or in another order.
+    now = beside(then.select(schema.ENTITY_KEY), once(facts.entities))
+    is_gone = {
+        "raw_status": past.lost["status"],
+        "reason_code": past.lost["reason"],
+        "last_message_at": past.lost["message"],
+        "n_messages": past.lost["n_messages"],
+        **dict.fromkeys(("updated_at", "due_at", "attempt"), past.lost["record"]),
+        # What is mostly written with the end was not there to be recorded before.
+        **dict.fromkeys(
+            _MOSTLY_AT_THE_END,
+            past.lost["record"] & (then["ended_at"].is_not_null() | past.lost["status"]),
+        ),
+        **dict.fromkeys(("process_alive", "has_stale_locks"), past.lost["present"]),
+    }
+    missing = [
+        now.select("source", "system", column=pl.lit(column)).filter(
+            gone & now[column].is_not_null() & then[column].is_null()
+        )
+        for column, gone in is_gone.items()
+    ]
+    counts = pl.concat(missing).group_by("source", "system", "column", maintain_order=True).len()
+    return pool(
+        [
+            counted(
+                source,
+                system,
+                "time.not_recorded",
+                "info",
+                f"written over after as-of ({past.at.isoformat()}); nobody recorded what was there",
+                n_rows=n,
+                table="entities",
+                column=column,
+                action="set to null",
+            )
+            for source, system, column, n in counts.iter_rows()
+        ],
+        schema.FINDINGS,
+    )
+
+
+
+def left_out(facts: Facts, past: Past) -> pl.DataFrame:
+    """What began only after the instant: a finding per input, table and type, counted.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``time.after_as_of``, in the shape of `schema.FINDINGS`.
+    """
+    later = [
+        facts.entities.filter(~has_begun(past.at)).select(
+            "source", "system", "entity_type", table=pl.lit("entities")
+        ),
+        *(
+            frame.filter(~has_happened(past.at)).select(
+                "source", "system", entity_type=pl.lit(None, pl.String), table=pl.lit(name)
+            )
+            for name, frame in (("transitions", facts.transitions), ("events", facts.events))
+        ),
+    ]
+    key = ("source", "system", "table", "entity_type")
+    counts = pl.concat(later).group_by(key).len().sort(key)
+    return pool(
+        [
+            counted(
+                source,
+                system,
+                "time.after_as_of",
+                "info",
+                f"began after as-of ({past.at.isoformat()})",
+                n_rows=n,
+                table=table,
+                entity_type=entity_type,
+                action="left out",
+            )
+            for source, system, table, entity_type, n in counts.iter_rows()
+        ],
+        schema.FINDINGS,
+    )

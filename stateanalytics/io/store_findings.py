@@ -1,83 +1,20 @@
-"""Damaged and odd stores: what is left of one as a clean store, and what was lost as findings."""
+"""Findings about a whole store: what could not be salvaged, read or checked."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
-from stateanalytics.io import refusals
 from stateanalytics.io.cells import shown
 from stateanalytics.io.findings import counted
-from stateanalytics.io.isolated import isolated
-from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
-
-if TYPE_CHECKING:
-    from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite import Store
 
 PREFIX = "salvage."
 """Every finding about a loss has a code that begins so."""
-
-
-class Salvaged(NamedTuple):
-    """A clean store, and what the salvaging process said about it."""
-
-    store: Path
-    losses: Mapping[str, Any]
-    folder: PrivateFolder
-
-
-def salvage(path: str | Path, source: str, size_bytes: int) -> Salvaged:
-    """Write what can be read of a damaged store to a clean one, in another process.
-
-    Parameters
-    ----------
-    path : str or Path
-        How the user named it.
-    source : str
-        The file it leads to.
-    size_bytes : int
-        Its size, its log included.
-
-    Returns
-    -------
-    Salvaged
-        In a folder of its own, which the caller deletes.
-
-    Raises
-    ------
-    DamagedStoreError
-        If nothing can be read of it.
-    NoRoomError
-        If the clean store does not fit into the folder for temporary files.
-    """
-    folder = make_private_folder()
-    room = shutil.disk_usage(folder.path).free
-    if room < 3 * size_bytes + 2**20:
-        folder.delete()
-        raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", 3 * size_bytes)
-    clean = folder.path / "salvaged.db"
-    command = isolated("stateanalytics.io.salvage.run", source, str(clean))
-    done = subprocess.run(
-        command,
-        check=False,  # a process that was killed says so by its answer, which is none
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    losses = json.loads(done.stdout) if done.stdout else {}
-    if not losses or "problem" in losses:
-        folder.delete()
-        why = losses.get("problem", f"the process that read it ended with {done.returncode}")
-        raise refusals.beyond_salvage(path, why)
-    return Salvaged(clean, losses, folder)
 
 
 def loss_findings(losses: Mapping[str, Any], label: str, *, system: str) -> pl.DataFrame:

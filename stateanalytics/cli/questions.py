@@ -1,0 +1,545 @@
+"""Commands that are made from the table of questions: options, the call, the answer."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+import polars as pl
+
+from stateanalytics.cli.options import (
+    OPTIONS,
+    READING,
+    examples,
+    limit_option,
+    note,
+    opened,
+    policy_named,
+    refuse_options_of_others,
+    sources_argument,
+    with_tables,
+)
+from stateanalytics.cli.output import Request, note_of_empty_window, put, takes
+from stateanalytics.cli.ownership import WithOwn, find_cluster
+from stateanalytics.cli.tables import changed_only, named_entities
+from stateanalytics.core.text import visible
+from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.io.findings import folded
+from stateanalytics.questions import COMMANDS, Question, questions_of
+
+if TYPE_CHECKING:
+    from stateanalytics.core.schema import Frame
+    from stateanalytics.detectors.detections import Detections
+    from stateanalytics.detectors.disagreement_causes import Disagreements
+    from stateanalytics.snapshot import Snapshot
+
+Given = dict[str, Any]
+"""Values of options, by the parameters that they are for."""
+
+N_OPEN_FIRST = 20
+N_NAMED = 3
+_TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
+
+
+# --- a command from its questions ------------------------------------------------------
+
+
+def command_of(name: str) -> click.Command:
+    """The command that asks the questions of this name."""
+    questions, command = questions_of(name), COMMANDS[name]
+    options = _options(questions)
+
+    def ask(request: Request, **given: Any) -> None:
+        question = _chosen(questions, given)
+        _refuse_options_of_others(question, questions, options)
+        _answer(request, question, given)
+
+    ask.__doc__ = f"{command.summary}\n\n{command.details}"
+    of_all = [option for key, option in options.items() if key != "window"]
+    if "window" in options:
+        of_all += [limit_option, options["window"]]
+    else:
+        of_all += [limit_option]
+    return click.command(
+        name,
+        cls=WithOwn if name == "failures" else click.Command,
+        epilog=examples(*(f"stateanalytics {line}" for line in command.examples)),
+    )(sources_argument(takes(*of_all, *READING)(ask)))
+
+
+def _options(questions: Sequence[Question]) -> dict[str, Callable[..., Any]]:
+    """The options that choose a question, then those that questions take, by their keys."""
+    options: dict[str, Callable[..., Any]] = {}
+    if listed := [question for question in questions if question.shown_as]:
+        meanings = "; ".join(f"{question.shown_as}: {question.gives}" for question in listed)
+        options["show"] = click.option(
+            "--show",
+            type=click.Choice([question.shown_as for question in listed]),
+            help=f"Choose what is listed, by default {listed[0].shown_as}. {meanings}.",
+        )
+    for question in questions:
+        for key in question.options:
+            if key not in options:
+                options[key] = OPTIONS.get(key) or _option_of_function(question, key)
+        if flag := _flag(question):
+            options[flag] = click.option(
+                question.mode, flag, is_flag=True, help=f"List {question.gives}."
+            )
+    return options
+
+
+def _flag(question: Question) -> str:
+    """The name of the flag that asks the question; empty where an option with a value does."""
+    is_flag = question.mode and not question.shown_as and "other_policy" not in question.options
+    return f"is_{question.mode.removeprefix('--')}" if is_flag else ""
+
+
+def _option_of_function(question: Question, name: str) -> Callable[..., Any]:
+    """An option made from the signature and the docstring of the function that takes it."""
+    function = question.answer()
+    parameter = inspect.signature(function).parameters[name]
+    described = re.search(rf"^ *{name}\b.* : .*\n((?: {{8,}}.*\n)+)", f"{function.__doc__}\n", re.M)
+    words = " ".join(described[1].split()) if described else f"The {name} of {question.function}"
+    kind = _TYPES[str(parameter.annotation).partition(" |")[0]]
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        name,
+        type=kind,
+        is_flag=kind is bool,
+        default=parameter.default,
+        show_default=parameter.default is not None,
+        help=f"{words.partition('. ')[0].rstrip('.')}.",
+    )
+
+
+def _chosen(questions: Sequence[Question], given: Given) -> Question:
+    """The question that the options ask; those that only choose are taken out of ``given``."""
+    show = given.pop("show", None)
+    flags = {flag for flag in map(_flag, questions) if flag and given.pop(flag)}
+    for question in questions:
+        is_default_now = show is None and given.get(question.default_with)
+        is_compared = question.mode == "--against" and given["other_policy"] is not None
+        if is_default_now or is_compared or _flag(question) in flags:
+            return question
+        if show is not None and show == question.shown_as:
+            return question
+    return questions[0]
+
+
+def _refuse_options_of_others(
+    chosen: Question,
+    questions: Sequence[Question],
+    options: Mapping[str, Callable[..., Any]],
+) -> None:
+    """Refuse options on the command line that the question does not take."""
+    others = " or ".join(question.mode for question in questions[1:])
+    modes = {
+        name: [
+            question.mode or f"{question.command} without {others}"
+            for question in questions
+            if key in question.options
+        ]
+        for key, option in options.items()
+        if any(key in question.options for question in questions)
+        for name in _parameters_of(option)
+    }
+    refuse_options_of_others(chosen.mode or f"{chosen.command} without {others}", modes)
+
+
+def _parameters_of(option: Callable[..., Any]) -> list[str]:
+    def takes_it() -> None: ...
+
+    option(takes_it)
+    return [str(parameter.name) for parameter in takes_it.__click_params__]  # type: ignore[attr-defined]
+
+
+# --- the answer ------------------------------------------------------------------------
+
+
+def _answer(request: Request, question: Question, given: Given) -> None:
+    """Read the stores, ask the question and write the answer."""
+    _check(request, question, given)
+    if question.over == "nothing":
+        request.write(question.answer()(), columns=question.columns)
+        return
+    settings = given.get("settings")
+    with request.opened(is_table=settings is None) as snap:
+        values = {**given, "window": request.window, "policy": request.chosen_policy}
+        if values.get("by") == ["none"]:
+            values["by"] = []
+        joined = with_tables(snap, values.pop("own", ()))
+        if settings is not None:
+            _write_settings(request, joined, values)
+            return
+        frame = _ANSWERS.get(question.command, _asked)(joined, request, question, values)
+        shown, columns = _for_terminal(frame, question, values, is_table=request.format == "table")
+        request.write(shown, columns=columns, inputs=snap.inputs)
+        if "window" in question.options:
+            note_of_empty_window(frame, snap, request.window)
+
+
+def _check(request: Request, question: Question, given: Given) -> None:
+    """Refuse, before anything is read, what cannot be answered."""
+    if given.get("settings") and request.form:
+        raise click.UsageError(
+            "Settings have a format of their own; found --format, too. Hint: leave it out"
+        )
+    if question.shown_as == "rules" and given["rules"] is None:
+        raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
+    if "severity" in given:
+        from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
+
+        words = FINDING_SEVERITIES if question.over == "table" else SEVERITIES
+        _check_known("severity", given["severity"], words)
+
+
+def _check_known(column: str, word: str | None, known: Sequence[str]) -> None:
+    if word is not None and word not in known:
+        raise ArgumentError(
+            f"There is no {column.replace('_', ' ')} {word!r} here; there are {', '.join(known)}.",
+            "name one of these" + did_you_mean(word, known),
+        )
+
+
+def _asked(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
+    """The answer of the function, which gets every value that it has a parameter for."""
+    return _called(question, snap, values)
+
+
+def _called(question: Question, first: Any, values: Given) -> pl.DataFrame:
+    function = question.answer()
+    parameters = inspect.signature(function).parameters
+    given = {
+        name: value
+        for name, value in values.items()
+        if name in parameters and value is not None and value != ()
+    }
+    result = function(first, **given)
+    frame: pl.DataFrame = getattr(result, question.part) if question.part else result
+    return frame
+
+
+def _for_terminal(
+    frame: pl.DataFrame, question: Question, values: Given, *, is_table: bool
+) -> tuple[pl.DataFrame, list[str] | None]:
+    """The rows as a table shows them, and the columns of the table; None for all of them."""
+    by = values.get("by", [])
+    if is_table:
+        # A kind without a name is one that nobody recorded.
+        unnamed = [name for name in by if frame.schema.get(name) == pl.String]
+        frame = frame.with_columns(pl.col(unnamed).fill_null("not recorded"))
+        if question.quiet:
+            frame = changed_only(frame, question.quiet[0], question.quiet[1:])
+        if question.view:
+            frame = VIEWS[question.view](frame)
+    if not question.columns:
+        return frame, None
+    columns = dict.fromkeys([*(name for name in by if name not in question.columns)])
+    return frame, [name for name in (*columns, *question.columns) if name in frame.columns]
+
+
+# --- attention -------------------------------------------------------------------------
+
+
+def _attention(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
+    """Items, states, findings or contradictions, of one type or severity if asked."""
+    if question.over == "table":
+        frame = snap.table(question.table, policy=values["policy"])
+    elif question.shown_as == "states":
+        note(_instant(snap))
+        frame = _called(question, snap, values)
+    else:
+        frame = _items(snap, request, values)
+    types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
+    _check_known("entity_type", values["entity_type"], types)
+    for column in ("entity_type", "severity"):
+        if values[column] is not None:
+            frame = frame.filter(pl.col(column).cast(pl.String) == values[column])
+    return frame
+
+
+def _items(snap: Snapshot, request: Request, values: Given) -> pl.DataFrame:
+    from stateanalytics.queries import attention_and_excluded
+
+    items, excluded = attention_and_excluded(snap, window=request.window, policy=values["policy"])
+    counts = [
+        f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in excluded.iter_rows()
+    ]
+    more = f"; excluded: {', '.join(counts)}" if counts else ""
+    note(f"{items.height:,} critical or a warning {_instant(snap)}{more}")
+    return items
+
+
+def _instant(snap: Snapshot) -> str:
+    """Ages end here: a copy of May is not silent since May."""
+    from stateanalytics.core.windows import in_utc
+
+    return f"as of {in_utc(snap.as_of)} ({snap.why_as_of})"
+
+
+def _similar_items(items: pl.DataFrame) -> pl.DataFrame:
+    """Items that ask the same of somebody as one row, with ids that ``show`` takes."""
+    from stateanalytics.queries import grouped_items
+
+    named = named_entities(items).with_columns(message=pl.coalesce("message", "code"))
+    rows = grouped_items(named)
+    # Hundreds that are open must not hide why everything else failed.
+    is_later = (pl.col("standing") == "open") & (pl.int_range(pl.len()) >= N_OPEN_FIRST)
+    return rows.sort(pl.col("standing") == "stopped", is_later, maintain_order=True)
+
+
+# --- failures --------------------------------------------------------------------------
+
+
+def _failures(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
+    """Failures, narrowed to a code or a cluster, with the notes that belong to them."""
+    path = values.pop("earlier")
+    values["nested"] = request.format in ("json", "parquet")
+    with opened([path], salvage=request.salvage) if path else nullcontext() as earlier:
+        frame = _called(question, snap, {**values, "earlier": earlier})
+    of_all = {"policy": values["policy"], "rules": values["rules"]}
+    if values["cluster"] is not None and "cluster_id" in frame.columns:
+        known = frame["cluster_id"]
+        values["cluster"] = find_cluster(values["cluster"], known, snap, **of_all)
+    frame = _narrowed(frame, question, code=values["code"], cluster=values["cluster"])
+    if question.shown_as == "parameters" and request.redact:
+        frame = _without_masked_words(frame, snap, {**of_all, "window": values["window"]})
+    if question.shown_as == "clusters" and (request.format == "table" or values["ledger"]):
+        frame = _with_states_and_owners(frame, snap, values)
+    _note_meaning_of_failure(snap)
+    if question.shown_as == "life":
+        _note_ids_of_the_ledger(frame)
+    return frame
+
+
+def _narrowed(
+    frame: pl.DataFrame, question: Question, *, code: str | None, cluster: str | None
+) -> pl.DataFrame:
+    for value, option, column in ((code, "--code", "code"), (cluster, "--cluster", "cluster_id")):
+        is_refused = column not in frame.columns or question.shown_as == "rules"
+        if value is not None and is_refused:
+            raise click.UsageError(f"{option} does not narrow {question.mode}. Hint: leave it out")
+    if code is not None:
+        known = frame["code"].drop_nulls().unique().sort()
+        is_below = pl.col("code").str.starts_with(f"{code}.")
+        frame = frame.filter((pl.col("code") == code) | is_below)
+        if frame.is_empty():
+            note(f"nothing here has code {code} or one below it{did_you_mean(code, known)}")
+    return frame if cluster is None else frame.filter(pl.col("cluster_id") == cluster)
+
+
+def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Given) -> pl.DataFrame:
+    """Clusters with what became of each lately, and its owner."""
+    from stateanalytics import failures
+
+    given = {name: values[name] for name in ("window", "policy", "rules", "ledger")}
+    lives = failures.life(snap, **given).select("cluster_id", "state", "owner")
+    return clusters.join(lives, on="cluster_id", how="left", maintain_order="left")
+
+
+def _with_short_ids(clusters: pl.DataFrame) -> pl.DataFrame:
+    """Clusters with ids short enough to type, and without owners where there are none."""
+    start = pl.col("cluster_id").str.extract(r"^v\d+:([0-9a-f]{8})")
+    named = clusters.with_columns(_start=start).with_columns(
+        id=pl.when(pl.col("_start").is_unique()).then("_start").otherwise("cluster_id")
+    )
+    is_owned = "owner" in clusters.columns and clusters["owner"].is_not_null().any()
+    return named.drop("_start", *(() if is_owned else ("owner",)), strict=False)
+
+
+def _note_meaning_of_failure(snap: Snapshot) -> None:
+    """Note what else some of the systems that were read call a failure."""
+    from stateanalytics.systems import all_systems
+
+    for system in all_systems():
+        if system.failure_is and system.name in snap.sources["system"]:
+            note(f"{system.title}: {system.failure_is}")
+
+
+def _note_ids_of_the_ledger(lives: pl.DataFrame) -> None:
+    """Note which ids of the ledger have changed, and which no cluster has."""
+    renamed = lives.filter(pl.col("ledger_id") != pl.col("cluster_id"))
+    for before, after in renamed.select("ledger_id", "cluster_id").head(N_NAMED).rows():
+        note(f"{before} of the ledger is {after} now; rename it there")
+    unknown = lives.filter(pl.col("state") == "unknown")["cluster_id"].to_list()
+    if unknown:
+        more = f" and {len(unknown) - N_NAMED} more" if len(unknown) > N_NAMED else ""
+        note(f"in the ledger, but in no failure here: {', '.join(unknown[:N_NAMED])}{more}")
+
+
+def _without_masked_words(parameters: pl.DataFrame, snap: Snapshot, values: Given) -> pl.DataFrame:
+    """Parameters without the words that redaction takes out of the messages.
+
+    A value stands alone here; the words that mark it as a secret are in the template.
+    """
+    from stateanalytics import failures
+    from stateanalytics.core.redaction import redact_texts
+    from stateanalytics.core.secret_shapes import PLACEHOLDERS
+
+    pattern = r"[A-Za-z0-9]+"
+    messages, _ = redact_texts(failures.members(snap, **values)["message"])
+    kept = messages.str.extract_all(pattern).explode().unique().implode()
+    words = pl.col("value").str.extract_all(pattern)
+    is_kept = words.list.set_difference(pl.lit(kept)).list.len() == 0
+    masked = pl.when(is_kept.fill_null(value=True)).then("value")
+    return parameters.with_columns(value=masked.otherwise(pl.lit(PLACEHOLDERS["named secret"])))
+
+
+# --- detectors, costs and thresholds ---------------------------------------------------
+
+
+def _detectors(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
+    """Disagreements, with the worst of them in a sentence."""
+    from stateanalytics.detectors.detections import detect
+
+    given = {name: values[name] for name in ("at", "detectors", "policy")}
+    detections = detect(snap, **given)
+    compared = question.answer()(detections)
+    sentence = _worst_disagreement(detections, compared)
+    if request.format == "table" and request.output is None:
+        click.echo(visible(sentence))
+    else:
+        note(sentence)
+    frame: pl.DataFrame = getattr(compared, question.part)
+    return frame
+
+
+def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
+    """What the table shows, in a sentence or two."""
+    n_lost = sum((~column).sum() for column in detections.is_knowable)
+    lost = f" {n_lost:,} answers cannot be known any more." if n_lost else ""
+    used = [name for name in detections.names if detections.covered[name].any()]
+    if not used:
+        return "None of these detectors looks at anything that is here." + lost
+    if compared.worst is not None:
+        return compared.worst + lost
+    if len(used) == 1:
+        return f"Only {used[0]} looks at anything here: nothing to compare." + lost
+    if len(used) == 2:
+        return "Both detectors agree on all that they both look at." + lost
+    return f"All {len(used)} detectors agree on all that two or more of them look at." + lost
+
+
+def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
+    from stateanalytics.failures import prices
+
+    frame = _called(question, snap, values)
+    as_of = prices(values["prices"])["as_of"].dt.to_string().max()
+    note("total_usd: as reported where it is, and estimated for the rest")
+    note(f"estimated by list prices of {as_of!s}; --prices takes others")
+    return frame
+
+
+_COSTS = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
+
+
+def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
+    """Recommendations, the outcome of changes, or what another policy judges differently."""
+    if question.mode == "--against":
+        from stateanalytics.state.states import count_changes
+
+        other = policy_named(values["other_policy"])
+        changed: pl.DataFrame = question.answer()(snap, values["policy"], other)
+        for entity_type, before, after, n in count_changes(changed).head(5).iter_rows():
+            note(f"{n:,} of type {entity_type} from {before} to {after}")
+        return changed
+    if question.mode:
+        return _called(question, snap, values)
+    from stateanalytics.thresholds.costs import Costs
+    from stateanalytics.thresholds.wording import SAID
+
+    costs = Costs(*(values[name] for name in _COSTS))
+    advice = _called(question, snap, {**values, "costs": costs})
+    n_of = dict(advice["verdict"].value_counts().iter_rows())
+    counts = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
+    note(f"{advice.height} thresholds: {', '.join(counts)}")
+    return advice
+
+
+def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
+    """The recommended settings, in the words of the systems that take them."""
+    from stateanalytics.thresholds.advice import recommend
+    from stateanalytics.thresholds.costs import Costs
+
+    costs = Costs(*(values[name] for name in _COSTS))
+    advice = recommend(snap, costs=costs, policy=values["policy"])
+    text: str = getattr(advice, f"to_{values['settings']}")()
+    put(text.encode(), request.output, inputs=snap.inputs)
+
+
+# --- durations -------------------------------------------------------------------------
+
+
+def _durations(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
+    """Durations of runs, or the time limits that stopped them."""
+    from stateanalytics.core.schema import SPELLS, TIMEOUTS
+    from stateanalytics.survival.curves import kaplan_meier
+    from stateanalytics.survival.run_spells import count_left_out, spells
+    from stateanalytics.survival.time_limits import count_timeouts, timeouts
+
+    by, shown = values["by"], question.shown_as
+    of_snapshot = {name: values[name] for name in ("window", "policy")}
+    if question.over == "snapshot":
+        _check_groups([name for name in by if "." not in name], SPELLS, list(SPELLS.dtypes))
+        return _called(question, snap, values)
+    if question.over == "limited":
+        limited = _with_groups(timeouts(snap, **of_snapshot), by, snap, TIMEOUTS)
+        return limited if shown == "timeouts" else count_timeouts(limited, by=by)
+    ends_by_limit: Any = "event" if shown == "outcomes" else "cut_off"
+    runs = _with_groups(spells(snap, timeouts=ends_by_limit, **of_snapshot), by, snap, SPELLS)
+    n_excluded = runs["left_out"].count()
+    if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
+        is_or_are = "is" if n_excluded == 1 else "are"
+        note(f"{n_excluded} of {runs.height} runs {is_or_are} excluded: see --show left-out")
+    match shown:
+        case "spells":
+            return runs
+        case "left-out":
+            return count_left_out(runs)
+        case "compare":
+            return pl.concat(_called(question, runs, {"by": name}) for name in by)
+    return _called(
+        question, kaplan_meier(runs, by=by) if question.over == "curve" else runs, values
+    )
+
+
+def _with_groups(rows: pl.DataFrame, by: list[str], snap: Snapshot, frame: Frame) -> pl.DataFrame:
+    """Rows joined to the columns of the user's own tables that dotted names mean."""
+    from stateanalytics.core.own_columns import with_own_column
+
+    for name in by:
+        rows = with_own_column(rows, name, snap.own_tables)
+    _check_groups(by, frame, rows.columns)
+    return rows
+
+
+def _check_groups(by: list[str], frame: Frame, known: Sequence[str]) -> None:
+    """Refuse a column that the frame behind the table does not have, in the shell's words."""
+    for name in by:
+        if name not in known:
+            raise ArgumentError(
+                f"--by needs a column of {frame.name}; found {name!r:.60}.",
+                f"such as --by agent; `stateanalytics sql --schema {frame.name}` lists them"
+                + did_you_mean(name, known),
+            )
+
+
+_ANSWERS: Mapping[str, Callable[[Snapshot, Request, Question, Given], pl.DataFrame]] = {
+    "attention": _attention,
+    "failures": _failures,
+    "detectors": _detectors,
+    "costs": _costs,
+    "durations": _durations,
+    "thresholds": _thresholds,
+}
+VIEWS: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "similar items": _similar_items,
+    "similar findings": folded,
+    "entities": named_entities,
+    "clusters": _with_short_ids,
+}
+"""How a terminal shows the rows of an answer."""

@@ -1,0 +1,151 @@
+"""The commands that stay open: ``watch`` for people, ``mcp`` for agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stateanalytics.cli.options import (
+    FILE,
+    as_of_option,
+    examples,
+    note,
+    opened,
+    policy_named,
+    policy_option,
+    salvage_option,
+    sources_argument,
+)
+from stateanalytics.cli.output import put, refuse_input_as_output
+from stateanalytics.core.redaction import redact
+from stateanalytics.core.text import visible
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.snapshot import Snapshot
+    from stateanalytics.state.policy import Policy
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics watch state.db",
+        "stateanalytics watch state.db --every 30 --policy operator",
+    )
+)
+@sources_argument
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Look again after this many seconds.",
+)
+@click.option("--looks", type=click.IntRange(min=1), help="Stop after this many looks.")
+@click.option(
+    "--metrics",
+    "metrics_file",
+    type=FILE,
+    help="Keep what `stateanalytics export --metrics` writes in this file, as of the last look.",
+)
+@policy_option
+def watch(
+    *,
+    sources: tuple[str, ...],
+    every_s: float,
+    looks: int | None,
+    metrics_file: Path | None,
+    policy: str,
+) -> None:
+    """Print changes of severity as they happen, until Ctrl-C.
+
+    A line is the moment, the severity before and now, and what it is about. Once a week at
+    most, an ALARM reports more failures than chance explains. The writer never waits.
+    """
+    from stateanalytics.live import watch as follow
+
+    n_changes = 0
+    with opened(sources, is_followed=True) as snap:
+        note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
+        try:
+            changes = follow(
+                snap,
+                policy=policy_named(policy),
+                every_s=every_s,
+                on_alarm=_print_alarm,
+                on_look=_metrics_writer(metrics_file, snap, policy_named(policy))
+                if metrics_file
+                else None,
+            )
+            for changed in islice(changes, looks):
+                n_changes += changed.height
+                _print(changed)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+    note(f"{n_changes:,} change{'' if n_changes == 1 else 's'} of severity seen")
+
+
+def _metrics_writer(path: Path, snap: Snapshot, policy: Policy) -> Callable[[Snapshot], None]:
+    """Write metrics at each look; limits need all of history, and are computed once."""
+    from stateanalytics.metrics import as_openmetrics, limits
+
+    refuse_input_as_output(path, snap.inputs)
+    thresholds = limits(snap, policy=policy)
+
+    def write(look: Snapshot) -> None:
+        text = as_openmetrics(look, policy=policy, limits=thresholds)
+        put(text.encode(), path, inputs=look.inputs)
+
+    return write
+
+
+def _print_alarm(alarm: pl.DataFrame) -> None:
+    at, words = alarm.select("at", "in_words").row(0)
+    click.echo(f"{at:%H:%M:%S}  ALARM  {words}")
+
+
+def _print(changed: pl.DataFrame) -> None:
+    for row in redact(changed)[0].iter_rows(named=True):
+        what = row["name"] or row["entity_id"] or "unnamed"
+        line = (
+            f"{row['at']:%H:%M:%S}  {row['severity_before'] or 'new'} -> "
+            f"{row['severity'] or 'gone'}  {row['entity_type']} {what}  {row['display'] or ''}"
+        )
+        click.echo(visible(line.rstrip())[:300])
+
+
+@click.command(
+    epilog=examples(
+        "stateanalytics mcp history/",
+        "your-agent mcp add fleet -- stateanalytics mcp ~/history",
+    )
+)
+@sources_argument
+@as_of_option
+@policy_option
+@salvage_option
+@click.option(
+    "--sql/--no-sql",
+    "has_sql",
+    default=True,
+    show_default=True,
+    help="Offer the tools `sql` and `schema`, too.",
+)
+def mcp(
+    *, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bool, has_sql: bool
+) -> None:
+    """Serve read-only tools for agents over standard input and output (MCP).
+
+    The sources are read once, when it starts, and nothing else is ever opened. Secrets are
+    masked, answers are short, and report what was cut off.
+    """
+    from stateanalytics.mcp_server import serve
+
+    with opened(sources, as_of=as_of, salvage=salvage) as snap:
+        serve(snap, policy_named(policy), has_sql=has_sql)

@@ -1,0 +1,367 @@
+"""What clusters are associated with: agents, models and hours, and other clusters like them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stateanalytics.errors import check_columns, check_number, check_share
+from stateanalytics.failures.cause_groups import TITLES
+from stateanalytics.failures.clustering import KEY, clusters
+from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
+from stateanalytics.state.population import within
+from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
+from stateanalytics.stats.intervals import wilson_columns
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.state.policy import Policy
+
+DIMENSIONS = ("agent", "model", "provider", "playbook", "project", "kind", "hour", "version")
+LIFT_COLUMNS = (
+    *(*KEY, "rule_name", "dimension", "value", "n_in", "n_cluster", "n_value", "n_all"),
+    *("share_in", "share_all", "lift", "lift_low", "lift_high", "p_value", "q_value"),
+    "is_over_represented",
+)
+
+N_RELATED = 5
+GRAM = 4
+"""Characters of an n-gram."""
+
+SAME_GROUP = 0.5
+"""What a common cause group adds to the similarity of two texts, which is at most 1."""
+
+LEAST = 0.35
+"""Clusters of different groups with a lower similarity are not suggested."""
+
+_LONGEST = 300
+# An n-gram of more texts than this shows little and would take quadratic time.
+_COMMONEST = 100
+_BATCH = 500
+RELATED_COLUMNS = (
+    *("cluster_id", "code", "template", "systems", "cause_group", "cause_title", "place"),
+    *("related_id", "related_code", "related_template", "related_systems"),
+    *("is_same_group", "similarity", "score"),
+)
+
+
+def lift(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    fdr: float = 0.05,
+) -> pl.DataFrame:
+    """Lift of each agent, model, hour … in each cluster: its share there over that in all runs.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
+    fdr : float
+        The false discovery rate that is accepted.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_findings, 19)
+        The key of `clusters`, ``rule_name``, ``dimension`` (of `DIMENSIONS`) and
+        ``value``; ``n_in`` of ``n_cluster`` requests of the cluster, one an incident, have the
+        value, and ``n_value`` of ``n_all`` requests in all; the two shares, and ``lift``, the
+        first over the second, with its 95 % interval; ``p_value`` and ``q_value``;
+        ``is_over_represented`` where the q-value is at most ``fdr``. Smallest p-value
+        first. Values that no failure of the cluster has are not listed.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the window makes no sense, or ``fdr`` is not between 0
+        and 1.
+
+    Notes
+    -----
+    The unit is a request (an invocation, else a session) with ended runs; it counts for every
+    value that one of its runs has: the sessions of a fan-out are similar and would prove
+    anything. Of the requests of a cluster in one incident, only the first counts:
+    what fails together shares its hour and project anyway. Requests without a recorded value
+    of a dimension are excluded from it.
+    The test is Fisher's, one-sided; the interval is Wilson's for the share in the cluster,
+    with the share in all runs taken as known. ``hour`` is that of the start, UTC; ``version``
+    is what wrote the store. Only clusters with at least two requests and dimensions
+    with at least two values are tested; the q-value is Benjamini and Hochberg's over all tests.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> lift(demo())["lift"].min() > 0
+    True
+    """
+    check_share("fdr", fdr, 0.05)
+    chosen = window_of(snap, window)
+    rows = judged_rows(snap, policy)
+    members = find_members(snap, window=chosen, rules=rules, rows=rows)
+    here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
+    values = _values(ended_runs(here), snap.sources)
+    return _lift(members.with_columns(request=_request()), values, fdr)
+
+
+def _request() -> pl.Expr:
+    request = pl.coalesce(
+        pl.lit("invocation:") + pl.col("invocation_id"), pl.lit("session:") + pl.col("session_id")
+    )
+    return pl.concat_str("source", request, separator="|")
+
+
+def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
+    """The values of the runs of each request: one row a request, dimension and value."""
+    versions = sources.select("source", version="format").unique("source", keep="first")
+    described = runs.join(versions, on="source", how="left", maintain_order="left").with_columns(
+        request=_request(), hour=pl.col("started_at").dt.strftime("%H:00")
+    )
+    return (
+        described.unpivot(DIMENSIONS, index="request", variable_name="dimension")
+        .drop_nulls()
+        .unique()
+    )
+
+
+def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
+    whole = ["dimension"]
+    of_all = (
+        values.group_by("dimension", "value")
+        .agg(n_value=pl.len().cast(pl.Int64))
+        .join(
+            values.group_by(whole).agg(
+                n_all=pl.col("request").n_unique().cast(pl.Int64),
+                n_values=pl.col("value").n_unique(),
+            ),
+            on=whole,
+        )
+    )
+    # Failures of one incident hit similar requests for one reason: only the first counts.
+    in_clusters = (
+        rows.join(values, on="request", how="semi")
+        .with_columns(unit=pl.coalesce("incident_id", "request"))
+        .sort("failed_at", "request")
+        .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
+        .select(*KEY, "rule_name", "request")
+        .unique()
+        .join(values, on="request")
+    )
+    of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(
+        n_cluster=pl.col("request").n_unique().cast(pl.Int64)
+    )
+    counts = (
+        in_clusters.group_by(*KEY, "dimension", "value")
+        .agg(pl.col("rule_name").first(), n_in=pl.col("request").n_unique().cast(pl.Int64))
+        .join(of_cluster, on=["cluster_id", "dimension"])
+        .join(of_all, on=["dimension", "value"])
+        .filter(pl.col("n_cluster") > 1, pl.col("n_values") > 1)
+        .with_columns(
+            *wilson_columns("n_in", "n_cluster", prefix="share_in"),
+            share_all=pl.col("n_value") / pl.col("n_all"),
+        )
+    )
+    tables = ["n_in", "n_cluster", "n_value", "n_all"]
+    distinct = counts.select(tables).unique()
+    p_values = pl.Series([hypergeometric_tail(*row) for row in distinct.rows()], dtype=pl.Float64)
+    return (
+        counts.join(distinct.with_columns(p_value=p_values), on=tables, how="left")
+        .with_columns(
+            benjamini_hochberg(),
+            lift=pl.col("share_in") / pl.col("share_all"),
+            lift_low=pl.col("share_in_low") / pl.col("share_all"),
+            lift_high=pl.col("share_in_high") / pl.col("share_all"),
+        )
+        .with_columns(is_over_represented=pl.col("q_value") <= fdr)
+        .sort(
+            "p_value",
+            "lift",
+            "cluster_id",
+            "dimension",
+            "value",
+            descending=[False, True, False, False, False],
+        )
+        .select(LIFT_COLUMNS)
+    )
+
+
+def related(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    n: int = N_RELATED,
+) -> pl.DataFrame:
+    """Clusters that may have the same cause, across tools and systems.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
+    n : int
+        Most suggestions for each cluster.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_suggestions, 14)
+        See `relate`; clusters in the order of `clusters`.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, the window makes no sense, or ``n`` is no number from 1.
+
+    Notes
+    -----
+    A suggestion for a person: no id and no count depends on it.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> limits = related(demo(), n=1).filter(pl.col("cause_group") == "provider_limit")
+    >>> limits["is_same_group"].all()
+    True
+    """
+    return relate(clusters(snap, window=window, policy=policy, rules=rules), n=n)
+
+
+def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
+    """Clusters that may share a cause: the same cause group, or similar texts.
+
+    Parameters
+    ----------
+    ranked : polars.DataFrame
+        Result of `clusters`.
+    n : int
+        Most suggestions for each cluster.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_suggestions, 14)
+        ``cluster_id``, ``code``, ``template``, ``systems`` and ``cause_group`` with its
+        ``cause_title``; ``place`` from 1, the same of the ``related_…`` cluster;
+        ``is_same_group``; ``similarity`` of the texts, 0 to 1 (cosine of their n-grams,
+        rare ones with more weight); ``score``, the similarity plus `SAME_GROUP` where the
+        group is the same, which orders them. In the order of ``ranked``.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column is absent.
+    ArgumentError
+        If ``n`` is no number from 1.
+    """
+    needed = ["cluster_id", "code", "template", "systems", "cause_group"]
+    check_columns(ranked, needed, "relate")
+    check_number("n", n, N_RELATED, least=1, is_whole=True)
+    numbered = ranked.select(needed).with_row_index("i")
+    group = numbered.select("i", "cause_group")
+    pairs = (
+        pl.concat([_similarity(numbered), _top_of_group(group, n)], how="diagonal_relaxed")
+        .group_by("i", "j")
+        # Rounded, so that the order of sums cannot order equal similarities.
+        .agg(pl.col("similarity").max().fill_null(0.0).round(6))
+        .join(group, on="i")
+        .join(group.select(j="i", other="cause_group"), on="j")
+        .with_columns(is_same_group=(pl.col("cause_group") == pl.col("other")).fill_null(False))
+        .filter(pl.col("is_same_group") | (pl.col("similarity") >= LEAST))
+        .with_columns(score=pl.col("similarity") + SAME_GROUP * pl.col("is_same_group"))
+        .sort("i", "score", "j", descending=[False, True, False])
+        .with_columns(place=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("i"))
+        .filter(pl.col("place") <= n)
+    )
+    others = numbered.select(
+        j="i",
+        related_id="cluster_id",
+        related_code="code",
+        related_template="template",
+        related_systems="systems",
+    )
+    return (
+        pairs.drop("cause_group")
+        .join(numbered, on="i", maintain_order="left")
+        .join(others, on="j", maintain_order="left")
+        .with_columns(
+            cause_title=pl.col("cause_group").replace_strict(
+                dict(TITLES), default=None, return_dtype=pl.String
+            )
+        )
+        .select(RELATED_COLUMNS)
+    )
+
+
+def _top_of_group(group: pl.DataFrame, n: int) -> pl.DataFrame:
+    """Pairs of each cluster with the first ones of its group; all pairs would be too many."""
+    named = group.drop_nulls("cause_group")
+    # One more than needed, since no cluster is related to itself.
+    first = named.group_by("cause_group", maintain_order=True).head(n + 1)
+    return (
+        named.join(first.rename({"i": "j"}), on="cause_group")
+        .filter(pl.col("i") != pl.col("j"))
+        .select("i", "j")
+    )
+
+
+def _similarity(texts: pl.DataFrame) -> pl.DataFrame:
+    """Similarity of every pair of texts that share an n-gram."""
+    grams = _grams(texts)
+    other = grams.rename({"i": "j", "weight": "other"})
+    empty = pl.DataFrame(schema={"i": grams.schema["i"], "j": grams.schema["i"]}).with_columns(
+        similarity=pl.lit(None, pl.Float64)
+    )
+    return pl.concat(
+        [
+            empty,
+            *(
+                grams.filter(pl.col("i") // _BATCH == part)
+                .join(other, on="gram")
+                .filter(pl.col("i") != pl.col("j"))
+                .group_by("i", "j")
+                .agg(similarity=(pl.col("weight") * pl.col("other")).sum())
+                for part in range(-(-texts.height // _BATCH))
+            ),
+        ]
+    )
+
+
+def _grams(texts: pl.DataFrame) -> pl.DataFrame:
+    """The n-grams of each text and their weights, normalised to a vector of length 1."""
+    words = pl.col("template").str.head(_LONGEST).str.to_lowercase()
+    spaced = words.str.replace_all(r"<[a-z*]*>|[^\p{L}\d]+", " ").str.replace_all(r"\s+", " ")
+    counts = (
+        texts.select("i", text=pl.lit(" ") + spaced + pl.lit(" "))
+        .drop_nulls()
+        # Signed: a text may be shorter than an n-gram.
+        .with_columns(n_starts=pl.col("text").str.len_chars().cast(pl.Int64) - GRAM + 1)
+        .with_columns(at=pl.int_ranges(pl.col("n_starts").clip(1)))
+        .explode("at")
+        .group_by("i", gram=pl.col("text").str.slice("at", GRAM))
+        .agg(n=pl.len())
+    )
+    n_with = pl.len().over("gram")
+    rarity = ((1.0 + texts.height) / (1.0 + pl.col("n_with"))).log() + 1.0
+    weight = (1.0 + pl.col("n").cast(pl.Float64).log()) * rarity
+    length = (pl.col("weight") ** 2).sum().over("i").sqrt()
+    return (
+        counts.with_columns(n_with=n_with)
+        .with_columns(weight=weight)
+        .with_columns(weight=pl.when(length > 0).then(pl.col("weight") / length).otherwise(0.0))
+        .filter(pl.col("n_with") > 1, pl.col("n_with") <= _COMMONEST)
+        .sort("gram", "i")
+        .select("i", "gram", "weight")
+    )

@@ -1,0 +1,607 @@
+"""Every question that can be asked of a snapshot, each declared once.
+
+The commands (`cli.questions`), tables of SQL (`sql.tables`), tools for agents (`mcp_server`)
+and the tables of docs/commands.md are made from `QUESTIONS`. To add a question: write the
+function, list it in the stub of its package, and add an entry here. An option that
+`cli.options` does not have is made from the function's signature and docstring.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How agents ask a question.
+
+    Attributes
+    ----------
+    name : str
+        Of the tool.
+    columns : tuple of str
+        What an answer has; few, since every word of it costs the agent.
+    options : tuple of str
+        Parameters besides ``limit``, and ``week`` where the question has a window.
+    about : str
+        What an agent reads of the tool after the first line of the function's docstring.
+    limit : int
+        Rows of an answer, where the agent asks for no other number.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    about: str = ""
+    limit: int = 20
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question, the function that answers it, and how the answer is shown.
+
+    Attributes
+    ----------
+    gives : str
+        What is listed, as a phrase that ends a sentence.
+    function : str
+        The public function that answers, without ``sa.``; empty for a table of SQL.
+    command : str
+        The command that asks it; empty where none does.
+    mode : str
+        What makes the command ask this of its questions: ``--show codes``, ``--review``.
+        The first question of a command is its default.
+    options : tuple of str
+        Keys of `cli.options.OPTIONS`, or parameters of the function.
+    columns : tuple of str
+        What a table on the terminal shows; files hold all. Empty: everything.
+    over : str
+        What the function takes first: the snapshot, or what is derived from it before.
+    part : str
+        Attribute of the result that is the frame, where the result is no frame.
+    view : str
+        How a terminal shows the rows: a key of `cli.questions.VIEWS`.
+    quiet : tuple of str
+        A column, and those of its words whose rows a terminal only counts.
+    default_with : str
+        The option that makes this the default question of its command.
+    table : str
+        Its name in SQL, where it has one.
+    tool : Tool, optional
+        How agents ask it.
+    """
+
+    gives: str
+    function: str = ""
+    command: str = ""
+    mode: str = ""
+    options: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    over: Literal["snapshot", "table", "runs", "curve", "limited", "detections", "nothing"] = (
+        "snapshot"
+    )
+    part: str = ""
+    view: str = ""
+    quiet: tuple[str, ...] = ()
+    default_with: str = ""
+    table: str = ""
+    tool: Tool | None = None
+
+    @property
+    def shown_as(self) -> str:
+        """The word after ``--show``; empty where another option asks the question."""
+        return self.mode.removeprefix("--show ") if self.mode.startswith("--show ") else ""
+
+    def answer(self) -> Callable[..., Any]:
+        """The function, which is imported when it is first needed."""
+        package = importlib.import_module("stateanalytics")
+        function: Callable[..., Any] = operator.attrgetter(self.function)(package)
+        return function
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that asks questions, as its ``--help`` describes it.
+
+    Attributes
+    ----------
+    summary : str
+        The first line of its help.
+    details : str
+        What follows, one paragraph a line.
+    examples : tuple of str
+        Command lines, without the name of the program.
+    """
+
+    summary: str
+    details: str
+    examples: tuple[str, ...]
+
+
+COMMANDS = {
+    "attention": Command(
+        "List what needs attention: critical and warning, what can still be helped first.",
+        "A table shows similar items as one row: open ones first, those that are silent for "
+        "longest on top; then what has ended, the rest of what is open, and what somebody stopped "
+        "on purpose. Other formats list each item, most severe first. Items that an operator has "
+        "discharged, and rows that another one reports, such as branches, are excluded and "
+        "counted. Without a window everything is listed; with one, what the report of that "
+        "window counts.",
+        (
+            "attention state.db",
+            "attention state.db --severity critical -o attention.csv",
+            "attention state.db --show states --type session --limit 200",
+            "attention state.db --show findings --severity error --format json",
+            "attention state.db --show audit -o contradictions.csv",
+        ),
+    ),
+    "failures": Command(
+        "Show why runs fail, by reason code and message template, the most expensive first.",
+        "Without a window, everything is counted; --show change and life then compare the seven "
+        "days up to as-of with the seven before. `failures own` records the owner of a failure.",
+        (
+            "failures state.db --week 2026-W21",
+            "failures state.db --week 2026-W21 --rules rules.toml",
+            "failures state.db --show change --against last-week/state.db",
+            "failures state.db --cluster 3dd4831b",
+            "failures state.db --cluster 3dd4831b -o rows.csv",
+            "failures history/ --show life --ledger owners.csv",
+            "failures own v1:3dd4831bf7f3 --owner ada --ticket OPS-17",
+        ),
+    ),
+    "detectors": Command(
+        "List where rules for stale, stuck and slow contradict each other, and why.",
+        "The worst contradiction comes first, in a sentence: of rules about runs, those that "
+        "stood on one page, then those that disagree about most.",
+        (
+            "detectors state.db",
+            "detectors state.db --detectors all",
+            "detectors state.db --at 2026-05-20T12:00 --detectors B2,B4",
+            "detectors state.db --rows -o disagreements.csv",
+            "detectors --list",
+        ),
+    ),
+    "costs": Command(
+        "Show what runs cost: as reported, and estimated from tokens.",
+        "Estimates take list prices. Both are given in all, per completed and merged run, and "
+        "lost to failures. Without a window, everything is counted.",
+        (
+            "costs state.db --week 2026-W21",
+            "costs --by project --prices my.toml",
+            "costs history/ --by system,model,project -o costs.csv",
+        ),
+    ),
+    "durations": Command(
+        "Show how long runs take, and what time limits stopped.",
+        "A run that is still open, or that its limit stopped, took at least that long; what "
+        "cannot be trusted is excluded and counted on standard error. Limits are read from "
+        "checkpoints and metadata; where none is declared, many ends after the same time reveal "
+        "one, which is then called inferred.",
+        (
+            "durations state.db",
+            "durations state.db --by agent --prob 0.5 --prob 0.9",
+            "durations state.db --show change --week 2026-W21 --by agent",
+            "durations state.db --show compare --by model",
+            "durations state.db --by teams.owner --table teams=teams.csv",
+            "durations state.db --show curve -o curve.csv",
+            "durations state.db --show limits",
+            "durations state.db --show candidates --candidate 1800 --candidate 3600",
+        ),
+    ),
+    "thresholds": Command(
+        "Recommend a value for every threshold, with the evidence.",
+        "Costs are minutes of a person's attention; only their ratios matter. Another value "
+        "is only recommended where it saves more than noise, today's only where none saves much.",
+        (
+            "thresholds state.db",
+            "thresholds state.db --false-alarm 20 -o thresholds.csv",
+            "thresholds state.db --settings toml -o thresholds.toml",
+            "thresholds history/ --review",
+            "thresholds state.db --policy v1 --against operator",
+        ),
+    ),
+}
+"""The commands that are made from questions; the others are written by hand."""
+
+_FAILURES = ("code", "cluster", "rules", "window")
+_DURATIONS = ("by", "own", "window")
+_DETECTIONS = ("at", "detectors")
+
+QUESTIONS: tuple[Question, ...] = (
+    Question(
+        "what is critical or a warning",
+        "attention",
+        "attention",
+        "--show items",
+        options=("entity_type", "severity", "window"),
+        columns=("severity", "n", "entity", "message", "display", "since_at", "name"),
+        view="similar items",
+        table="attention",
+        tool=Tool(
+            "attention",
+            (
+                *("severity", "entity_type", "entity_id", "name", "display", "code", "message"),
+                *("since_at", "source"),
+            ),
+            ("severity",),
+            "severity: critical or warning.",
+        ),
+    ),
+    Question(
+        "the state of every entity (ADR-0033)",
+        "states",
+        "attention",
+        "--show states",
+        options=("entity_type", "severity"),
+        columns=("severity", "entity", "display", "silence_s", "reason_codes"),
+        view="entities",
+        table="states",
+    ),
+    Question(
+        "what is wrong in the data, and what was done about it",
+        "",
+        "attention",
+        "--show findings",
+        options=("entity_type", "severity"),
+        columns=(
+            *("severity", "code", "n_rows", "message"),
+            *("table", "column", "example", "action"),
+        ),
+        over="table",
+        view="similar findings",
+        table="findings",
+    ),
+    Question(
+        "where the data contradict themselves, with both sides of the evidence",
+        "audit",
+        "attention",
+        "--show audit",
+        options=("entity_type", "severity"),
+        # Both sides and what they are about fit 80 columns.
+        columns=("entity", "says", "against", "severity", "code", "what_to_do"),
+        over="table",
+        view="entities",
+        table="audit",
+    ),
+    Question("why every state is what it is", "reasons", table="reasons"),
+    Question(
+        "the entities that a reaper would close, with which status and reason",
+        "phantoms",
+        table="phantoms",
+    ),
+    Question(
+        "one row for each reason code and message template, by cost",
+        "failures.clusters",
+        "failures",
+        "--show clusters",
+        options=(*_FAILURES, "ledger"),
+        columns=(
+            *("id", "state", "owner", "n_incidents", "cost_usd", "run_s", "template", "code"),
+            *("last_at", "n_rows"),
+        ),
+        view="clusters",
+        tool=Tool(
+            "failures",
+            (
+                *("cluster_id", "code", "template", "n_causes", "n_rows", "n_incidents"),
+                *("first_at", "last_at", "run_s", "cost_usd", "meaning", "what_to_do"),
+            ),
+            about="By default all time is counted.",
+        ),
+    ),
+    Question(
+        "the same for every node of the namespace of codes: run, run.failed, …",
+        "failures.codes",
+        "failures",
+        "--show codes",
+        options=_FAILURES,
+        columns=(
+            *("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at"),
+            "what_to_do",
+        ),
+    ),
+    Question(
+        "the failed rows, each with its cluster (the default with --cluster)",
+        "failures.members",
+        "failures",
+        "--show members",
+        options=_FAILURES,
+        columns=("failed_at", "entity", "message", "code", "cluster_id"),
+        view="entities",
+        default_with="cluster",
+    ),
+    Question(
+        "the values that templates show as <*>",
+        "failures.parameters",
+        "failures",
+        "--show parameters",
+        options=_FAILURES,
+        columns=("template", "position", "value", "n_rows", "n_distinct"),
+    ),
+    Question(
+        "what is new, back, growing, shrinking or gone, and why: the window against as long "
+        "before it, or against the store of --against",
+        "failures.change",
+        "failures",
+        "--show change",
+        options=(*_FAILURES, "earlier", "leave_out_mass"),
+        columns=(
+            *("id", "status", "n_incidents_before", "n_incidents", "cost_usd_before"),
+            *("cost_usd", "template", "code", "why"),
+        ),
+        view="clusters",
+        quiet=("status", "unclear", "steady"),
+    ),
+    Question(
+        "each failure over all history: new, back, growing, ongoing or gone, its cost now, and "
+        "its owner from --ledger",
+        "failures.life",
+        "failures",
+        "--show life",
+        options=(*_FAILURES, "ledger"),
+        columns=(
+            *("id", "state", "owner", "n_incidents_before", "n_incidents", "cost_usd"),
+            *("template", "code", "last_at"),
+        ),
+        view="clusters",
+    ),
+    Question(
+        "agents, models, providers, playbooks, projects, kinds, hours and versions that are "
+        "more frequent in a cluster than in all runs",
+        "failures.lift",
+        "failures",
+        "--show lift",
+        options=_FAILURES,
+        columns=(
+            *("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
+        ),
+    ),
+    Question(
+        "failures that belong together: by request, in time, at a provider",
+        "failures.incidents",
+        "failures",
+        "--show incidents",
+        options=_FAILURES,
+        columns=(
+            *("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
+        ),
+    ),
+    Question(
+        "runs started and failed hour by hour, and whether almost all of them failed",
+        "failures.mass_failures",
+        "failures",
+        "--show mass",
+        options=_FAILURES,
+        columns=("since", "until", "n_starts", "n_failed", "share", "is_mass"),
+    ),
+    Question(
+        "clusters that may have one cause, across tools and systems: a suggestion",
+        "failures.related",
+        "failures",
+        "--show related",
+        options=_FAILURES,
+        columns=("cause_group", "code", "template", "related_code", "related_template", "score"),
+    ),
+    Question(
+        "what each rule of --rules claimed, and what an earlier rule had claimed before it",
+        "failures.rules",
+        "failures",
+        "--show rules",
+        options=_FAILURES,
+        columns=("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
+    ),
+    Question(
+        "pairs of rules, how many entities only the first one flags, and the cause",
+        "detectors.disagreements",
+        "detectors",
+        options=_DETECTIONS,
+        columns=("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words"),
+        over="detections",
+        part="causes",
+        tool=Tool(
+            "disagreements",
+            ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words"),
+            ("detectors",),
+            'Worst first. detectors names rules; ["all"] adds those of past releases, '
+            '["system@version"] takes those of one. By default the dozen of each system\'s '
+            "current release.",
+        ),
+    ),
+    Question(
+        "each entity that two rules disagree about, instead of the totals",
+        "detectors.disagreements",
+        "detectors",
+        "--rows",
+        options=_DETECTIONS,
+        columns=(*("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words"),),
+        over="detections",
+        part="rows",
+    ),
+    Question(
+        "the known detectors, and which of them are asked by default; no store is read",
+        "detectors.known",
+        "detectors",
+        "--list",
+        columns=(
+            *("name", "known_as", "is_default", "since", "until"),
+            *("construct", "comparison", "threshold", "rule"),
+        ),
+        over="nothing",
+    ),
+    Question(
+        "reported and estimated costs, the most expensive first",
+        "failures.costs",
+        "costs",
+        options=("cost_by", "prices", "own", "window"),
+        columns=(
+            *("n_runs", "n_completed", "n_merged", "total_usd"),
+            *("reported_usd", "reported_per_completed_usd", "reported_lost_usd"),
+            *("estimated_usd", "estimated_n", "estimated_per_completed_usd"),
+            "estimated_lost_usd",
+        ),
+    ),
+    Question(
+        "quantiles of the durations, with intervals",
+        "survival.quantiles",
+        "durations",
+        "--show quantiles",
+        options=(*_DURATIONS, "probs"),
+        columns=("in_words", "n_units"),
+        over="curve",
+    ),
+    Question(
+        "the share of runs that are still open after each duration",
+        "survival.kaplan_meier",
+        "durations",
+        "--show curve",
+        options=_DURATIONS,
+        over="runs",
+    ),
+    Question(
+        "what has become of runs after each duration",
+        "survival.cumulative_incidence",
+        "durations",
+        "--show outcomes",
+        options=_DURATIONS,
+        over="runs",
+    ),
+    Question(
+        'what each threshold of "slow" would have flagged',
+        "survival.slow_thresholds",
+        "durations",
+        "--show slow",
+        options=_DURATIONS,
+        columns=("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_open"),
+        over="runs",
+    ),
+    Question(
+        "this window against the one before, regressions first",
+        "survival.duration_change",
+        "durations",
+        "--show change",
+        options=_DURATIONS,
+        columns=("verdict", "in_words"),
+        quiet=("verdict", "no_difference", "not_enough_data"),
+    ),
+    Question(
+        "each value of --by against the most frequent one: raw, and for the same mix of work",
+        "survival.compare",
+        "durations",
+        "--show compare",
+        options=_DURATIONS,
+        columns=("method", "verdict", "in_words"),
+        over="runs",
+    ),
+    Question(
+        "what share of runs never ends",
+        "survival.never_ending",
+        "durations",
+        "--show never-ending",
+        options=_DURATIONS,
+        columns=("n_units", "in_words"),
+        over="runs",
+    ),
+    Question(
+        "the runs",
+        "survival.spells",
+        "durations",
+        "--show spells",
+        options=_DURATIONS,
+        columns=("entity_id", "kind", "ending", "duration_s", "cut_off_by", "left_out"),
+        over="runs",
+        table="spells",
+    ),
+    Question(
+        "why runs are excluded",
+        "",
+        "durations",
+        "--show left-out",
+        options=_DURATIONS,
+        over="runs",
+    ),
+    Question(
+        "each time limit, where it is known from, and what it stopped",
+        "",
+        "durations",
+        "--show limits",
+        options=_DURATIONS,
+        columns=(
+            *("limit_s", "limit_from", "n_runs", "n_timed_out", "stopped", "n_at_limit"),
+            *("stopped_low", "stopped_high"),
+        ),
+        over="limited",
+    ),
+    Question(
+        "the runs with their limits",
+        "survival.timeouts",
+        "durations",
+        "--show timeouts",
+        options=_DURATIONS,
+        columns=("entity_id", "kind", "ending", "elapsed_s", "limit_s", "limit_from", "fits"),
+        over="limited",
+        table="timeouts",
+    ),
+    Question(
+        "what other limits would have done: those of --candidate, or 5 min to 24 h",
+        "survival.timeout_candidates",
+        "durations",
+        "--show candidates",
+        options=(*_DURATIONS, "candidates_s"),
+        columns=("in_words",),
+        over="runs",
+    ),
+    Question(
+        "limits that nobody declared: many runs end after the same time",
+        "survival.implicit_timeouts",
+        "durations",
+        "--show implicit",
+        options=_DURATIONS,
+        columns=("in_words",),
+        over="runs",
+    ),
+    Question(
+        "today's value of every threshold, the recommended one, and the verdict",
+        "thresholds.recommend",
+        "thresholds",
+        options=("costs", "settings"),
+        columns=("name", "today_s", "recommended_s", "verdict", "n", "in_words"),
+        part="frame",
+        tool=Tool(
+            "thresholds",
+            (
+                *("name", "system", "kind", "setting", "meaning", "today_s", "recommended_s"),
+                *("verdict", "n", "in_words"),
+            ),
+            limit=200,
+        ),
+    ),
+    Question(
+        "the outcome of time limits that changed: before, as promised, since",
+        "thresholds.review",
+        "thresholds",
+        "--review",
+        columns=(
+            *("name", "changed_at", "measure", "before", "promised", "since", "verdict"),
+            "in_words",
+        ),
+    ),
+    Question(
+        "the entities that have another severity under this policy than under --policy",
+        "compare_policies",
+        "thresholds",
+        "--against",
+        options=("other_policy",),
+        columns=(
+            *("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b"),
+        ),
+    ),
+)
+
+
+def questions_of(command: str) -> tuple[Question, ...]:
+    """The questions that a command asks, its default first."""
+    return tuple(question for question in QUESTIONS if question.command == command)

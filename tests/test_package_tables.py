@@ -1,0 +1,73 @@
+"""Tables of a package are checked cell by cell when they are loaded."""
+
+from typing import Annotated, NamedTuple
+
+import polars as pl
+import pytest
+
+from stateanalytics.core.package_tables import read_table, rows_as
+from stateanalytics.errors import ArgumentError
+from stateanalytics.systems.situations import Situation, situations_from_csv
+
+
+class Limit(NamedTuple):
+    kind: Annotated[str, ("play", "flow")]
+    limit_s: float | None
+    kinds: tuple[str, ...] = ()
+    n_tries: int = 1
+    is_default: bool = False
+
+
+GOOD = {"kind": "play", "limit_s": "60.5", "kinds": "a|b", "n_tries": "3", "is_default": "yes"}
+
+
+def test_cells_become_values():
+    assert rows_as(Limit, [GOOD], "x.csv") == (Limit("play", 60.5, ("a", "b"), 3, True),)
+
+
+def test_no_rows_give_no_values():
+    assert rows_as(Limit, [], "x.csv") == ()
+
+
+def test_a_column_with_a_default_may_be_absent():
+    assert rows_as(Limit, [{"kind": "flow", "limit_s": ""}], "x.csv") == (Limit("flow", None),)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"kind": "plya"}, r"row 2, column 'kind': needed one of 'play', 'flow'.*found 'plya'"),
+        ({"kind": ""}, r"row 2, column 'kind': needed one of"),
+        ({"limit_s": "soon"}, r"row 2, column 'limit_s': needed a number; found 'soon'"),
+        ({"n_tries": "1.5"}, r"row 2, column 'n_tries': needed a number; found '1.5'"),
+        ({"is_default": "no"}, r"row 2, column 'is_default': needed true, yes, false or nothing"),
+        ({"kinda": ""}, r"x.csv has the column 'kinda', which nothing reads"),
+    ],
+)
+def test_an_error_names_row_and_column(cells, words):
+    with pytest.raises(ArgumentError, match=words):
+        rows_as(Limit, [GOOD, {**GOOD, **cells}], "x.csv")
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(ArgumentError, match=r"x.csv needs the columns \['limit_s'\]"):
+        rows_as(Limit, [{"kind": "play"}], "x.csv")
+
+
+def test_a_situation_with_a_word_that_is_none_of_ours_is_refused(tmp_path, monkeypatch):
+    """A plug-in's table of meanings is refused with its place, not read as null."""
+    folder = tmp_path / "their_package" / "data"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    rows = [dict.fromkeys(Situation._fields, ""), {"lifecycle": "finished"}]
+    frame = pl.DataFrame([rows[0], {**rows[0], **rows[1]}])
+    frame.write_csv(folder / "situations.csv")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ArgumentError, match=r"their_package/data/situations.csv, row 2, column 'l"):
+        situations_from_csv("their_package")
+
+
+def test_every_table_of_meanings_loads():
+    for system in ("agent_orchestrator", "claude_code", "codex"):
+        table = read_table(f"stateanalytics.systems.{system}", "situations.csv", Situation)
+        assert len(table) > 10
