@@ -147,62 +147,79 @@ def test_a_retry_is_waited_for(tmp_path: Path) -> None:
     assert state_of(late)["health"] == "stalled"
 
 
-@pytest.mark.parametrize(
-    ("build", "expected"),
-    a_few(
-        [
-            pytest.param(lambda transcript: None, "run.health.awaiting_model", id="prompt"),
-            pytest.param(
-                lambda transcript: transcript.answer(say("a"), stop=None, usage=USAGE),
-                "run.health.awaiting_model",
-                id="an answer that goes on",
-            ),
-            pytest.param(
-                lambda transcript: (
-                    transcript.answer(say("a"), stop=None, usage=USAGE),
-                    transcript.add("system", subtype="turn_duration"),
-                ),
-                "run.completed.turn_ended",
-                id="an answer that is confirmed",
-            ),
-            pytest.param(
-                lambda transcript: transcript.answer(say(""), stop="end_turn", usage=USAGE),
-                "run.delivery.empty_output",
-                id="an answer without words",
-            ),
-            pytest.param(
-                lambda transcript: transcript.answer(say("no"), stop="refusal", usage=USAGE),
-                "run.failed.content_filtered",
-                id="a refusal",
-            ),
-            pytest.param(
-                lambda transcript: transcript.answer(say("a"), stop="some_new_word", usage=USAGE),
-                "run.delivery.unknown_finish",
-                id="a reason that nobody knows",
-            ),
-            pytest.param(
-                lambda transcript: (
-                    transcript.answer(say("a"), stop=None, usage=USAGE),
-                    transcript.add("attachment", attachment={"type": "max_turns_reached"}),
-                ),
-                "run.timed_out.max_turns",
-                id="a limit of turns",
-            ),
-            pytest.param(
-                lambda transcript: transcript.api_error("overloaded", "server_error", 529),
-                "run.failed.provider_internal",
-                id="an error",
-            ),
-        ],
-        3,
+def answer(text: str, stop: str | None) -> Callable:
+    return lambda transcript: transcript.answer(say(text), stop=stop, usage=USAGE)
+
+
+def add(kind: str, **fields: object) -> Callable:
+    return lambda transcript: transcript.add(kind, **fields)
+
+
+def error_record(tag: str, stop: str | None = None) -> Callable:
+    """An error of which the record, and not a status, shows what stopped the answer."""
+    message = {
+        **{"model": "<synthetic>", "id": "msg_x", "role": "assistant"},
+        "content": [{"type": "text", "text": "API Error: stopped"}],
+        "stop_reason": stop,
+    }
+    return add("assistant", isApiErrorMessage=True, error=tag, message=message)
+
+
+def overloaded(transcript: Transcript) -> None:
+    transcript.api_error("overloaded", "server_error", 529)
+
+
+MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
+NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
+LAST_TURNS = {
+    "prompt": ([], None, "run.health.awaiting_model"),
+    "an answer that continues": ([answer("a", None)], None, "run.health.awaiting_model"),
+    "a confirmed answer": (
+        [answer("a", None), add("system", subtype="turn_duration")],
+        *("completed", "run.completed.turn_ended"),
     ),
-)
-def test_the_last_turn_is_read_off_its_records(
-    tmp_path: Path, build: Callable, expected: str
-) -> None:
-    transcript = begun_transcript()
-    build(transcript)
-    assert state_of(facts_of(tmp_path, transcript))["reason_codes"] == expected
+    "an answer without words": (
+        [answer("", "end_turn")],
+        *("completed", "run.delivery.empty_output"),
+    ),
+    "a refusal": ([answer("no", "refusal")], "failed", "run.failed.content_filtered"),
+    "an unknown reason": (
+        [answer("a", "some_new_word")],
+        *("completed", "run.delivery.unknown_finish"),
+    ),
+    "a limit of turns": ([answer("a", None), MAX_TURNS], "timed_out", "run.timed_out.max_turns"),
+    "an error": ([overloaded], "failed", "run.failed.provider_internal"),
+    "a refusal as an error": (
+        [error_record("invalid_request", "refusal")],
+        *("failed", "run.failed.content_filtered"),
+    ),
+    "the output limit as an error": (
+        [error_record("max_output_tokens")],
+        *("completed", "run.delivery.truncated_length"),
+    ),
+    "an invalid request": (
+        [error_record("invalid_request")],
+        *("failed", "run.failed.provider_invalid_request"),
+    ),
+    "a refusal without another model": ([NO_FALLBACK], "failed", "run.failed.content_filtered"),
+    "a full context window": (
+        [answer("half", "model_context_window_exceeded")],
+        *("failed", "run.failed.context_overflow"),
+    ),
+}
+
+
+def test_the_last_turn_is_read_from_its_records(tmp_path: Path) -> None:
+    """All in one folder: a session has the same state whatever lies next to it."""
+    transcripts = {name: begun_transcript(name) for name in LAST_TURNS}
+    for name, (steps, _, _) in LAST_TURNS.items():
+        for step in steps:
+            step(transcripts[name])
+    shown = states(facts_of(tmp_path, *transcripts.values())).filter(entity_type="session")
+    by_id = {row["entity_id"]: row for row in shown.to_dicts()}
+    for name, (_, outcome, code) in LAST_TURNS.items():
+        row = by_id[transcripts[name].session_id]
+        assert (row["outcome"], code in row["reason_codes"].split(", ")) == (outcome, True), name
 
 
 def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Path) -> None:
@@ -531,67 +548,6 @@ def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
     parent, child = a_subagent(result=None, agent="acompact-1f2e")
     facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))
     assert state_of(facts, f"{parent.session_id}/acompact-1f2e")["outcome"] == "completed"
-
-
-# --- what stops an answer ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("records", "outcome", "code"),
-    [
-        pytest.param(
-            {"error": "invalid_request", "stop": "refusal"},
-            "failed",
-            "run.failed.content_filtered",
-            id="a refusal, written as an error",
-        ),
-        pytest.param(
-            {"error": "max_output_tokens", "stop": None},
-            "completed",
-            "run.delivery.truncated_length",
-            id="the limit of output, written as an error",
-        ),
-        pytest.param(
-            {"error": "invalid_request", "stop": None},
-            "failed",
-            "run.failed.provider_invalid_request",
-            id="a request that the provider does not understand",
-        ),
-    ],
-)
-def test_an_error_record_says_what_stopped_the_answer(tmp_path, records, outcome, code):
-    transcript = Transcript("stopped", "2026-05-20T17:00:00")
-    transcript.user("go")
-    transcript.add(
-        "assistant",
-        4.0,
-        isApiErrorMessage=True,
-        error=records["error"],
-        message={
-            **{"model": "<synthetic>", "id": "msg_x", "role": "assistant"},
-            "content": [{"type": "text", "text": "API Error: stopped"}],
-            "stop_reason": records["stop"],
-        },
-    )
-    row = state_of(facts_of(tmp_path, transcript))
-    assert row["outcome"] == outcome
-    assert code in row["reason_codes"].split(", ")
-
-
-def test_a_refusal_without_another_model_is_a_content_filter(tmp_path):
-    transcript = Transcript("refused", "2026-05-20T17:00:00")
-    transcript.user("go")
-    transcript.add("system", 4.0, subtype="model_refusal_no_fallback", content="refused")
-    row = state_of(facts_of(tmp_path, transcript))
-    assert (row["outcome"], row["reason_codes"]) == ("failed", "run.failed.content_filtered")
-
-
-def test_a_full_context_window_is_a_failure(tmp_path):
-    transcript = Transcript("full", "2026-05-20T17:00:00")
-    transcript.user("go")
-    transcript.answer(say("half"), stop="model_context_window_exceeded", usage=USAGE)
-    row = state_of(facts_of(tmp_path, transcript))
-    assert (row["outcome"], row["reason_codes"]) == ("failed", "run.failed.context_overflow")
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,9 @@ def test_each_kind_of_bad_record_is_named_or_ends_the_load(
     told = found(read_facts(path)[0], code)
     assert (told["severity"], told["n_rows"], told["system"]) == ("warning", 1, "opencode")
     assert told["example"]
-    with pytest.raises(DamagedStoreError, match=r"was to be read whole(?s:.*)Hint: .*skip"):
+    with pytest.raises(
+        DamagedStoreError, match=r"was to be read whole.*1 times, first: (?s:.*)Hint: .*skip"
+    ):
         read_facts(path, on_error="raise")
 
 

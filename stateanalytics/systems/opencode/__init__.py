@@ -34,7 +34,7 @@ SYSTEM = System(
         evidence=later(f"{_HERE}.places:evidence"),
         read=later(f"{_HERE}.reading:read"),
         read_many=later(f"{_HERE}.reading:read_many"),
-        companions=later(f"{_HERE}.places:beside"),
+        companions=later(f"{_HERE}.places:companions"),
         skips=("session", "message", "part"),
         unread_kinds=later(f"{_HERE}.places:unread"),
     ),

@@ -112,7 +112,7 @@ def _counted(
     severity: str | pl.Expr,
     message: str | pl.Expr,
     *,
-    action: str = "left out",
+    action: str = "excluded",
     **more: str | pl.Expr | None,
 ) -> pl.DataFrame:
     """One finding per row, which has ``source`` and ``n_rows``."""

@@ -91,7 +91,7 @@ def is_storage(folder: Path) -> bool:
     )
 
 
-def beside(path: Path) -> list[Path]:
+def companions(path: Path) -> list[Path]:
     """The files from before databases, which are read with the database next to them."""
     return [path.with_name("storage")] if path.name == "opencode.db" else []
 

@@ -40,7 +40,7 @@ from stateanalytics.systems.opencode.gathered import (
 )
 from stateanalytics.systems.opencode.log import SESSION_KEY, USAGE, Log, rows_of
 from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
-from stateanalytics.systems.opencode.places import beside, is_database, is_storage
+from stateanalytics.systems.opencode.places import companions, is_database, is_storage
 from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
     claim_columns,
@@ -191,7 +191,7 @@ def _read_store(store: Store, parser: Parser, on_error: str) -> Parts:
         waiting=read_waiting(store),
         broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
     )
-    for legacy in filter(is_storage, beside(store.path)):
+    for legacy in filter(is_storage, companions(store.path)):
         gathered = _with_legacy(gathered, read_storage(legacy, store.label, parser))
     _refuse(store.label, gathered.broken, on_error)
     findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
