@@ -14,8 +14,7 @@ import polars as pl
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import gap_sums
+from stateanalytics.detectors.quality import gap_sums, quality_of_service
 
 GOAL_S, GOAL_MB = 3.0, 1_000
 N_JUDGED, JUDGED_CPU_S, JUDGED_MB = 300_000, 6.0, 2_500

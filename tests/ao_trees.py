@@ -1,7 +1,9 @@
 """Small trees of Agent Orchestrator, written by hand as its writers write them."""
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from stateanalytics.core.facts import Facts
@@ -63,6 +65,20 @@ def write_lines(path: Path, *lines: object) -> Path:
     """A log: one JSON object a line."""
     texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
     return put(path, "".join(f"{text}\n" for text in texts))
+
+
+def write_events(path: Path, *events: tuple[object, object, str, str, str]) -> Path:
+    """A database of activity events: number and text of the time, session, type, data."""
+    with closing(sqlite3.connect(path)) as store:
+        # No types: a damaged store holds anything.
+        store.execute(
+            "CREATE TABLE activity_events (id INTEGER PRIMARY KEY, ts_epoch, ts, project_id,"
+            " session_id, source, type, log_level, summary, data)"
+        )
+        values = "NULL, ?, ?, 'web', ?, 'lifecycle', ?, 'info', 'x', ?"
+        store.executemany(f"INSERT INTO activity_events VALUES ({values})", events)
+        store.commit()
+    return path
 
 
 def put(path: Path, text: str | bytes) -> Path:

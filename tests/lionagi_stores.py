@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from stateanalytics.io.parts import Parts
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.systems.lionagi.reading import read
+
 NOW_S = 1_779_840_000.0
 Rows = Sequence[Mapping[str, Any]]
 
 # What a store must have to be recognised; a table without rows gets these columns.
-_LEAST = {
+_NEEDED = {
     "sessions": ("id", "progression_id", "status"),
     "branches": ("id", "session_id", "progression_id"),
     "progressions": ("id", "collection"),
@@ -19,14 +25,14 @@ _LEAST = {
 
 
 def write_store(path: Path, **tables: Rows) -> Path:
-    """Write a store whose columns are the keys of the rows; columns have no types."""
+    """Write a store in which the keys of the rows are the columns, without types."""
     connection = sqlite3.connect(path)
-    for table in {**_LEAST, **tables}:
+    for table in {**_NEEDED, **tables}:
         rows = tables.get(table, ())
-        if not rows and table not in _LEAST:
+        if not rows and table not in _NEEDED:
             continue
         columns = list(
-            dict.fromkeys([*_LEAST.get(table, ()), *(name for row in rows for name in row)])
+            dict.fromkeys([*_NEEDED.get(table, ()), *(name for row in rows for name in row)])
         )
         quoted = ", ".join(f'"{name}"' for name in columns)
         connection.execute(f'CREATE TABLE "{table}" ({quoted})')
@@ -41,7 +47,7 @@ def write_store(path: Path, **tables: Rows) -> Path:
 
 
 def session(identity: str, **columns: Any) -> dict[str, Any]:
-    """A session that ended well ten minutes before now, but for what is said."""
+    """A session that ended well ten minutes ago, except for the given columns."""
     return {
         "id": identity,
         "progression_id": f"list-{identity}",
@@ -64,7 +70,7 @@ def listing(identity: str, messages: Sequence[str]) -> dict[str, Any]:
 
 
 def change(entity_id: str, status: str, at_s: float, **columns: Any) -> dict[str, Any]:
-    """A transition of a session, but for what is said."""
+    """A transition of a session, except for the given columns."""
     return {
         "id": f"{entity_id}-{status}-{at_s}",
         "entity_type": "session",
@@ -78,3 +84,14 @@ def change(entity_id: str, status: str, at_s: float, **columns: Any) -> dict[str
         "metadata": "{}",
         "created_at": at_s,
     } | columns
+
+
+def read_part(path: Path, *, bodies: bool = False) -> Parts:
+    """The facts of a store, which is closed again."""
+    with open_store(path) as store:
+        return read(store, bodies=bodies)
+
+
+def codes(part: Parts) -> dict[str, int]:
+    """Rows by code of finding."""
+    return dict(part.findings.group_by("code").agg(pl.col("n_rows").sum()).rows())

@@ -18,9 +18,9 @@ from stateanalytics.core.session_health import (
     classify_session_health_by_age,
 )
 from stateanalytics.core.staleness import STALLED_AFTER_S, limits_by_kind, staleness_by_age
-from stateanalytics.core.vocabulary import STATUS_WORDS, words_of
+from stateanalytics.core.vocabulary import EXIT_CODES, STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
-from stateanalytics.detectors.judging import in_words, truths
+from stateanalytics.detectors.detections import in_words, truths
 from stateanalytics.state.reason_codes import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watcher_trigger
@@ -43,15 +43,10 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
 from stateanalytics.systems.agent_orchestrator.statuses import (
     primary_reason as rule_of_primary_reason,
 )
-from stateanalytics.systems.lionagi.detectors import IN_RANGE
-from stateanalytics.systems.lionagi.features import (
-    add_words,
-    with_display_status,
-    with_schedule_health,
-)
+from stateanalytics.systems.lionagi.audits import roll_up
+from stateanalytics.systems.lionagi.detectors import IN_RANGE, add_words, with_display_status
 from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
-from stateanalytics.systems.lionagi.rollups import roll_up
-from stateanalytics.systems.lionagi.schedules import cadence_s
+from stateanalytics.systems.lionagi.schedules import cadence_s, with_schedule_health
 from stateanalytics.systems.lionagi.transitions import EDGES, LIFECYCLES
 
 Adapter = Callable[[pl.DataFrame], pl.DataFrame]
@@ -323,7 +318,6 @@ def _children(rows: pl.DataFrame, column: str) -> pl.DataFrame:
         .select("parent_id", status=pl.col(column).str.split("|"))
         .drop_nulls("status")
         .explode("status")
-        .with_columns(position=pl.int_range(pl.len()).over("parent_id"))
         .with_columns(words("status"))
     )
 
@@ -343,7 +337,9 @@ def rollup(rows: pl.DataFrame) -> pl.DataFrame:
     )
     rolled = _rolled(inputs, "child_statuses").with_columns(
         runview_grading_status="grading_status",
-        runview_exit_code_if_row_running=pl.col("grading_exit_code").fill_null(3),
+        runview_exit_code_if_row_running=pl.col("grading_status")
+        .replace_strict(dict(EXIT_CODES), default=None, return_dtype=pl.Int64)
+        .fill_null(3),
         lifecycle_terminal="lifecycle_is_terminal",
     )
     return as_text(
@@ -372,9 +368,11 @@ def schedule_health(rows: pl.DataFrame) -> pl.DataFrame:
             ],
             dtype=pl.Float64,
         ),
-        since_last_execution_s=number("since_last_execution_s"),
+        silence_s=number("since_last_execution_s"),
         n_runs=yes("has_recorded_run").cast(pl.Int64),
         since_last_fire_s=pl.when(yes("has_last_fired_at")).then(0.0),
+        n_running=pl.lit(0),
+        next_fire_in_s=pl.lit(None, pl.Float64),
     )
     judged = with_schedule_health(inputs)
     return as_text(judged.rename({"schedule_health": "health_state"}), "health_state")
@@ -403,7 +401,7 @@ def phantom(rows: pl.DataFrame) -> pl.DataFrame:
         # Dependency lock files (uv.lock) are no locks of a run.
         has_stale_locks=directory == "old_job_lock",
     )
-    judged = with_phantom_reason(inputs, stale_s="stale_s")
+    judged = with_phantom_reason(inputs, stale_s=pl.col("stale_s"))
     return as_text(
         judged.select(reason="phantom_reason", error=pl.lit(None, pl.String)), "reason", "error"
     )

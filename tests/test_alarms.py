@@ -188,7 +188,7 @@ def test_nothing_gives_nothing(entities):
 
 
 def test_rules_over_columns_that_are_written_over_have_no_history():
-    with pytest.raises(ArgumentError, match="alarms of 'phantom_v2' cannot be told"):
+    with pytest.raises(ArgumentError, match="alarms of 'phantom_v2' cannot be reconstructed"):
         sa.detectors.alarms(facts([run()]), detectors=["phantom_v2"])
 
 

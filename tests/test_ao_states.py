@@ -9,7 +9,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core import schema
-from tests.ao_trees import lifecycle, record, write_flat, write_json, write_lines
+from tests.ao_trees import lifecycle, record, write_events, write_flat, write_json, write_lines
 from tests.examples import a_few
 from tests.test_observations import store_at
 
@@ -125,22 +125,9 @@ def killed(root: Path, *, minutes: int) -> None:
         terminatedAt="2026-05-04T09:30:00.000Z", lastTransitionAt="2026-05-04T09:30:20.000Z",
     )  # fmt: skip
     write_json(root, "web-1", record(life, status="killed"))
-    import sqlite3
-
-    store = sqlite3.connect(root / "activity-events.db")
-    store.execute(
-        "CREATE TABLE activity_events (id INTEGER PRIMARY KEY, ts_epoch INTEGER, ts TEXT,"
-        " project_id TEXT, session_id TEXT, source TEXT, type TEXT, log_level TEXT,"
-        " summary TEXT, data TEXT)"
-    )
-    at = int(datetime(2026, 5, 4, 9, minutes, tzinfo=UTC).timestamp() * 1000)
-    store.execute(
-        "INSERT INTO activity_events VALUES (1, ?, NULL, 'web', 'web-1', 'session-manager',"
-        " 'session.killed', 'info', 'killed', '{\"reason\":\"manually_killed\"}')",
-        (at,),
-    )
-    store.commit()
-    store.close()
+    at_ms = int(datetime(2026, 5, 4, 9, minutes, tzinfo=UTC).timestamp() * 1000)
+    event = (at_ms, None, "web-1", "session.killed", '{"reason":"manually_killed"}')
+    write_events(root / "activity-events.db", event)
 
 
 def test_a_kill_that_the_next_poll_wrote_over_is_no_crash(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.ao_trees import (
     lifecycle,
     put,
     record,
+    write_events,
     write_json,
     write_lines,
 )
@@ -240,26 +241,15 @@ def test_one_log_can_be_named_by_itself(tmp_path: Path, name: str) -> None:
 
 
 def events_database(path: Path) -> Path:
-    store = sqlite3.connect(path)
-    store.execute(
-        "CREATE TABLE activity_events (id INTEGER PRIMARY KEY, ts_epoch INTEGER, ts TEXT,"
-        " project_id TEXT, session_id TEXT, source TEXT, type TEXT, log_level TEXT,"
-        " summary TEXT, data TEXT)"
-    )
-    rows = [
-        (1_777_885_200_000, "lifecycle.transition", '{"from":"spawning","to":"working"}'),
-        (1_777_885_260_000, "activity.transition", '{"from":"idle","to":"active"}'),
-        (1_777_885_320_000, "detecting.escalated", '{"attempts":4,"cause":"max_attempts"}'),
-        (1_777_885_380_000, "session.killed", "not json"),
-    ]
-    store.executemany(
-        "INSERT INTO activity_events (ts_epoch, type, data, session_id, project_id, source)"
-        " VALUES (?, ?, ?, 'web-1', 'web', 'lifecycle')",
-        rows,
-    )
-    store.commit()
-    store.close()
-    return path
+    return write_events(
+        path,
+        (1_777_885_200_000, None, "web-1", "lifecycle.transition",
+         '{"from":"spawning","to":"working"}'),
+        (1_777_885_260_000, None, "web-1", "activity.transition", '{"from":"idle","to":"active"}'),
+        (1_777_885_320_000, None, "web-1", "detecting.escalated",
+         '{"attempts":4,"cause":"max_attempts"}'),
+        (1_777_885_380_000, None, "web-1", "session.killed", "not json"),
+    )  # fmt: skip
 
 
 def test_activity_events_are_events_and_transitions(tmp_path: Path) -> None:

@@ -469,7 +469,7 @@ def test_where_nothing_can_be_written_what_is_there_stays_readable(
     store.unlink()
     store_at(store, 4)
     monkeypatch.setattr(writing, "put_whole", refuse)
-    with pytest.raises(NoRoomError, match="is there still"):
+    with pytest.raises(NoRoomError, match="Nothing that was archived before is lost"):
         snap.archive(history)
     assert run(["archive", str(store), "--to", str(history)]) == 1
     assert os.strerror(reason) in capsys.readouterr().err

@@ -324,7 +324,7 @@ def test_a_cell_that_is_too_large_is_named_and_is_no_damage(tmp_path):
     wrong = Cell("text", "nosuch(c)")
     with (
         open_store(path) as store,
-        pytest.raises(SourceError, match=r"SQLite says: no such function: nosuch\.\nHint: leave"),
+        pytest.raises(SourceError, match=r"SQLite says: no such function: nosuch\.\nHint: exclude"),
     ):
         read_table(store, "t", {"c": wrong})
 

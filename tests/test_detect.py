@@ -11,9 +11,8 @@ import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.detectors.catalogue import chosen_detectors, named
-from stateanalytics.detectors.features import features_of
+from stateanalytics.detectors.detections import features_of, in_words, truths
 from stateanalytics.detectors.frames import DETECTIONS
-from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
 from tests.examples import a_few
@@ -140,7 +139,7 @@ def test_what_was_written_over_is_unknowable_and_not_guessed():
                   transitions=[change(ago(hours=9), None, "running")])  # fmt: skip
     then = answers(given, at=ago(hours=5))["phantom_v2"]
     assert (then["covered"], then["fires"], then["is_knowable"]) == (True, None, False)
-    assert then["why"] == "what it reads was written over since"
+    assert then["why"] == "what it reads was overwritten since"
 
 
 def test_an_update_before_the_instant_is_still_known():

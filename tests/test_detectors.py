@@ -9,9 +9,8 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
-from stateanalytics.detectors.features import feature_columns
+from stateanalytics.detectors.detections import feature_columns, in_words, truths
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
-from stateanalytics.detectors.judging import in_words, truths
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import CONSTRUCTS, Detector, Entry, catalogue
@@ -317,7 +316,7 @@ def test_why_of_what_compares_nothing_is_its_rule_or_what_it_means(demo):
 def test_a_detector_shows_itself():
     assert repr(named("B2")) == "Detector 'dashboard_stuck_60m': elapsed_whole_s > 3600 s"
     assert "cannot be evaluated" in repr(registry()["stale_locks_v1"])
-    assert "the phantom reaper took it" in repr(named("B13"))
+    assert "closed by the phantom reaper" in repr(named("B13"))
 
 
 def test_no_rows_give_no_rows():
@@ -333,7 +332,7 @@ def test_durations_are_cut_and_never_rounded_over_a_limit():
 
 
 def test_the_page_names_every_cause():
-    from stateanalytics.detectors.disagreement_causes import CAUSES
+    from stateanalytics.detectors.comparing import CAUSES
     from tests.conftest import ROOT
 
     page = (ROOT / "docs" / "detectors.md").read_text("utf-8")

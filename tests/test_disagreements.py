@@ -9,7 +9,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.detectors.catalogue import named, registry
-from stateanalytics.detectors.disagreement_causes import CAUSES, _sentence
+from stateanalytics.detectors.comparing import CAUSES, _sentence
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from tests.frames import ago, facts
@@ -59,7 +59,7 @@ def test_silence_and_time_since_the_start_are_two_constructs():
 
 def test_the_sentence_has_the_words_of_the_page_and_the_counts():
     assert compared(session(), "B2", "B4").worst == (
-        "The dashboard says 1 stuck beside 0 stale; 1 is stuck and not stale: "
+        "The dashboard shows 1 stuck and 0 stale; 1 is stuck and not stale: "
         "stuck (dashboard, 0.26.1) counts 9 h since start, "
         "stale (dashboard, 0.26.1) counts 40 s of silence (limits 1 h and 6 h)."
     )
@@ -306,7 +306,7 @@ def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
         ("dashboard_stuck_60m", "dashboard_stale_card", "construct", 11)
     ]
     assert re.fullmatch(
-        r"The dashboard says 11 stuck beside 0 stale; 11 are stuck and not stale: "
+        r"The dashboard shows 11 stuck and 0 stale; 11 are stuck and not stale: "
         r"stuck \(dashboard, 0.26.1\) counts .* since start, stale .* counts .* of silence "
         r"\(limits 1 h and 12 h\)\.",
         told.worst,
@@ -315,7 +315,7 @@ def test_1162_stale_none_beside_stuck_is_reproduced_with_its_cause(snap):
 
 def test_1162s_own_flow_of_nine_hours_is_the_clearest_example(snap):
     told = sa.detectors.disagreements(sa.detectors.detect(snap, detectors="lionagi@0.26.1"))
-    assert told.worst.startswith("The dashboard says 17 stuck beside 5 stale; 12 are")
+    assert told.worst.startswith("The dashboard shows 17 stuck and 5 stale; 12 are")
     assert (
         "stuck (dashboard, 0.26.1) counts 9 h since start, stale (dashboard, 0.26.1) counts 2 min"
         in told.worst
@@ -353,7 +353,7 @@ def test_the_command_leads_with_the_worst_contradiction(run, store):
                        "--detector", "B4")  # fmt: skip
     assert code == 0
     first, header = out.splitlines()[:2]
-    assert first.startswith("The dashboard says 11 stuck beside 0 stale")
+    assert first.startswith("The dashboard shows 11 stuck and 0 stale")
     assert header.split()[:2] == ["a", "b"]
 
 

@@ -223,4 +223,4 @@ def test_paths_of_agent_orchestrator_are_told_alike_on_windows(monkeypatch):
     assert Faults("ao", root).below(root + name) == "projects/web/sessions/app-1.json"
     log = File(rf"{root}\worktrees\app-1\.ao\activity.jsonl", Kind.ACTIVITY)
     [entry] = _activity({"state": "active"}, log)
-    assert entry.session_id == "app-1"
+    assert entry["session_id"] == "app-1"

@@ -1,4 +1,4 @@
-"""One report of the samples of all five systems tells what a count by hand of them tells."""
+"""One report of the samples of all five systems has the numbers that a count by hand gives."""
 
 import json
 import sqlite3
@@ -32,15 +32,14 @@ def snap() -> sa.Snapshot:
 
 
 @pytest.fixture(scope="module")
-def told(snap: sa.Snapshot) -> dict[str, Any]:
-    summary: dict[str, Any] = sa.report(
-        snap, window=("2026-01-01", "2026-11-22"), shown=False
-    ).summary
-    return summary
+def summary(snap: sa.Snapshot) -> dict[str, Any]:
+    report = sa.report(snap, window=("2026-01-01", "2026-11-22"), shown=False)
+    numbers: dict[str, Any] = report.summary
+    return numbers
 
 
 def records(pattern: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Each whole line of files, as JSON: nothing of the project's reads it."""
+    """Each whole line of files, as JSON, read without the project."""
     for path in sorted(SAMPLES.glob(pattern)):
         for line in path.read_text("utf-8").splitlines():
             try:
@@ -63,9 +62,9 @@ def runs_of_lionagi() -> int:
 def runs_of_agent_orchestrator() -> int:
     folder = SAMPLES / "agent_orchestrator"
     by_json = [path.read_text() for path in folder.glob("projects/*/sessions/*.json")]
-    told = [record for record in map(json.loads, by_json) if record.get("lifecycle")]
+    new = [record for record in map(json.loads, by_json) if record.get("lifecycle")]
     old = [path for path in folder.glob("*-*/sessions/**/*") if path.is_file()]
-    return len(told) + len(old)
+    return len(new) + len(old)
 
 
 def runs_of_opencode() -> int:
@@ -93,25 +92,25 @@ def runs_of_codex() -> int:
     ],
 )
 def test_runs_of_each_system_are_those_counted_by_hand(
-    told: dict[str, Any], system: str, count: Callable[[], int]
+    summary: dict[str, Any], system: str, count: Callable[[], int]
 ) -> None:
-    [part] = [each for each in told["systems"]["systems"] if each["system"] == system]
+    [part] = [each for each in summary["systems"]["systems"] if each["system"] == system]
     assert part["runs"]["n"] == count()
     assert part["runs"]["n"] == part["runs"]["n_ended"] + part["runs"]["n_open"]
 
 
-def test_totals_are_the_sums_of_the_five(told: dict[str, Any]) -> None:
-    parts = [each["runs"] for each in told["systems"]["systems"]]
+def test_totals_are_the_sums_of_the_five(summary: dict[str, Any]) -> None:
+    parts = [each["runs"] for each in summary["systems"]["systems"]]
     assert len(parts) == len(STORES)
-    numbers = {each["name"]: each for each in told["headline"]["numbers"]}
+    numbers = {each["name"]: each for each in summary["headline"]["numbers"]}
     assert numbers["runs"]["n"] == sum(part["n"] for part in parts)
     for name in ("completed", "timed_out"):
         assert numbers[name]["n"] == sum(part["ends"][name] for part in parts)
         assert numbers[name]["of"] == sum(part["n_ended"] for part in parts)
 
 
-def test_ends_in_the_store_of_lionagi_are_those_of_the_report(told: dict[str, Any]) -> None:
-    [part] = [each for each in told["systems"]["systems"] if each["system"] == "lionagi"]
+def test_ends_in_the_store_of_lionagi_are_those_of_the_report(summary: dict[str, Any]) -> None:
+    [part] = [each for each in summary["systems"]["systems"] if each["system"] == "lionagi"]
     query = (
         "SELECT status, count(*) FROM sessions WHERE source_kind <> 'imported_fs' "
         "AND cc_session_id IS NULL GROUP BY status"

@@ -1,4 +1,4 @@
-"""Every real lionagi store is read as its scenarios say."""
+"""Every real lionagi store is read as its scenarios describe it."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,40 +7,26 @@ import polars as pl
 import pytest
 
 from stateanalytics.core import schema
+from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems import detail_frames
-from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.events import count_errors
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 from tests.examples import a_few
+from tests.lionagi_stores import read_part
 
 NOW = datetime(2026, 5, 27, tzinfo=UTC)
 WRITTEN = ("0.26.0", "0.26.12", "0.29.1", "0.36.0")
 SCENARIOS = (*WRITTEN, "migrated-0.26.12-to-0.36.0")
 ORGANIC = "organic-0.36.0/lionagi_home"
-TABLES = {
-    "session": "sessions",
-    "branch": "branches",
-    "show": "shows",
-    "play": "plays",
-    "invocation": "invocations",
-    "schedule": "schedules",
-    "schedule_run": "schedule_runs",
-    "team": "teams",
-    "engine_run": "engine_runs",
-    "dispatch": "dispatch_outbox",
-}
 
 
 @pytest.fixture(scope="module")
 def parts(lionagi_samples: Path) -> dict[str, Parts]:
-    read = {}
-    for version in (*SCENARIOS, ORGANIC):
-        with open_store(lionagi_samples / version / "state.db") as store:
-            read[version] = lionagi.read(store)
-    return read
+    versions = (*SCENARIOS, ORGANIC)
+    return {version: read_part(lionagi_samples / version / "state.db") for version in versions}
 
 
 def _scenarios(samples: Path, version: str) -> pl.DataFrame:
@@ -99,12 +85,12 @@ def test_statuses_kinds_and_message_counts_are_those_of_the_scenarios(
 ):
     expected = _scenarios(lionagi_samples, version).filter(pl.col("entity_type") == "session")
     both = expected.join(_sessions(parts[version]), on="entity_id", how="left")
-    told = pl.col("message_count").is_not_null()
-    # A CSV cannot tell the empty status from none, so both are compared as none.
+    is_counted = pl.col("message_count").is_not_null()
+    # A CSV has no difference between the empty status and none, so both are compared as none.
     wrong = both.filter(
         pl.col("status").ne_missing(pl.col("raw_status").replace("", None))
         | pl.col("invocation_kind").ne_missing(pl.col("kind"))
-        | (told & (pl.col("message_count").cast(pl.Int64) != pl.col("n_messages")))
+        | (is_counted & (pl.col("message_count").cast(pl.Int64) != pl.col("n_messages")))
     )
     assert (
         wrong.select("scenario", "status", "raw_status", "message_count", "n_messages").rows() == []
@@ -134,13 +120,6 @@ def test_ages_and_silences_are_those_of_the_scenarios(parts, lionagi_samples, ve
     assert wrong_silence.select("scenario", "idle_s", "silence").rows() == []
 
 
-@pytest.mark.parametrize("version", SCENARIOS)
-def test_a_recorded_artifacts_path_is_what_the_scenario_recorded(parts, lionagi_samples, version):
-    scenarios = _scenarios(lionagi_samples, version)
-    assert _named(parts[version], scenarios, "run_fresh")["has_artifacts"] is True
-    assert _named(parts[version], scenarios, "orphan_no_output")["has_artifacts"] is False
-
-
 @pytest.mark.parametrize("version", (*SCENARIOS, ORGANIC))
 def test_frames_have_their_canonical_shape_and_distinct_keys(parts, version):
     part = parts[version]
@@ -166,12 +145,12 @@ def test_frames_have_their_canonical_shape_and_distinct_keys(parts, version):
         ("migrated-0.26.12-to-0.36.0", "lionagi 0.36.0"),
     ],
 )
-def test_the_generation_is_told_by_what_is_there(parts, version, name):
+def test_the_release_is_recognised_by_tables_and_columns(parts, version, name):
     assert parts[version].format == name
 
 
 @pytest.mark.parametrize("version", ["0.29.1", "0.36.0"])
-def test_ends_that_a_sweeper_wrote_are_told_from_those_of_the_work(parts, lionagi_samples, version):
+def test_ends_have_the_writer_of_their_scenario(parts, lionagi_samples, version):
     scenarios = _scenarios(lionagi_samples, version).filter(
         (pl.col("entity_type") == "session") & (pl.col("scenario") != "rejected_transition")
     )
@@ -183,13 +162,8 @@ def test_ends_that_a_sweeper_wrote_are_told_from_those_of_the_work(parts, lionag
         for writer in ("observer", "import")
     }
     observed = {
-        "killed_manual",
-        "killed_force",
-        "swept_stale_auto",
-        "doctor_swept",
-        "phantom_reaped_dead",
-        "phantom_reaped_artifacts",
-        "zombie_terminal_locks",
+        *("killed_manual", "killed_force", "swept_stale_auto", "doctor_swept"),
+        *("phantom_reaped_dead", "phantom_reaped_artifacts", "zombie_terminal_locks"),
         "admin_transition",
     }
     newer = {"imported_codex", "raw_approx_end"} if version == "0.36.0" else set()
@@ -209,25 +183,28 @@ def test_reaped_invocations_and_runs_have_observed_ends(parts, lionagi_samples):
 
 
 @pytest.mark.parametrize("version", SCENARIOS)
-def test_imports_and_mirrors_are_told_from_live_runs(parts, lionagi_samples, version):
-    scenarios = _scenarios(lionagi_samples, version)
-    part = parts[version]
-    assert _named(part, scenarios, "imported_fs")["recorded_by"] == "imported"
-    assert _named(part, scenarios, "mirror_idle_4min")["recorded_by"] == "mirrored"
-    assert _named(part, scenarios, "run_fresh")["recorded_by"] == "live"
+@pytest.mark.parametrize(
+    ("scenario", "column", "expected"),
+    [
+        ("imported_fs", "recorded_by", "imported"),
+        ("mirror_idle_4min", "recorded_by", "mirrored"),
+        ("run_fresh", "recorded_by", "live"),
+        ("run_fresh", "has_artifacts", True),
+        ("orphan_no_output", "has_artifacts", False),
+    ],
+)
+def test_each_release_records_who_wrote_and_whether_there_are_artifacts(
+    parts, lionagi_samples, version, scenario, column, expected
+):
+    row = _named(parts[version], _scenarios(lionagi_samples, version), scenario)
+    assert row[column] == expected
 
 
 def test_contracts_and_verdicts_are_read_and_judged(parts, lionagi_samples):
     scenarios = _scenarios(lionagi_samples, "0.36.0")
     columns = (
-        "has_contract",
-        "is_contract_valid",
-        "verdict",
-        "is_verdict_valid",
-        "n_expected",
-        "n_required_missing",
-        "n_optional_missing",
-        "n_produced",
+        *("has_contract", "is_contract_valid", "verdict", "is_verdict_valid", "n_expected"),
+        *("n_required_missing", "n_optional_missing", "n_produced"),
     )
 
     def facts(name: str) -> tuple:
@@ -280,11 +257,8 @@ def test_every_planted_oddity_of_the_newest_store_is_a_finding(parts, lionagi_sa
 def test_an_ordinary_store_has_no_alarming_finding(parts):
     found = parts[ORGANIC].findings
     assert set(found["severity"]) == {"info"}
-    assert set(found["code"]) == {
-        "message.orphaned",
-        "run.contradicts_store",
-        "show.not_in_store",
-    }
+    expected = {"message.orphaned", "run.contradicts_store", "show.not_in_store"}
+    assert set(found["code"]) == expected
 
 
 def test_parents_are_plays_shows_requests_and_schedules(parts, lionagi_samples):
@@ -309,7 +283,7 @@ def test_parents_are_plays_shows_requests_and_schedules(parts, lionagi_samples):
     assert parent("show_issue-sweep") is None
 
 
-def test_causes_reach_the_branches_plays_and_runs_of_a_request(parts, lionagi_samples):
+def test_branches_and_sessions_have_the_invocation_of_their_request(parts, lionagi_samples):
     scenarios = _scenarios(lionagi_samples, "0.36.0")
     part = parts["0.36.0"]
     child = _named(part, scenarios, "inv_completed_child0")
@@ -324,7 +298,7 @@ def test_causes_reach_the_branches_plays_and_runs_of_a_request(parts, lionagi_sa
     assert _named(part, scenarios, "inv_command_zero_sessions")["kind"] == "command"
 
 
-def test_schedules_carry_the_facts_their_health_is_judged_by(parts, lionagi_samples):
+def test_schedules_have_the_facts_by_which_their_health_is_judged(parts, lionagi_samples):
     names = (
         _scenarios(lionagi_samples, "0.36.0")
         .filter(pl.col("entity_type") == "schedule")
@@ -350,7 +324,7 @@ def test_schedules_carry_the_facts_their_health_is_judged_by(parts, lionagi_samp
     assert dict(states["raw_status"].value_counts().rows()) == {"enabled": 6, "disabled": 1}
 
 
-def test_attention_items_are_resolved_to_what_they_name(parts, lionagi_samples):
+def test_attention_items_have_the_entity_of_their_id(parts, lionagi_samples):
     part = parts["0.36.0"]
     failed = _named(part, _scenarios(lionagi_samples, "0.36.0"), "failed_exception")
     item = part.details["lionagi_dispositions"].row(0, named=True)
@@ -365,7 +339,7 @@ def test_attention_items_are_resolved_to_what_they_name(parts, lionagi_samples):
     ]
 
 
-def test_the_files_beside_an_organic_store_are_read(parts):
+def test_the_runs_next_to_an_organic_store_are_read(parts):
     part = parts[ORGANIC]
     runs = part.details["lionagi_runs"]
     assert runs.height == 12
@@ -375,7 +349,7 @@ def test_the_files_beside_an_organic_store_are_read(parts):
     assert killed["message"].to_list() == ["run.json says running, the store says cancelled"]
 
 
-def test_the_shows_beside_an_organic_store_are_read(parts):
+def test_the_shows_next_to_an_organic_store_are_read(parts):
     disk = parts[ORGANIC].details["lionagi_shows_on_disk"]
     shows = disk.filter(pl.col("play").is_null())
     assert dict(shows.select("topic", "disk_status").rows()) == {
@@ -417,11 +391,11 @@ def test_all_samples_can_be_read_at_once(lionagi_samples):
     assert facts.sources["n_entities"].sum() == facts.entities.height
 
 
-def test_the_shipped_sample_is_read_as_its_truth_says():
+def test_the_shipped_sample_is_read_as_its_truth_table_describes():
     folder = ROOT / "data" / "samples"
     truth = pl.read_csv(folder / "truth.csv", infer_schema=False)
+    part = read_part(folder / "state.db")
     with open_store(folder / "state.db") as store:
-        part = lionagi.read(store)
         errors = count_errors(store)
     both = truth.join(part.entities, on=["entity_type", "entity_id"], how="full", suffix="_read")
     assert both.filter(
@@ -440,8 +414,10 @@ def test_the_shipped_sample_is_read_as_its_truth_says():
         )
     )
     assert wrong.select("entity_type", "scenario").rows() == []
-    told = truth.drop_nulls("n_tool_errors").join(
+    counted = truth.drop_nulls("n_tool_errors").join(
         errors, left_on="entity_id", right_on="session_id", suffix="_read"
     )
-    assert told.height > 300
-    assert told["n_tool_errors"].cast(pl.Int64).to_list() == told["n_tool_errors_read"].to_list()
+    assert counted.height > 300
+    assert (
+        counted["n_tool_errors"].cast(pl.Int64).to_list() == counted["n_tool_errors_read"].to_list()
+    )

@@ -1,4 +1,4 @@
-"""How often a cron schedule fires, and what its runs prove."""
+"""The cadence of schedules, and the facts that follow from their runs."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.io.sqlite import open_store
-from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.schedules import cadence_s
 from tests.examples import examples
-from tests.lionagi_stores import NOW_S, write_store
+from tests.lionagi_stores import NOW_S, read_part, write_store
 
 WEDNESDAY = datetime(2026, 5, 27, 10, 7, tzinfo=UTC)
 
@@ -59,11 +57,11 @@ WEDNESDAY = datetime(2026, 5, 27, 10, 7, tzinfo=UTC)
         pytest.param("9" * 5000 + " * * * *", None, id="absurdly long"),
     ],
 )
-def test_cadence_is_the_distance_of_the_next_two_fires(expression, expected):
+def test_cadence_is_the_time_between_the_next_two_fires(expression, expected):
     assert cadence_s(expression, WEDNESDAY) == expected
 
 
-def test_a_gap_over_a_change_of_clocks_has_its_true_length():
+def test_cadence_is_true_over_a_clock_change():
     before = datetime(2026, 3, 7, 7, tzinfo=UTC)
     assert cadence_s("0 3 * * *", before, "America/New_York") == 23 * 3600
     assert cadence_s("0 3 * * *", before, "UTC") == 24 * 3600
@@ -100,9 +98,7 @@ def test_cadence_equals_a_walk_minute_by_minute(expression, after):
 
 
 def _details(tmp_path, schedules, runs=()):
-    path = write_store(tmp_path / "state.db", schedules=schedules, schedule_runs=runs)
-    with open_store(path) as store:
-        part = lionagi.read(store)
+    part = read_part(write_store(tmp_path / "state.db", schedules=schedules, schedule_runs=runs))
     return part, part.details["lionagi_schedules"]
 
 
@@ -197,7 +193,6 @@ def test_the_reason_of_a_schedule_is_in_its_history(tmp_path):
             }
         ],
     )
-    with open_store(path) as store:
-        row = lionagi.read(store).entities.row(0, named=True)
+    row = read_part(path).entities.row(0, named=True)
     assert row["raw_status"] == "disabled"
     assert row["reason_code"] == "schedule_definition.disabled.budget_exhausted"

@@ -1,8 +1,9 @@
-"""What becomes of rows that no real store should hold, and of stores with few rows."""
+"""Stores with few rows, and rows that no real store should have."""
 
 import json
 import random
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,17 +15,18 @@ from hypothesis import strategies as st
 from stateanalytics.core import schema
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.state.states import states
-from stateanalytics.systems.lionagi import reading as formats
 from stateanalytics.systems.lionagi import reading as lionagi
 from stateanalytics.systems.lionagi.events import count_errors
-from stateanalytics.systems.reading import read_facts
 from tests.examples import examples
-from tests.lionagi_stores import NOW_S, change, listing, session, write_store
-
-
-def _read(path: Path, *, bodies: bool = False):
-    with open_store(path) as store:
-        return lionagi.read(store, bodies=bodies)
+from tests.lionagi_stores import (
+    NOW_S,
+    change,
+    codes,
+    listing,
+    read_part,
+    session,
+    write_store,
+)
 
 
 def _store(tmp_path: Path, **tables) -> Path:
@@ -35,12 +37,8 @@ def _one(part, identity: str) -> dict:
     return part.entities.filter(pl.col("entity_id") == identity).row(0, named=True)
 
 
-def _codes(part) -> dict[str, int]:
-    return dict(part.findings.group_by("code").agg(pl.col("n_rows").sum()).rows())
-
-
 def test_a_store_without_rows_gives_empty_frames(tmp_path):
-    part = _read(_store(tmp_path))
+    part = read_part(_store(tmp_path))
     assert part.entities.is_empty()
     assert part.events.is_empty()
     assert part.transitions.is_empty()
@@ -49,7 +47,7 @@ def test_a_store_without_rows_gives_empty_frames(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_fresh_store_of_lionagi_itself_is_read(tmp_path):
+def test_a_fresh_store_of_lionagi_itself_isread_part(tmp_path):
     import asyncio
 
     from lionagi.state import db
@@ -59,22 +57,26 @@ def test_a_fresh_store_of_lionagi_itself_is_read(tmp_path):
             pass
 
     asyncio.run(create())
-    part = _read(tmp_path / "fresh.db")
+    part = read_part(tmp_path / "fresh.db")
     assert part.format == "lionagi 0.36.0"
     assert part.entities.is_empty()
     assert part.findings.is_empty()
 
 
-def test_one_session_with_one_message_is_one_row_of_each(tmp_path):
-    part = _read(
+def _one_message(tmp_path, **columns):
+    return read_part(
         _store(
             tmp_path,
-            sessions=[session("a")],
+            sessions=[session("a", **columns)],
             branches=[{"id": "b", "session_id": "a", "progression_id": "p"}],
             progressions=[listing("p", ["m"]), listing("list-a", ["m"])],
             messages=[{"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}],
         )
     )
+
+
+def test_one_session_with_one_message_is_one_row_of_each(tmp_path):
+    part = _one_message(tmp_path)
     assert part.entities.select("entity_type", "entity_id", "n_messages").rows() == [
         ("session", "a", 1),
         ("branch", "b", 1),
@@ -85,13 +87,13 @@ def test_one_session_with_one_message_is_one_row_of_each(tmp_path):
     assert part.findings.is_empty()
 
 
-def test_a_row_of_nulls_is_read(tmp_path):
+def test_a_row_of_nulls_isread_part(tmp_path):
     columns = dict.fromkeys(session("a"))
-    part = _read(_store(tmp_path, sessions=[columns | {"id": "a"}]))
+    part = read_part(_store(tmp_path, sessions=[columns | {"id": "a"}]))
     row = _one(part, "a")
     assert (row["raw_status"], row["started_at"], row["last_activity_at"]) == (None, None, None)
     assert (row["n_messages"], row["recorded_by"]) == (0, "live")
-    assert _codes(part) == {"status.legacy": 1}
+    assert codes(part) == {"status.legacy": 1}
 
 
 def test_cells_of_wrong_kinds_become_null_and_findings(tmp_path):
@@ -106,7 +108,7 @@ def test_cells_of_wrong_kinds_become_null_and_findings(tmp_path):
         "artifact_contract_json": "{broken",
         "status": 7,
     }
-    part = _read(_store(tmp_path, sessions=[session("clean"), session("dirty", **dirty)]))
+    part = read_part(_store(tmp_path, sessions=[session("clean"), session("dirty", **dirty)]))
     row = _one(part, "dirty")
     for column in ("started_at", "ended_at", "last_message_at", "n_input_tokens", "cost_usd"):
         assert row[column] is None, column
@@ -148,7 +150,7 @@ def contracts(tmp_path_factory):
         session(str(place), status="completed", artifact_contract_json=stored)
         for place, (stored, *_) in enumerate(CONTRACTS)
     ]
-    part = _read(_store(tmp_path_factory.mktemp("contracts"), sessions=rows))
+    part = read_part(_store(tmp_path_factory.mktemp("contracts"), sessions=rows))
     return part, states(part.entities, as_of="2026-05-27")
 
 
@@ -164,16 +166,16 @@ def test_an_empty_object_is_no_contract(contracts, identity, has_contract, is_va
     assert of_session["delivery"].to_list() == [delivery]
 
 
-def test_rows_without_a_usable_id_are_left_out_and_counted(tmp_path):
+def test_rows_without_a_usable_id_are_excluded_and_counted(tmp_path):
     rows = [session("a"), session("a"), session("b") | {"id": None}, session("c")]
-    part = _read(_store(tmp_path, sessions=rows))
+    part = read_part(_store(tmp_path, sessions=rows))
     assert part.entities["entity_id"].to_list() == ["a", "c"]
-    assert _codes(part)["id.unusable"] == 2
+    assert codes(part)["id.unusable"] == 2
 
 
 def test_a_placeholder_is_no_model(tmp_path):
     rows = [session("a", model="<synthetic>"), session("b", model="claude_code/sonnet")]
-    part = _read(_store(tmp_path, sessions=rows))
+    part = read_part(_store(tmp_path, sessions=rows))
     assert part.entities["model"].to_list() == [None, "claude_code/sonnet"]
 
 
@@ -183,8 +185,8 @@ def test_costs_that_lionagi_hides_are_counted(tmp_path):
         session("b", provider="codex", total_cost_usd=None),
         session("c", provider="claude_code", total_cost_usd=1.5),
     ]
-    part = _read(_store(tmp_path, sessions=rows))
-    assert _codes(part) == {"cost.unreliable": 1}
+    part = read_part(_store(tmp_path, sessions=rows))
+    assert codes(part) == {"cost.unreliable": 1}
     assert part.entities["cost_usd"].to_list() == [1.5, None, 1.5]
 
 
@@ -195,57 +197,50 @@ def test_a_request_names_its_tool(tmp_path):
         {"id": "a", "created_at": NOW_S, "role": "action", "lion_class": 5, "content": call},
         {"id": "x", "created_at": NOW_S, "role": "action", "lion_class": 4, "content": "{"},
     ]
-    assert _read(_store(tmp_path, messages=rows)).events["name"].to_list() == ["Bash", None, None]
+    assert read_part(_store(tmp_path, messages=rows)).events["name"].to_list() == [
+        "Bash",
+        None,
+        None,
+    ]
 
 
 def test_a_cost_that_was_not_reported_is_not_free(tmp_path):
     rows = [session("a", total_cost_usd=None), session("b", total_cost_usd=0.0)]
-    part = _read(_store(tmp_path, sessions=rows))
+    part = read_part(_store(tmp_path, sessions=rows))
     assert part.entities["cost_usd"].to_list() == [None, 0.0]
 
 
-MARKS = [
-    pytest.param({"source_kind": "live"}, "live", id="live"),
-    pytest.param({"source_kind": None}, "live", id="the column's default"),
-    pytest.param({"source_kind": "imported_fs"}, "imported", id="imported from files"),
-    pytest.param({"source_kind": "imported_codex"}, "mirrored", id="codex rollout"),
-    pytest.param(
-        {"agent_name": "claude-code", "provider": "anthropic"}, "mirrored", id="by provider"
-    ),
-    pytest.param(
-        {"agent_name": "claude-code", "cc_session_id": "x"}, "mirrored", id="by transcript"
-    ),
-    pytest.param(
-        {
-            "agent_name": "claude-code",
-            "node_metadata": '{"process_identity_mode": "external"}',
-        },
+RECORDERS = {
+    "live": ({"source_kind": "live"}, "live"),
+    "the column's default": ({"source_kind": None}, "live"),
+    "imported from files": ({"source_kind": "imported_fs"}, "imported"),
+    "codex rollout": ({"source_kind": "imported_codex"}, "mirrored"),
+    "by provider": ({"agent_name": "claude-code", "provider": "anthropic"}, "mirrored"),
+    "by transcript": ({"agent_name": "claude-code", "cc_session_id": "x"}, "mirrored"),
+    "by identity": (
+        {"agent_name": "claude-code", "node_metadata": '{"process_identity_mode": "external"}'},
         "mirrored",
-        id="by identity",
     ),
-    pytest.param({"agent_name": "claude-code"}, "live", id="an agent of that name"),
-    pytest.param({"provider": "anthropic"}, "live", id="a provider of that name"),
-]
-
-
-MARKS_BY_NAME = {case.id: case.values[1] for case in MARKS}
+    "an agent of that name": ({"agent_name": "claude-code"}, "live"),
+    "a provider of that name": ({"provider": "anthropic"}, "live"),
+}
 
 
 @pytest.fixture(scope="module")
-def marked(tmp_path_factory):
-    rows = [session(case.id, **case.values[0]) for case in MARKS]
-    return _read(_store(tmp_path_factory.mktemp("marked"), sessions=rows))
+def recorded(tmp_path_factory):
+    rows = [session(name, **columns) for name, (columns, _) in RECORDERS.items()]
+    return read_part(_store(tmp_path_factory.mktemp("recorded"), sessions=rows))
 
 
-@pytest.mark.parametrize("case", MARKS_BY_NAME)
-def test_who_recorded_a_session_is_told_by_several_marks(marked, case):
-    assert _one(marked, case)["recorded_by"] == MARKS_BY_NAME[case]
+@pytest.mark.parametrize("name", RECORDERS)
+def test_several_columns_show_who_recorded_a_session(recorded, name):
+    assert _one(recorded, name)["recorded_by"] == RECORDERS[name][1]
 
 
 def test_stored_health_and_delivery_are_kept_where_a_store_has_them(tmp_path):
     """ADR-0033 appendix A: columns that lionagi never added, but another may."""
     stored = {"health": "stalled", "delivery": "missing", "reason_codes": '["run.health.stalled"]'}
-    part = _read(
+    part = read_part(
         _store(
             tmp_path,
             sessions=[session("a", **stored)],
@@ -259,72 +254,40 @@ def test_stored_health_and_delivery_are_kept_where_a_store_has_them(tmp_path):
         assert row["stored_reason_codes"] == '["run.health.stalled"]'
 
 
-ENDS = [
-    pytest.param({}, [], "executor", id="nothing speaks against it"),
-    pytest.param({"ended_at": None}, [], None, id="no end"),
-    pytest.param(
-        {"status_reason_code": "run.cancelled.force_kill"}, [], "observer", id="code of a kill"
-    ),
-    pytest.param(
-        {"status_reason_code": "session.phantom.process_dead"}, [], "observer", id="verdict"
-    ),
-    pytest.param(
-        {"status_reason_code": "session.reopened.by_resume"}, [], "executor", id="reopened"
-    ),
-    pytest.param({"status_reason_summary": "phantom_reaped"}, [], "observer", id="summary"),
-    pytest.param(
-        {"status_evidence_refs": '[{"kind": "stale_kill", "pid": 3}]'},
-        [],
-        "observer",
-        id="evidence",
-    ),
-    pytest.param({"ended_at_is_approximate": 1}, [], "observer", id="repaired later"),
-    pytest.param(
-        {},
-        [change("a", "completed", NOW_S, actor="studio_lifecycle_reaper")],
-        "observer",
-        id="actor",
-    ),
-    pytest.param(
-        {},
-        [
-            change("a", "failed", NOW_S - 50, actor="doctor"),
-            change("a", "running", NOW_S - 40, actor="cli.resume"),
-            change("a", "completed", NOW_S),
-        ],
-        "executor",
-        id="killed, resumed and then ended by itself",
-    ),
-    pytest.param(
-        {},
-        [change("a", "completed", NOW_S, actor="shows_import")],
-        "import",
-        id="import",
-    ),
-    pytest.param({"source_kind": "imported_fs"}, [], "import", id="imported session"),
+ENDS = {
+    "no sign of another": ({}, "executor"),
+    "no end": ({"ended_at": None}, None),
+    "code of a kill": ({"status_reason_code": "run.cancelled.force_kill"}, "observer"),
+    "verdict": ({"status_reason_code": "session.phantom.process_dead"}, "observer"),
+    "reopened": ({"status_reason_code": "session.reopened.by_resume"}, "executor"),
+    "summary": ({"status_reason_summary": "phantom_reaped"}, "observer"),
+    "evidence": ({"status_evidence_refs": '[{"kind": "stale_kill", "pid": 3}]'}, "observer"),
+    "repaired later": ({"ended_at_is_approximate": 1}, "observer"),
+    "actor": ({}, "observer"),
+    "killed, resumed and then ended by itself": ({}, "executor"),
+    "import": ({}, "import"),
+    "imported session": ({"source_kind": "imported_fs"}, "import"),
+}
+WRITERS = [
+    change("actor", "completed", NOW_S, actor="studio_lifecycle_reaper"),
+    change("killed, resumed and then ended by itself", "failed", NOW_S - 50, actor="doctor"),
+    change("killed, resumed and then ended by itself", "running", NOW_S - 40, actor="cli.resume"),
+    change("killed, resumed and then ended by itself", "completed", NOW_S),
+    change("import", "completed", NOW_S, actor="shows_import"),
 ]
-ENDS_BY_NAME = {case.id: case.values[2] for case in ENDS}
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """One store with a session of each way to end, and the changes of each under its name."""
-    rows = [session(case.id, **case.values[0]) for case in ENDS]
-    changes = [
-        {
-            name: case.id if value == "a" else value
-            for name, value in {**one, "id": f"{case.id}-{one['id']}"}.items()
-        }
-        for case in ENDS
-        for one in case.values[1]
-    ]
+    """One store with a session of each way to end."""
+    rows = [session(name, **columns) for name, (columns, _) in ENDS.items()]
     folder = tmp_path_factory.mktemp("ended")
-    return _read(_store(folder, sessions=rows, status_transitions=changes))
+    return read_part(_store(folder, sessions=rows, status_transitions=WRITERS))
 
 
-@pytest.mark.parametrize("case", ENDS_BY_NAME)
-def test_the_writer_of_an_end_is_told_by_code_actor_and_evidence(ended, case):
-    assert _one(ended, case)["end_written_by"] == ENDS_BY_NAME[case]
+@pytest.mark.parametrize("name", ENDS)
+def test_code_actor_and_evidence_show_the_writer_of_an_end(ended, name):
+    assert _one(ended, name)["end_written_by"] == ENDS[name][1]
 
 
 def test_transitions_are_ordered_by_time_and_then_by_row(tmp_path):
@@ -335,7 +298,7 @@ def test_transitions_are_ordered_by_time_and_then_by_row(tmp_path):
         change("b", "running", "soon"),
         change("a", "odd", NOW_S, entity_type="sessions"),
     ]
-    part = _read(_store(tmp_path, status_transitions=changes))
+    part = read_part(_store(tmp_path, status_transitions=changes))
     assert part.transitions.select("entity_id", "status", "seq").rows() == [
         ("a", "running", 2),
         ("a", "completed", 1),
@@ -344,15 +307,15 @@ def test_transitions_are_ordered_by_time_and_then_by_row(tmp_path):
         ("b", "running", 4),
     ]
     assert part.transitions["entity_type"].unique().to_list() == ["session"]
-    assert _codes(part)["transition.orphaned"] == 5
+    assert codes(part)["transition.orphaned"] == 5
 
 
-def _told(tmp_path, messages, **lists):
+def _listed(tmp_path, messages, **lists):
     rows = [
         {"id": identity, "created_at": NOW_S - 900 + number, "content": "{}", "role": "user"}
         for number, identity in enumerate(messages)
     ]
-    part = _read(
+    part = read_part(
         _store(
             tmp_path,
             sessions=[session("a"), session("b")],
@@ -371,8 +334,8 @@ def _told(tmp_path, messages, **lists):
     return part, part.events.select("entity_id", "seq").rows()
 
 
-def test_messages_belong_to_the_sessions_whose_branches_list_them(tmp_path):
-    part, told = _told(
+def test_messages_belong_to_the_sessions_of_the_branches_that_list_them(tmp_path):
+    part, pairs = _listed(
         tmp_path,
         ["m1", "m2", "m3", "m4"],
         a1='["m1", "m2"]',
@@ -381,15 +344,15 @@ def test_messages_belong_to_the_sessions_whose_branches_list_them(tmp_path):
         list_a='["m1","m4"]',
     )
     # m2 was forked into both; m4 is listed by the session alone.
-    assert sorted(told) == [("a", 1), ("a", 2), ("a", 4), ("b", 2), ("b", 3)]
+    assert sorted(pairs) == [("a", 1), ("a", 2), ("a", 4), ("b", 2), ("b", 3)]
     assert _one(part, "a")["n_messages"] == 3
-    assert "message.orphaned" not in _codes(part)
+    assert "message.orphaned" not in codes(part)
 
 
-def test_messages_that_no_list_names_are_kept_and_counted(tmp_path):
-    part, told = _told(tmp_path, ["m1", "m2"], a1='["m1"]')
-    assert sorted(told, key=lambda row: row[1]) == [("a", 1), (None, 2)]
-    assert _codes(part)["message.orphaned"] == 1
+def test_messages_in_no_list_are_kept_and_counted(tmp_path):
+    part, pairs = _listed(tmp_path, ["m1", "m2"], a1='["m1"]')
+    assert sorted(pairs, key=lambda row: row[1]) == [("a", 1), (None, 2)]
+    assert codes(part)["message.orphaned"] == 1
 
 
 @pytest.mark.parametrize(
@@ -405,13 +368,13 @@ def test_messages_that_no_list_names_are_kept_and_counted(tmp_path):
     ],
 )
 def test_an_odd_list_of_messages_never_stops_a_load(tmp_path, collection, count):
-    part, told = _told(tmp_path, ["m1", "m2"], a1=collection, b1='["m2"]')
+    part, pairs = _listed(tmp_path, ["m1", "m2"], a1=collection, b1='["m2"]')
     assert _one(part, "a")["n_messages"] == count
-    assert ("b", 2) in told
+    assert ("b", 2) in pairs
 
 
 def test_traces_of_pruning_are_counted(tmp_path):
-    part = _read(
+    part = read_part(
         _store(
             tmp_path,
             sessions=[session("a")],
@@ -420,10 +383,10 @@ def test_traces_of_pruning_are_counted(tmp_path):
             plays=[{"id": "p", "status": "merged", "session_id": "gone", "show_id": "gone"}],
         )
     )
-    codes = _codes(part)
-    assert codes["progression.orphaned"] == 1
-    assert codes["progression.missing"] == 1
-    assert codes["link.missing"] == 3
+    n_rows = codes(part)
+    assert n_rows["progression.orphaned"] == 1
+    assert n_rows["progression.missing"] == 1
+    assert n_rows["link.missing"] == 3
 
 
 def test_signals_of_the_run_are_activity_and_hooks_are_noise(tmp_path):
@@ -449,7 +412,7 @@ def test_signals_of_the_run_are_activity_and_hooks_are_noise(tmp_path):
         for number, (kind, payload) in enumerate(kinds.items(), 1)
     ]
     path = _store(tmp_path, sessions=[session("a")], session_signals=signals)
-    rows = {row["kind"][7:]: row for row in _read(path).events.iter_rows(named=True)}
+    rows = {row["kind"][7:]: row for row in read_part(path).events.iter_rows(named=True)}
     assert {kind: row["is_activity"] for kind, row in rows.items()} == {
         "RunStart": True,
         "HookSignal": False,
@@ -465,15 +428,15 @@ def test_signals_of_the_run_are_activity_and_hooks_are_noise(tmp_path):
     assert rows["HookSignal"]["name"] == "api.stream_chunk"
     assert rows["RunFailed"]["detail"] == "ValueError: boom"
     assert all(row["body"] is None for row in rows.values())
-    said = _read(path, bodies=True).events["body"].to_list()
-    assert "the answer" in said[4]
+    bodies = read_part(path, bodies=True).events["body"].to_list()
+    assert "the answer" in bodies[4]
 
 
 def test_bodies_are_loaded_only_on_request(tmp_path):
     message = {"id": "m", "created_at": NOW_S, "content": '{"instruction": "x"}', "role": "user"}
     path = _store(tmp_path, messages=[message])
-    assert _read(path).events["body"].to_list() == [None]
-    assert _read(path, bodies=True).events["body"].to_list() == ['{"instruction": "x"}']
+    assert read_part(path).events["body"].to_list() == [None]
+    assert read_part(path, bodies=True).events["body"].to_list() == ['{"instruction": "x"}']
 
 
 def test_refused_transitions_name_the_entity_they_were_about(tmp_path):
@@ -485,7 +448,7 @@ def test_refused_transitions_name_the_entity_they_were_about(tmp_path):
         "details": '{"entity_type": "session", "attempted_status": "completed"}',
         "actor": "executor",
     }
-    part = _read(_store(tmp_path, sessions=[session("a")], admin_events=[event]))
+    part = read_part(_store(tmp_path, sessions=[session("a")], admin_events=[event]))
     row = part.events.row(0, named=True)
     assert (row["kind"], row["entity_type"], row["entity_id"]) == (
         "admin.status_transition_rejected",
@@ -532,7 +495,7 @@ def test_tool_errors_are_counted_by_lionagis_own_rule(tmp_path):
     assert counted.rows() == [("a", 9, 3, 1), ("b", 0, 0, 0)]
 
 
-# What lionagi's own `_detect_status` says of each output.
+# The result of lionagi's own `_detect_status` for each output.
 OUTPUTS = (
     ("", False),
     ("ok", False),
@@ -550,7 +513,7 @@ OUTPUTS = (
 )
 
 
-def test_an_output_is_an_error_as_lionagi_says(tmp_path):
+def test_an_output_is_an_error_by_the_rule_of_lionagi(tmp_path):
     """Each in a session of its own."""
     numbers = range(len(OUTPUTS))
     path = _store(
@@ -567,9 +530,9 @@ def test_an_output_is_an_error_as_lionagi_says(tmp_path):
     assert [counted[f"s{n}"] for n in numbers] == [int(is_error) for _, is_error in OUTPUTS]
 
 
-def test_many_entities_with_one_problem_do_not_drown_the_findings(tmp_path):
+def test_many_entities_with_one_problem_are_summed_up_after_a_thousand(tmp_path):
     rows = [session(f"s{number:05}", ended_at=None) for number in range(1500)]
-    found = _read(_store(tmp_path, sessions=rows)).findings
+    found = read_part(_store(tmp_path, sessions=rows)).findings
     missing = found.filter(pl.col("code") == "end.missing")
     assert missing.height == 1001
     assert missing["n_rows"].sum() == 1500
@@ -606,36 +569,15 @@ def check_shuffled(lionagi_samples: Path, folder: Path, seed: int) -> None:
 
 
 def _shuffled(source: Path, target: Path, seed: int) -> Path:
-    old, new = sqlite3.connect(source), sqlite3.connect(target)
-    old.text_factory = bytes
-    chance = random.Random(seed)
-    names = old.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    for (raw_name,) in names:
-        name = raw_name.decode()
-        if name.startswith("sqlite_"):
-            continue
-        columns = [row[1].decode() for row in old.execute(f'PRAGMA table_info("{name}")')]
-        types = [row[2].decode() for row in old.execute(f'PRAGMA table_info("{name}")')]
-        shape = ", ".join(f'"{c}" {t}' for c, t in zip(columns, types, strict=True))
-        new.execute(f'CREATE TABLE "{name}" ({shape})')
-        kinds = ", ".join(f'typeof("{c}"), "{c}"' for c in columns)
-        rows = old.execute(f'SELECT {kinds} FROM "{name}"').fetchall()
-        chance.shuffle(rows)
-        marks = ", ".join(
-            f"CASE ?{2 * i + 1} WHEN 'text' THEN CAST(?{2 * i + 2} AS TEXT) ELSE ?{2 * i + 2} END"
-            for i in range(len(columns))
-        )
-        plain = [
-            [
-                value.decode() if isinstance(value, bytes) and i % 2 == 0 else value
-                for i, value in enumerate(row)
-            ]
-            for row in rows
-        ]
-        new.executemany(f'INSERT INTO "{name}" VALUES ({marks})', plain)
-    new.commit()
-    new.close()
-    old.close()
+    with closing(sqlite3.connect(target)) as database:
+        database.create_function("chance", 0, random.Random(seed).random)
+        database.execute("ATTACH ? AS original", [str(source)])
+        names = database.execute("SELECT name FROM original.sqlite_master WHERE type = 'table'")
+        for (name,) in names.fetchall():
+            if not name.startswith("sqlite_"):
+                rows = f'SELECT * FROM original."{name}" ORDER BY chance()'
+                database.execute(f'CREATE TABLE "{name}" AS {rows}')
+        database.commit()
     return target
 
 
@@ -653,33 +595,20 @@ def _shuffled(source: Path, target: Path, seed: int) -> Path:
         ),
     ],
 )
-def test_a_lionagi_store_is_told_by_its_tables(tables, expected):
-    assert formats.is_lionagi(tables) is expected
+def test_a_lionagi_store_is_recognised_by_its_tables(tables, expected):
+    assert lionagi.is_lionagi(tables) is expected
 
 
 def test_metadata_that_only_sqlite_can_read_cost_the_limit_and_nothing_else(tmp_path):
     endless = '{"timeout_seconds": 1, "a": ' + "9" * 5000 + "}"
-    path = write_store(tmp_path / "state.db", sessions=[session("a", node_metadata=endless)])
-    facts, stores = read_facts([path])
-    for store in stores:
-        store.close()
-    assert facts.entities["timeout_s"].to_list() == [None]
-    assert "timeout.unreadable" in facts.findings["code"].to_list()
+    part = read_part(_store(tmp_path, sessions=[session("a", node_metadata=endless)]))
+    assert part.entities["timeout_s"].to_list() == [None]
+    assert "timeout.unreadable" in codes(part)
 
 
-def test_a_stored_last_message_stands_and_the_messages_tell_where_none_is_stored(tmp_path):
-    def of(**columns):
-        part = _read(
-            _store(
-                tmp_path,
-                sessions=[{**session("a"), **columns}],
-                branches=[{"id": "b", "session_id": "a", "progression_id": "p"}],
-                progressions=[listing("p", ["m"]), listing("list-a", ["m"])],
-                messages=[{"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}],
-            )
-        )
-        (tmp_path / "state.db").unlink()
-        return _one(part, "a")["last_message_at"]
-
-    assert of(last_message_at=NOW_S - 900) == datetime.fromtimestamp(NOW_S - 900, UTC)
-    assert of(last_message_at=None) == datetime.fromtimestamp(NOW_S - 700, UTC)
+@pytest.mark.parametrize(
+    ("stored_s", "expected_s"), [(NOW_S - 900, NOW_S - 900), (None, NOW_S - 700)]
+)
+def test_the_last_message_is_the_stored_one_else_the_newest(tmp_path, stored_s, expected_s):
+    part = _one_message(tmp_path, last_message_at=stored_s)
+    assert _one(part, "a")["last_message_at"] == datetime.fromtimestamp(expected_s, UTC)

@@ -211,7 +211,7 @@ def test_a_file_that_vanishes_during_the_scan_is_named(tmp_path: Path, monkeypat
     assert kept.entities.height > 0
     assert lost.entities.is_empty()
     assert lost.findings.select("code", "example").rows() == [("file.vanished", "gone.jsonl")]
-    with pytest.raises(DamagedStoreError, match="gone when it was to be opened"):
+    with pytest.raises(DamagedStoreError, match="no longer existed when it was to be opened"):
         opencode.read(gone, label="gone.jsonl", on_error="raise")
 
 

@@ -178,7 +178,7 @@ def test_standard_output_by_its_name_is_written_to_unless_it_is_a_file(tmp_path,
         file.write(b"mine")
         file.flush()
         done = subprocess.run(asked, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
-    assert "leave the output out for standard output" in done.stderr
+    assert "without an output the result goes to standard output" in done.stderr
     assert (tmp_path / "week.json").read_bytes() == b"mine"
     assert Path("/dev/stdout").readlink() == before
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.units import CANDIDATES_S
 from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
-from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import SUMS, gap_sums, merge_gap_sums
+from stateanalytics.detectors.quality import SUMS, gap_sums, merge_gap_sums, quality_of_service
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.stats.intervals import poisson_rate, wilson
 from tests.examples import examples

@@ -25,8 +25,9 @@ from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.io import parts, sqlite, sqlite_copy
 from stateanalytics.io.archive import manifests
-from stateanalytics.io.cells import TEXT
+from stateanalytics.io.cells import ROWID, TEXT
 from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
 from stateanalytics.systems.derived import Derived
@@ -145,9 +146,9 @@ def test_beside_an_open_writer_only_the_log_is_read(tmp_path, monkeypatch, name)
         writer.execute(WRITES["signal"].format(n=2, at=NOW_S))
         snap = read(path)
         copies = []
-        begin = sqlite._Copying.__init__
+        begin = sqlite._PrivateCopy.__init__
         monkeypatch.setattr(
-            sqlite._Copying,
+            sqlite._PrivateCopy,
             "__init__",
             lambda self, folder, request, *more: (
                 copies.append(request),
@@ -181,8 +182,8 @@ def test_of_pages_that_did_not_change_no_row_is_read_again(tmp_path, name):
             writer.execute(WRITES[name].format(n=7, at=NOW_S))
             with open_store(path, earlier=before) as now:
                 assert now.since is not None
-                columns = {"rowid": sqlite.ROWID, "id": TEXT, "content": TEXT}
-                rows = [sqlite.read_table(each, "messages", columns)[0] for each in (before, now)]
+                columns = {"rowid": ROWID, "id": TEXT, "content": TEXT}
+                rows = [read_table(each, "messages", columns)[0] for each in (before, now)]
                 changed = now.since.rows["messages"]
                 apart = [
                     each.filter(~pl.col("rowid").is_in([*numbers]))
@@ -522,8 +523,8 @@ def test_a_table_without_row_numbers_is_read_again(tmp_path):
         connection.execute("INSERT INTO t VALUES ('a')")
         connection.commit()
     with open_store(path) as store:
-        kept = parts.read_again(store, "t", {"id": TEXT})
-        again = parts.read_again(store, "t", {"id": TEXT}, kept)
+        kept = parts.refresh_table(store, "t", {"id": TEXT})
+        again = parts.refresh_table(store, "t", {"id": TEXT}, kept)
     assert again.rows["id"].to_list() == ["a"]
 
 

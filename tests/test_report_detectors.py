@@ -35,7 +35,7 @@ def section(rows, detectors=None):
 def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
     """lionagi #1162: "Stale: 0" beside "1 stuck >60m"."""
     found, made = section([running("long", hours=9, silent_s=40)], DASHBOARD)
-    assert "1 stuck beside 0 stale" in found["finding"]
+    assert "1 stuck and 0 stale" in found["finding"]
     assert (
         "stuck (dashboard, 0.26.1) counts 9 h since start, stale (dashboard, 0.26.1) counts 40 s"
         in found["finding"]
@@ -64,7 +64,7 @@ def test_the_report_asks_the_current_rules_unless_others_are_named():
 def test_the_report_takes_rules_of_yours_and_refuses_unknown_ones():
     mine = Detector("mine", fires=pl.lit(value=True), entry=Entry(rule="always"))
     found, _ = section([running("long", hours=9, silent_s=40)], ["B4", mine])
-    assert found["finding"].startswith("Two detectors say 1")
+    assert found["finding"].startswith("Two detectors show 1")
     assert {row["rule"] for row in found["said"]} == {"always"}
     with pytest.raises(ArgumentError, match="no detector 'B99'"):
         section([running("long", hours=9, silent_s=40)], "B99")

@@ -11,7 +11,7 @@ import jinja2
 import pytest
 
 from stateanalytics.charts import report_charts
-from stateanalytics.io.processes import AskedProcess
+from stateanalytics.io.processes import ChildProcess
 from stateanalytics.reporting import report
 from stateanalytics.reporting.entities import LEGACY_TOOLTIP, pill_of
 from stateanalytics.reporting.render import _pages, render
@@ -362,7 +362,7 @@ class Interrupted:
 
 
 def test_what_draws_is_ended_by_ctrl_c_and_starts_whatever_stands_on_the_path(monkeypatch):
-    monkeypatch.setattr(report_charts, "AskedProcess", Interrupted)
+    monkeypatch.setattr(report_charts, "ChildProcess", Interrupted)
     monkeypatch.setattr(report_charts, "_PREPARED", [])
     monkeypatch.setattr(sys, "path", ["/somewhere", Path("/no/text")])
     report_charts.prepare()
@@ -383,7 +383,7 @@ def test_what_draws_is_ended_by_ctrl_c_and_starts_whatever_stands_on_the_path(mo
     ],
 )  # fmt: skip
 def test_charts_are_drawn_here_where_what_draws_does_not_answer(monkeypatch, program):
-    process = AskedProcess([sys.executable, "-S", "-c", program])
+    process = ChildProcess([sys.executable, "-S", "-c", program])
     monkeypatch.setattr(report_charts, "_PREPARED", [process])
     monkeypatch.setattr(report_charts, "LIMIT_S", 0.3)
     monkeypatch.setattr(report_charts, "DRAWN", {"late": lambda section: section})

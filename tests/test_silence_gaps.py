@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from stateanalytics import Policy, read
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import CLOSED_BY, lean_gaps, silence_gaps
-from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import gap_sums
+from stateanalytics.detectors.quality import gap_sums, quality_of_service
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.state.definitions import LEFT_OUT_OF_SILENCES
 from stateanalytics.systems import system_named

@@ -5,8 +5,7 @@ import pytest
 
 from stateanalytics import Policy
 from stateanalytics.detectors.gaps import silence_gaps
-from stateanalytics.detectors.quality import quality_of_service
-from stateanalytics.detectors.sums import gap_sums
+from stateanalytics.detectors.quality import gap_sums, quality_of_service
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.worksheet import stale
 

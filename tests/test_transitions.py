@@ -1,15 +1,12 @@
 """Legal and illegal changes of status: lionagi's graphs and histories."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import duckdb
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.transitions import (
     EDGES,
@@ -21,7 +18,6 @@ from stateanalytics.systems.lionagi.transitions import (
     classify_transitions,
 )
 from tests.conftest import component
-from tests.engines import DUCKDB, assert_same_rows, on_every_engine
 from tests.examples import examples
 from tests.frames import frame
 
@@ -43,20 +39,12 @@ def change(entity_type, before, after, *, at=AFTER, code=None, entity_id="a", se
     }
 
 
-def together(engine, *frames):
-    """Frames of one engine; relations that are joined must share a connection."""
-    if engine is not DUCKDB:
-        return [engine.of(one) for one in frames]
-    connection = duckdb.connect()
-    return [connection.from_arrow(one.to_arrow()) for one in frames]
-
-
 def verdict(*changes, **options):
     return classify_transitions(frame("transitions", list(changes)), **options)["verdict"].to_list()
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("row", "expected"),
     [
         pytest.param(change("session", None, "running"), "first", id="first row"),
         pytest.param(change("session", None, "failed"), "first", id="a NULL status was closed"),
@@ -84,20 +72,15 @@ def verdict(*changes, **options):
         pytest.param(change("session", "running", None), "unknown", id="no status after"),
     ],
 )
-def test_each_change_falls_into_one_class(made, expected):
-    assert verdict(made) == [expected]
+def test_each_change_falls_into_one_class(row, expected):
+    assert verdict(row) == [expected]
 
 
-def test_an_exit_at_the_floor_itself_was_already_refused():
+def test_an_exit_at_the_release_of_0_28_was_already_refused():
     assert verdict(change("session", "failed", "running", at=TERMINAL_FLOOR_AT)) == ["illegal"]
 
 
-def test_the_floor_can_be_that_of_a_machine_updated_later():
-    late = change("session", "failed", "running")
-    assert verdict(late, floor_at=AFTER + timedelta(days=1)) == ["illegal_before_0_28"]
-
-
-def test_an_override_event_beside_it_makes_an_exit_meant():
+def test_an_override_event_within_a_second_makes_an_exit_intended():
     reopened = change("session", "completed", "running")
     event = {**reopened, "kind": OVERRIDE_EVENT}
     assert verdict(reopened, events=frame("events", [event])) == ["override"]
@@ -121,7 +104,7 @@ def test_an_override_event_elsewhere_proves_nothing(other):
     assert verdict(reopened, events=frame("events", [event])) == ["illegal"]
 
 
-def test_override_events_keep_every_row_once():
+def test_override_events_repeat_no_row():
     rows = [change("session", "completed", "running", seq=seq) for seq in range(3)]
     events = frame("events", [{**rows[0], "kind": OVERRIDE_EVENT}] * 2)
     assert verdict(*rows, events=events) == ["override"] * 3
@@ -129,17 +112,6 @@ def test_override_events_keep_every_row_once():
 
 def test_no_changes_give_no_verdicts():
     assert verdict() == []
-
-
-def test_a_missing_column_says_what_to_do():
-    with pytest.raises(MissingColumnsError, match=r"classify_transitions needs columns \['at'"):
-        classify_transitions(frame("transitions", []).drop("at"))
-
-
-def test_words_for_moments_are_refused():
-    rows = frame("transitions", [change("session", "running", "failed")])
-    with pytest.raises(ColumnTypeError, match="needs moments or epoch seconds in column 'at'"):
-        classify_transitions(rows.with_columns(at=pl.lit("yesterday")))
 
 
 STATUSES = sorted({word.raw_status for word in STATUS_WORDS} | {"done", ""})
@@ -187,24 +159,6 @@ def test_bulk_equals_row_by_row(changes):
     assert set(found) <= set(VERDICTS)
 
 
-@on_every_engine
-def test_every_engine_gives_the_same_verdicts(engine):
-    rows = frame(
-        "transitions",
-        [
-            change("session", "failed", "completed", at=BEFORE),
-            change("session", "completed", "running", entity_id="b"),
-            change("play", "pending", None),
-            change("team", "active", "archived"),
-        ],
-    )
-    event = {**change("session", None, None, entity_id="b"), "kind": OVERRIDE_EVENT}
-    events = frame("events", [event])
-    native_rows, native_events = together(engine, rows, events)
-    found = classify_transitions(native_rows, events=native_events)
-    assert_same_rows(engine.back(found), classify_transitions(rows, events=events))
-
-
 def test_the_graphs_are_those_of_the_installed_lionagi():
     policy = component("lionagi.state.lifecycle.policy")
     for cycle in LIFECYCLES:
@@ -229,12 +183,3 @@ def test_real_histories_hold_few_illegal_edges(lionagi_samples):
     # The sample's writer let fires go from running to skipped, which no graph declares.
     assert found["illegal"] == 4
     assert "unknown" not in found
-
-
-def test_moments_may_be_in_any_zone_or_epoch_seconds():
-    rows = frame("transitions", [change("session", "failed", "running", at=BEFORE)])
-    local = rows.with_columns(pl.col("at").dt.convert_time_zone("Asia/Tokyo"))
-    numbers = rows.with_columns(pl.col("at").dt.epoch("us") / 1e6)
-    for same in (local, numbers):
-        assert classify_transitions(same)["verdict"].to_list() == ["illegal_before_0_28"]
-    assert datetime(2026, 7, 7, tzinfo=UTC) == TERMINAL_FLOOR_AT

@@ -1,4 +1,4 @@
-"""Contradictions: what the data say twice, and not the same way both times.
+"""Contradictions within the data.
 
 Each row of `audit` names an entity, the two sides of the evidence and what to do. The
 codes, with their severities, are data: `core.audit.CODES`.
@@ -11,11 +11,11 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.auditing.contradictions import (
-    SHARED_CHECKS,
+    CHECKS,
     changes_against_graphs,
     judged_transitions,
+    outside_vocabulary,
 )
-from stateanalytics.auditing.stored import outside_vocabulary, stored_axes, unknown_reasons
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
@@ -26,34 +26,28 @@ from stateanalytics.systems import all_systems
 
 __all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions", "outside_vocabulary"]
 
-CHECKS = (*SHARED_CHECKS, stored_axes, unknown_reasons)
-"""Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs.
-
-Before them stand changes of status against their graphs, which are judged once for all."""
-
 
 def audit(
     snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Everything in which the data contradict themselves, worst first.
+    """All contradictions within the data, the most severe first.
 
     Parameters
     ----------
     snap : Snapshot or Facts
         What `read` gave.
     policy : Policy, optional
-        Whose thresholds say how long silence may last; v1's by default.
+        Its thresholds determine how long silence may last; v1's by default.
     states : polars.DataFrame, optional
-        ``schema.STATES`` of the same facts under the same policy, where they are there
-        already.
+        ``schema.STATES`` of the same facts under the same policy, where the caller has them.
 
     Returns
     -------
     polars.DataFrame, shape (n_contradictions, 11)
         ``schema.AUDIT``: an entity and code may have several rows, one for each moment.
-        ``warning``: two things that cannot both be true. ``info``: an exception that the
-        data themselves explain, such as an override. In the order of severity, then of
-        `CODES`, then of time.
+        ``warning``: two statements that cannot both be true. ``info``: an exception that the
+        data explain, such as an override. In the order of severity, then of `CODES`, then of
+        time.
 
     Raises
     ------
@@ -62,9 +56,9 @@ def audit(
 
     Notes
     -----
-    What is not known contradicts nothing: entities without a status, or with one outside
-    the vocabulary, are only held against their own history. Legal changes of status, and
-    those that write the same status again, make no row; `count_transitions` has them all.
+    Unknown values contradict nothing: entities without a status, or with one outside
+    the vocabulary, are only compared with their own history. Legal changes of status, and
+    those that repeat the status, make no row; `count_transitions` has them all.
 
     Examples
     --------
@@ -79,30 +73,20 @@ def audit(
 def audited(
     snap: Facts, *, policy: Policy | None = None, states: pl.DataFrame | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """What `audit` and `count_transitions` give, of changes that are judged once for both."""
+    """The results of `audit` and `count_transitions`, which share their judged transitions."""
     cases = _cases(snap, policy, states)
     judged = judged_transitions(cases.facts)
     own = [check for known in all_systems() for check in known.audits()]
-    found = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
-    # A parent may belong to two families that say the same of it.
-    rows = _with_commands(pl.concat(found)).unique(maintain_order=True)
-    return _sorted(rows), _by_verdict(judged)
-
-
-def _sorted(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.sort(
-        _rank("severity", schema.FINDING_SEVERITIES),
-        _rank("code", tuple(CODES)),
-        "at",
-        *schema.ENTITY_KEY,
-        "says",
-        "against",
-        nulls_last=True,
-    )
+    parts = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
+    # A parent may belong to two families with the same contradiction.
+    rows = _with_commands(pl.concat(parts)).unique(maintain_order=True)
+    order = (_rank("severity", schema.FINDING_SEVERITIES), _rank("code", tuple(CODES)), "at")
+    rows = rows.sort(*order, *schema.ENTITY_KEY, "says", "against", nulls_last=True)
+    return rows, _by_verdict(judged)
 
 
 def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
-    """How many changes of status are legal, and how many are what else, by entity type.
+    """Numbers of legal and other changes of status, by entity type.
 
     Parameters
     ----------
@@ -114,8 +98,8 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     Returns
     -------
     polars.DataFrame
-        ``entity_type``, ``verdict`` (what became of it), ``n``. Only changes
-        that a system can judge (`System.judge_transitions`).
+        ``entity_type``, ``verdict``, ``n``. Only changes that a system can judge
+        (`System.judge_transitions`).
 
     Examples
     --------
@@ -131,7 +115,7 @@ def _by_verdict(judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def as_findings(audited: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the audit in the shape of ``schema.FINDINGS``, so that both can be asked at once.
+    """Rows of the audit in the shape of ``schema.FINDINGS``, so that both can be concatenated.
 
     Examples
     --------
@@ -159,7 +143,7 @@ def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cas
 
 
 def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
-    """What to do in the words of the system whose row it is, where it has some."""
+    """Rows with the advice of their system in ``what_to_do``, where it has some."""
     advice = pl.DataFrame(
         [(known.name, *pair) for known in all_systems() for pair in known.advice.items()],
         schema=dict.fromkeys(("system", "code", "own"), pl.String),

@@ -1,18 +1,29 @@
-"""Checks that need no one system: histories, times and promises, parents against children."""
+"""Checks of every system: histories, times, contracts, parents and children, stored states."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
-from stateanalytics.core.facts import Facts, beside
+from stateanalytics.core.facts import Facts, beside, once
 from stateanalytics.core.units import how_long_each
-from stateanalytics.core.vocabulary import EXIT_CODES
+from stateanalytics.core.vocabulary import (
+    ADR_DELIVERIES,
+    ADR_HEALTHS,
+    ADR_LIFECYCLES,
+    EXIT_CODES,
+)
+from stateanalytics.errors import check_columns
+from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
+from stateanalytics.state.signatures import delivery_code, domain, health_code
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.situations import OTHER_AXES, texts_of
 
 _KEY = list(schema.ENTITY_KEY)
-# The verdicts that are worth a row, and what they offend; the others are as they should be.
+# The verdicts that make a row, and the rule that they violate.
 _CODE_OF = {
     "illegal": ("audit.transition_illegal", "the lifecycle has no such edge"),
     "illegal_before_0_28": (
@@ -29,18 +40,18 @@ _CODE_OF = {
 
 def judged_transitions(facts: Facts) -> pl.DataFrame:
     """The changes that a system can judge (`System.judge_transitions`), with ``verdict``."""
-    there = set(facts.transitions["system"].unique())
+    present = set(facts.transitions["system"].unique())
     judged = [
         known.judge_transitions(facts)
         for known in all_systems()
-        if known.judge_transitions is not None and known.name in there
+        if known.judge_transitions is not None and known.name in present
     ]
-    nothing = schema.TRANSITIONS.empty().with_columns(verdict=pl.lit(None, pl.String))
-    return pl.concat([nothing, *judged], how="diagonal_relaxed")
+    empty = schema.TRANSITIONS.empty().with_columns(verdict=pl.lit(None, pl.String))
+    return pl.concat([empty, *judged], how="diagonal_relaxed")
 
 
 def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
-    """Changes, judged, that the graph of their entity type does not declare."""
+    """Judged changes that the graph of their entity type does not allow."""
     return pl.concat(
         audit_rows(
             judged.filter(pl.col("verdict") == verdict),
@@ -59,21 +70,23 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def changes_against_history(cases: Cases) -> pl.DataFrame:
-    """Changes that do not begin where the one before ended; rows that are not where the last did.
+    """Changes that do not begin where the one before ended; rows that differ from the last one.
 
-    Both are told of each entity's changes in their order, which is looked for once.
+    Both need the changes of each entity in order, so they are sorted only here.
     """
     ordered = _ordered(cases)
-    # Entity after entity, one shift does for all: one in each group takes ten times as long.
+    # Sorted by entity, one shift is enough for all; one in each group takes ten times as long.
     grouped = ordered.with_row_index("place").group_by(_KEY).agg("place")
     gaps = _gaps(ordered, grouped["place"])
-    last = ordered.select("status", "at", is_told=pl.lit(value=True))[grouped["place"].list.last()]
+    last = ordered.select("status", "at", has_history=pl.lit(value=True))[
+        grouped["place"].list.last()
+    ]
     rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
     both = beside(rows, grouped.drop("place").hstack(last)).filter(
-        "is_told",
+        "has_history",
         pl.col("raw_status").ne_missing(pl.col("status")),
-        # A history that is not whole ends before the row does: a record that was written
-        # later, by a kill for one, rightly says more.
+        # An incomplete history ends before the row does: a record that was written later, for
+        # example by a kill, rightly has another status.
         pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
     )
     differing = audit_rows(
@@ -87,11 +100,11 @@ def changes_against_history(cases: Cases) -> pl.DataFrame:
 
 
 def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
-    """Changes that do not begin where the one before ended, of the places of each entity's."""
-    each = pl.DataFrame({"place": grouped, "first": grouped.list.first()}).explode("place")
-    changes = ordered[each["place"]]
+    """Changes that do not begin where the one before ended; ``grouped`` has places by entity."""
+    places = pl.DataFrame({"place": grouped, "first": grouped.list.first()}).explode("place")
+    changes = ordered[places["place"]]
     gaps = changes.with_columns(before=pl.col("status").shift(1)).filter(
-        each["place"] != each["first"],
+        places["place"] != places["first"],
         pl.col("before").is_not_null(),
         pl.col("previous_status") != pl.col("before"),
     )
@@ -106,9 +119,9 @@ def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
 
 def _ordered(cases: Cases) -> pl.DataFrame:
     """Changes of status in the order in which they were accepted."""
-    # Where changes are derived from events, there is nothing to hold against them.
-    # All that the checks look at: of a million changes the other columns are a gigabyte.
+    # Only the columns of the checks: the others of a million changes are a gigabyte.
     changes = cases.facts.transitions.select(*_KEY, "at", "seq", "previous_status", "status")
+    # Changes that are derived from events cannot contradict anything.
     kept = changes.filter(~pl.col("system").is_in(_with_history("derived")))
     return kept.sort("at", "seq", nulls_last=False, maintain_order=True)
 
@@ -118,7 +131,7 @@ def _with_history(kind: str) -> list[str]:
 
 
 GRACE_S = 300.0
-"""What began a moment ago has had no time to write anything."""
+"""Younger work has had no time to write anything."""
 
 TOLERANCE_S = 1.0
 """Start, end and duration are not taken at one instant."""
@@ -129,7 +142,7 @@ _IN_WORDS = {
     "process_dead": "its process was looked for and is gone",
     "orphaned": "it left no output, and its process is gone",
 }
-# Ends that are a moment of work: a skipped fire or a play that never began has none.
+# Outcomes with a moment of end: a skipped fire or a play that never began has none.
 _HAS_END = {
     "session": ("completed", "failed", "timed_out", "aborted", "cancelled"),
     "invocation": ("succeeded", "completed", "failed", "timed_out", "aborted", "cancelled"),
@@ -140,15 +153,13 @@ _AT_WORK = ("running", "queued", "pending")
 
 
 def without_sign_of_life(cases: Cases) -> pl.DataFrame:
-    """Open entities that show none, by the health of their state.
+    """Open entities without a sign of life, by the health of their state.
 
-    An invocation has no health of its own. One that made no session shows no life
-    either; commands are left out, since they never open one.
+    An invocation has no health of its own. One without sessions shows no life
+    either; commands are excluded, since they never open one.
     """
-    grace_s = GRACE_S
-    is_young = (pl.col("age_s") <= grace_s).fill_null(value=False)
-    # What began a moment ago has had no time to write anything.
-    # Without any moment its health is unknown; that its status says open is odd all the same.
+    is_young = (pl.col("age_s") <= GRACE_S).fill_null(value=False)
+    # Without any moment the health is unknown; an open status is suspicious all the same.
     is_timeless = (
         (pl.col("entity_type") == "session")
         & (pl.col("health") == "unknown")
@@ -162,7 +173,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
         pl.col("entity_type") == "invocation",
         pl.col("n_children") == 0,
         pl.col("kind").ne_missing("command"),
-        (pl.col("silence_s") > grace_s) | pl.col("silence_s").is_null(),
+        (pl.col("silence_s") > GRACE_S) | pl.col("silence_s").is_null(),
     )
     since = pl.format(
         "{}; last sign of life {}",
@@ -185,7 +196,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
 
 
 def end_times(cases: Cases) -> pl.DataFrame:
-    """Ends that are missing, too early, or beside a status that is not over."""
+    """Ends that are missing, too early, or recorded for an open status."""
     rows = cases.rows
     has_moment = pl.any_horizontal(
         (pl.col("entity_type") == entity_type) & pl.col("outcome").is_in(outcomes)
@@ -228,7 +239,7 @@ def end_times(cases: Cases) -> pl.DataFrame:
 
 
 def stored_durations(cases: Cases) -> pl.DataFrame:
-    """Stored durations that are not the distance from start to end."""
+    """Stored durations that differ from the time between start and end."""
     took = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     differing = cases.rows.with_columns(took_s=took).filter(
         pl.col("took_s") >= 0, (pl.col("stored_duration_s") - pl.col("took_s")).abs() > TOLERANCE_S
@@ -250,7 +261,7 @@ _MISSING = "run.failed.missing_artifact"
 
 
 def contract_verdicts(cases: Cases) -> pl.DataFrame:
-    """Verdicts that the reason, the status or the verdict's own counts exclude."""
+    """Verdicts that contradict the reason, the status or the verdict's own counts."""
     rows = cases.rows.filter(pl.col("verdict").is_not_null())
     n_missing = pl.col("n_required_missing")
     for_nothing = (pl.col("reason_code") == _MISSING) & (
@@ -260,7 +271,7 @@ def contract_verdicts(cases: Cases) -> pl.DataFrame:
     counts = ((pl.col("verdict") == "passed") & (n_missing > 0)) | (
         (pl.col("verdict") == "failed") & (n_missing == 0) & (pl.col("n_produced") > 0)
     )
-    said = pl.format(
+    verdict = pl.format(
         "verdict {}, {} required outputs missing",
         word("verdict"),
         n_missing.cast(pl.String).fill_null("an unknown number of"),
@@ -273,14 +284,14 @@ def contract_verdicts(cases: Cases) -> pl.DataFrame:
                 "audit.verdict_contradicts_reason",
                 at="ended_at",
                 says=ended,
-                against=said,
+                against=verdict,
             ),
             audit_rows(
                 rows.filter(counts & pl.col("is_verdict_valid").fill_null(value=True)),
                 "audit.verdict_contradicts_counts",
                 at="ended_at",
                 says=pl.format("verdict {}", word("verdict")),
-                against=said,
+                against=verdict,
             ),
         ]
     )
@@ -288,12 +299,12 @@ def contract_verdicts(cases: Cases) -> pl.DataFrame:
 
 _WORK = ["source", "system"]
 # (parent, child, the child's column that names the parent). A play does not contain its
-# session but follows it, through a gate that may refuse: only their being over is compared.
+# session but follows it, through a gate that may refuse: only whether both are over is compared.
 _FAMILIES = (
     ("invocation", "session", "invocation_id"),
     ("show", "play", "parent_id"),
 )
-# Words for the same end, where parent and roll-up use different ones.
+# Different words of parent and child for the same end.
 _OUTCOMES = {"succeeded": "completed"}
 
 
@@ -303,7 +314,7 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
     for parent, child, column in _FAMILIES:
         grouped = family(cases.rows, parent, child, column)
         late = grouped.filter("is_over", pl.col("n_open") > 0)
-        # A request may go on by itself for a while, and a show waits for its gate.
+        # A request may continue by itself for a while, and a show waits for its gate.
         quiet_s = cases.policy.idle_after_s
         since_s = (pl.lit(cases.facts.as_of) - pl.col("last_end_at")).dt.total_microseconds() / 1e6
         forgotten = grouped.filter(
@@ -353,7 +364,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
         .collect()
     )
     both = plays.join(sessions, on=[*_WORK, "session_id"], how="inner")
-    # A play is written a while after its session ends: that alone contradicts nothing.
+    # A play is updated a while after its session ends: that alone contradicts nothing.
     since_s = (pl.lit(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
     status = pl.format("play {}", word("raw_status"))
     return pl.concat(
@@ -394,7 +405,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
 
 
 def fires_and_requests(cases: Cases) -> pl.DataFrame:
-    """Fires of a schedule that ended well though their request did not, or the reverse."""
+    """Fires of a schedule that completed though their request did not, or the reverse."""
     rows, of_type = cases.rows, pl.col("entity_type")
     outcome = pl.col("outcome").replace(_OUTCOMES)
     requests = rows.filter(of_type == "invocation", "is_over").select(
@@ -417,7 +428,7 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
 def exit_codes(cases: Cases) -> pl.DataFrame:
     """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
 
-    What a play came to is decided after its process has ended, so a play that was merged or
+    The outcome of a play is decided after its process has ended, so a play that was merged or
     failed its gate has no exit code of its own. A failure may return any code but 0.
     """
     expected = pl.col("raw_status").replace_strict(
@@ -436,7 +447,164 @@ def exit_codes(cases: Cases) -> pl.DataFrame:
     )
 
 
-SHARED_CHECKS = (
+_AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "lifecycle": ADR_LIFECYCLES,
+    "health": ADR_HEALTHS,
+    "delivery": ADR_DELIVERIES,
+}
+
+
+def stored_axes(cases: Cases) -> pl.DataFrame:
+    """Stored health, delivery and reason codes that differ from the recomputed ones.
+
+    They are the columns of ADR-0033's appendix A. Nothing stored is no difference, and
+    neither is an empty list of codes: it is the column's default, not a claim. Fewer codes
+    than recomputed are no difference either, only other ones.
+    """
+    judged = cases.states.select(*schema.ENTITY_KEY, now_health="health", now_delivery="delivery")
+    is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
+    rows = cases.rows.filter(is_stored)
+    rows = beside(rows, once(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
+    own, element, separator = pl.col("reason_code"), pl.element(), schema.CODE_SEPARATOR
+    rows = (
+        _with_derived_codes(rows)
+        .with_columns(listed=texts_of("stored_reason_codes"))
+        .with_columns(
+            derived_codes=pl.when(pl.col("listed").list.contains(own))
+            .then(pl.col("listed").list.eval(element.filter(~element.str.contains(OTHER_AXES))))
+            .otherwise(pl.concat_list(own))
+            .list.set_union("derived")
+            .list.drop_nulls()
+        )
+    )
+    has_other = pl.col("listed").list.set_difference("derived_codes").list.len() > 0
+    codes = pl.when(has_other).then(pl.col("listed").list.join(separator))
+    axes = {
+        "health": (pl.col("stored_health"), pl.col("now_health").cast(pl.String)),
+        "delivery": (pl.col("stored_delivery"), pl.col("now_delivery").cast(pl.String)),
+        "reasons": (codes, pl.col("derived_codes").list.join(separator)),
+    }
+    was, now = pl.col("was"), pl.col("now")
+    return pl.concat(
+        audit_rows(
+            rows.with_columns(was=stored, now=recomputed.fill_null("")).filter(was != now),
+            "audit.stored_differs",
+            at="updated_at",
+            says=pl.format("stored {} {}", pl.lit(axis), was.replace("", "none")),
+            against=pl.format("recomputed {}", now.replace("", "none")),
+        )
+        for axis, (stored, recomputed) in axes.items()
+    )
+
+
+def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the codes that explain their recomputed health and delivery, as a list."""
+    axes = ["entity_type", "now_health", "now_delivery"]
+    distinct = rows.select(axes).unique()
+    derived = [
+        [health_code(domain(entity_type), health), delivery_code(domain(entity_type), delivery)]
+        for entity_type, health, delivery in distinct.rows()
+    ]
+    codes = distinct.with_columns(derived=pl.Series(derived, dtype=pl.List(pl.String)))
+    return rows.join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
+
+
+def unknown_reasons(cases: Cases) -> pl.DataFrame:
+    """Reason codes that are not in the list of their system, where that list is complete.
+
+    One row for each entity and code, from its row or else its history; a text that is no
+    dotted code is a warning. The rows keep their codes.
+    """
+    shared = {known.code for known in REGISTRY.values() if known.origin in OURS}
+    of_system = {
+        system.name: sorted(shared.union(known.code for known in system.reason_codes()))
+        for system in all_systems()
+        if system.are_codes_closed
+    }
+    code = pl.col("reason_code")
+    is_unknown = pl.any_horizontal(
+        (pl.col("system") == name) & ~code.is_in(codes) for name, codes in of_system.items()
+    )
+    listed = cases.rows.filter(pl.col("stored_reason_codes").is_not_null())
+    in_lists = listed.with_columns(reason_code=texts_of("stored_reason_codes")).explode(
+        "reason_code"
+    )
+    sources = (cases.rows, "ended_at"), (in_lists, "ended_at"), (cases.facts.transitions, "at")
+    coded = [rows.select(*schema.ENTITY_KEY, code.cast(pl.String), at=at) for rows, at in sources]
+    unknown = pl.concat(coded).filter(is_unknown, code != "")
+    return audit_rows(
+        unknown.unique((*schema.ENTITY_KEY, "reason_code"), keep="first", maintain_order=True),
+        "audit.reason_unknown",
+        at="at",
+        severity=pl.when(code.str.contains(FORM)).then(pl.lit("info")).otherwise(pl.lit("warning")),
+        says=pl.format("its reason is {}", word("reason_code")),
+        against=pl.format("{} has no such code", "system"),
+    )
+
+
+def outside_vocabulary(states: pl.DataFrame) -> pl.DataFrame:
+    """Words of states that ADR-0033 does not list for the entity type.
+
+    Parameters
+    ----------
+    states : polars.DataFrame
+        ``schema.STATES``.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``schema.FINDINGS``, one row per source, entity type and word:
+        ``state.lifecycle_outside_adr``, ``state.health_outside_adr`` or
+        ``state.delivery_outside_adr``. The words themselves are kept.
+
+    Notes
+    -----
+    Types and axes without a closed list in the ADR have no finding, and neither has
+    ``unknown``, which is counted as legacy.
+
+    Examples
+    --------
+    >>> row = {"entity_type": "session", "entity_id": "s1", "health": "degraded"}
+    >>> findings = outside_vocabulary(schema.STATES.conform(pl.DataFrame([row])))
+    >>> findings.select("code", "n_rows", "example").row(0)
+    ('state.health_outside_adr', 1, 'degraded')
+    """
+    check_columns(states, (*schema.ENTITY_KEY, *_AXES), "outside_vocabulary")
+    findings = [_outside(states, axis, lists) for axis, lists in _AXES.items()]
+    order = ("source", "system", "entity_type", "column", "example")
+    return schema.FINDINGS.conform(pl.concat(findings).sort(order))
+
+
+def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...]]) -> pl.DataFrame:
+    listed = pl.DataFrame(
+        [
+            (entity_type, word)
+            for entity_type, words in lists.items()
+            for word in (*words, "unknown")
+        ],
+        schema={"entity_type": pl.String, "example": pl.String},
+        orient="row",
+    )
+    return (
+        states.select(*schema.ENTITY_KEY, example=pl.col(axis).cast(pl.String))
+        .filter(pl.col("entity_type").is_in(list(lists)), pl.col("example").is_not_null())
+        .join(listed, on=["entity_type", "example"], how="anti")
+        .group_by("source", "system", "entity_type", "example")
+        .agg(n_rows=pl.len(), entity_id=pl.col("entity_id").first())
+        .with_columns(
+            code=pl.lit(f"state.{axis}_outside_adr"),
+            severity=pl.lit("info"),
+            column=pl.lit(axis),
+            entity_id=pl.when(pl.col("n_rows") == 1).then("entity_id"),
+            message=pl.format(
+                "ADR-0033 does not list {} {} for a {}", pl.lit(axis), "example", "entity_type"
+            ),
+            action=pl.lit("kept"),
+        )
+    )
+
+
+CHECKS = (
     changes_against_history,
     without_sign_of_life,
     end_times,
@@ -446,4 +614,7 @@ SHARED_CHECKS = (
     plays_and_sessions,
     fires_and_requests,
     exit_codes,
+    stored_axes,
+    unknown_reasons,
 )
+"""Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""

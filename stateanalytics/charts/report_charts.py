@@ -26,7 +26,7 @@ from stateanalytics.charts.over_time import chart_over_time
 from stateanalytics.charts.style import VARIABLES
 from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.thresholds import chart_worksheet
-from stateanalytics.io.processes import AskedProcess
+from stateanalytics.io.processes import ChildProcess
 
 LIMIT_S = 30.0
 """For what takes a second; then they are drawn here, by what cannot hang unseen."""
@@ -42,7 +42,7 @@ _START = (
     f"sys.modules.update(dict.fromkeys({NOT_DRAWN_WITH})); "
     "from stateanalytics.charts.report_charts import main; main()"
 )
-_PREPARED: list[AskedProcess] = []
+_PREPARED: list[ChildProcess] = []
 
 
 def prepare() -> None:
@@ -52,7 +52,7 @@ def prepare() -> None:
         places = [place for place in sys.path if isinstance(place, str)]
         command = [sys.executable, "-I", "-c", _START, json.dumps(places)]
         with contextlib.suppress(OSError):  # then they are drawn here
-            _PREPARED.append(AskedProcess(command))
+            _PREPARED.append(ChildProcess(command))
 
 
 def begin_drawing(name: str, section: Callable[[], Plain]) -> None:

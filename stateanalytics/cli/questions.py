@@ -33,8 +33,8 @@ from stateanalytics.questions import COMMANDS, Question, questions_of
 
 if TYPE_CHECKING:
     from stateanalytics.core.schema import Frame
+    from stateanalytics.detectors.comparing import Disagreements
     from stateanalytics.detectors.detections import Detections
-    from stateanalytics.detectors.disagreement_causes import Disagreements
     from stateanalytics.snapshot import Snapshot
 
 Given = dict[str, Any]

@@ -3,10 +3,10 @@ from .catalogue import Detector as Detector
 from .catalogue import Entry as Entry
 from .catalogue import known as known
 from .comparing import agreement as agreement
+from .comparing import disagreements as disagreements
 from .comparing import intersections as intersections
 from .detections import detect as detect
-from .disagreement_causes import disagreements as disagreements
 from .gaps import silence_gaps as silence_gaps
+from .quality import gap_sums as gap_sums
+from .quality import merge_gap_sums as merge_gap_sums
 from .quality import quality_of_service as quality_of_service
-from .sums import gap_sums as gap_sums
-from .sums import merge_gap_sums as merge_gap_sums

@@ -1,4 +1,4 @@
-"""When each detector of silence or age was on, over the whole history, without a grid."""
+"""Episodes in which a detector of silence or age was on, over the whole history."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from stateanalytics.systems.detector import Detector
 
 KEY = list(schema.ENTITY_KEY)
 _RUNNING = "running"
-# In the order that they count in, where several are of one instant.
+# The order of several moments of one instant.
 _END, _SIGN, _STORED = 0, 1, 2
 
 
 def alarms(
     snap: Facts, *, detectors: Chosen | None = None, policy: Policy | None = None
 ) -> pl.DataFrame:
-    """Every stretch of time for which a detector of silence or age was on.
+    """Every episode in which a detector of silence or age was on.
 
     Parameters
     ----------
     snap : Snapshot or Facts
         What `read` gave.
     detectors : str, Detector or sequence of them, optional
-        As for `detect`; of ``"all"``, of ``"system@version"`` and by default those whose clock
-        is restarted by something that is recorded as it happens (``has_alarms`` in `known`).
+        As for `detect`; ``"all"``, ``"system@version"`` and the default include only those whose
+        clock is restarted by something that is recorded as it happens (``has_alarms`` in `known`).
     policy : Policy, optional
         Decides which entities are over; ADR-0033's by default.
 
@@ -47,20 +47,19 @@ def alarms(
     Raises
     ------
     ArgumentError
-        If a detector is unknown, or its alarms cannot be told.
+        If a detector is unknown, or its alarms cannot be reconstructed.
 
     Notes
     -----
-    Exact: each comes from the gap between two recorded moments, not from asking again and
-    again. A gap that is just as long as the threshold gives none, for at its end there is a
-    new sign; only where nothing came up to as-of a rule that fires *at* its threshold
-    (``>=``) has an alarm of no length.
+    Episodes are exact: each comes from the gap between two recorded moments, not from sampling.
+    A gap of exactly the threshold gives none, because it ends with a new sign; only where
+    nothing followed up to as-of, a rule that fires *at* its threshold (``>=``) has an alarm of
+    zero length.
 
     Between an end and the restart of the same work nothing is on. Rules over columns that
-    are written over (``updated_at``) have no history. What a rule asks besides its clock
-    (is the process alive, did anything come out) is not known of the past either: a
-    classifier's alarm is that of its silence. Messages of which only the last one's time
-    is left make no gap.
+    are overwritten (``updated_at``) have no history. Other conditions of a rule (is the process
+    alive, was there output) are not known for the past either: a classifier's alarm is that of
+    its silence. Messages of which only the time of the last one is stored make no gap.
 
     Examples
     --------
@@ -70,7 +69,14 @@ def alarms(
     ['as-of', 'end']
     """
     checked = checked_snapshot(snap, "detectors.alarms")
-    chosen = _with_history(detectors)
+    chosen = chosen_detectors(detectors, "alarms", has_alarms=True)
+    for detector in chosen:
+        if detector.restarts_on is None:
+            raise ArgumentError(
+                f"The alarms of {detector.name!r} cannot be reconstructed: what restarts its "
+                "clock is not recorded as it happens.",
+                "choose one with has_alarms in sa.detectors.known(), or give yours restarts_on",
+            )
     entities = _entities(checked, policy)
     points = {
         restart: _points(checked, entities, restart)
@@ -83,20 +89,8 @@ def alarms(
     return episodes.sort(*KEY, maintain_order=True)
 
 
-def _with_history(asked: Chosen | None) -> list[Detector]:
-    chosen = chosen_detectors(asked, "alarms", has_alarms=True)
-    for detector in chosen:
-        if detector.restarts_on is None:
-            raise ArgumentError(
-                f"The alarms of {detector.name!r} cannot be told: what restarts its clock is not "
-                "recorded as it happens.",
-                "choose one with has_alarms in sa.detectors.known(), or give yours restarts_on",
-            )
-    return list(chosen)
-
-
 def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
-    """Each entity once, with what its points are looked up by."""
+    """Distinct entities, with the columns that their moments are looked up by."""
     over = states(facts, policy=policy)["is_terminal"]
     named = facts.entities.with_columns(
         session_id=pl.coalesce("session_id", "entity_id"), is_over=over
@@ -110,12 +104,12 @@ def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
 def _points(facts: Facts, entities: pl.DataFrame, restarts_on: str | None) -> pl.DataFrame:
     """Every moment that starts or restarts the clock of a kind of rule, and the next one.
 
-    An end comes before a sign of the same instant: that is work that goes on.
+    An end comes before a sign of the same instant: that is resumed work.
     """
-    begins = "created_at" if restarts_on == "creation" else "started_at"
+    start = "created_at" if restarts_on == "creation" else "started_at"
     changes = _changes(facts)
     parts = [
-        entities.select(*KEY, at=pl.coalesce(begins, "created_at"), what=_SIGN),
+        entities.select(*KEY, at=pl.coalesce(start, "created_at"), what=_SIGN),
         entities.select(*KEY, at="ended_at", what=_END),
         changes,
     ]
@@ -153,7 +147,7 @@ def _shaped(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _changes(facts: Facts) -> pl.DataFrame:
-    """Starts and ends that transitions tell, so that resumed work counts anew."""
+    """Starts and ends among the transitions, so that the clock of resumed work restarts."""
 
     def is_at_work(status: str) -> pl.Expr:
         at_work = pl.col(status) == _RUNNING
@@ -178,7 +172,7 @@ _SIGNS_OF_LIFE: Mapping[str | None, pl.Expr] = {
 
 
 def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
-    """Signs of life in the log of the session that does the work, while it is at it."""
+    """Signs of life in the log of the session that does the work, while it runs."""
     kind = pl.col("kind")
     is_called = kind.str.ends_with("tool.called")
     is_answered = kind.str.ends_with("tool.success") | kind.str.ends_with("tool.failed")
@@ -191,7 +185,7 @@ def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.D
         n_tools=is_called.cast(pl.Int8) - is_answered.cast(pl.Int8),
     )
     joined = entities.join(signs, on=["source", "system", "session_id"], how="inner")
-    # Of work inside a session only what was heard while it went on.
+    # Of work inside a session only the signs while it was running.
     is_session = pl.col("entity_type") == "session"
     until = pl.coalesce("ended_at", pl.lit(facts.as_of))
     during = pl.col("at").is_between("started_at", until)
@@ -201,17 +195,23 @@ def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.D
 def _episodes(
     detector: Detector, points: pl.DataFrame, entities: pl.DataFrame, facts: Facts
 ) -> pl.DataFrame:
-    """One detector's alarms: what is left of each gap past its threshold."""
-    stops = pl.coalesce("next_at", pl.lit(facts.as_of))
+    """The alarms of one detector: the part of each gap past its threshold."""
+    stops, leaves = pl.coalesce("next_at", pl.lit(facts.as_of)), pl.col("leaves")
     gaps = (
-        points.filter(_is_about(detector))
+        points.filter(pl.col("entity_type").is_in(detector.entity_types))
+        .filter(detector.system is None or pl.col("system") == detector.system)
         .join(entities, on=KEY, how="inner", maintain_order="left")
-        # An entity that is over, nobody knows since when, may have been over all along.
+        # An entity that is over at an unknown time may have been over all along.
         .filter(pl.col("next_at").is_not_null() | ~pl.col("is_over").fill_null(value=True))
         .filter(*_population(detector))
         .with_columns(limit=detector.threshold())
         .with_columns(begins=pl.col("at") + _span(pl.col("limit")), leaves=_leaves(detector))
-        .with_columns(is_left=_is_left(detector, stops).fill_null(value=False))
+        # Below an upper limit excludes the limit itself, within a day includes it.
+        .with_columns(
+            is_left=(leaves < stops if detector.upper_s is None else leaves <= stops).fill_null(
+                value=False
+            )
+        )
         .with_columns(
             ends=pl.when("is_left").then("leaves").otherwise(stops),
             is_on=pl.col("next_at").is_null() & ~pl.col("is_left"),
@@ -229,19 +229,20 @@ def _episodes(
         ended_at="ends",
         duration_s=(pl.col("ends") - pl.col("begins")).dt.total_microseconds() / 1e6,
         is_censored="is_on",
-        ended_by=_ended_by(),
+        ended_by=pl.when("is_left")
+        .then(pl.lit("range"))
+        .when(pl.col("next_at").is_null())
+        .then(pl.lit("as-of"))
+        .when(pl.col("next_what") == _END)
+        .then(pl.lit("end"))
+        .otherwise(pl.lit("sign of life")),
         threshold_s="limit",
     )
     return ALARMS.conform(episodes).sort(*KEY, "started_at")
 
 
-def _is_about(detector: Detector) -> pl.Expr:
-    of_type = pl.col("entity_type").is_in(detector.entity_types)
-    return of_type if detector.system is None else of_type & (pl.col("system") == detector.system)
-
-
 def _population(detector: Detector) -> list[pl.Expr]:
-    """Which entities, and after which reports, a detector ever looks at."""
+    """Filters for the entities and the reports that a detector looks at."""
     kept = [] if detector.population is None else [detector.population]
     when = detector.when
     if when is not None and when.meta.root_names() == ["report_state"]:
@@ -250,31 +251,13 @@ def _population(detector: Detector) -> list[pl.Expr]:
 
 
 def _leaves(detector: Detector) -> pl.Expr:
-    """When a detector stops looking, however silent it stays."""
+    """The moment at which a detector stops looking, whatever happens."""
     moments = [pl.lit(None, schema.MOMENT)]
     if detector.upper_s is not None:
         moments.append(pl.col("at") + _span(pl.lit(detector.upper_s)))
     if detector.listed_s is not None:
         moments.append(pl.col("started_at") + _span(pl.lit(detector.listed_s)))
     return pl.min_horizontal(moments)
-
-
-def _is_left(detector: Detector, stops: pl.Expr) -> pl.Expr:
-    """Does it stop looking first; below an upper limit means not at it, within a day at it."""
-    leaves = pl.col("leaves")
-    return leaves < stops if detector.upper_s is None else leaves <= stops
-
-
-def _ended_by() -> pl.Expr:
-    return (
-        pl.when("is_left")
-        .then(pl.lit("range"))
-        .when(pl.col("next_at").is_null())
-        .then(pl.lit("as-of"))
-        .when(pl.col("next_what") == _END)
-        .then(pl.lit("end"))
-        .otherwise(pl.lit("sign of life"))
-    )
 
 
 def _span(seconds: pl.Expr) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""All known detectors, by name, and as a table."""
+"""The catalogue of all known detectors, by name and as a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def registry() -> dict[str, Detector]:
 
 
 def by_policy() -> Detector:
-    """The detector that the policy itself is: what states call unwell."""
+    """The policy as a detector: it fires where states are unwell."""
     word = pl.col("policy_health")
     return catalogued(
         "policy",
@@ -53,12 +53,12 @@ def by_policy() -> Detector:
 
 
 def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
-    """Every known rule that calls work stale, stuck, slow or dead, one row each.
+    """Every known rule for stale, stuck, slow or dead work, one row each.
 
     Parameters
     ----------
     own : iterable of Detector
-        Rules of yours to list with them.
+        Rules of yours to include.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     if strange := [rule for rule in listed if not isinstance(rule, Detector)]:
         raise ArgumentError(
             f"known needs detectors of yours; found {found(strange[0])}.",
-            "leave it out, or give what sa.detectors.Detector(…) makes: sa.detectors.known([mine])",
+            "omit it, or give results of sa.detectors.Detector(…): sa.detectors.known([mine])",
         )
     rows = [_row(detector) for detector in (*registry().values(), *listed)]
     return DETECTORS.conform(pl.DataFrame(rows, infer_schema_length=None))
@@ -89,7 +89,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
 def chosen_detectors(
     asked: Chosen | None = None, function: str = "detect", *, has_alarms: bool = False
 ) -> tuple[Detector, ...]:
-    """The detectors that someone asked for.
+    """Detectors by name, number, group or as given.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def chosen_detectors(
         from data; ``"system@version"``: those of one release. By default those of the current
         releases.
     function : str
-        Who asks, for errors.
+        The calling function, for errors.
     has_alarms : bool
-        Of those that were not asked for one by one, take only those whose alarms are known.
+        Of a group and of the default, only those with known alarms.
 
     Raises
     ------
@@ -110,8 +110,7 @@ def chosen_detectors(
 
     Examples
     --------
-    >>> of_now = set(chosen_detectors())
-    >>> of_now < set(chosen_detectors("all"))
+    >>> set(chosen_detectors()) < set(chosen_detectors("all"))
     True
     """
     if asked is None:
@@ -119,7 +118,7 @@ def chosen_detectors(
         return tuple(rule for rule in current if rule.restarts_on or not has_alarms)
     if isinstance(asked, str | Detector) or not isinstance(asked, Iterable):
         asked = [asked]
-    of_groups: dict[str, Detector] = {}
+    grouped: dict[str, Detector] = {}
     singly: list[Detector] = []
     for rule in asked:
         if isinstance(rule, Detector):
@@ -127,16 +126,16 @@ def chosen_detectors(
         elif (group := _group(rule)) is None:
             singly.append(named(rule))
         else:
-            of_groups |= {one.name: one for one in group if one.restarts_on or not has_alarms}
-    if not of_groups and not singly:
+            grouped |= {own.name: own for own in group if own.restarts_on or not has_alarms}
+    if not grouped and not singly:
         raise ArgumentError(
             f"{function} needs at least one detector; found none.",
-            "leave detectors out for those of the current releases, or name some: "
+            "omit detectors for those of the current releases, or name some: "
             "sa.detectors.known() lists them",
         )
     names = [detector.name for detector in singly]
-    # Who names a rule of a group as well asks for it once; another rule under its name is a clash.
-    clashes = {rule.name for rule in singly if of_groups.get(rule.name, rule) is not rule}
+    # A rule may be named in addition to its group; another rule with its name is a clash.
+    clashes = {rule.name for rule in singly if grouped.get(rule.name, rule) is not rule}
     if twice := sorted(clashes | {name for name in names if names.count(name) > 1}):
         raise ArgumentError(
             f"{function} got two detectors called {twice[0]!r}.",
@@ -146,14 +145,14 @@ def chosen_detectors(
         if not detector.is_offline:
             raise ArgumentError(
                 f"Detector {detector.name!r} cannot be evaluated from data: {detector.why_not}.",
-                "choose others; sa.detectors.known() says which can, in is_offline",
+                "choose others; sa.detectors.known() shows which can, in is_offline",
                 shell="choose others; stateanalytics detectors --list names them",
             )
-    return tuple((of_groups | {rule.name: rule for rule in singly}).values())
+    return tuple((grouped | {rule.name: rule for rule in singly}).values())
 
 
 def _group(asked: object) -> list[Detector] | None:
-    """The detectors that one word stands for; None where it is no such word."""
+    """The detectors of ``all`` or of a release; None for any other word."""
     if not isinstance(asked, str) or asked in registry():
         return None
     if asked == "all":
@@ -175,7 +174,7 @@ def _group(asked: object) -> list[Detector] | None:
             f"releases: {', '.join(releases[name])}; or one between them",
         )
     own = [rule for rule in registry().values() if rule.system == name and rule.is_offline]
-    return [rule for rule in own if _begin(rule) <= place <= _last(rule)]
+    return [rule for rule in own if _first(rule) <= place <= _last(rule)]
 
 
 def named(name: object) -> Detector:
@@ -203,9 +202,9 @@ def named(name: object) -> Detector:
         both = " and ".join(repr(detector.name) for detector in by_number)
         raise ArgumentError(f"{name!r} is the number of {both}.", "use one of the names")
     words = str(name).lower().replace("-", "_").split("_")
-    alike = [other for other in by_name if any(word and word in other for word in words)][:3]
+    similar = [other for other in by_name if any(word and word in other for word in words)][:3]
     near = did_you_mean(str(name), by_name) or (
-        f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""
+        f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
     )
     raise ArgumentError(
         f"There is no detector {name!r:.80}; there are {len(by_name)}.",
@@ -250,7 +249,7 @@ def _row(detector: Detector) -> dict[str, object]:
 
 
 def stood_together(a: Detector, b: Detector) -> bool:
-    """Did people see both on one page at one time.
+    """Whether both were shown on one page at the same time.
 
     Examples
     --------
@@ -262,11 +261,11 @@ def stood_together(a: Detector, b: Detector) -> bool:
         return False
     if a.entry.version_of and a.entry.version_of == b.entry.version_of:
         return False
-    return _begin(a) <= _last(b) and _begin(b) <= _last(a)
+    return _first(a) <= _last(b) and _first(b) <= _last(a)
 
 
 def _place(version: str, releases: Sequence[str]) -> int | None:
-    """The last of the releases (or days) that is not after a version, by its place; else None.
+    """The place of the last release (or day) that is not after a version; None: no such one.
 
     ``0.29`` is the last known release that begins so; ``0.30`` is judged by the one before.
     """
@@ -277,7 +276,7 @@ def _place(version: str, releases: Sequence[str]) -> int | None:
     numbers, is_day = _numbers(version), "-" in version
     same = [at for at, word in enumerate(releases) if _numbers(word) and ("-" in word) == is_day]
     before = [at for at in same if _numbers(releases[at])[: len(numbers)] <= numbers]
-    # Nobody knows what a release after the newest one runs.
+    # The rules of a release after the newest known one are unknown.
     newest = _numbers(releases[same[-1]]) if same else ()
     return before[-1] if before and numbers[: len(newest)] <= newest else None
 
@@ -292,7 +291,7 @@ def _places(system: str | None) -> Mapping[str, int]:
     return {word: place for place, word in enumerate(releases.get(system or "", ()))}
 
 
-def _begin(detector: Detector) -> int:
+def _first(detector: Detector) -> int:
     return _places(detector.system).get(detector.entry.since, 0)
 
 

@@ -1,18 +1,26 @@
-"""How far detectors agree, each pair and all together, and which flag the same rows."""
+"""How far detectors agree, which flag the same rows, and where and why they disagree."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
-from stateanalytics.detectors.detections import Detections
-from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL
+from stateanalytics.core.units import how_long_each
+from stateanalytics.detectors.catalogue import registry, stood_together
+from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
+from stateanalytics.detectors.frames import (
+    AGREEMENT,
+    AGREEMENT_OVERALL,
+    DISAGREEMENT_CAUSES,
+    DISAGREEMENTS,
+)
 from stateanalytics.errors import ArgumentError, check_share, did_you_mean, in_short
 from stateanalytics.stats.agreement import (
     CELLS,
@@ -22,7 +30,46 @@ from stateanalytics.stats.agreement import (
     scored_tables,
 )
 from stateanalytics.stats.bootstrap import cells_by_class, intervals_of_cells
+from stateanalytics.systems.detector import Detector
 
+CAUSES = MappingProxyType(
+    {
+        "scope": "one does not look at this row at all: other entities, another window",
+        "construct": "they look at different things, such as silence and time since the start",
+        "liveness": "one takes a process nobody saw for dead, the other does not",
+        "input": "they read different columns for the same thing",
+        "threshold": "their limits differ, and the measured time lies between",
+        "strictness": "both are exactly at the limit, where one fires and the other does not",
+        "clock": "the same time, by clocks that count differently",
+        "version": "they are two versions of one rule",
+        "condition": "one has an additional condition",
+    }
+)
+"""Every cause of a disagreement, and its meaning."""
+
+# A row's last write stands for its last sign of life.
+_SAME = {"write": "silence"}
+_OF_LIVENESS = {
+    "not asked": "does not ask for the process",
+    "assumed": "takes every process for alive",
+    "unknown is dead": "takes a process that nobody saw for dead",
+    "unknown stays unknown": "goes by the silence of a process that nobody saw",
+}
+_SIDES = ("a", "b")
+_TRAITS = {
+    **dict.fromkeys(("detector", "title", "construct", "columns"), pl.String()),
+    "strict": pl.Boolean(),
+    "liveness": pl.String(),
+    "upper_s": pl.Float64(),
+    **dict.fromkeys(("clock", "version_of", "counts", "rule", "looks", "born"), pl.String()),
+}
+
+# They explain a difference that is no contradiction.
+_MILD = ("scope", "version")
+_TROUBLE = ("stale", "stuck", "slow", "dead")
+_LEADING = "session"
+"""Rules that look at this type are about runs, and come first."""
+_PLACE = ("is_same_page", "_rivals", "_of_runs")
 _CLUSTER, _TIMES = " cluster", " times"  # no detector is called so
 
 
@@ -62,13 +109,13 @@ def agreement(
     Parameters
     ----------
     detections : Detections or polars.DataFrame
-        From `detect`; of several instants, their ``rows`` put below each other.
+        Result of `detect`; for several instants, their concatenated ``rows``.
     by : str or sequence of str
         Compare within groups: ``kind``, ``system``, ``entity_type``, …
     seed : int
         Of the intervals.
     n_resamples : int
-        How often whole sessions are drawn for them; 0 for none.
+        Number of bootstrap samples of whole sessions; 0 for no intervals.
     conf_level : float
         Of the intervals, between 0 and 1.
 
@@ -90,10 +137,9 @@ def agreement(
     Notes
     -----
     A unit is an entity at an instant. Where a detector does not cover a unit, or cannot
-    know, the unit does not count for its pairs: it never counts as *fine*. Pairs that are
-    never about the same type of entity are left out. Read the cross table first: where
-    almost nothing is flagged kappa is low whatever the detectors do, so AC1 and PABAK
-    stand beside it.
+    know, the unit does not count for its pairs: it never counts as *fine*. Pairs without a
+    common entity type are excluded. Read the cross table first: where almost nothing is
+    flagged, kappa is low whatever the detectors do, so AC1 and PABAK are given as well.
 
     Examples
     --------
@@ -104,22 +150,22 @@ def agreement(
     (9, 3, 1, 0, 5)
     """
     groups = [by] if isinstance(by, str) else list(by)
-    asked = Detections.of(detections, "agreement", ("session_id",))
-    _check(asked, groups, n_resamples, conf_level)
+    wide = Detections.of(detections, "agreement", ("session_id",))
+    _check(wide, groups, n_resamples, conf_level)
     pairs, overall = [], []
-    for key, part in _pieces(asked, groups):
-        compared, together = _of_group(
+    for key, part in _groups(wide, groups):
+        by_pair, together = _agreement_of_group(
             part, seed=seed, n_resamples=n_resamples, conf_level=conf_level
         )
         key_columns = [
-            pl.lit(value, asked.units.schema[name]).alias(name) for name, value in key.items()
+            pl.lit(value, wide.units.schema[name]).alias(name) for name, value in key.items()
         ]
-        pairs.append(compared.select(*key_columns, pl.all()))
+        pairs.append(by_pair.select(*key_columns, pl.all()))
         overall.append(together.select(*key_columns, pl.all()))
     return Agreement(pl.concat(pairs), pl.concat(overall))
 
 
-def _pieces(
+def _groups(
     detections: Detections, groups: list[str]
 ) -> Iterator[tuple[dict[str, object], Detections]]:
     """The detections of each group, sorted by it; all of them without groups."""
@@ -128,8 +174,8 @@ def _pieces(
         return
     units = detections.units.select(groups)
     for key in units.unique().sort(groups).iter_rows(named=True):
-        is_of_group = pl.all_horizontal(pl.col(name).eq_missing(key[name]) for name in groups)
-        yield key, detections.filter(units.select(is_of_group).to_series())
+        in_group = pl.all_horizontal(pl.col(name).eq_missing(key[name]) for name in groups)
+        yield key, detections.filter(units.select(in_group).to_series())
 
 
 def _check(
@@ -157,7 +203,7 @@ def _check(
     check_share("conf_level", conf_level, 0.95)
 
 
-def _of_group(
+def _agreement_of_group(
     detections: Detections, *, seed: int, n_resamples: int, conf_level: float
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     names = [name for name, n in detections.covered.count().unpivot().iter_rows() if n]
@@ -219,7 +265,7 @@ def _shared(detections: Detections) -> pl.DataFrame:
 
 
 def _overall(patterns: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """How far all agree, from the patterns of answers and how often each occurs."""
+    """Agreement of all detectors, from the patterns of answers and their frequencies."""
     n_rated = sum((pl.col(name).is_not_null().cast(pl.Int64) for name in names), pl.lit(0))
     rated = patterns.filter(n_rated > 1)
     used = [name for name in names if rated[name].is_not_null().any()]
@@ -227,13 +273,13 @@ def _overall(patterns: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     if len(used) > 1:
         complete = rated.drop_nulls(used)
         yes = sum(pl.col(name).cast(pl.Int64) for name in used)
-        each = complete[
+        units = complete[
             complete.select(pl.int_range(pl.len()).repeat_by(_TIMES).list.explode()).to_series()
         ]
-        tested = cochran_q(each, used)
+        tested = cochran_q(units, used)
         row |= {
-            "n_complete": each.height,
-            "fleiss_kappa": fleiss_kappa(each.select(yes=yes, no=len(used) - yes)),
+            "n_complete": units.height,
+            "fleiss_kappa": fleiss_kappa(units.select(yes=yes, no=len(used) - yes)),
             "krippendorff_alpha": krippendorff_alpha(rated.select(names), times=rated[_TIMES]),
             **{f"cochran_{name}": tested[key] for name, key in _COCHRAN.items()},
         }
@@ -259,21 +305,21 @@ INTERSECTIONS = schema.Frame(
 
 
 def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
-    """Sets of detectors by how many rows exactly they flag.
+    """Sets of detectors that flag the same rows, the largest set of rows first.
 
     Parameters
     ----------
     detections : Detections or polars.DataFrame
-        From `detect`.
+        Result of `detect`.
     most : int
-        Sets to keep, the largest first.
+        Number of sets to keep.
 
     Returns
     -------
     polars.DataFrame, shape (n_sets * n_detectors, 6)
-        `INTERSECTIONS`: a row a set and detector. Detectors that flag nothing are left
-        out; sets of one size stand in the order of their names. A row that a detector
-        cannot judge counts as not flagged by it: look at ``covered`` for that.
+        `INTERSECTIONS`: a row a set and detector. Detectors that flag nothing are excluded;
+        sets of one size are sorted by name. A row that a detector cannot judge counts as not
+        flagged by it: see ``covered``.
 
     Raises
     ------
@@ -290,11 +336,11 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
     >>> sets.filter("is_member").select("rank", "n", "detector").rows()[:2]
     [(1, 3, 'dashboard_stale_card'), (1, 3, 'dashboard_stuck_60m')]
     """
-    asked = Detections.of(detections, "intersections")
+    wide = Detections.of(detections, "intersections")
     if most < 1:
         raise ArgumentError(f"most needs at least 1; found {most!r}.", "most=12")
     flagged = (
-        asked.fires.with_row_index(" unit")
+        wide.fires.with_row_index(" unit")
         .unpivot(index=" unit", variable_name="detector")
         .filter(pl.col("value").cast(pl.Boolean))
     )
@@ -313,3 +359,329 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
         is_member=members.list.contains(pl.col("detector")), n_members=members.list.len()
     )
     return INTERSECTIONS.conform(rows)
+
+
+@dataclass(frozen=True, repr=False)
+class Disagreements:
+    """Where detectors disagree.
+
+    Attributes
+    ----------
+    rows : polars.DataFrame
+        `frames.DISAGREEMENTS`: a row an entity that ``a`` flags and ``b`` does not.
+    causes : polars.DataFrame
+        `frames.DISAGREEMENT_CAUSES`: a row a pair and cause, the worst contradiction
+        first: rules about runs, those that stood on one page, then by the number of entities.
+    worst : str or None
+        The worst contradiction in a sentence; None where all agree.
+    """
+
+    rows: pl.DataFrame
+    causes: pl.DataFrame
+    worst: str | None
+
+    def __repr__(self) -> str:
+        head = self.worst or "All detectors agree."
+        return f"{head}\n{self.rows.height:,} disagreements. Next: .causes, .rows"
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).splitlines())
+        return lines + str(self.causes._repr_html_())
+
+
+def disagreements(
+    detections: Detections | pl.DataFrame, *, detectors: Iterable[Detector] = ()
+) -> Disagreements:
+    """Entities that one detector flags and another does not, each with the cause.
+
+    Parameters
+    ----------
+    detections : Detections or polars.DataFrame
+        Result of `detect`, or its ``rows``.
+    detectors : iterable of Detector
+        Rules of your own among the detections.
+
+    Returns
+    -------
+    Disagreements
+        Rows, their causes in total, and the worst one in a sentence.
+
+    Raises
+    ------
+    MissingColumnsError
+        If it is no frame of detections.
+    ArgumentError
+        If it holds an unknown detector.
+
+    Notes
+    -----
+    The cause is the first difference that would have changed the answer of the detector that
+    did not fire: does it look at the row at all; did the other fire for what it assumes about
+    the process; do they look at different things; would the other's limit, or the other's
+    column, have made it fire too. An answer that one of them cannot know is no disagreement,
+    and neither are two detectors that never look at the same rows.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> from stateanalytics.detectors.detections import detect
+    >>> where = disagreements(detect(demo(), detectors=["B2", "B4"]))
+    >>> where.causes.select("label_a", "cause", "n", "n_a", "n_b").row(0)
+    ('stuck', 'construct', 1, 4, 3)
+    """
+    wide = Detections.of(
+        detections, "disagreements", ("session_id", "kind", *ANSWERS, "label", "measured_s")
+    )
+    known = _known(wide, detectors)
+    rows = _disagreement_rows(wide, known)
+    causes = _causes(rows, wide, known)
+    return Disagreements(rows, causes, _sentence(causes, known))
+
+
+def _known(detections: Detections, own: Iterable[Detector]) -> dict[str, Detector]:
+    known = {**registry(), **{detector.name: detector for detector in own}}
+    for name in detections.names:
+        if name not in known:
+            raise ArgumentError(
+                f"These detections hold a detector {name!r:.80} that is not known here.",
+                "pass it along: disagreements(detections, detectors=[yours])"
+                + did_you_mean(str(name), known),
+            )
+    return {name: known[name] for name in detections.names}
+
+
+def _disagreement_rows(detections: Detections, known: dict[str, Detector]) -> pl.DataFrame:
+    # Units that no detector flags have no disagreement: most need no reasons.
+    flagged = detections.fires.select(pl.any_horizontal(pl.all()).fill_null(value=False))
+    answered = detections.rows_of(flagged.to_series())
+    fires = answered.filter(pl.col("fires")).select(
+        *(*UNIT, "session_id", "kind"),
+        a="detector",
+        label_a="label",
+        measured_a_s="measured_s",
+        threshold_a_s="threshold_s",
+    )
+    silent = answered.filter(pl.col("is_knowable"), ~pl.col("fires").fill_null(value=False)).select(
+        *UNIT,
+        b="detector",
+        covered_b="covered",
+        measured_b_s="measured_s",
+        threshold_b_s="threshold_s",
+    )
+    pairs = (
+        fires.join(silent, on=UNIT, how="inner", maintain_order="left_right")
+        .join(_overlapping(detections), on=["a", "b"], how="semi")
+        .with_columns(
+            says_b=pl.when("covered_b").then(pl.lit("fine")).otherwise(pl.lit("does not look"))
+        )
+    )
+    return DISAGREEMENTS.conform(_with_causes(pairs, list(known.values())))
+
+
+def _overlapping(detections: Detections) -> pl.DataFrame:
+    """The pairs of detectors that both look at some row."""
+    covered = (
+        detections.covered.unique()
+        .with_row_index(" kind")
+        .unpivot(index=" kind", variable_name="a")
+        .filter(pl.col("value").cast(pl.Boolean))
+        .drop("value")
+    )
+    pairs = covered.join(covered.rename({"a": "b"}), on=" kind")
+    return pairs.select("a", "b").unique().filter(pl.col("a") != pl.col("b"))
+
+
+def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detector]) -> pl.DataFrame:
+    flagged = (
+        detections.fires.sum()
+        .unpivot(variable_name="detector", value_name="n")
+        .with_columns(pl.col("n").cast(pl.Int64))
+    )
+    contrast = (pl.col("measured_a_s") / pl.col("threshold_a_s")) / (
+        pl.col("measured_b_s") / pl.col("threshold_b_s")
+    )
+    by_contrast = rows.sort(
+        contrast, *UNIT, descending=[True, *(False for _ in UNIT)], nulls_last=True
+    )
+    counted = by_contrast.group_by("a", "b", "cause", maintain_order=True).agg(
+        label_a=pl.col("label_a").mode().sort().first(),
+        n=pl.len().cast(pl.Int64),
+        example_type=pl.col("entity_type").first(),
+        example_id=pl.col("entity_id").first(),
+        words=pl.col("words").first(),
+    )
+    pairs = counted.select("a", "b").unique(maintain_order=True)
+    pages = pl.DataFrame(
+        [(a, b, stood_together(known[a], known[b]), _are_rivals(known[a], known[b]),
+          all(_LEADING in known[name].entity_types for name in (a, b)))
+         for a, b in pairs.rows()],
+        schema={"a": pl.String, "b": pl.String, **dict.fromkeys(_PLACE, pl.Boolean)},
+        orient="row",
+    )  # fmt: skip
+    whole = (
+        counted.join(pages, on=["a", "b"])
+        .join(flagged.rename({"detector": "a", "n": "n_a"}), on="a")
+        .join(flagged.rename({"detector": "b", "n": "n_b"}), on="b")
+        .with_columns(n_pair=pl.col("n").sum().over("a", "b"), _mild=pl.col("cause").is_in(_MILD))
+        .with_columns(share=pl.col("n") / pl.col("n_pair"))
+    )
+    order = ("_mild", "_of_runs", "is_same_page", "_rivals", "n", "a", "b", "cause")
+    falls = [name in (*_PLACE, "n") for name in order]
+    return DISAGREEMENT_CAUSES.conform(whole.sort(*order, descending=falls))
+
+
+def _are_rivals(a: Detector, b: Detector) -> bool:
+    """Whether both judge by the clock that work is in trouble, so that only one can be right."""
+    return all(rule.compares and rule.question in _TROUBLE for rule in (a, b))
+
+
+def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
+    """The first cause, in a sentence that can be read without the table."""
+    if causes.is_empty():
+        return None
+    first = causes.row(0, named=True)
+    a, b = known[first["a"]], known[first["b"]]
+    label_a, label_b = first["label_a"] or a.question, b.one_label or b.question
+    if label_a == label_b:  # nothing is stuck and not stuck
+        label_a, label_b = a.title, b.title
+    if label_a == label_b:  # and two versions of one rule may have one title
+        label_a, label_b = a.name, b.name
+    where = f"The {a.entry.page} shows" if first["is_same_page"] else "Two detectors show"
+    verb = "is" if first["n"] == 1 else "are"
+    return (
+        f"{where} {first['n_a']} {label_a} and {first['n_b']} {label_b}; "
+        f"{first['n']} {verb} {label_a} and not {label_b}: {first['words']}."
+    )
+
+
+def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
+    """The traits of detectors that causes follow from: one row a detector."""
+    rows = [
+        {
+            "detector": rule.name,
+            "title": rule.title,
+            "construct": _SAME.get(rule.construct, rule.construct),
+            "columns": ", ".join(rule.compares),
+            "strict": rule.comparison == ">",
+            "liveness": _OF_LIVENESS[rule.liveness],
+            "upper_s": rule.upper_s,
+            "clock": rule.entry.clock,
+            "version_of": rule.entry.version_of or rule.name,
+            "counts": since(rule.compares),
+            "rule": rule.entry.rule or rule.construct,
+            "looks": rule.entry.scope_words or "other rows",
+            "born": rule.entry.since or "its beginning",
+        }
+        for rule in detectors
+    ]
+    return pl.DataFrame(rows, schema=_TRAITS)
+
+
+def _with_causes(pairs: pl.DataFrame, detectors: Sequence[Detector]) -> pl.DataFrame:
+    """Add ``cause`` and ``words`` to pairs of answers: ``a`` fires, ``b`` does not."""
+    known = _traits(detectors)
+    described = pairs
+    for side in _SIDES:
+        renamed = known.rename({name: f"{name}_{side}" for name in known.columns[1:]})
+        described = described.join(
+            renamed, left_on=side, right_on="detector", how="left", maintain_order="left"
+        )
+    added = described.with_columns(cause=_cause()).with_columns(words=_words())
+    return added.select(*pairs.columns, "cause", "words")
+
+
+def _cause() -> pl.Expr:
+    """The first cause that holds: a difference that would have changed the answer of b."""
+    measured_a, measured_b = pl.col("measured_a_s"), pl.col("measured_b_s")
+    limit_a, limit_b = pl.col("threshold_a_s"), pl.col("threshold_b_s")
+    is_version = pl.col("version_of_a") == pl.col("version_of_b")
+    same_construct = pl.col("construct_a") == pl.col("construct_b")
+    other_columns = pl.col("columns_a") != pl.col("columns_b")
+    passed = _passes("a", measured_a, limit_a)
+    with_limit_of_a = _passes("b", measured_b, limit_a)
+    with_measure_of_a = _passes("b", measured_a, limit_b)
+    at_limit = (measured_b == limit_b) & pl.col("strict_b") & ~pl.col("strict_a")
+    is_equal = (measured_a - measured_b).abs() < 1
+    takes_for_dead = (pl.col("liveness_a") == _OF_LIVENESS["unknown is dead"]) | (
+        pl.col("liveness_b") == _OF_LIVENESS["assumed"]
+    )
+    other_liveness = takes_for_dead & (pl.col("liveness_a") != pl.col("liveness_b"))
+    above = _passes("b", measured_b, limit_b) & (measured_b >= pl.col("upper_s_b"))
+    straddled = (measured_a > limit_a) & (measured_b <= limit_b)
+    rules: Mapping[str, pl.Expr] = {
+        "scope": ~pl.col("covered_b"),
+        # Not for its measure, so it fired for what it assumes about the process.
+        "liveness": other_liveness & same_construct & ~passed,
+        "construct": ~same_construct & ~is_version,
+        "strictness": at_limit & (limit_a <= limit_b) & is_equal,
+        "threshold": (passed & (limit_a != limit_b) & with_limit_of_a) | above,
+        "clock": is_equal & straddled & (pl.col("clock_a") != pl.col("clock_b")),
+        "input": passed & other_columns & (with_measure_of_a | ~is_version),
+        "version": is_version,
+    }
+    chosen = pl.coalesce(
+        pl.when(holds.fill_null(value=False)).then(pl.lit(name)) for name, holds in rules.items()
+    )
+    return chosen.fill_null("condition")
+
+
+def _passes(side: str, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
+    """Whether a measure exceeds a limit by the comparison of one side; null: no."""
+    over = pl.when(pl.col(f"strict_{side}")).then(measured > limit).otherwise(measured >= limit)
+    return over.fill_null(value=False)
+
+
+def _words() -> pl.Expr:
+    a, b = pl.col("title_a"), pl.col("title_b")
+    counted = pl.format("{}, {}{}", _counted("a"), _counted("b"), _limits())
+    measured = how_long_each(pl.col("measured_b_s"), "never")
+    sentences = {
+        "scope": pl.format("{}, {} only looks at {}", _counted("a"), b, "looks_b"),
+        "liveness": pl.format("{} {}, {} {}; {}", a, "liveness_a", b, "liveness_b", counted),
+        "strictness": pl.format("at exactly {} {} fires (>=), {} only past it (>)", measured, a, b),
+        "clock": pl.format(
+            "{}; {} by the clock of {}, {} of {}", counted, a, "clock_a", b, "clock_b"
+        ),
+        "version": pl.format(
+            "{} is the rule of {}: {}; {} that of {}: {}",
+            *(a, "born_a", "rule_a", b, "born_b", "rule_b"),
+        ),
+        "condition": pl.format("{}: {}; {}: {}", a, "rule_a", b, "rule_b"),
+    }
+    own = (
+        pl.when(pl.col("cause") == cause).then(sentence) for cause, sentence in sentences.items()
+    )
+    return pl.coalesce(*own, counted)
+
+
+def _counted(side: str) -> pl.Expr:
+    """``stuck (dashboard, 0.26.1) counts 9 h since start``; else its rule."""
+    name, measured = pl.col(f"title_{side}"), pl.col(f"measured_{side}_s")
+    counts = pl.col(f"counts_{side}")
+    counted = pl.format("{} counts {} {}", name, how_long_each(measured, "never"), counts)
+    rule = pl.format("{} asks: {}", name, f"rule_{side}")
+    return pl.when(measured.is_not_null()).then(counted).otherwise(rule)
+
+
+def _limits() -> pl.Expr:
+    """``(limits 1 h and 12 h)``; nothing where one of them compared nothing."""
+    a, b = _limit("a"), _limit("b")
+    compared = pl.all_horizontal(
+        pl.col(f"{what}_{side}_s").is_not_null()
+        for what in ("measured", "threshold")
+        for side in _SIDES
+    )
+    is_range = pl.any_horizontal(pl.col(f"upper_s_{side}").is_not_null() for side in _SIDES)
+    comma = pl.when(is_range).then(pl.lit(",")).otherwise(pl.lit(""))
+    shared, both = pl.format(" (limit {})", a), pl.format(" (limits {}{} and {})", a, comma, b)
+    return pl.when(~compared).then(pl.lit("")).when(a == b).then(shared).otherwise(both)
+
+
+def _limit(side: str) -> pl.Expr:
+    upper = pl.col(f"upper_s_{side}")
+    own = how_long_each(pl.col(f"threshold_{side}_s"), "never")
+    return (
+        pl.when(upper.is_not_null())
+        .then(pl.format("from {} up to {}", own, how_long_each(upper, "never")))
+        .otherwise(own)
+    )

@@ -1,47 +1,372 @@
-"""Detectors over every entity, at any instant."""
+"""Detections: what detectors read of each entity, what they answer, and why.
+
+`feature_columns` names the columns that a detector may use. Which of them a system has is
+seen in the frame: a column that no input fills is absent, and detectors that read it cover
+nothing there.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from datetime import datetime
+from functools import cache, cached_property
+from types import MappingProxyType
+from typing import TypeAlias
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.facts import Facts, beside, checked_snapshot, once
+from stateanalytics.core.units import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
-from stateanalytics.detectors.features import features_of
 from stateanalytics.detectors.frames import DETECTIONS
-from stateanalytics.detectors.judging import ANSWERS, Truths, answers, in_words, truths
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
-from stateanalytics.systems import all_systems
+from stateanalytics.systems import all_systems, system_named
+from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector
-from stateanalytics.systems.history import Past, facts_at
+from stateanalytics.systems.history import LOST, Past, facts_at
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 _UNITS = [*UNIT, "session_id", "kind"]
+# Above so many entities, the rows behind the answers are not kept in memory.
 _FEW = 20_000
+
+EVERYWHERE = MappingProxyType(
+    {
+        "status": "the stored status at the instant",
+        **{
+            column.name: column.meaning
+            for column in schema.ENTITIES.named(
+                *("kind", "n_messages", "n_turns", "n_model_turns", "n_children", "agent"),
+                *("project", "recorded_by"),
+                *("reason_code", "reason_message"),
+                *("process_alive", "has_artifacts", "has_stale_locks"),
+            )
+        },
+        "is_foreign": "does it run on another machine; null: not recorded",
+        "created_age_s": "since its row was made",
+        "started_age_s": "since it started",
+        "ended_age_s": "since it ended",
+        "elapsed_s": "from its start to its end, or to now",
+        "elapsed_whole_s": "the same in whole seconds, as a browser counts them",
+        "updated_age_s": "since its row was last written",
+        "touched_age_s": "since its row was last written, else since it started",
+        "last_message_age_s": "since its last message",
+        "silence_s": "since its last message, else update, else start",
+        "policy_health": "ADR-0033's health of it, by the policy",
+    }
+)
+_LOST_EVERYWHERE = MappingProxyType(
+    {
+        "status": ("status",),
+        "raw_status": ("status",),
+        "reason_code": ("reason",),
+        "reason_message": ("reason",),
+        "n_messages": ("n_messages",),
+        "n_turns": ("record",),
+        "n_model_turns": ("record",),
+        "updated_age_s": ("updated",),
+        "touched_age_s": ("updated",),
+        "last_message_age_s": ("message",),
+        "silence_s": ("silence",),
+        "policy_health": ("status", "silence", "record", "schedule"),
+    }
+)
+
+
+@cache
+def _features() -> tuple[Features, ...]:
+    return tuple(known.features() for known in all_systems() if known.features is not None)
+
+
+@cache
+def feature_columns() -> Mapping[str, str]:
+    """Every column that a detector may read, and its meaning; ages in seconds."""
+    own = (column for features in _features() for column in features.columns.items())
+    return MappingProxyType({**EVERYWHERE, **dict(own)})
+
+
+@cache
+def _lost_of() -> Mapping[str, tuple[str, ...]]:
+    own = (column for features in _features() for column in features.lost_of.items())
+    return MappingProxyType({**_LOST_EVERYWHERE, **dict(own)})
+
+
+def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
+    """The columns that detectors read, for the entities of one system at an instant.
+
+    Parameters
+    ----------
+    past : Past
+        From `history.facts_at`.
+    system : str
+        The name of a system.
+    states : polars.DataFrame
+        The states at that instant, for ``policy_health``.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row an entity: ``schema.ENTITIES``, those columns of `feature_columns` that the system
+        has, and a Boolean ``lost_<what>`` for each of `history.LOST`.
+    """
+    columns = ("is_terminal", "is_legacy", "age_s")
+    judged = states.select(*schema.ENTITY_KEY, *columns, health=pl.col("health").cast(pl.String))
+    known = beside(past.facts.entities.select(schema.ENTITY_KEY), once(judged, keep="last"))
+    own = past.facts.entities.with_columns(
+        policy_health=known["health"],
+        health=known["health"],
+        **{name: known[name] for name in columns},
+        **{f"lost_{name}": past.lost[name] for name in LOST},
+    ).filter(pl.col("system") == system)
+    rows = with_ages(own, past)
+    features = system_named(system).features
+    return rows if features is None else features().add(rows, past)
+
+
+def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Entities with the ages of all systems."""
+    now = pl.lit(past.at)
+
+    def age(moment: str) -> pl.Expr:
+        return (now - pl.col(moment)).dt.total_microseconds() / 1e6
+
+    started, ended = age("started_at"), age("ended_at")
+    return rows.with_columns(
+        status="raw_status",
+        is_foreign=pl.lit(None, pl.Boolean),
+        session_id=pl.coalesce("session_id", "entity_id"),
+        created_age_s=age("created_at"),
+        started_age_s=started,
+        ended_age_s=ended,
+        elapsed_s=started - ended.fill_null(0.0),
+        elapsed_whole_s=(started - ended.fill_null(0.0)).floor(),
+        updated_age_s=age("updated_at"),
+        touched_age_s=age("updated_at").fill_null(started),
+        last_message_age_s=age("last_message_at"),
+        silence_s=age("last_activity_at"),
+    )
+
+
+def lost(detector: Detector, columns: Iterable[str]) -> pl.Expr:
+    """Whether a column that a detector reads is lost at the instant; never null."""
+    available, lost_of = set(columns), _lost_of()
+
+    def is_lost(name: str) -> pl.Expr:
+        flags = [f"lost_{what}" for what in lost_of.get(name, ()) if f"lost_{what}" in available]
+        known = (pl.col(flag).fill_null(value=False) for flag in flags)
+        return pl.any_horizontal(known) if flags else pl.lit(value=False)
+
+    # A later measure counts only where the ones before it are unknown.
+    measures = pl.lit(value=False)
+    for name in reversed(detector.compares):
+        measures = is_lost(name) | (pl.col(name).is_null() & measures)
+    others = (is_lost(name) for name in detector.reads if name not in detector.compares)
+    return pl.any_horizontal(measures, *others)
+
+
+# Where no row of a source has one of these, the source does not record it.
+_RECORDED = ("last_message_age_s", "updated_age_s", "started_age_s", "created_age_s")
+ANSWERS = ("fires", "covered", "is_knowable")
+Truths: TypeAlias = tuple[Detector, pl.DataFrame]
+"""A detector, and the rows of its entity types with its answers as columns."""
+
+
+def truths(rows: pl.DataFrame, detectors: Sequence[Detector]) -> list[Truths]:
+    """The answers of each detector for the rows of its entity types.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame, shape (n_rows, ...)
+        The columns that `detectors` read, of those that `feature_columns` names,
+        and the key of an entity.
+    detectors : sequence of Detector
+        Each answers for the rows of its entity types.
+    """
+    prepared = _prepared(rows)
+    # One after another and eager: planning all of them together takes five times as long as
+    # answering, and no less for a hundred thousand rows.
+    return [(detector, _with_truths(prepared, detector)) for detector in detectors]
+
+
+def answers(judged: Sequence[Truths]) -> dict[str, pl.DataFrame]:
+    """For each of `ANSWERS` a frame with a Boolean column a detector, in the order of the rows."""
+    return {
+        kind: pl.DataFrame(rows[f"_{kind}"].alias(detector.name) for detector, rows in judged)
+        for kind in ANSWERS
+    }
+
+
+def in_words(
+    judged: Sequence[Truths], *, at: datetime, chosen: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Answers with reasons, as rows of `frames.DETECTIONS`, detector by detector.
+
+    Parameters
+    ----------
+    judged : sequence of Truths
+        Result of `truths`.
+    at : datetime
+        The instant that the ages of the rows were measured at.
+    chosen : polars.DataFrame, optional
+        The entities to include, by `schema.ENTITY_KEY`; all by default.
+    """
+    parts = []
+    for detector, rows in judged:
+        own = rows
+        if chosen is not None:
+            own = rows.join(chosen, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+        parts.append(_in_words(own, detector, at))
+    return pl.concat([DETECTIONS.empty(), *parts])
+
+
+def _prepared(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with what their source records at all, without flags of losses that no row has."""
+    available = pl.col([name for name in _RECORDED if name in rows.columns])
+    unused = [name for name in rows.columns if name.startswith("lost_") and not rows[name].any()]
+    return rows.drop(unused).with_columns(
+        available.is_not_null().any().over("source", "entity_type").name.prefix("has_")
+    )
+
+
+def _with_truths(rows: pl.DataFrame, detector: Detector) -> pl.DataFrame:
+    """The rows of a detector's entity types, with its answers."""
+    own = rows.filter(pl.col("entity_type").is_in(detector.entity_types))
+    if _missing(own, detector):
+        no = dict.fromkeys(("_covered", "_in_scope", "_is_recorded"), pl.lit(value=False))
+        return own.with_columns(**no, _fires=pl.lit(None, pl.Boolean), _is_knowable=True)
+    if detector.classify is not None:
+        limits = detector.threshold_s
+        seconds = None if isinstance(limits, pl.Expr) else limits
+        own = own.with_columns(detector.classify(own, seconds).alias(detector.word))
+    is_lost = lost(detector, own.columns)
+    in_scope = pl.lit(value=True) if detector.scope is None else detector.scope.fill_null(False)
+    is_recorded = pl.lit(value=True)
+    if detector.compares and set(detector.compares) <= set(_RECORDED):
+        # Does the source record what is compared, for any entity of this type.
+        any_known = pl.any_horizontal(pl.col(f"has_{name}") for name in detector.compares)
+        is_recorded = any_known | is_lost.any().over("source", "entity_type")
+    covered = in_scope & is_recorded
+    return own.with_columns(
+        _covered=covered,
+        _fires=pl.when(covered & ~is_lost).then(detector.verdict()),
+        _is_knowable=~is_lost,
+        _in_scope=in_scope,
+        _is_recorded=is_recorded,
+    )
+
+
+def _missing(rows: pl.DataFrame, detector: Detector) -> list[str]:
+    return [name for name in detector.reads if name not in rows.columns]
+
+
+def _in_words(own: pl.DataFrame, detector: Detector, at: datetime) -> pl.DataFrame:
+    """The answers of a detector with what it compared, and why."""
+    measured, limit, label = detector.measured(), detector.threshold(), _label(detector)
+    if missing := _missing(own, detector):
+        measured = limit = pl.lit(None, pl.Float64)
+        label = pl.lit(None, pl.String)
+        why: pl.Expr = pl.lit(f"it needs {', '.join(missing)}, which is not there")
+    else:
+        why = (
+            pl.when(~pl.col("_is_knowable"))
+            .then(pl.lit("what it reads was overwritten since"))
+            .when(~pl.col("_is_recorded"))
+            .then(pl.lit(f"this source does not record {', '.join(detector.compares)}"))
+            .when(~pl.col("_in_scope"))
+            .then(pl.lit(f"it only looks at {detector.entry.scope_words or 'other rows'}"))
+            .otherwise(_compared(detector, measured, limit))
+        )
+    is_answer = pl.col("_covered") & pl.col("_is_knowable")
+    return own.select(
+        *(pl.col(name) for name in (*schema.ENTITY_KEY, "session_id", "kind")),
+        pl.lit(detector.name).alias("detector"),
+        pl.lit(at).dt.cast_time_unit("us").alias("at"),
+        covered="_covered",
+        fires="_fires",
+        is_knowable="_is_knowable",
+        label=pl.when("_fires").then(label),
+        measured_s=pl.when(is_answer).then(measured),
+        threshold_s=pl.when(is_answer).then(limit),
+        input=pl.lit(", else ".join(detector.compares) or None, pl.String),
+        why=why,
+    )
+
+
+def _label(detector: Detector) -> pl.Expr:
+    if isinstance(detector.label, pl.Expr):
+        return detector.label.cast(pl.String)
+    if detector.classify is not None and not detector.label:
+        return pl.col(detector.word)
+    return pl.lit(detector.label or detector.name)
+
+
+SINCE = MappingProxyType(
+    {
+        "started_age_s": "since start",
+        "elapsed_s": "since start",
+        "elapsed_whole_s": "since start",
+        "created_age_s": "since creation",
+        "updated_age_s": "since its row was written",
+        "touched_age_s": "since its row was written",
+        "last_message_age_s": "since the last message",
+        "silence_s": "of silence",
+        "activity_age_s": "since the last activity",
+        "report_age_s": "since the last report",
+        "event_age_s": "since the last event",
+        "detecting_age_s": "of doubt",
+        "merge_wait_s": "since the merge",
+        "retry_overdue_s": "since the retry was due",
+        "schedule_silence_s": "since the last proof of work",
+        "next_fire_overdue_s": "since the next fire was due",
+    }
+)
+"""What each measure counts, in words."""
+
+
+def since(measures: tuple[str, ...]) -> str:
+    """What the first measure of a detector counts, in words."""
+    if not measures:
+        return ""
+    if len(measures) > 1 and measures[0] == "last_message_age_s":
+        return "of silence"
+    return SINCE.get(measures[0], f"of {measures[0].removesuffix('_s').replace('_', ' ')}")
+
+
+def _compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
+    """``9 h since start, limit 1 h``; the rule in words where nothing is compared."""
+    if not detector.compares:
+        return pl.lit(detector.entry.rule or detector.construct)
+    counted = (
+        pl.when(measured.is_not_null())
+        .then(
+            pl.concat_str(how_long_each(measured, "never"), pl.lit(f" {since(detector.compares)}"))
+        )
+        .otherwise(pl.lit("no such time is recorded"))
+    )
+    allowed = pl.concat_str(pl.lit(", limit "), how_long_each(limit, "never"))
+    return pl.concat_str(counted, pl.when(limit.is_not_null()).then(allowed).otherwise(pl.lit("")))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Detections:
-    """What detectors say of every entity, a column a detector.
+    """Answers of detectors for every entity, a column a detector.
 
     Attributes
     ----------
     units : polars.DataFrame, shape (n_units, 7)
         The entities at their instant: `schema.ENTITY_KEY`, ``at``, ``session_id``, ``kind``.
     fires : polars.DataFrame, shape (n_units, n_detectors)
-        Boolean, in the order of ``units``; null where a detector does not look, or cannot
-        know: it never means fine.
+        Boolean, in the order of ``units``; null where a detector does not cover the entity or
+        cannot know: null never means fine.
     covered : polars.DataFrame, shape (n_units, n_detectors)
-        Does it look at the entity at all; null: it is not about its type.
+        Whether the detector looks at the entity at all; null: another entity type.
     is_knowable : polars.DataFrame, shape (n_units, n_detectors)
-        Do the data of that instant still exist; null likewise.
+        Whether the data of that instant still exist; null likewise.
     """
 
     units: pl.DataFrame
@@ -54,21 +379,21 @@ class Detections:
     def of(
         cls, detections: Detections | pl.DataFrame, function: str, needed: Iterable[str] = ()
     ) -> Detections:
-        """The same; of ``rows``, or several of them put below each other, in columns.
+        """Detections, or their ``rows`` (of several instants, too) turned into columns.
 
         Parameters
         ----------
         detections : Detections or polars.DataFrame
-            What somebody handed to a function.
+            The argument of a function.
         function : str
-            Its name.
+            The name of the function, for errors.
         needed : iterable of str
             Columns that it needs besides the unit, the detector and ``fires``.
 
         Raises
         ------
         MissingColumnsError
-            If a frame is none of detections.
+            If a frame does not hold detections.
         """
         if isinstance(detections, Detections):
             return detections
@@ -78,7 +403,7 @@ class Detections:
                 f"sa.detectors.{function}(sa.detectors.detect(snap))",
             )
         check_columns(detections, (*UNIT, *needed, "detector", "fires"), function)
-        # A row that does not say whether it is covered is where it has an answer.
+        # Without the column, a row is covered where it has an answer.
         rows = DETECTIONS.conform(detections).with_columns(
             pl.col("covered").fill_null(pl.col("fires").is_not_null())
         )
@@ -102,14 +427,14 @@ class Detections:
 
     @property
     def names(self) -> list[str]:
-        """The detectors, in the order in which they were asked for."""
+        """The names of the detectors, in the order of the call."""
         return self.fires.columns
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """A row an entity and detector that is about its type and system, with the words.
+        """`frames.DETECTIONS` by entity: a row an entity and detector of its type and system.
 
-        `frames.DETECTIONS`, sorted by entity; made when it is first asked for.
+        Computed on first use.
         """
         return self._explained(None)
 
@@ -131,14 +456,14 @@ class Detections:
         return f"<p>{html.escape(repr(self))}</p>{counts._repr_html_()}"
 
     def filter(self, is_chosen: pl.Series) -> Detections:
-        """Some of the units."""
+        """The detections of some of the units."""
         kept = {name: getattr(self, name).filter(is_chosen) for name in ("units", *ANSWERS)}
         explained = self._explained
 
-        def of(chosen: pl.DataFrame | None) -> pl.DataFrame:
+        def explained_here(chosen: pl.DataFrame | None) -> pl.DataFrame:
             return explained(kept["units"] if chosen is None else chosen)
 
-        return Detections(**kept, _explained=of)
+        return Detections(**kept, _explained=explained_here)
 
 
 def detect(
@@ -149,7 +474,7 @@ def detect(
     policy: Policy | None = None,
     states: pl.DataFrame | None = None,
 ) -> Detections:
-    """What each detector says of every entity at one instant.
+    """The answer of each detector for every entity at one instant.
 
     Parameters
     ----------
@@ -159,24 +484,24 @@ def detect(
         The instant; by default the snapshot's as-of. Only rows up to it are read.
     detectors : str, Detector or sequence of them, optional
         Names, numbers of the catalogue (``"B2"``), or rules of your own. ``"all"``: all that can
-        be evaluated from data, those of past releases too. ``"system@version"``: those that
-        people had in one release. By default about a dozen a system: those of its current
-        release, of several that answer one question on one page one (``is_default`` in
+        be evaluated from data, including those of past releases. ``"system@version"``: those
+        of one release. By default about a dozen a system: those of its current
+        release, only one of several that answer one question on one page (``is_default`` in
         `known`), and the policy.
     policy : Policy, optional
         For the detector ``policy``; ADR-0033's by default.
     states : polars.DataFrame, optional
-        The states under that policy at as-of, where they are at hand. At another instant
-        they were others, and are derived.
+        The states under that policy at as-of, where the caller has them already. At another
+        instant they are derived.
 
     Returns
     -------
     Detections
-        ``fires`` has a column a detector; ``rows`` has a row an entity and detector that is
-        about its type and system, with the words. What a detector does not look at, or whose
-        inputs its source lacks, is not covered and ``fires`` null: it never means fine. Where
-        what a rule reads was written over since the instant, ``is_knowable`` is false and
-        ``fires`` null.
+        ``fires`` has a column a detector; ``rows`` has a row an entity and detector of its
+        type and system, with reasons. An entity that a detector does not look at, or whose
+        source lacks its inputs, is not covered and its ``fires`` is null, which never means
+        fine. Where the inputs of a rule were overwritten since the instant, ``is_knowable`` is
+        false and ``fires`` null.
 
     Raises
     ------
@@ -195,31 +520,31 @@ def detect(
     chosen = chosen_detectors(detectors)
     past = facts_at(checked, at)
     given = states if past.at == snap.as_of else None
-    states_then = states_at_hand(past.facts, given, policy=policy)
+    at_instant = states_at_hand(past.facts, given, policy=policy)
 
     def judged() -> Iterator[tuple[pl.DataFrame, list[Truths]]]:
         instant = pl.lit(past.at).dt.cast_time_unit("us").alias("at")
-        for features, about in _asked(past, chosen, states_then):
+        for features, relevant in _features_by_system(past, chosen, at_instant):
             for own in features.with_columns(instant).partition_by(
                 "entity_type", maintain_order=True
             ):
-                if rules := [r for r in about if own["entity_type"][0] in r.entity_types]:
+                if rules := [r for r in relevant if own["entity_type"][0] in r.entity_types]:
                     yield own.select(_UNITS), truths(own, rules)
 
-    # What few rows are judged by is kept, and not derived again for the words; that of many
-    # would take more memory than all answers.
-    of_few = list(judged()) if past.facts.entities.height <= _FEW else None
-    parts = [(units, answers(said)) for units, said in of_few or judged()]
+    # The inputs of few rows are kept for the reasons and not derived a second time; those of
+    # many would take more memory than all answers.
+    kept = list(judged()) if past.facts.entities.height <= _FEW else None
+    parts = [(units, answers(pairs)) for units, pairs in kept or judged()]
 
     def explained(units: pl.DataFrame | None) -> pl.DataFrame:
-        told = [in_words(said, at=past.at, chosen=units) for _, said in of_few or judged()]
-        rows = pl.concat([DETECTIONS.empty(), *told])
+        worded = [in_words(pairs, at=past.at, chosen=units) for _, pairs in kept or judged()]
+        rows = pl.concat([DETECTIONS.empty(), *worded])
         return rows.sort(*schema.ENTITY_KEY, maintain_order=True)
 
-    there = {name for _, said in parts for name in said["fires"].columns}
-    names = [rule.name for rule in chosen if rule.name in there]
+    answering = {name for _, by_kind in parts for name in by_kind["fires"].columns}
+    names = [rule.name for rule in chosen if rule.name in answering]
     wide = {
-        kind: pl.concat([pl.DataFrame(), *(said[kind] for _, said in parts)], how="diagonal")
+        kind: pl.concat([pl.DataFrame(), *(by_kind[kind] for _, by_kind in parts)], how="diagonal")
         .select(names)
         for kind in ANSWERS
     }  # fmt: skip
@@ -227,12 +552,12 @@ def detect(
     return Detections(pl.concat(units), **wide, _explained=explained)
 
 
-def _asked(
+def _features_by_system(
     past: Past, chosen: Sequence[Detector], states: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, list[Detector]]]:
-    """What detectors read of each system, and those that are about it."""
+    """The features of each system, and the detectors that apply to it."""
     here = past.facts.entities["system"].unique()
     for known in all_systems():
-        about = [rule for rule in chosen if rule.system in (None, known.name)]
-        if known.name in here and about:
-            yield features_of(past, known.name, states), about
+        relevant = [rule for rule in chosen if rule.system in (None, known.name)]
+        if known.name in here and relevant:
+            yield features_of(past, known.name, states), relevant

@@ -1,8 +1,8 @@
-"""Silences of work: one row a gap between two signs of life, or up to an end.
+"""Silences of work: one row for each gap between two signs of life, or up to an end.
 
 A session works in stretches: from its start or a sign of life up to an end. Most have
 one; a session that was resumed has several. Between an end and the next sign of life
-nothing was silent, because nothing ran.
+there is no silence, because nothing ran.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.systems import all_systems
 
 BOUNDARIES = ("crash", "sign_of_life", "last_message", "death", "own_end", "other_end", "as_of")
-"""What a moment is, in the order in which moments of one instant are taken.
+"""Kinds of moments, in the order in which moments of one instant are sorted.
 
 A crash is noticed when work starts again, so it comes before that sign of life; an end
 comes after the last sign of life of its instant.
@@ -28,7 +28,7 @@ comes after the last sign of life of its instant.
 CRASH, SIGN, LAST_MESSAGE, DEATH, OWN_END, OTHER_END, AS_OF = range(len(BOUNDARIES))
 SIGNS_OF_LIFE = (SIGN, LAST_MESSAGE)
 
-# The two are stored apart, one of them rounded.
+# Message times are stored twice, one of them rounded.
 _ROUNDING_US = 1_000_000
 _KEY = ["source", "system", "entity_id"]
 
@@ -37,8 +37,8 @@ def sessions(
     facts: Facts, policy: Policy | None = None, rows: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """Every session with the columns of `population`, and ``session``: its number."""
-    every = rows_of(facts, policy=policy, rows=rows)
-    return once(every.filter(pl.col("entity_type") == "session")).with_row_index("session")
+    all_rows = rows_of(facts, policy=policy, rows=rows)
+    return once(all_rows.filter(pl.col("entity_type") == "session")).with_row_index("session")
 
 
 def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
@@ -49,22 +49,21 @@ def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
     facts : Facts or Snapshot
         Whose events, transitions and details are read.
     sessions : polars.DataFrame
-        What `sessions` gave.
+        Result of `sessions`.
 
     Returns
     -------
     polars.DataFrame, shape (n_boundaries, 3)
         ``session`` (UInt32), ``at_us`` (Int64, microseconds since 1970), ``boundary`` (UInt8,
         a place in `BOUNDARIES`); in no order. Every session with a sign of life has exactly one
-        boundary after all others: what closes its last silence.
+        boundary after all others: the one that closes its last silence.
     """
     signs = _signs(facts, sessions)
     last = signs.group_by("session").agg(last_us=pl.col("at_us").max())
     active = sessions.join(last, on="session", how="left")
     unseen = _unseen_messages(active, facts)
-    later = unseen.select("session", unseen_us="at_us")
     seen = (
-        active.join(later, on="session", how="left")
+        active.join(unseen.select("session", unseen_us="at_us"), on="session", how="left")
         .with_columns(last_us=pl.max_horizontal("last_us", "unseen_us"))
         .filter(pl.col("last_us").is_not_null())
     )
@@ -81,7 +80,7 @@ def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
 
 def _signs(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
     """Starts, and events that count as a sign of life."""
-    key = _telling(facts.events, sessions)
+    key = _distinguishing(facts.events, sessions)
     events = (
         facts.events.lazy()
         .filter("is_activity", pl.col("entity_type") == "session")
@@ -93,15 +92,14 @@ def _signs(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
     return both.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
 
 
-def _telling(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
-    """The columns of the key that tell rows apart: joining millions on constants is slow."""
+def _distinguishing(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
+    """The key without constant columns: joining millions of rows on constants is slow."""
     both = {name: [events[name].unique(), sessions[name].unique()] for name in _KEY[:2]}
-    telling = [name for name, values in both.items() if pl.concat(values).n_unique() > 1]
-    return [*telling, "entity_id"]
+    return [*(name for name in both if pl.concat(both[name]).n_unique() > 1), "entity_id"]
 
 
 def _unseen_messages(active: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """The last message of sessions that said more than their store still holds."""
+    """The last message of sessions whose store no longer holds all of their messages."""
     known_us = pl.col("last_us").fill_null(-(2**62))
     rows = active.lazy().filter(_us("last_message_at") > known_us + _ROUNDING_US)
     unseen = _at_moments(rows.with_columns(at="last_message_at"), LAST_MESSAGE)
@@ -109,7 +107,7 @@ def _unseen_messages(active: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
-    """The stored end of sessions that spoke again after it: they had been resumed.
+    """The stored end of sessions with a later sign of life: they had been resumed.
 
     A reaper that called a live run dead ended nothing.
     """
@@ -120,7 +118,7 @@ def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
 
 
 def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
-    """Ends before the last one, as each system tells them (`Ends.of_silences`)."""
+    """Ends before the last one, as each system records them (`Ends.of_silences`)."""
     known = [
         system.ends.of_silences(facts).select(*_KEY, "at", "boundary")
         for system in all_systems()
@@ -133,7 +131,7 @@ def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
         pl.concat(known)
         .lazy()
         .join(seen.lazy().select("session", "last_us", *_KEY), on=_KEY, how="inner")
-        # After the last sign of life nothing was silent any more: that end closes it.
+        # An end after the last sign of life closes the last silence; it is no earlier end.
         .filter(
             pl.when(pl.col("boundary") == BOUNDARIES[OTHER_END])
             .then(_us("at") < pl.col("last_us"))
@@ -145,12 +143,12 @@ def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last_boundaries(seen: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """What closes the last silence of each session; never before its last sign of life.
+    """The boundary of the last silence of each session, never before its last sign of life.
 
-    Work whose end is not known, or lies before its last sign of life, is cut off there.
+    Work whose end is not known, or lies before its last sign of life, is censored there.
     """
     now_us, ended_us = _us(pl.lit(facts.as_of)), _us("ended_at")
-    # With neither output nor process, health says orphaned, not dead.
+    # With neither output nor process, health is orphaned, not dead.
     is_dead = (pl.col("health").cast(pl.String) == "process_dead") | ~pl.col("process_alive")
     has_end = ended_us >= pl.col("last_us")
     at_us = pl.when("is_open").then(now_us).when(has_end).then(ended_us).otherwise("last_us")
@@ -169,7 +167,7 @@ def _last_boundaries(seen: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _end_boundary() -> pl.Expr:
-    """Who closed a session that has ended: death, the run itself, or somebody else."""
+    """The kind of end of a session: death, the run's own end, or any other."""
     unsigned = [known.name for known in all_systems() if known.ends.are_unsigned_own]
     is_own = (pl.col("end_written_by") == "executor") | (
         pl.col("system").is_in(unsigned) & pl.col("end_written_by").is_null()
@@ -185,7 +183,7 @@ def _end_boundary() -> pl.Expr:
 
 
 def _at_moments(rows: pl.LazyFrame, boundary: int | pl.Expr) -> pl.LazyFrame:
-    """Rows with ``session`` and ``at`` as boundaries; those without a moment are none."""
+    """Rows with ``session`` and ``at`` as boundaries, without those that have no moment."""
     kind = pl.lit(boundary) if isinstance(boundary, int) else boundary
     return rows.filter(pl.col("at").is_not_null()).select(
         "session", at_us=_us("at"), boundary=kind.cast(pl.UInt8)
@@ -221,9 +219,9 @@ def silence_gaps(
     policy : Policy, optional
         Decides which sessions have ended; v1 by default.
     by : str or sequence of str
-        Columns of ``entities`` to carry along, to count by.
+        Columns of ``entities`` to keep, for grouping.
     rows : polars.DataFrame, optional
-        The `population` of all time, where it is at hand.
+        The `population` of all time, where the caller has it already.
 
     Returns
     -------
@@ -231,7 +229,7 @@ def silence_gaps(
         The key, the columns ``by``; ``started_at`` and ``ended_at`` of the silence,
         ``gap_s`` between them in seconds; ``closed_by``, one of `CLOSED_BY`; ``is_last``:
         the last of a stretch of work; ``is_censored``: it might have gone on (every last
-        one but a death); ``is_dead``, and ``dead_known_at``: when the death was found out,
+        one but a death); ``is_dead``, and ``dead_known_at``, when the death was observed,
         null where there is none; ``left_out`` (null: counted; else a key of
         `LEFT_OUT_OF_SILENCES`).
         In the order of ``entities``, then of time.
@@ -246,15 +244,15 @@ def silence_gaps(
     Notes
     -----
     The last silence of a run is never a mistake of a detector, however long: an open run
-    is cut off at as-of, an ended one by its end.
+    is censored at as-of, an ended one by its end.
 
     A run is dead only where somebody looked for its process and did not find it: the
     death itself lies after ``started_at`` and not after ``dead_known_at``. Runs that were
     swept for their age, or killed by a person, prove nothing.
 
-    ``updated_at`` is no sign of life: it is overwritten, so the past cannot be told
-    from it. Work that was resumed has several stretches; where a session waits for
-    people, it has one for each time that it worked. What happened after as-of is not seen.
+    ``updated_at`` is no sign of life: it is overwritten, so that it shows nothing about the
+    past. Work that was resumed has several stretches; a session that waits for
+    people has one for each time that it worked. Events after as-of are ignored.
 
     Examples
     --------
@@ -302,7 +300,7 @@ def lean_gaps(
     by: str | Sequence[str] = ("kind",),
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """The counted silences with no more than sums need: ``by``, ``gap_s``, ``closed_by``."""
+    """The counted silences with the columns of sums alone: ``by``, ``gap_s``, ``closed_by``."""
     known = sessions(snap, policy, rows)
     columns = columns_by(by, known)
     counted = known.filter(pl.col("left_out").is_null()).select("session", *columns)
@@ -322,13 +320,14 @@ def paired(boundaries: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     boundaries : polars.DataFrame
-        What `silence_boundaries` gave.
+        Result of `silence_boundaries`.
 
     Returns
     -------
     polars.DataFrame, shape (n_gaps, 6)
-        ``session``, ``from_us``, ``at_us``, ``gap_us``; ``closed_by``; ``no_silence``, why it
-        is none: a key of `LEFT_OUT_OF_SILENCES`, or null. Two ends in a row are one end.
+        ``session``, ``from_us``, ``at_us``, ``gap_us``; ``closed_by``; ``no_silence``, the
+        reason to exclude it: a key of `LEFT_OUT_OF_SILENCES`, or null. Two ends in a row are
+        one end.
     """
     before = pl.all().shift(1).name.prefix("from_")
     words = [_WORDS.get(word, word) for word in BOUNDARIES]
@@ -336,12 +335,12 @@ def paired(boundaries: pl.DataFrame) -> pl.DataFrame:
         list(range(len(words))), words, return_dtype=pl.Enum(CLOSED_BY)
     )
     is_after_end = ~pl.col("from_boundary").is_in(SIGNS_OF_LIFE)
-    is_end_again = is_after_end & ~pl.col("boundary").is_in(SIGNS_OF_LIFE)
+    is_second_end = is_after_end & ~pl.col("boundary").is_in(SIGNS_OF_LIFE)
     return (
         _in_order(boundaries.lazy())
         .with_columns(before)
         .rename({"from_at_us": "from_us"})
-        .filter(pl.col("session") == pl.col("from_session"), ~is_end_again)
+        .filter(pl.col("session") == pl.col("from_session"), ~is_second_end)
         .select(
             "session",
             "from_us",
@@ -380,7 +379,7 @@ def _in_order(boundaries: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def columns_by(by: str | Sequence[str], there: pl.DataFrame) -> list[str]:
-    """The columns to count by, all of which are there."""
+    """The columns to group by; all of them exist."""
     columns = [by] if isinstance(by, str) else list(by)
     check_columns(there, columns, "counting silences by columns")
     return columns

@@ -1,4 +1,4 @@
-"""The instant that ages are measured at, and what lies after it."""
+"""The instant at which ages are measured, and data from after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOLERANCE = timedelta(seconds=1)
 
 
 def as_utc(moment: datetime) -> datetime:
-    """A moment in UTC; one without a time zone is taken to be in UTC.
+    """A moment in UTC; without a time zone it is taken as UTC.
 
     Raises
     ------
@@ -47,19 +47,19 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     Parameters
     ----------
     parts : sequence of Parts
-        What was read.
+        The inputs.
 
     Returns
     -------
     datetime or None
-        None where no moment is recorded at all.
+        None where no moment is recorded.
 
     Notes
     -----
-    Events, transitions and the creation of rows are written once, by the clock of then,
-    so they prove a moment, as do the moments that a reader says its records prove
-    (``proven_at``); ``updated_at`` is only asked where there are none of them. One clock that
-    ran ahead must not make a whole store old: `newest_in_company`.
+    Events, transitions and the creation of rows are written once, by the clock of that moment,
+    so they prove it, as do the moments in ``proven_at`` of a reader; ``updated_at`` is used only
+    where there are none of them. One clock that ran ahead must not make a whole store look old:
+    `newest_in_company`.
     """
     if not parts:
         return None
@@ -76,14 +76,14 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
 def newest_in_company(
     kinds: Sequence[Sequence[pl.Series]], proofs: Sequence[pl.Series]
 ) -> datetime | None:
-    """The newest of some moments that no single clock wrote that ran ahead.
+    """The newest of some moments, without those of a single clock that ran ahead.
 
     Parameters
     ----------
     kinds : sequence of sequence of polars.Series
-        All moments that are known: of each kind of rows its columns.
+        All known moments: the columns of each kind of rows.
     proofs : sequence of polars.Series
-        Those of which the newest is asked for.
+        The columns of which the newest moment is returned.
 
     Returns
     -------
@@ -92,10 +92,10 @@ def newest_in_company(
 
     Notes
     -----
-    A cluster of moments that a week of silence separates from all before it does not count
-    with fewer than three of them. After a month it needs three rows, and more than one moment:
-    one row has several moments, and of one record several rows can tell. A whole transcript is
-    believed, as it may be the first after a pause.
+    A cluster of moments after a week of silence counts only with at least three of them. After
+    a month it needs three rows, and more than one moment: one row has several moments, and one
+    record may be the source of several rows. A whole transcript counts, as it may be the first
+    after a pause.
     """
     known = [column for columns in kinds for column in columns]
     newest = _newest(proofs)
@@ -112,7 +112,7 @@ def _newest(columns: Sequence[pl.Series]) -> datetime | None:
 
 
 def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
-    """The last day of the newest cluster that is no lonely one."""
+    """The last day of the newest cluster that is large enough to count."""
     known = [column for columns in kinds for column in columns]
     days_of = [[column.dt.epoch("d") for column in columns] for columns in kinds]
     distinct = [column.unique() for columns in days_of for column in columns]
@@ -123,7 +123,7 @@ def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
         return int(last[0])
 
     def n_each(some: pl.Series) -> pl.Series:
-        """How many lie in each cluster, of which broken clocks may make thousands."""
+        """Number of moments in each cluster; broken clocks may make thousands of clusters."""
         in_order = some.drop_nulls().sort()
         before = in_order.search_sorted(first).cast(pl.Int64)
         return before.shift(-1, fill_value=len(in_order)) - before
@@ -133,9 +133,9 @@ def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
     # A row has at most one moment in each of its columns.
     n = sum(
         pl.select(
-            pl.when(is_far).then(pl.max_horizontal(each)).otherwise(pl.sum_horizontal(each))
+            pl.when(is_far).then(pl.max_horizontal(n)).otherwise(pl.sum_horizontal(n))
         ).to_series()
-        for each in counts
+        for n in counts
     )
     clusters = pl.DataFrame({"first": first, "last": last, "is_far": is_far, "n": n})
     crowds = clusters.filter(pl.col("n") >= _COMPANY)
@@ -148,26 +148,25 @@ def _end_of_company(kinds: Sequence[Sequence[pl.Series]]) -> int:
 
 
 def _with_moments(columns: Sequence[pl.Series], days: pl.Series) -> pl.Series:
-    """Those days that have more than one moment."""
+    """The days with more than one moment."""
     if days.is_empty():
         return days
-    told = (column.filter(column.dt.epoch("d").is_in(days.implode())) for column in columns)
-    moments = pl.concat(told).unique()
+    on_days = (column.filter(column.dt.epoch("d").is_in(days.implode())) for column in columns)
+    moments = pl.concat(on_days).unique()
     return moments.dt.epoch("d").alias("day").value_counts().filter(pl.col("count") > 1)["day"]
 
 
 def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
-    """Rows with moments after as-of (``time.future``), in the shape of findings.
+    """Findings ``time.future`` about rows with moments after as-of.
 
-    In the data of a copy, or beside the clock, a row from the future is one whose own clock
-    was wrong, and is kept. A second is tolerated: the moments of one write are not taken at
-    once.
+    Such a row was written by a wrong clock, and is kept. A second is tolerated, because the
+    moments of one write are not taken at the same instant.
     """
     columns = [part.transitions["at"], part.events["at"], *part.entities.select(_SIGNS)]
     newest = [moment for column in columns if (moment := column.max()) is not None]
     if not newest or max(newest) - as_of <= _TOLERANCE:
         return schema.FINDINGS.empty()
-    # Made once: a literal with a time zone costs as much as a query.
+    # One literal for all: with a time zone it costs as much as a query.
     limit = pl.lit(as_of + _TOLERANCE)
     late = [
         pl.when(pl.col(name) > limit).then(pl.lit(name, pl.String)).alias(name) for name in _SIGNS

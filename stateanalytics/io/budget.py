@@ -1,8 +1,8 @@
-"""What one read may cost, and what it has cost so far: every reader draws from it.
+"""The budget of one read, and what the read has spent of it so far.
 
-A file of some kilobytes may become gigabytes when it is read: packed data, text in UTF-16,
-holes. How much of a file is read depends therefore on the room that it takes on disk, and what
-all files of a read cost together has limits of its own.
+A file of some kilobytes may become gigabytes when it is read: compressed data, text in UTF-16,
+holes. So the bytes read of a file are limited by the room that it takes on disk, and all files
+of a read together have limits of their own.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from stateanalytics.errors import ArgumentError, in_short
 
 LEAST_BYTES = 2**20
 LEAST_ROWS = 50_000
-"""Bytes and rows of a file that are read however little room it takes on disk."""
+"""Bytes and rows of a file that are always read, however small its room on disk."""
 SUSPICIOUS_RATIO = 50
-"""A file that grows more than this is parsed by a process of its own; sound ones seldom do."""
+"""A file that grows more is parsed by a process of its own; sound files seldom do."""
 MAX_LINE_BYTES = 16 * 2**20
 """Longer lines are skipped and counted: parsing JSON takes fifty times its size in memory."""
 MAX_OWN_COLUMNS = 2000
-"""The most columns of a table of the user's own, which is read whole."""
+"""Most columns of a table of the user's own."""
 OVER_BUDGET = "read.over_budget"
-"""The code of the finding on what is skipped for a limit of the whole read."""
+"""The code of the finding about data skipped because the budget was spent."""
 _OFF = "off"
 _WORDS = {
     "grown_bytes": "bytes that packed or converted files became",
@@ -40,7 +40,7 @@ _WORDS = {
 
 
 def _most_memory() -> int | None:
-    """Three quarters of what the machine has; None where it does not say."""
+    """Three quarters of the machine's memory; None where that is not known."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
     except (AttributeError, OSError, ValueError):
@@ -49,29 +49,29 @@ def _most_memory() -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What one read may cost; what is beyond is skipped, and counted in ``findings``.
+    """Limits of one read; data beyond them is skipped, and counted in ``findings``.
 
-    The defaults are far beyond what a sound store of gigabytes needs. None is no limit.
+    The defaults are far beyond the needs of a sound store of gigabytes. None is no limit.
 
     Attributes
     ----------
     growth_ratio : float, optional
-        How many times the bytes that it takes on disk a file may have when it is read, 1 MiB at
-        least: packed files, files with holes. A file has at most one record for each of those
-        bytes, too, and 50,000 at least.
+        Bytes of a file when it is read, per byte on disk; 1 MiB is always allowed. It limits
+        compressed files and files with holes. The number of records is limited to one per byte
+        on disk, with 50,000 always allowed.
     file_bytes : int, optional
         Bytes of one file.
     document_bytes : int, optional
-        Bytes of one file that has to be read whole: an export, a log, a table of yours.
+        Bytes of one file that must be read as a whole: an export, a log, a table of yours.
     grown_bytes : int, optional
-        Bytes that all packed and converted files become together.
+        Bytes of all compressed and converted files together, when they are read.
     n_rows : int, optional
         Rows of tables and records of files together. A table is read whole or not at all.
     processor_s : float, optional
         Seconds of processor time.
     memory_bytes : int, optional
-        By how much the memory of the process may grow; looked at on Linux only. By default
-        three quarters of what the machine has.
+        Growth of the memory of the process; checked on Linux only. By default three quarters
+        of the machine's memory.
 
     Examples
     --------
@@ -104,12 +104,12 @@ class Budget:
 
     @classmethod
     def unlimited(cls) -> Budget:
-        """No limit at all, for files that you trust."""
-        return cls(**dict.fromkeys(each.name for each in fields(cls)))
+        """A budget without limits, for files that you trust."""
+        return cls(**dict.fromkeys(limit.name for limit in fields(cls)))
 
     @classmethod
     def of(cls, given: Budget | str) -> Budget:
-        """A budget, or one as it is typed: ``off``, or ``n_rows=1000,processor_s=60``.
+        """A budget from a text such as ``off`` or ``n_rows=1000,processor_s=60``.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class Budget:
         except (AttributeError, TypeError, ValueError) as error:
             if isinstance(error, ArgumentError):
                 raise
-            names = ", ".join(each.name for each in fields(cls))
+            names = ", ".join(limit.name for limit in fields(cls))
             raise ArgumentError(
                 f"A budget is 'off', or limits such as 'n_rows=1000,processor_s=60' of {names}; "
                 f"found {in_short(given)}.",
@@ -138,16 +138,16 @@ class Budget:
             ) from None
 
     def most_bytes(self, status: os.stat_result, most: float | None = None) -> float:
-        """How many bytes of one file may be read, by the room that it takes on disk."""
+        """Most bytes to read of one file, by the room that it takes on disk."""
         bounds = (self.file_bytes, most, self._by_room(LEAST_BYTES, self.growth_ratio, status))
         return min(map(_beyond_none, bounds))
 
     def most_rows(self, status: os.stat_result) -> float:
-        """How many records one file may have."""
+        """Most records to read of one file."""
         return _beyond_none(self._by_room(LEAST_ROWS, 1, status))
 
     def _by_room(self, least: int, ratio: float | None, status: os.stat_result) -> float | None:
-        # A file that says that it is empty, and is not, says nothing of its room either.
+        # A file that wrongly reports a size of 0 reports no room on disk either.
         if self.growth_ratio is None or ratio is None or not status.st_size:
             return None
         return max(least, ratio * on_disk(status))
@@ -158,16 +158,16 @@ def _beyond_none(most: float | None) -> float:
 
 
 def on_disk(status: os.stat_result) -> int:
-    """How many bytes of a file take room on disk: its holes do not.
+    """Bytes of a file that take room on disk, without its holes.
 
-    File systems that do not say how many blocks a file has count none.
+    File systems that do not count the blocks of a file report none.
     """
     n_bytes = 512 * getattr(status, "st_blocks", 0)
     return min(status.st_size, n_bytes) if n_bytes else status.st_size
 
 
 class OverBoundError(OSError):
-    """A file holds more than is read of it; what came before its bound was read."""
+    """A file is larger than its bound; the part before the bound was read."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EFBIG, reason)
@@ -177,7 +177,7 @@ class OverBoundError(OSError):
 
 
 class BudgetSpentError(OverBoundError):
-    """A limit of the whole read is reached; ``n_bytes`` of a file were skipped for that."""
+    """A limit of the whole read is reached; ``n_bytes`` of a file were skipped."""
 
     def __init__(self, reason: str, n_bytes: int = 0) -> None:
         super().__init__(reason)
@@ -193,12 +193,12 @@ def over_growth(status: os.stat_result, most: float, what: str = "bytes") -> Ove
 
 
 class Spending:
-    """What a read has cost so far.
+    """What a read has spent so far.
 
     Parameters
     ----------
     budget : Budget
-        What it may cost.
+        Its limits.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -207,19 +207,19 @@ class Spending:
         self._began_s, self._began_bytes = time.process_time(), _memory_bytes()
 
     def draw(self, *, grown_bytes: int = 0, n_rows: int = 0, processor_s: float = 0.0) -> None:
-        """Count what was read now, and look at processor time and memory.
+        """Add to what was spent, and check processor time and memory.
 
         Parameters
         ----------
         grown_bytes, n_rows : int
-            How many more.
+            Newly read bytes and rows.
         processor_s : float
-            What another process took for it.
+            Processor time of another process.
 
         Raises
         ------
         BudgetSpentError
-            If any limit of the read is passed.
+            If any limit of the read is exceeded.
         """
         self._grown_bytes += grown_bytes
         self._n_rows += n_rows
@@ -257,13 +257,13 @@ def spending() -> Spending:
 
 
 def share(current: Spending) -> None:
-    """Let this thread draw from the budget of the thread that started it."""
+    """Let this thread spend from the budget of the thread that started it."""
     _CURRENT.set(current)
 
 
 @contextmanager
 def spend(budget: Budget) -> Iterator[Spending]:
-    """Let all that is read in a block draw from one budget."""
+    """Let all reads in a block spend from one budget."""
     token = _CURRENT.set(Spending(budget))
     try:
         yield spending()

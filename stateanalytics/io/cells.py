@@ -1,9 +1,9 @@
-"""What a cell of a SQLite table may hold, as SQL that lets nothing else through.
+"""Kinds of cells of a SQLite table, and SQL that replaces values of any other kind by a mark.
 
-SQLite types values, not columns: any cell may hold text, a number or bytes. Every
-column is therefore read through a guard, an expression that lets values of one kind
-through and a mark for everything else, so that a scan can neither fail nor guess.
-Marks become null; only where some were seen does a second scan say what they were.
+SQLite types values, not columns: any cell may hold text, a number or bytes. Every column is
+therefore read through a guard, an expression with the values of one kind and a mark for
+everything else, so that a scan can neither fail nor guess. Marks become null; only if there are
+some, a second scan counts what they were.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Cell:
     Attributes
     ----------
     kind : str
-        What its cells should hold: ``text``, ``real``, ``integer``, ``yes_no`` (0 or
-        1), ``moment`` (epoch seconds), ``json``, or ``rowid`` (the row's number).
+        The expected content: ``text``, ``real``, ``integer``, ``yes_no`` (0 or 1),
+        ``moment`` (epoch seconds), ``json``, or ``rowid`` (the row's number).
     sql : str, optional
-        What to read instead of the column of that name, over the table's columns.
-        It is computed once a row, also where its kind looks at it several times.
+        An expression over the table's columns to read instead of the column of that name;
+        it is computed once per row.
     needs : tuple of str
-        Columns that ``sql`` uses; where one is absent, the whole column is null.
+        Columns that ``sql`` uses; if one is absent, the whole column is null.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ YES_NO, MOMENT, JSON, ROWID = Cell("yes_no"), Cell("moment"), Cell("json"), Cell
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a mark can mean: a code, the SQL that holds then, and words."""
+    """A possible meaning of a mark: a code, its condition in SQL, and a message."""
 
     code: str
     sql: str
@@ -69,8 +69,8 @@ DTYPES: Mapping[Kind, pl.DataType] = {
     "moment": schema.MOMENT,
 }
 
-# The driver takes a column's type from its first rows, so that each scan begins with
-# one row of the right types, which is cut off again.
+# The driver takes a column's type from its first rows, so each scan begins with one row of the
+# right types, which is removed afterwards.
 SEEDS: Mapping[Kind, str] = {
     "text": "''",
     "json": "''",
@@ -100,8 +100,8 @@ GUARDS: Mapping[Kind, str] = {
     "rowid": "{c}",
 }
 
-# Without guards a scan is a fifth faster, and what it brought is suspicious where the
-# driver chose another type, or where a value is one that a guard might not let through.
+# Without guards a scan is a fifth faster. Its result is suspicious if the driver chose another
+# type than these, or if a guard might have replaced a value.
 SCANNED: Mapping[Kind, pl.DataType] = {
     "text": pl.String(),
     "json": pl.String(),
@@ -114,7 +114,7 @@ SCANNED: Mapping[Kind, pl.DataType] = {
 
 
 def is_suspicious(kinds: Mapping[str, Kind]) -> pl.Expr:
-    """Might a guard not have let some value of these unguarded columns through."""
+    """Whether a guard might have replaced some value of these unguarded columns."""
     fine: Mapping[Kind, Callable[[pl.Expr], pl.Expr]] = {
         "real": lambda value: value.abs() < EXACT,
         "moment": lambda value: value.is_between(EARLIEST, LATEST) | (value == 0),
@@ -129,7 +129,7 @@ _NO_NUMBER = "typeof({c}) IN ('text', 'blob')"
 _INFINITE = (
     "typeof({c}) = 'real' AND NOT +{c} BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 )
-# The first that holds counts.
+# The first meaning with a true condition counts.
 MEANINGS: Mapping[Kind, tuple[Meaning, ...]] = {
     "text": (Meaning("cell.blob", "typeof({c}) = 'blob'", "bytes where text was expected"),),
     "json": (Meaning("cell.blob", "typeof({c}) = 'blob'", "bytes where JSON was expected"),),
@@ -179,7 +179,7 @@ EXAMPLE = (
 def problem(
     code: str, column: str | None, n_rows: int, message: str, example: str | None
 ) -> dict[str, object]:
-    """One row of `findings`, its cells set to null, still without table and source."""
+    """One row of `findings` about cells set to null, without table and source."""
     return {
         "code": code,
         "severity": "warning",
@@ -217,7 +217,7 @@ _COUNTS = (
     "count(*) FILTER (NOT json_valid({c})), count(*) FILTER (starts_with({c}, '\"')), "
     f"count(*) FILTER ({_DOUBTFUL})"
 )
-# A string that holds an object or a list was encoded once too often.
+# A JSON string with an object or a list in it was encoded twice.
 _INNER = "json_extract_string({c}, '$')"
 _DECODED = f"""SELECT {{c}} AS raw, json_valid({{c}}) AS is_json,
   CASE WHEN NOT json_valid({{c}}) THEN NULL
@@ -230,14 +230,14 @@ FROM cells"""
 def check_json(
     frame: pl.DataFrame, columns: Sequence[str]
 ) -> tuple[pl.DataFrame, list[dict[str, object]]]:
-    """Set what is no JSON to null, and decode what was encoded twice.
+    """Set texts that are no JSON to null, and decode those that were encoded twice.
 
     Parameters
     ----------
     frame : polars.DataFrame, shape (n_rows, n_columns)
         Rows with text columns.
     columns : sequence of str
-        Those that should hold JSON.
+        The columns that should hold JSON.
 
     Returns
     -------
@@ -257,27 +257,27 @@ def check_json(
     """
     decoded = {name: _decoded_few(frame[name]) for name in columns}
     many = [name for name, cells in decoded.items() if cells is None]
-    mended = {
-        name: _mended(name, cells)
+    checked = {
+        name: _checked(name, cells)
         for name, cells in {**decoded, **_decoded_many(frame.select(many))}.items()
         if cells is not None and cells.height
     }
-    problems = [problem for _, of_column in mended.values() for problem in of_column]
-    return frame.with_columns(**{name: column for name, (column, _) in mended.items()}), problems
+    problems = [problem for _, of_column in checked.values() for problem in of_column]
+    return frame.with_columns(**{name: column for name, (column, _) in checked.items()}), problems
 
 
 def _decoded_few(cells: pl.Series) -> pl.DataFrame | None:
-    """What `_DECODED` gives of a few cells, by the strict parser, before DuckDB has begun.
+    """The columns of `_DECODED` for a few cells, by the strict parser, without starting DuckDB.
 
-    No rows where nothing is to be mended; None where the parser alone cannot say it, or the
-    cells are many.
+    No rows where every cell stays as it is; None where the parser alone cannot decide, or there
+    are many cells.
     """
     n_cells = cells.len() - cells.null_count()
     if n_cells == 0 or n_cells > FEW_CELLS:
         return None if n_cells else pl.DataFrame()
     raw, inner = pl.col("raw"), pl.col("inner")
     holds_more = inner.str.contains(r"^\s*[\[{]")
-    # The parser says null of a null as of what is no JSON.
+    # The parser returns null both for a JSON null and for a text that is no JSON.
     is_unsure = (raw.is_not_null() & pl.col("value").is_null()) | (
         inner.str.contains(r"^\s*null\s*$")
         | (holds_more & inner.str.json_path_match("$").is_null())
@@ -299,7 +299,7 @@ def _decoded_few(cells: pl.Series) -> pl.DataFrame | None:
 
 
 def _decoded_many(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """The same of any cells, by DuckDB, of the columns in which something may be odd."""
+    """The columns of `_DECODED` by DuckDB, for each column with a cell that may need a change."""
     if not frame.width:
         return {}
     import duckdb
@@ -309,16 +309,16 @@ def _decoded_many(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     decoded = dict.fromkeys(names, pl.DataFrame())
     with duckdb.connect(config={**config, "python_enable_replacements": "false"}) as connection:
         connection.register("cells", DuckDBRows(frame.rename(names)))
-        asked = ", ".join(_COUNTS.format(c=c) for c in names.values())
-        counts = connection.sql(f"SELECT {asked} FROM cells").fetchall()[0]
+        columns = ", ".join(_COUNTS.format(c=c) for c in names.values())
+        counts = connection.sql(f"SELECT {columns} FROM cells").fetchall()[0]
         for i, (name, c) in enumerate(names.items()):
             if any(counts[3 * i : 3 * i + 3]):
                 decoded[name] = answer(connection.sql(_DECODED.format(c=c)))
     return decoded
 
 
-def _mended(name: str, cells: pl.DataFrame) -> tuple[pl.Series, list[dict[str, object]]]:
-    """One column of documents, and what became of the cells that were none."""
+def _checked(name: str, cells: pl.DataFrame) -> tuple[pl.Series, list[dict[str, object]]]:
+    """One column of JSON, and problems with the cells that were changed."""
     document = pl.col("decoded")
     is_long = document.str.len_bytes() > LONG_TEXT
     has_many = document.str.count_matches(r"[\[{]") > MANY_BRACKETS

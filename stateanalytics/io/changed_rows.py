@@ -1,10 +1,10 @@
-"""Which rows differ between two copies of one store, told by the pages that differ.
+"""The rows that may differ between two copies of one store, from the pages that differ.
 
-A page that is the same in both holds the same rows, so that only rows of other pages are
-looked at, whatever the size of the store. All that a page may be is accounted for: a leaf or
-an inner page of a table, a page of an index, what overflows from a row of a leaf that was
-looked at, or free. Whatever else changed is no proof of anything, and then there is no
-answer: what overflows from a row may be written over where the row's own page is not.
+A page that is equal in both holds the same rows, so only rows of other pages are looked at,
+whatever the size of the store. Every changed page must be accounted for: a leaf or an inner
+page of a table, a page of an index, an overflow page of a row on a changed leaf, or a free
+page. Otherwise there is no answer, because an overflow page may change while the page of its
+row does not.
 
 References
 ----------
@@ -27,22 +27,22 @@ from stateanalytics.io.salvage.pages import INTERIOR, LEAF, File
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OF_INDEXES = (2, 10)
-# Where a row's text overflows to begins with a page number: its first octet is 0 below this.
+_INDEX_PAGES = (2, 10)
+# An overflow page begins with a page number, whose first octet is 0 below this number.
 _MOST_PAGES = 2**24
 LOG_HEADER, FRAME_HEADER = 32, 24
-# Pages of every size fill it; of twice as many octets each slice would be memory that malloc
-# maps for it alone, and touching that takes three times as long as the comparison.
+# A multiple of every page size. Slices of twice the size would be mapped one by one by malloc,
+# which takes three times as long as the comparison.
 _BLOCK = 2**16
 
 
 class _NotProvenError(Exception):
-    """Something changed that no rule here accounts for."""
+    """A changed page that none of the rules accounts for."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The pages of one table: inner ones, each with those below it, and leaves."""
+    """The pages of one table: inner pages with their children, and leaves."""
 
     inner: Mapping[int, tuple[int, ...]]
     leaves: frozenset[int]
@@ -50,7 +50,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Rows:
-    """Row numbers of one table: on pages that changed, before and now."""
+    """Numbers of rows of one table on changed pages, before and now."""
 
     before: frozenset[int] = frozenset()
     now: frozenset[int] = frozenset()
@@ -58,14 +58,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between two copies.
+    """The rows that may differ between two copies.
 
     Attributes
     ----------
     rows : mapping of str to Rows
-        Of every table that has row numbers.
+        By table; tables without row numbers are absent.
     trees : mapping of str to Tree
-        The pages of these tables now, for the next look.
+        The pages of these tables now, for the next comparison.
     """
 
     rows: Mapping[str, Rows]
@@ -74,7 +74,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Copy(File):
-    """A copy and the log beside it, which holds the newer pages."""
+    """A copy and its write-ahead log, which has the newer pages."""
 
     log: bytes = b""
     ends: Mapping[int, int] = field(default_factory=dict)
@@ -82,11 +82,11 @@ class _Copy(File):
 
     @cached_property
     def n_pages(self) -> int:
-        """As the last commit says, or the file."""
+        """Number of pages by the last commit in the log, else by the size of the file."""
         return self.n_logged or len(self.octets) // self.page_size
 
     def page(self, number: int) -> bytes:
-        """One page, as it was written last; empty where there is none."""
+        """The newest version of a page; empty where there is none."""
         end = self.ends.get(number)
         return super().page(number) if end is None else self.log[end - self.page_size : end]
 
@@ -101,23 +101,23 @@ def difference(
     trees: Mapping[str, Tree],
     changed: Collection[int] | None = None,
 ) -> Difference | None:
-    """The rows that may differ between two copies; all others are the same.
+    """The rows that may differ between two copies; all others are equal.
 
     Parameters
     ----------
     before, now : pathlib.Path
         The copies, each with its log, if it has one.
     roots : mapping of str to int
-        Where each table with row numbers begins, in both.
+        First page of each table with row numbers, the same in both.
     trees : mapping of str to Tree
-        The pages of the tables before, where they are known.
+        The pages of the tables before, if known.
     changed : collection of int, optional
-        The pages that may differ, where that is known.
+        The pages that may differ, if known.
 
     Returns
     -------
     Difference or None
-        None where it cannot be told.
+        None where it cannot be proven.
     """
     with _opened(before) as old, _opened(now) as new:
         if not _is_comparable(old, new):
@@ -130,7 +130,7 @@ def difference(
 
 
 def frames_of(log: bytes) -> tuple[list[int], int]:
-    """The page of each frame of a log, in order, and how many pages the last commit leaves."""
+    """The page of each frame of a log in order, and the number of pages after the last commit."""
     page_size = int.from_bytes(log[8:12], "big")
     ats = range(LOG_HEADER, len(log) - page_size - FRAME_HEADER + 1, page_size + FRAME_HEADER)
     heads = [struct.unpack_from(">II", log, at) for at in ats]
@@ -150,22 +150,23 @@ def _opened(path: Path) -> Iterator[_Copy]:
 
 
 def _is_comparable(old: _Copy, new: _Copy) -> bool:
-    """Same sizes of pages and same tables; and pages are what their first octet says."""
-    one, other = old.page(1), new.page(1)
-    # Not the counter of changes to the tables: a backup has one of its own. If definitions fill
-    # more than the first page, the others belong to no table that is looked at.
+    """Whether both have the same page size and tables, and page kinds can be recognised."""
+    first, second = old.page(1), new.page(1)
+    # Without the counter of changes to the tables: a backup has one of its own. If definitions
+    # fill more than the first page, the other pages belong to no table of these.
     same = [slice(16, 18), slice(20, 24), slice(44, 48), slice(52, 60), slice(64, 68)]
     same.append(slice(100, old.page_size))
-    moves_pages = one[52:56] != b"\0\0\0\0"  # pages that say where others are have no kind
+    # The pages of auto-vacuum, which record where other pages are, have no kind.
+    has_auto_vacuum = first[52:56] != b"\0\0\0\0"
     return (
-        all(one[at] == other[at] for at in same)
-        and not moves_pages
+        all(first[at] == second[at] for at in same)
+        and not has_auto_vacuum
         and max(old.n_pages, new.n_pages) < _MOST_PAGES
     )
 
 
 def _differing(old: _Copy, new: _Copy) -> set[int]:
-    """Pages whose octets differ, and those that a log holds."""
+    """Pages that differ between the files, and pages in either log."""
     size = old.page_size
     n_common = min(len(old.octets), len(new.octets)) // size
     pages = {
@@ -186,31 +187,31 @@ def _difference(
     trees: Mapping[str, Tree],
 ) -> Difference:
     explained: set[int] = {1}
-    rows, later = {}, {}
+    rows, new_trees = {}, {}
     for table, root in roots.items():
         before = trees.get(table) or _tree(old, root)
         is_same = root not in changed and changed.isdisjoint(before.inner)
         kept = {page: below for page, below in before.inner.items() if page not in changed}
         now = before if is_same else _tree(new, root, kept)
-        left, came = before.leaves & changed, now.leaves & changed
+        old_leaves, new_leaves = before.leaves & changed, now.leaves & changed
         if now is not before:
-            left |= before.leaves - now.leaves
-            came |= now.leaves - before.leaves
-        rows[table] = Rows(_rows(old, left, set()), _rows(new, came, explained))
-        explained |= came | now.inner.keys()
-        later[table] = now
-    odd = {
+            old_leaves |= before.leaves - now.leaves
+            new_leaves |= now.leaves - before.leaves
+        rows[table] = Rows(_rows(old, old_leaves, set()), _rows(new, new_leaves, explained))
+        explained |= new_leaves | now.inner.keys()
+        new_trees[table] = now
+    unexplained = {
         page
         for page in changed - explained
-        if page <= new.n_pages and new.page(page)[0] not in _OF_INDEXES
+        if page <= new.n_pages and new.page(page)[0] not in _INDEX_PAGES
     }
-    if odd and not odd <= (new.free_pages() or set()):
+    if unexplained and not unexplained <= (new.free_pages() or set()):
         raise _NotProvenError
-    return Difference(rows, later)
+    return Difference(rows, new_trees)
 
 
 def _tree(file: _Copy, root: int, known: Mapping[int, tuple[int, ...]] | None = None) -> Tree:
-    """All pages of a table, some of whose inner ones are known; its leaves all lie as deep."""
+    """All pages of a table; ``known`` inner pages are not read. All leaves have one depth."""
     inner: dict[int, tuple[int, ...]] = {}
     level = [root]
     while file.page(level[0])[0] == INTERIOR:
@@ -231,7 +232,7 @@ def _children(page: bytes) -> tuple[int, ...]:
 
 
 def _rows(file: _Copy, leaves: Iterable[int], overflow: set[int]) -> frozenset[int]:
-    """The row numbers of some leaves; the pages that their rows overflow to are noted."""
+    """The row numbers on some leaves; adds the overflow pages of the rows to ``overflow``."""
     numbers: set[int] = set()
     for leaf in leaves:
         page = file.page(leaf)

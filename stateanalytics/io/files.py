@@ -1,4 +1,9 @@
-"""Every file below a path, through links as readers go: to see what was written, or is read."""
+"""Files and directories: opened safely, read within bounds, found by patterns, turned into values.
+
+Files are opened in one way: regular files only, and never more than a bound. A pipe would block
+for ever, a device may never end, and what `stat` reports is old by the time a file is read. So
+an open file is checked a second time, and reading stops at the bound whatever its size was.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +27,33 @@ from stateanalytics.errors import ArgumentError, StateAnalyticsError, did_you_me
 from stateanalytics.io.budget import over_growth, spending
 
 DEPTH = 5
-"""How deep behind a link files are looked for: no system's records lie deeper, and a link may
-lead to the root of a disk."""
+"""Levels below a link that are searched: no system's records lie deeper, and a link may lead to
+the root of a disk."""
 
 Seen = dict[tuple[int, int], float]
-"""Directories by device and number, and how deep was looked below each."""
+"""Directories by device and number, with the levels below each that were searched."""
 
 
 def files_below(
     path: str, seen: Seen | None = None, *, is_strict: bool, depth: float = math.inf
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Each file at a path or below it, by name, with its status; what is not there has none.
+    """Each file at a path or below it, by name, with its status; none where nothing is there.
 
     Parameters
     ----------
     path : str
         A file or a directory.
     seen : dict, optional
-        What was looked at before, which is left out and added to.
+        Directories that were searched before; they are skipped, and new ones added.
     is_strict : bool
-        Whether what cannot be looked at is an error; else it is passed over.
+        Whether an unreadable directory is an error; else it is skipped.
     depth : float
-        How many levels of directories are looked at.
+        Levels of directories to search.
 
     Raises
     ------
     OSError
-        If ``is_strict`` and something cannot be looked at.
+        If ``is_strict`` and something cannot be read.
     """
     seen = {} if seen is None else seen
     try:
@@ -81,7 +86,7 @@ _PIECE = 1 << 20
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """A regular file to read from, through links too.
+    """A regular file, open for reading; links are followed.
 
     Parameters
     ----------
@@ -90,7 +95,7 @@ def open_regular(path: str | Path) -> BinaryIO:
     Returns
     -------
     file
-        Opened without waiting for anybody.
+        Opened without blocking.
 
     Raises
     ------
@@ -120,8 +125,8 @@ def beginning_of(path: Path, n_bytes: int = 1 << 16) -> bytes:
 
 
 def _opened(path: str | Path) -> tuple[int, os.stat_result]:
-    """The handle of a regular file, and what it is."""
-    _check_regular(os.stat(path))  # noqa: PTH116 - opening a device may do something already
+    """The handle of a regular file, and its status."""
+    _check_regular(os.stat(path))  # noqa: PTH116 - opening a device may have an effect
     handle = os.open(path, _FLAGS)
     try:
         status = os.fstat(handle)
@@ -138,14 +143,14 @@ def _check_regular(status: os.stat_result) -> None:
 
 
 def read_octets(path: str | Path, max_bytes: int | None = None) -> tuple[bytes, os.stat_result]:
-    """All of a regular file, and what it was when it was opened.
+    """The content of a regular file, and its status when it was opened.
 
     Parameters
     ----------
     path : str or pathlib.Path
     max_bytes : int, optional
-        A larger file is not read; by default one that is larger than the budget's document,
-        and never one that grows too much.
+        Larger files are refused, by default those above the budget's ``document_bytes``;
+        files that grow too much are always refused.
 
     Raises
     ------
@@ -162,7 +167,7 @@ def read_octets(path: str | Path, max_bytes: int | None = None) -> tuple[bytes, 
     spent = spending()
     spent.draw()
     handle, status = _opened(path)
-    # Not as a file of Python's: of a small one that is made for longer than it is read.
+    # By its handle: to create a file object takes longer than to read a small file.
     try:
         if max_bytes is None:
             max_bytes = spent.budget.document_bytes
@@ -172,10 +177,10 @@ def read_octets(path: str | Path, max_bytes: int | None = None) -> tuple[bytes, 
         if status.st_size > most:
             raise over_growth(status, most)
         pieces = [os.read(handle, status.st_size + 1)]
-        # Room on disk is not known of what grew meanwhile, or has no size.
+        # The room on disk is not known for files that grew meanwhile or report no size.
         bound = float("inf") if max_bytes is None else max_bytes
         left = bound + 1 - len(pieces[0])
-        # A short answer is the whole of a file that did not grow; some tell no size at all.
+        # This first read is complete unless the file grew; some files report a size of 0.
         if len(pieces[0]) != status.st_size or not pieces[0]:
             while left > 0 and (piece := os.read(handle, int(min(left, _PIECE)))):
                 pieces.append(piece)
@@ -193,12 +198,12 @@ def _too_large(size: int | None, most: float) -> OSError:
 
 
 def read_parquet(file: IO[bytes], status: os.stat_result) -> pl.DataFrame:
-    """The rows of a Parquet file, of which few bytes may hold billions.
+    """The rows of a Parquet file; a few bytes may hold billions.
 
     Raises
     ------
     OverBoundError
-        If it has more than a file of its size may have, or the budget of the read is spent.
+        If it has more rows than a file of its size may have, or the budget is spent.
     """
     spent = spending()
     most = spent.budget.most_rows(status)
@@ -210,7 +215,7 @@ def read_parquet(file: IO[bytes], status: os.stat_result) -> pl.DataFrame:
 
 
 def decoded_or_none(octets: bytes | None) -> str | None:
-    """Text; None where there is none, or it is not UTF-8."""
+    """Octets as text; None for None and for octets that are not UTF-8."""
     try:
         return None if octets is None else octets.decode()
     except UnicodeDecodeError:
@@ -222,14 +227,14 @@ MAX_TEXT_BYTES = 1_000_000
 MAX_DEPTH = 20
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 LOG_ENDINGS = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a store. Closing any of these, or the store, in this process
-would drop the locks that another connection of it holds."""
+"""Files of SQLite next to a store. Closing any of these, or the store, in this process would
+drop the locks that another connection of the process holds."""
 _OLDEST_S, _NEWEST_S = 946_684_800.0, 4_102_444_800.0  # 2000-01-01, 2100-01-01
 
 
 @dataclass(frozen=True)
 class JsonObject:
-    """A JSON object from a file, or what is wrong with the file; neither: no file."""
+    """A JSON object from a file, or the problem with the file; neither if there is no file."""
 
     value: dict[str, Any] | None
     problem: str | None = None
@@ -263,7 +268,7 @@ def read_json_object(path: Path, *, max_bytes: int = MAX_JSON_BYTES) -> JsonObje
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[str | None, str | None]:
-    """The text of a small regular file and None, or None and what is wrong with it."""
+    """The text of a small regular file and None, or None and the problem with the file."""
     try:
         return read_octets(path, max_bytes)[0].decode("utf-8-sig"), None
     except FileNotFoundError:
@@ -280,7 +285,7 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def refuse_scheme(path: str | Path) -> None:
-    """An error for ``s3://bucket`` and its like, of which a local folder would be made.
+    """Refuse URLs such as ``s3://bucket``, which would become the name of a local folder.
 
     Examples
     --------
@@ -308,16 +313,16 @@ def unreadable(
     shell: str = "",
     kind: type[StateAnalyticsError] = ArgumentError,
 ) -> StateAnalyticsError:
-    """The error for a file that somebody named: what is like it, and what to do instead."""
+    """The error for a file that the user named, with similar names and what to do instead."""
     named = Path(path)
     try:
-        beside = [file.name for file in named.expanduser().parent.iterdir()]
+        siblings = [file.name for file in named.expanduser().parent.iterdir()]
     except (OSError, RuntimeError):
-        beside = []
-    if named.name in beside:
+        siblings = []
+    if named.name in siblings:
         hint, near = "name a file that can be read", ""
     else:
-        hint, near = "name a file that is there", did_you_mean(named.name, beside)
+        hint, near = "name a file that is there", did_you_mean(named.name, siblings)
     return kind(
         f"The {what} {str(path)!r:.200} cannot be read: {problem or 'No such file'}.",
         f"{hint}{instead}{near}",
@@ -326,7 +331,7 @@ def unreadable(
 
 
 def parsed(text: str, parse: Callable[[str], Any]) -> tuple[Any, str | None]:
-    """What a person wrote into a file of settings and None, or None and what is wrong with it.
+    """The data in a settings file and None, or None and the problem with the text.
 
     Parameters
     ----------
@@ -338,7 +343,7 @@ def parsed(text: str, parse: Callable[[str], Any]) -> tuple[Any, str | None]:
     -------
     value, problem
         A value is at most `MAX_DEPTH` levels deep and its numbers fit 64 bits, so that
-        whoever checks it can also show it.
+        error messages can show it.
 
     Examples
     --------
@@ -356,7 +361,7 @@ def parsed(text: str, parse: Callable[[str], Any]) -> tuple[Any, str | None]:
 
 
 def _beyond(value: Any) -> str | None:
-    """What of plain data is too deep or too large to be meant."""
+    """Why plain data is too deep or too large; None if it is neither."""
     level = [value]
     for _ in range(MAX_DEPTH):
         numbers = (item for item in level if isinstance(item, int | float))
@@ -373,8 +378,8 @@ def _beyond(value: Any) -> str | None:
     return _TOO_DEEP
 
 
-def is_beside_a_log(path: Path) -> bool:
-    """Is a file a SQLite store by what lies beside it, or such a log itself: never opened here."""
+def has_or_is_log(path: Path) -> bool:
+    """Whether a file has a SQLite log next to it, or is such a log; neither is opened here."""
     store = path.name.rpartition("-")[0]
     if path.name.endswith(LOG_ENDINGS) and store and path.with_name(store).exists():
         return True
@@ -382,22 +387,22 @@ def is_beside_a_log(path: Path) -> bool:
 
 
 def stores_among(names: Iterable[str]) -> frozenset[str]:
-    """Of the names in one directory those of SQLite stores with a log, and the logs.
+    """The names of SQLite stores with a log, and of the logs, among those in a directory.
 
     Examples
     --------
     >>> sorted(stores_among(["app-1", "kept", "kept-journal"]))
     ['kept', 'kept-journal']
     """
-    there = frozenset(names)
-    pairs = ((name, name.rpartition("-")[0]) for name in there if name.endswith(LOG_ENDINGS))
-    return frozenset(name for pair in pairs if pair[1] in there for name in pair)
+    existing = frozenset(names)
+    pairs = ((name, name.rpartition("-")[0]) for name in existing if name.endswith(LOG_ENDINGS))
+    return frozenset(name for pair in pairs if pair[1] in existing for name in pair)
 
 
 def directories_in(path: Path) -> tuple[list[Path], str | None]:
-    """The directories directly inside one, by name, and None or what is wrong with it.
+    """The directories directly inside one, by name, and the problem with it or None.
 
-    Loops of symbolic links count as no directory; an absent path has none.
+    Loops of symbolic links are no directories; an absent path has no directories.
     """
     try:
         return sorted(entry for entry in path.iterdir() if _is_directory(entry)), None
@@ -415,7 +420,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def legible(name: str) -> str:
-    r"""A name as text that can be written: what is not UTF-8 in it as escapes.
+    r"""A name as text that can be encoded: octets that are not UTF-8 become escapes.
 
     Examples
     --------
@@ -431,7 +436,7 @@ def legible(name: str) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    r"""A text as it is, without the half surrogates that JSON allows; anything else: None.
+    r"""A text with "?" for half surrogates, which JSON allows; None for other types.
 
     Examples
     --------
@@ -459,21 +464,21 @@ def without_halves(text: str) -> tuple[str, int]:
     >>> without_halves(r'{"a": "\ud83d", "b": "\ud83d\ude00"}')
     ('{"a": "?", "b": "\\ud83d\\ude00"}', 1)
     """
-    # Hardly any text has a surrogate, and looking for the letters is a hundred times sooner.
+    # Hardly any text has a surrogate, and the first search is a hundred times faster.
     if not _MAY_BE_HALF.search(text):
         return text, 0
     n_halves = 0
 
-    def mended(match: re.Match[str]) -> str:
+    def without_half(match: re.Match[str]) -> str:
         nonlocal n_halves
         n_halves += match[1] is None
         return match[1] or "?"
 
-    return _PAIR_OR_HALF.sub(mended, text), n_halves
+    return _PAIR_OR_HALF.sub(without_half, text), n_halves
 
 
 def as_number(value: Any) -> float | None:
-    """A finite number; Booleans, texts, NaN and infinities: None.
+    """A finite number; None for Booleans, texts, NaN and infinities.
 
     Examples
     --------
@@ -490,7 +495,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_count(value: Any) -> int | None:
-    """A whole number that fits 64 bits; anything else: None."""
+    """A whole number that a float holds exactly; None for anything else."""
     number = as_number(value)
     if number is None or number != int(number) or abs(number) >= 2**53:
         return None
@@ -498,7 +503,7 @@ def as_count(value: Any) -> int | None:
 
 
 def as_moment(value: Any) -> datetime | None:
-    """A moment written as epoch seconds or ISO 8601; absurd ones and other types: None.
+    """A moment from epoch seconds or ISO 8601; None outside of 2000 to 2100 and for other types.
 
     Text without an offset is read as UTC.
 
@@ -529,15 +534,15 @@ MAX_DIRECTORIES = 200_000
 
 
 def matching(pattern: str, *, max_directories: int = MAX_DIRECTORIES) -> list[str]:
-    """The paths that match a pattern, each once, sorted.
+    """The distinct paths that match a pattern, sorted.
 
     Parameters
     ----------
     pattern : str
-        As for `glob.glob` with ``recursive=True``, except that ``**`` stands for no
-        directory behind a symbolic link: links that lead upwards have no end.
+        As for `glob.glob` with ``recursive=True``, except that ``**`` does not match
+        directories behind a symbolic link: links that lead upwards have no end.
     max_directories : int
-        How many directories ``**`` may stand for.
+        Most directories that ``**`` may match.
 
     Returns
     -------
@@ -569,8 +574,7 @@ def _matches(pattern: str, budget: Iterator[int]) -> Iterator[str]:
         for directory in _below(top):
             if next(budget, None) is None:
                 raise ArgumentError(
-                    f"{pattern!r} was to be searched for stores, but '**' stands for too many "
-                    "directories.",
+                    f"{pattern!r} cannot be searched: '**' matches too many directories.",
                     "begin the pattern further down, for example '~/projects/**/state.db'",
                 )
             if not after and directory:
@@ -579,7 +583,7 @@ def _matches(pattern: str, budget: Iterator[int]) -> Iterator[str]:
 
 
 def _below(top: str) -> Iterator[str]:
-    """A directory and those below it that are neither hidden nor behind a link."""
+    """A directory and those below it, without hidden ones and those behind links."""
     for folder, names, _ in os.walk(top or "."):
         names[:] = sorted(name for name in names if not name.startswith("."))
         inside = os.path.relpath(folder, top or ".")

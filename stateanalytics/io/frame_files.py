@@ -1,4 +1,14 @@
-"""Frames as tables of a file that other programs open: SQLite, Excel, a folder of Parquet."""
+"""Frames as files: tables for other programs, and folders that this one reads back.
+
+Tables are written to SQLite, Excel, CSV or Parquet. A folder has one Parquet file per frame and
+a head in JSON::
+
+    fleet/head.json
+    fleet/<frame>-<digest>.parquet
+
+The head is written last and names each file by its digest, so an interrupted write leaves the
+previous frames, and a later change is noticed.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +40,17 @@ from stateanalytics.io.outputs import put_whole, refuse_inputs
 from stateanalytics.io.sqlite_copy import quoted
 
 Tables = Iterable[tuple[str, pl.DataFrame]]
-"""Each name, and its rows; one after the other, so that they need not fit together."""
+"""Names and rows, one table after another, so that not all must fit into memory."""
 
 _MOST_ROWS = 1_048_575
-"""Rows of a sheet of Excel, its header aside."""
+"""Rows of an Excel sheet without its header."""
 _MOST_CHARS = 32_767
 _LONGEST_NAME = 31
 _LITERAL = {
     "strings_to_formulas": False,
     "strings_to_urls": False,
     "strings_to_numbers": False,
-    # A sheet knows no such numbers: they are told as errors.
+    # A sheet has no such numbers: they become errors.
     "nan_inf_to_errors": True,
 }
 
@@ -80,13 +90,13 @@ def write_excel(tables: Tables, path: Path) -> None:
                 raise ArgumentError(
                     f"Table {name!r} has a longer name than a sheet of Excel: {len(name)} of "
                     f"{_LONGEST_NAME} characters.",
-                    "leave it out with tables=[…], or export to .duckdb",
+                    "exclude it with tables=[…], or export to .duckdb",
                 )
             if rows.height > _MOST_ROWS:
                 raise ArgumentError(
                     f"Table {name!r} has {rows.height:,} rows; a sheet of Excel holds "
                     f"{_MOST_ROWS:,}.",
-                    "leave it out with tables=[…], or export to .duckdb",
+                    "exclude it with tables=[…], or export to .duckdb",
                 )
             is_too_long = pl.col(pl.String).str.len_chars() > _MOST_CHARS
             cut = pl.col(pl.String).str.slice(0, _MOST_CHARS - 1) + "…"
@@ -117,7 +127,7 @@ def write_folder(tables: Tables, path: Path) -> None:
 
 
 def _flat(rows: pl.DataFrame, *, is_text: bool) -> pl.DataFrame:
-    """Cells for a program without lists, zones and ranks; lists become JSON."""
+    """Cells for a program without lists, time zones and enums; lists become JSON."""
     moment, as_json = pl.col(pl.Datetime).dt.convert_time_zone("UTC"), '{"_":'
     nested = [name for name, dtype in rows.schema.items() if dtype.is_nested()]
     return rows.with_columns(
@@ -149,7 +159,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder holds: its name in heads and in messages, the version, what makes one."""
+    """The kind of a folder: its name in heads and messages, its version, how to make one."""
 
     name: str
     version: int
@@ -159,12 +169,12 @@ class Kind:
 def write_frames(
     path: str | Path, kind: Kind, head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]
 ) -> Path:
-    """Write frames into a folder, in place of those of the same kind that it held.
+    """Write frames into a folder, replacing earlier ones of the same kind.
 
     Raises
     ------
     ArgumentError
-        If something else is there, or it cannot be written.
+        If the folder has other content, or cannot be written.
     """
     folder = _named(path, kind)
     refuse_inputs(folder, ())
@@ -176,9 +186,9 @@ def write_frames(
             )
         folder.mkdir(parents=True, exist_ok=True)
         listed = {name: _put(folder, name, frame) for name, frame in frames.items()}
-        told = {"kind": kind.name, "version": kind.version, **head, "frames": listed}
-        put_whole(folder / HEAD, (json.dumps(told, indent=1) + "\n").encode())
-        kept = {_file(name, each["sha256"]) for name, each in listed.items()}
+        whole_head = {"kind": kind.name, "version": kind.version, **head, "frames": listed}
+        put_whole(folder / HEAD, (json.dumps(whole_head, indent=1) + "\n").encode())
+        kept = {_file(name, entry["sha256"]) for name, entry in listed.items()}
         for file in folder.iterdir():
             if _FILE.fullmatch(file.name) and file.name not in kept:
                 file.unlink()
@@ -203,7 +213,7 @@ def _named(path: str | Path, kind: Kind) -> Path:
 
 
 def _may_be(folder: Path) -> bool:
-    """Is nothing there but what a run of `write_frames` leaves."""
+    """Whether a folder has only files that `write_frames` leaves."""
     if not folder.is_dir():
         return False
     return all(file.name == HEAD or _FILE.fullmatch(file.name) for file in folder.iterdir())
@@ -225,7 +235,7 @@ def _put(folder: Path, name: str, frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _as_written(dtype: pl.DataType) -> pl.DataType:
-    """Enums are written as the words that they are: another version may have more of them."""
+    """The type in a file: enums as text, because another version may have more words."""
     return pl.String() if isinstance(dtype, pl.Enum) else dtype
 
 
@@ -241,17 +251,17 @@ def read_frames(
     kind : Kind
         What it must hold.
     shapes : callable
-        From the head to the shapes of its frames; a ValueError, TypeError or KeyError says
-        that the head makes no sense.
+        From the head to the shapes of its frames; it raises ValueError, TypeError or KeyError
+        for a head without meaning.
 
     Raises
     ------
     SourceNotFoundError
         If nothing is there.
     NotAStoreError
-        If it is no such folder, or one of another version.
+        If it is no such folder, or has another version.
     DamagedStoreError
-        If what it holds is not what was written.
+        If its content is not what was written.
     """
     folder = _named(path, kind)
     try:
@@ -278,9 +288,9 @@ def read_frames(
 
 
 def kind_at(path: str | Path) -> object:
-    """What `write_frames` made at a path, of whatever version and however damaged; or None."""
-    found = read_json_object(Path(path).expanduser() / HEAD, max_bytes=MAX_HEAD_BYTES).value
-    return None if found is None else found.get("kind")
+    """The kind of the folder at a path, whatever its version and damage; None for other paths."""
+    head = read_json_object(Path(path).expanduser() / HEAD, max_bytes=MAX_HEAD_BYTES).value
+    return None if head is None else head.get("kind")
 
 
 def _no_head(folder: Path, kind: Kind, error: Exception) -> Exception:
@@ -297,8 +307,8 @@ def _damaged(folder: Path, kind: Kind, problem: str) -> DamagedStoreError:
     )
 
 
-def _listed(told: Mapping[str, Any]) -> tuple[str, int, int]:
-    digest, n_rows, n_bytes = told["sha256"], told["n_rows"], told["n_bytes"]
+def _listed(entry: Mapping[str, Any]) -> tuple[str, int, int]:
+    digest, n_rows, n_bytes = entry["sha256"], entry["n_rows"], entry["n_bytes"]
     if not _DIGEST.fullmatch(digest) or not all(type(n) is int for n in (n_rows, n_bytes)):
         raise ValueError(digest)
     return digest, n_rows, n_bytes

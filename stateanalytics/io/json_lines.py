@@ -1,12 +1,11 @@
 r"""Lines of JSON, from bytes to typed columns: logs, streams, captures and transcripts.
 
-A line that is not UTF-8 or no JSON is counted and left out; the rest is read. A last
-line without its line break is named, as a writer may be in the middle of it. Streams
-put ``data: `` before each record and empty lines between them.
+A line that is not UTF-8 or no JSON is counted and skipped; the rest is read. A last line
+without a line break has a finding of its own, because a writer may be in the middle of it.
+Streams put ``data: `` before each record and empty lines between them.
 
-A wrong cell of a record is null and nothing else is lost. DuckDB's parser reads records
-in the time that `orjson` needs, is not stopped by a value of an unexpected type, and says
-which texts are no JSON at all.
+A value of a wrong type is null and nothing else is lost. DuckDB's parser is as fast as `orjson`,
+accepts values of an unexpected type, and shows which texts are no JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# So many blank lines at once are counted; some kilobytes of packed data may hold millions.
+# Longer runs of blank lines are only counted: kilobytes of packed data may hold millions.
 _BLANK = b"\n" * 1024
 _BLANK_RUN = re.compile(rb"(\n{1024,})")
 Piece = TypeVar("Piece")
@@ -75,15 +74,15 @@ class Chunk:
     source : str
         The input.
     origin : str
-        What kind of file it is, in the words of its system.
+        The kind of file, in the vocabulary of its system.
     lines : list of bytes
         Without their line breaks.
     n_before : int
-        How many lines of the file come before.
+        Number of lines of the file before these.
     is_finished : bool
-        Does a line break end the last of them.
+        Whether the last line ends with a line break.
     n_bytes : int
-        How large they are together.
+        Their size.
     """
 
     source: str
@@ -105,8 +104,8 @@ def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``source``, ``origin``, ``line_no`` (from 1 in each file), ``is_finished`` (does a line
-        break end it), ``text`` (null: the line is not UTF-8, or too long) and ``is_too_long``.
+        ``source``, ``origin``, ``line_no`` (from 1 in each file), ``is_finished`` (it ends with
+        a line break), ``text`` (null if it is not UTF-8, or too long) and ``is_too_long``.
     """
     heads = pl.DataFrame(
         {
@@ -138,7 +137,7 @@ def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
 
 
 def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
-    """Lines as ``text``, null where one is not UTF-8 or too long; and which are too long."""
+    """Lines as ``text``, null where one is not UTF-8 or too long, and ``is_too_long``."""
     lines = pl.Series("text", octets, dtype=pl.Binary)
     sized = lines.to_frame().with_columns(is_too_long=pl.col("text").bin.size() > MAX_LINE_BYTES)
     kept = sized.with_columns(pl.when(~pl.col("is_too_long")).then("text"))
@@ -150,15 +149,14 @@ def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
 
 
 def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
-    """The lines of a file, some megabytes at a time; of one that Zstandard packed, too.
+    """The lines of a plain or Zstandard-compressed file, some megabytes at a time.
 
-    Text in UTF-16 is converted as it is read. Long runs of blank lines are counted, and never
-    made into lines.
+    Text in UTF-16 is converted as it is read. Long runs of blank lines are only counted.
 
     Raises
     ------
     OverBoundError
-        Where the file or the whole read passes a bound of its budget; what comes before is given.
+        Where the file or the whole read exceeds its budget, after the lines before that.
     """
     spent = spending()
     with open_regular(path) as raw:
@@ -167,7 +165,7 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
         n_drawn, unread_bytes = 0, status.st_size
         try:
             for octets, is_finished in _octets_of(raw, status, spent):
-                # Only now is it known that not all was read with the last piece.
+                # Only now is it known that the last piece was not the end of the file.
                 spent.draw(n_rows=n_rows - n_drawn)
                 n_drawn, unread_bytes = n_rows, max(0, status.st_size - raw.tell())
                 parts = _BLANK_RUN.split(octets) if _BLANK in octets else [octets]
@@ -191,14 +189,14 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
             error.n_bytes = unread_bytes
             raise
         finally:
-            with suppress(BudgetSpentError):  # what was read is kept: the next file reports it
+            with suppress(BudgetSpentError):  # these lines are kept: the next file reports it
                 spent.draw(n_rows=n_rows - n_drawn)
 
 
 def _octets_of(
     raw: BinaryIO, status: os.stat_result, spent: Spending
 ) -> Iterator[tuple[bytes, bool]]:
-    """Whole lines without the last line break, and whether there was one."""
+    """Octets up to a line break, without it, and whether there was one."""
     spent.draw()
     begin = raw.read(4)
     raw.seek(len(_BOM) if begin.startswith(_BOM) else 0)
@@ -219,7 +217,7 @@ def _octets_of(
             rest = rest_of_chunk
         else:
             rest += chunk
-        rest = rest[: MAX_LINE_BYTES + 1]  # as much as shows that it is too long
+        rest = rest[: MAX_LINE_BYTES + 1]  # enough to recognise a line that is too long
         if n_over > 0:
             raise over_growth(status, most)
     if rest:
@@ -227,7 +225,7 @@ def _octets_of(
 
 
 def grows(path: Path) -> bool:
-    """Is a file in UTF-16, or many times larger when it is read than the room that it takes."""
+    """Whether a file is in UTF-16, or becomes many times larger than its room on disk."""
     try:
         with open_regular(path) as raw:
             status, begin = os.fstat(raw.fileno()), raw.read(4)
@@ -239,12 +237,12 @@ def grows(path: Path) -> bool:
             while n_left >= 0 and (octets := read(CHUNK_BYTES)):
                 n_left -= len(octets)
             return n_left < 0
-    except OSError:  # whoever reads it will say so
+    except OSError:  # the read itself reports it
         return False
 
 
 def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:
-    """Reads what Zstandard packed; of a file that is not whole it ends in an OSError."""
+    """A function that reads decompressed octets; an incomplete file raises OSError."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -261,7 +259,7 @@ def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:
 
 
 def _converting(raw: BinaryIO) -> Callable[[int], bytes]:
-    """Reads text in UTF-16 as UTF-8."""
+    """A function that reads text in UTF-16 as UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
 
     def read(n_bytes: int) -> bytes:
@@ -274,7 +272,7 @@ def _converting(raw: BinaryIO) -> Callable[[int], bytes]:
 
 
 def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """Chunks that are parsed at once: as many as have no more bytes than one may have."""
+    """Groups of chunks that are parsed at once, of about `CHUNK_BYTES` in all."""
     piece: list[Chunk] = []
     n_bytes = 0
     for chunk in chunks:
@@ -288,9 +286,9 @@ def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
 
 
 def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
-    """Some work on each piece, in threads, in the order of the pieces.
+    """The results of some work on each piece, done in threads, in the order of the pieces.
 
-    No more pieces are taken than there are threads and one, so that few are in memory.
+    Only one piece more than there are threads is taken in advance, to bound the memory.
     """
     n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
     waiting: deque[Future[Result]] = deque()
@@ -304,12 +302,12 @@ def side_by_side(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
 
 
 BATCH = 100_000
-"""Most rows that are parsed at once; never so few that a thread is not worth it."""
-_FEWEST = 10_000
+"""Most rows that are parsed at once."""
+_FEWEST = 10_000  # rows that are worth a thread
 _MOST_THREADS = 4
 
-# Where a field may be: the first place that holds something counts, and the type to read.
 Fields = Mapping[str, tuple[tuple[str, ...], Any]]
+"""By field the paths where it may be, of which the first with a value counts, and its type."""
 DTYPES = {
     **{"VARCHAR": pl.String(), "BIGINT": pl.Int64(), "DOUBLE": pl.Float64()},
     "BOOLEAN": pl.Boolean(),
@@ -322,7 +320,7 @@ def dtypes_of(fields: Fields) -> dict[str, pl.DataType]:
 
 
 def conform(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
-    """The columns of a shape, those that are absent null."""
+    """The columns of a shape, absent ones as null."""
     return frame.select(
         (pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype)).alias(name)
         for name, dtype in shape.items()
@@ -330,28 +328,28 @@ def conform(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
 
 
 def numbered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with their number as ``row``, as `Parser.read` needs it."""
+    """Rows with their number as ``row``, for `Parser.read`."""
     return rows.with_row_index("row").with_columns(pl.col("row").cast(pl.UInt32))
 
 
 def sound(name: str) -> pl.Expr:
-    """Epoch milliseconds; 0 and absurd ones are null."""
+    """Epoch milliseconds; null for 0 and outside of the years 2000 to 2100."""
     number = pl.col(name)
     return pl.when(number.is_between(946_684_800_000, 4_102_444_800_000)).then(number)
 
 
 @functools.cache
 def moment(name: str) -> pl.Expr:
-    """Epoch milliseconds as a moment in UTC; 0 and absurd ones are null."""
+    """Epoch milliseconds as a moment in UTC; null where `sound` is."""
     return (sound(name) * 1000).cast(schema.MOMENT)
 
 
 @functools.cache
 def _database(_process_id: int) -> duckdb.DuckDBPyConnection:
-    """DuckDB in memory, once a process: to begin it costs as much as to read a small input.
+    """DuckDB in memory, one per process: to start it costs as much as to read a small input.
 
-    A forked process begins its own. There are no threads of DuckDB's, which would not
-    survive the fork: `Parser.read` brings its own.
+    A forked process starts its own. DuckDB has no threads of its own, which would not survive
+    the fork: `Parser.read` uses threads of Python.
     """
     import duckdb
 
@@ -361,7 +359,7 @@ def _database(_process_id: int) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
             "threads": "1",
-            # Else what its allocator keeps of gigabytes that were read is 100 MB.
+            # By default its allocator keeps 100 MB after gigabytes were read.
             "allocator_bulk_deallocation_flush_threshold": "1MB",
         }
     )
@@ -400,13 +398,13 @@ class Parser:
         texts : polars.DataFrame, shape (n_rows, 2)
             ``row`` (UInt32) and ``text``.
         fields : mapping of str to (paths, type)
-            Columns to make, with DuckDB's name of their type.
+            Columns to read, with DuckDB's name of their type.
         lengths : mapping of str to str, optional
-            Columns with the characters of the text at a path, which is not kept.
+            Columns with the number of characters of the text at a path.
         is_hashed : bool
-            Whether to add ``digest``, a number that stands for the text.
+            Whether to add ``digest``, a hash of the text.
         sql : mapping of str to str, optional
-            Columns by an expression over ``sound``: the text, null where it is no JSON.
+            Columns as expressions over ``sound``: the text, null where it is no JSON.
 
         Returns
         -------
@@ -448,7 +446,7 @@ class Parser:
 
 
 def _nested(paths: Mapping[str, str]) -> dict[str, Any]:
-    """What DuckDB wants to hear: ``{"a": {"b": "VARCHAR"}}`` for ``a.b``.
+    """The structure that DuckDB expects: ``{"a": {"b": "VARCHAR"}}`` for ``a.b``.
 
     Examples
     --------
@@ -484,12 +482,12 @@ _WORDS = {
 def objects_of(
     records: pl.DataFrame, fields: Fields, parser: Parser
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """The lines that are JSON objects, with their fields, and the others.
+    """The lines that are JSON objects with their fields, and the other lines.
 
     Parameters
     ----------
     records : polars.DataFrame
-        From `json_lines.records_of`.
+        From `records_of`.
     fields : Fields
     parser : Parser
 
@@ -500,7 +498,7 @@ def objects_of(
     objects : polars.DataFrame
         ``row``, ``file``, ``line_no`` and the fields.
     bad : polars.DataFrame
-        `BAD`. Half a surrogate pair is read as a question mark.
+        The other lines, as `BAD`. Half a surrogate pair is read as a question mark.
     """
     texts = numbered(records.filter(pl.col("text").is_not_null()))
     if texts["text"].str.contains(HALF_SURROGATE).any():
@@ -523,10 +521,10 @@ def objects_of(
     return texts, rows.filter("is_object"), pl.concat(typed)
 
 
-def rows_of(
+def typed_rows(
     piece: Sequence[Chunk], fields: Fields, typed: Typed, parser: Parser
 ) -> list[pl.DataFrame]:
-    """The rows of a system's frames that some lines are read into, and `BAD` of the others."""
+    """The rows of a system's frames in some lines, and `BAD` of the lines without rows."""
     texts, objects, bad = objects_of(records_of(piece), fields, parser)
     return [*typed(objects, texts, parser), bad]
 
@@ -534,14 +532,14 @@ def rows_of(
 def losses(
     bad: pl.DataFrame, lost: Sequence[tuple[str, OSError]], source: str, system: str
 ) -> pl.DataFrame:
-    """Findings on lines that could not be read, counted by file, and on files that were lost.
+    """Findings about unreadable lines, counted by file, and about files that were lost.
 
     Parameters
     ----------
     bad : polars.DataFrame
         `BAD`.
     lost : sequence of (str, OSError)
-        Files that could not be opened, or read to their end; what was read of one stays.
+        Files that could not be opened, or read to their end; rows read before that stay.
     source, system : str
         As in `schema.FINDINGS`.
     """
@@ -550,7 +548,7 @@ def losses(
         counted(source, system, code, "warning", message, table=file, action="the rest was read")
         for file, error in lost
         if not isinstance(error, BudgetSpentError)
-        for code, message in [what_of(error)]
+        for code, message in [loss_reason(error)]
     ]
     if spent:
         n_bytes = sum(error.n_bytes for _, error in spent)
@@ -565,9 +563,9 @@ def losses(
     by_file = bad.group_by("code", "file", maintain_order=True).agg(
         n_rows=pl.len().cast(pl.Int64), line_no=pl.col("line_no").min()
     )
-    severities, words = (
+    severities, messages = (
         pl.col("code").replace_strict(
-            {code: said[place] for code, said in _WORDS.items()}, return_dtype=pl.String
+            {code: words[place] for code, words in _WORDS.items()}, return_dtype=pl.String
         )
         for place in (0, 1)
     )
@@ -576,18 +574,18 @@ def losses(
         system,
         pl.col("code"),
         severities,
-        words,
+        messages,
         table=pl.col("file"),
         example=pl.format("line {}", "line_no"),
-        action="left out",
+        action="excluded",
     )
     return pool([*files, lines], schema.FINDINGS)
 
 
-def what_of(error: OSError) -> tuple[str, str]:
-    """The code of the finding on a file that could not be read, or not to its end, and why."""
+def loss_reason(error: OSError) -> tuple[str, str]:
+    """The code of the finding about a file that was not read to its end, and the message."""
     if isinstance(error, FileNotFoundError):
-        return "file.vanished", "a file that was gone when it was to be opened"
+        return "file.vanished", "a file that no longer existed when it was to be opened"
     if isinstance(error, BudgetSpentError):
         return OVER_BUDGET, f"a file that is not read: {error}"
     if isinstance(error, OverBoundError):
@@ -595,13 +593,13 @@ def what_of(error: OSError) -> tuple[str, str]:
     return "file.unreadable", f"a file that cannot be read ({error.strerror or error})"
 
 
-def refuse(lost: pl.DataFrame, source: str, on_error: str) -> None:
-    """End the load over the first loss, where the caller asked for it.
+def refuse_losses(lost: pl.DataFrame, source: str, on_error: str) -> None:
+    """Raise an error about the first loss, if ``on_error`` is ``raise``.
 
     Raises
     ------
     DamagedStoreError
-        If something is lost, and ``on_error`` is ``raise``.
+        If something is lost.
     """
     damage = lost.filter(pl.col("severity") != "info")
     if on_error != "raise" or damage.is_empty():

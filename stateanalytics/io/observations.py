@@ -1,11 +1,11 @@
-"""One thing that several inputs tell: it is counted once, as it was last seen.
+"""Work that several inputs recorded is counted once, as it was last seen.
 
-A copy, a backup, a store beside its migrated self, a database beside its export, two
-snapshots of one directory: all of them are observations of the same work. What says so is
-content, not names: an entity is the same where its type, id and moment of creation are. Of
-an entity the latest observation holds; of its history, which is only ever added to, all do,
-so that what was pruned since is kept. Inputs whose ids are alike and whose moments of
-creation are not were written by different fleets, and stay apart.
+A copy, a backup, a store and its migrated successor, a database and its export, two snapshots
+of one directory: all are observations of the same work. Content shows this, not names: an
+entity is the same where its type, id and moment of creation are equal. The latest observation
+of an entity holds; of its history, which only ever grows, all observations do, so that rows
+that were pruned since are kept. Inputs with equal ids and different moments of creation were
+written by different fleets, and stay separate.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted
 from stateanalytics.io.parts import Digested, Parts, digested
 
-_THING = ("entity_type", "entity_id", "created_at")
-# What of a row of history is the same in every copy: not its number, and no text that one
-# format keeps and another does not.
+_IDENTITY = ("entity_type", "entity_id", "created_at")
+# Columns of history that are equal in every copy: not the number of a row, and no text that
+# one format keeps and another does not.
 CHANGE = ("entity_type", "entity_id", "at", "previous_status", "status")
 EVENT = ("entity_type", "entity_id", "at", "kind", "role", "name")
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
@@ -33,14 +33,14 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Observed:
-    """What is left of several inputs once each thing is told by one of them.
+    """Several inputs of which each entity has rows in one only.
 
     Attributes
     ----------
     parts : tuple of Parts
-        As many as there were, in their order; one whose work another tells has no rows left.
+        In the order of the inputs; an input has no rows if another one has all its work.
     same_as : mapping of str to str
-        By the label of each input whose work another tells, the label of that other.
+        Label of each such input, to the label of the one that has its work.
     findings : polars.DataFrame
         ``source.same_content``, ``source.same_work`` and ``source.ids_collide``, in the
         shape of `schema.FINDINGS`.
@@ -52,12 +52,12 @@ class Observed:
 
 
 def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Digested]:
-    """The fingerprint of what was read of each input, wherever it lies and however it is labelled.
+    """Fingerprint of the rows of each input, whatever its place and label.
 
-    Numbers of rows are left out too: compacting a file may change them.
+    Numbers of rows (``seq``) are excluded too: compacting a file may change them.
     """
     unknown = [part for part in parts if not part.fingerprint]
-    found = iter(
+    computed = iter(
         digested(
             [
                 [
@@ -69,20 +69,20 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
             before,
         )
     )
-    return [Digested(part.fingerprint) if part.fingerprint else next(found) for part in parts]
+    return [Digested(part.fingerprint) if part.fingerprint else next(computed) for part in parts]
 
 
 def observe_once(
     parts: Sequence[Parts], digests: Sequence[str], frames: Mapping[str, schema.Frame]
 ) -> Observed:
-    """Tell each thing once, however many inputs tell it.
+    """Keep the rows of each entity in one input, however many inputs recorded it.
 
     Parameters
     ----------
     parts : sequence of Parts
-        What was read, each with its label.
+        The inputs, each with its label.
     digests : sequence of str
-        The fingerprint of each, by `digests`.
+        The fingerprint of each, from `digests`.
     frames : mapping of str to Frame
         The shapes of the detail frames, by name.
 
@@ -92,38 +92,35 @@ def observe_once(
 
     Notes
     -----
-    Of two inputs the later observation is the one that proves the newer moment; of two that
-    prove the same, the one that a writer has open, then the larger one, then the one that
-    was named first. Two inputs tell the same work where more of the ids that they share were
-    created at the same moment than were not.
+    The later observation of two is the one that proves the newer moment; if they prove the
+    same, the one that a writer has open, then the larger one, then the one named first. Two
+    inputs hold the same work if most of their shared ids were created at the same moments.
     """
-    kept, same_as, findings = _without_copies(parts, digests)
-    left = list(parts)
+    distinct, same_as, findings = _without_copies(parts, digests)
+    remaining = list(parts)
     for i in same_as:
-        left[i] = _emptied(parts[i])
-    for group in _groups(parts, kept):
+        remaining[i] = _emptied(parts[i])
+    for group in _groups(parts, distinct):
         group_findings, merged = _merged([parts[i] for i in group], frames)
         for i, part in zip(group, merged, strict=True):
-            left[i] = part
+            remaining[i] = part
             if i != group[-1]:
                 same_as[i] = group[-1]
         findings += group_findings
-    labels = {parts[i].label: parts[_last(same_as, i)].label for i in same_as}
-    findings += _collisions(left)
-    return Observed(tuple(left), labels, pool(findings, schema.FINDINGS))
-
-
-def _last(same_as: Mapping[int, int], i: int) -> int:
-    """Who tells the work of an input, where that one's is told by a third."""
-    while i in same_as:
-        i = same_as[i]
-    return i
+    labels = {}
+    for i in same_as:
+        final = i
+        while final in same_as:  # a copy of an input that another one has all the work of
+            final = same_as[final]
+        labels[parts[i].label] = parts[final].label
+    findings += _collisions(remaining)
+    return Observed(tuple(remaining), labels, pool(findings, schema.FINDINGS))
 
 
 def _without_copies(
     parts: Sequence[Parts], digests: Sequence[str]
 ) -> tuple[list[int], dict[int, int], list[pl.DataFrame]]:
-    """The inputs that hold rows of their own, the copies of them, and what to say of these."""
+    """Inputs with content of their own, the original of each copy, and findings about copies."""
     first: dict[tuple[str, str], int] = {}
     copies: dict[int, int] = {}
     findings = []
@@ -145,33 +142,31 @@ def _without_copies(
     return list(first.values()), copies, findings
 
 
-def _groups(parts: Sequence[Parts], kept: Sequence[int]) -> list[list[int]]:
-    """The inputs that tell the same work, oldest observation first; only where there are two."""
-    pairs = [(i, n) for n, pair in enumerate(_same_work(parts, kept)) for i in pair]
+def _groups(parts: Sequence[Parts], distinct: Sequence[int]) -> list[list[int]]:
+    """Groups of two or more inputs with the same work, oldest observation first."""
+    pairs = [(i, n) for n, pair in enumerate(_same_work(parts, distinct)) for i in pair]
     links = pl.DataFrame(pairs, schema={"node": pl.Int64, "id": pl.Int64}, orient="row")
     component = components(len(parts), links)
     groups: dict[int, list[int]] = {}
-    for i in kept:
+    for i in distinct:
         groups.setdefault(component[i], []).append(i)
-    several = [group for group in groups.values() if len(group) > 1]
-    return [sorted(group, key=lambda i: _observed(parts[i], i)) for group in several]
+
+    def order(i: int) -> tuple[datetime, bool, int, int]:
+        return (newest_proven([parts[i]]) or _LONG_AGO, parts[i].is_live, parts[i].size_bytes, -i)
+
+    return [sorted(group, key=order) for group in groups.values() if len(group) > 1]
 
 
-def _observed(part: Parts, place: int) -> tuple[datetime, bool, int, int]:
-    """What orders observations: when, then which is to be believed at one moment."""
-    return (newest_proven([part]) or _LONG_AGO, part.is_live, part.size_bytes, -place)
-
-
-def _same_work(parts: Sequence[Parts], kept: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs of inputs of one system most of whose common ids were created together."""
-    things = [
-        parts[i].entities.select(*_THING, input=pl.lit(i), system=pl.lit(parts[i].system))
-        for i in kept
+def _same_work(parts: Sequence[Parts], distinct: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of inputs of one system of which most shared ids were created at the same moment."""
+    entities = [
+        parts[i].entities.select(*_IDENTITY, input=pl.lit(i), system=pl.lit(parts[i].system))
+        for i in distinct
     ]
-    if len(things) < 2:
+    if len(entities) < 2:
         return []
-    dated = pl.concat(things).filter(pl.col("created_at").is_not_null())
-    hub = pl.col("input").min().over("system", *_THING)
+    dated = pl.concat(entities).filter(pl.col("created_at").is_not_null())
+    hub = pl.col("input").min().over("system", *_IDENTITY)
     pairs = (
         dated.with_columns(hub=hub)
         .filter(pl.col("hub") != pl.col("input"))
@@ -182,21 +177,20 @@ def _same_work(parts: Sequence[Parts], kept: Sequence[int]) -> list[tuple[int, i
     return [
         (a, b)
         for a, b, n_same in pairs.iter_rows()
-        if n_same > _n_other(parts[a].entities, parts[b].entities)
+        if n_same > _n_reused_ids(parts[a].entities, parts[b].entities)
     ]
 
 
-def _n_other(one: pl.DataFrame, other: pl.DataFrame) -> int:
-    """How many ids two inputs share that were not created at the same moment."""
-    keys = list(_THING[:2])
-    shared = one.select(_THING).join(other.select(_THING), on=keys, how="inner", suffix="_other")
-    return shared.filter(pl.col("created_at") != pl.col("created_at_other")).height
+def _n_reused_ids(a: pl.DataFrame, b: pl.DataFrame) -> int:
+    """Number of ids in both inputs with different moments of creation."""
+    shared = a.select(_IDENTITY).join(b.select(_IDENTITY), on=_IDENTITY[:2], suffix="_b")
+    return shared.filter(pl.col("created_at") != pl.col("created_at_b")).height
 
 
 def _merged(
     group: Sequence[Parts], frames: Mapping[str, schema.Frame]
 ) -> tuple[list[pl.DataFrame], list[Parts]]:
-    """What to say of observations of one work, and the last of them with the rows of all."""
+    """Findings about observations of the same work, and the last of them with the rows of all."""
     latest = group[-1]
     whole = as_last_seen(group, frames)
     n_before = sum(part.entities.height for part in group)
@@ -205,9 +199,9 @@ def _merged(
             part,
             "source.same_work",
             part.entities.height,
-            f"tells work that {latest.label} tells too, as it was later",
-            action="each thing counted once, as last seen; its history is that of both",
-            example=f"{n_before} rows tell {whole.entities.height} things",
+            f"holds work that {latest.label} holds too, as it was later",
+            action="each entity counted once, as last seen; its history is that of both",
+            example=f"{n_before} rows for {whole.entities.height} entities",
         )
         for part in group[:-1]
     ]
@@ -215,30 +209,30 @@ def _merged(
 
 
 def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> Parts:
-    """Observations of one work, oldest first, as the last one with the rows of all.
+    """The last of several observations of the same work, with the rows of all.
 
     Parameters
     ----------
     group : sequence of Parts
-        At least one.
+        At least one, oldest first.
     frames : mapping of str to Frame
         The shapes of the detail frames, by name.
 
     Returns
     -------
     Parts
-        Of each thing the row of its latest observation; of its history, what any tells.
+        Of each entity the row of its latest observation; of its history, the rows of all.
     """
     names = dict.fromkeys(name for part in group for name in part.details)
-    every = [part.events for part in group]
-    events = _union(group, every, EVENT)
+    observed_events = [part.events for part in group]
+    events = _union(group, observed_events, EVENT)
     return replace(
         group[-1],
         entities=_latest_rows(
             group, [part.entities for part in group], ["entity_type", "entity_id"]
         ),
         transitions=_union(group, [part.transitions for part in group], CHANGE),
-        events=events.filter(~is_owned_elsewhere(events, every)),
+        events=events.filter(~is_owned_elsewhere(events, observed_events)),
         details={
             name: _latest_rows(
                 group,
@@ -253,10 +247,10 @@ def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> 
 def _latest_rows(
     group: Sequence[Parts], frames: Sequence[pl.DataFrame], key: Sequence[str]
 ) -> pl.DataFrame:
-    """Of each thing the row of its latest observation, under the label of the last input."""
+    """The latest row of each key, with the label of the last input."""
     label = pl.lit(group[-1].label).alias("source")
     stacked = pl.concat([frame.with_columns(label) for frame in frames])
-    # What has no name cannot be told from its like, so that all of it stays.
+    # Rows without a key cannot be compared: all rows of the last observation stay.
     named = pl.all_horizontal(pl.col(column).is_not_null() for column in key)
     return pl.concat(
         [
@@ -269,31 +263,31 @@ def _latest_rows(
 def _union(
     group: Sequence[Parts], frames: Sequence[pl.DataFrame], key: Sequence[str]
 ) -> pl.DataFrame:
-    """All that any observation tells of the history, each row once, in order of time.
+    """The history of all observations without duplicates, in order of time.
 
-    Rows that are alike within one input are different rows: the first of them is the first
-    of the other input, and so on.
+    Equal rows within one input are different rows: the first of them equals the first in the
+    other input, and so on.
     """
     label = pl.lit(group[-1].label).alias("source")
     nth = pl.int_range(pl.len()).over(key).alias("_nth")
     stacked = pl.concat([frame.with_columns(label, nth) for frame in frames])
     same = [*key, "_nth"]
     if "body" in stacked.columns and stacked["body"].count():
-        # An observation that was read without texts does not take away those of one before.
+        # An observation that was read without texts does not remove those of an earlier one.
         stacked = stacked.with_columns(pl.col("body").forward_fill().over(same))
-    once = stacked.unique(same, keep="last", maintain_order=True)
-    return once.sort("at", "seq", nulls_last=True, maintain_order=True).drop("_nth")
+    distinct = stacked.unique(same, keep="last", maintain_order=True)
+    return distinct.sort("at", "seq", nulls_last=True, maintain_order=True).drop("_nth")
 
 
 def is_owned_elsewhere(events: pl.DataFrame, observations: Sequence[pl.DataFrame]) -> pl.Series:
-    """Which events of nobody are events of somebody by the word of some observation.
+    """Events without an owner that another observation records with an owner.
 
     Parameters
     ----------
     events : polars.DataFrame
         In the shape of `schema.EVENTS`.
     observations : sequence of polars.DataFrame
-        The events that each observation of the same work tells.
+        The events of each observation of the same work.
 
     Returns
     -------
@@ -302,33 +296,33 @@ def is_owned_elsewhere(events: pl.DataFrame, observations: Sequence[pl.DataFrame
 
     Notes
     -----
-    Where work is pruned its messages may stay behind, and then nothing names whose they are.
-    Of events that are alike but for that, as many are of nobody as one observation tells
-    beyond all that are of somebody.
+    Where work is pruned its messages may stay behind, without a trace of their owner. Of events
+    that are equal except for the owner, so many have none as one observation has more than
+    there are events with an owner.
     """
-    is_of_nobody = pl.col("entity_id").is_null()
-    alike = [*(name for name in EVENT if name not in _THING), "size_bytes"]
-    unowned = events.filter(is_of_nobody).select(alike).unique()
+    has_no_owner = pl.col("entity_id").is_null()
+    same = [*(name for name in EVENT if name not in _IDENTITY), "size_bytes"]
+    unowned = events.filter(has_no_owner).select(same).unique()
     if unowned.is_empty():
         return pl.repeat(value=False, n=events.height, eager=True)
     key = [*EVENT, "size_bytes"]
-    told = [
+    candidates = [
         frame.select(key)
-        .join(unowned, on=alike, how="semi", nulls_equal=True)
+        .join(unowned, on=same, how="semi", nulls_equal=True)
         .with_columns(_nth=pl.int_range(pl.len()).over(key))
         for frame in observations
     ]
-    counts = pl.concat(frame.group_by(alike).agg(n=pl.len().cast(pl.Int64)) for frame in told)
-    owned = pl.concat(told).filter(~is_of_nobody).unique([*key, "_nth"])
+    counts = pl.concat(frame.group_by(same).agg(n=pl.len().cast(pl.Int64)) for frame in candidates)
+    owned = pl.concat(candidates).filter(~has_no_owner).unique([*key, "_nth"])
     room = (
-        counts.group_by(alike)
+        counts.group_by(same)
         .agg(pl.col("n").max())
-        .join(owned.group_by(alike).len("n_owned"), on=alike, how="left", nulls_equal=True)
-        .select(*alike, room=pl.col("n") - pl.col("n_owned").fill_null(0))
+        .join(owned.group_by(same).len("n_owned"), on=same, how="left", nulls_equal=True)
+        .select(*same, room=pl.col("n") - pl.col("n_owned").fill_null(0))
     )
-    place = pl.int_range(pl.len()).over([*alike, is_of_nobody])
-    rows = events.join(room, on=alike, how="left", nulls_equal=True, maintain_order="left")
-    return rows.select(is_of_nobody & (place >= pl.col("room")).fill_null(value=False)).to_series()
+    place = pl.int_range(pl.len()).over([*same, has_no_owner])
+    rows = events.join(room, on=same, how="left", nulls_equal=True, maintain_order="left")
+    return rows.select(has_no_owner & (place >= pl.col("room")).fill_null(value=False)).to_series()
 
 
 def _emptied(part: Parts) -> Parts:
@@ -342,16 +336,18 @@ def _emptied(part: Parts) -> Parts:
 
 
 def _collisions(parts: Iterable[Parts]) -> list[pl.DataFrame]:
-    """Ids that inputs of one system share although they are of different work."""
+    """Findings about ids that inputs of one system share for different work."""
     rows = [
-        part.entities.select("source", "system", *_THING) for part in parts if part.entities.height
+        part.entities.select("source", "system", *_IDENTITY)
+        for part in parts
+        if part.entities.height
     ]
     if len(rows) < 2:
         return []
     shared = (
         pl.concat(rows)
         .filter(pl.col("entity_id").is_not_null())
-        .filter(pl.col("source").n_unique().over("system", *_THING[:2]) > 1)
+        .filter(pl.col("source").n_unique().over("system", *_IDENTITY[:2]) > 1)
         .group_by("source", "system")
         .agg(n=pl.len(), example=pl.col("entity_id").min())
         .sort("source")
@@ -362,12 +358,12 @@ def _collisions(parts: Iterable[Parts]) -> list[pl.DataFrame]:
             system,
             "source.ids_collide",
             "info",
-            "ids that another input uses for work of its own, created at another moment",
+            "ids that another input uses for other work, created at another moment",
             n_rows=n,
             table="entities",
             column="entity_id",
             example=example,
-            action="told apart by their input",
+            action="kept separate by input",
         )
         for source, system, n, example in shared.iter_rows()
     ]

@@ -1,4 +1,4 @@
-"""Files that are written: whole or not at all, and never over anything that was read."""
+"""Output files: written as a whole or not at all, and never over an input."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from stateanalytics.io.private_folders import (
 )
 
 PRIVATE = 0o600
-"""The mode of a file with secrets in it: for its owner only."""
+"""The mode of a file with secrets: for its owner only."""
 MOST_WAIT_S = 600.0
-"""For others that write to a folder."""
+"""Longest wait for other processes that write to a folder."""
 _LOOK_EVERY_S = 0.05
 
 
 def write_output(
     path: str | Path, content: bytes, *, inputs: Iterable[Path] = (), is_private: bool = False
 ) -> Path:
-    """Write a file beside its place and move it there, so that it is whole or not there.
+    """Write a file under a temporary name and rename it, so that it is complete or absent.
 
     Parameters
     ----------
     path : str or pathlib.Path
-        Where to. A device or a pipe is written to as it is, by the system's own links too,
-        such as ``/dev/stdout``.
+        Where to write. Devices and pipes are written to directly, also through the system's
+        links such as ``/dev/stdout``.
     content : bytes
-        All of it.
+        The whole content.
     inputs : iterable of pathlib.Path
         Files and directories that were read: see `refuse_inputs`.
     is_private : bool
-        Whether only the owner may read it. Otherwise as the user's umask says, or as the
-        file that it takes the place of.
+        Whether only the owner may read it. Otherwise the mode is that of the replaced file, or
+        follows the umask.
 
     Returns
     -------
     pathlib.Path
-        Where it is now.
+        The file.
 
     Raises
     ------
     ArgumentError
-        If the place is an input, a symbolic link, a directory, or cannot be written; what
-        was there before is there still.
+        If the path is an input, a symbolic link, a directory, or cannot be written; an
+        existing file stays as it was.
 
     Examples
     --------
@@ -82,21 +82,21 @@ def put_in_place(
     inputs: Iterable[Path] = (),
     is_private: bool = False,
 ) -> Path:
-    """Let a function write a file, or a folder, beside its place, and move it there when whole.
+    """Let a function write a file or folder under a temporary name, and rename it when complete.
 
     Parameters
     ----------
     path : str or pathlib.Path
-        Where to; a folder must not be there yet.
+        Where to write; a folder must not exist yet.
     write : callable
-        ``write(path)`` makes it, in a folder that nobody else can look into.
+        ``write(path)`` creates it, in a folder that no other user can read.
     inputs, is_private
         As for `write_output`.
 
     Raises
     ------
     ArgumentError
-        As for `write_output`, and if the place is no regular file.
+        As for `write_output`, and if something other than a regular file is there.
     """
     target = _target(path, inputs)
     if target.exists() and not target.is_file():
@@ -106,12 +106,13 @@ def put_in_place(
     try:
         folder = make_private_folder(target.parent)
         try:
-            made = folder.path / "output" / target.name  # it may be called as the lock is
-            made.parent.mkdir()
-            write(made)
+            # In a folder below, because the output may have the name of the lock.
+            output = folder.path / "output" / target.name
+            output.parent.mkdir()
+            write(output)
             if is_private:
-                made.chmod(PRIVATE | (0o100 if made.is_dir() else 0))
-            made.replace(target)
+                output.chmod(PRIVATE | (0o100 if output.is_dir() else 0))
+            output.replace(target)
         finally:
             folder.delete()
     except OSError as error:
@@ -120,7 +121,7 @@ def put_in_place(
 
 
 def _target(path: str | Path, inputs: Iterable[Path]) -> Path:
-    """Where a path is, if nothing that was read is there."""
+    """The expanded path of an output, if it may be written."""
     refuse_scheme(path)
     try:
         target = Path(path).expanduser()
@@ -134,7 +135,7 @@ def _target(path: str | Path, inputs: Iterable[Path]) -> Path:
 
 
 def refuse_no_folder(target: Path) -> None:
-    """An error, before the work begins, where the folder of an output is not there."""
+    """Refuse an output without an existing folder, before the work begins."""
     refuse_scheme(target)
     folder = target.parent
     if not folder.is_dir():
@@ -154,16 +155,16 @@ def _not_written(path: str | Path, error: OSError) -> ArgumentError:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread is in here with the same folder.
+    """Hold an exclusive lock on a folder, to read, change and write files in it.
 
-    For files that are read, changed and written. The lock is on the folder itself, so
-    nothing is left there, and ends with the process, however that ends. Where there are no
-    such locks (Windows, some network drives) nobody waits.
+    The lock is on the folder itself, so it leaves no file behind, and it ends with the process,
+    however that ends. Where such locks do not exist (Windows, some network drives) there is no
+    waiting.
 
     Raises
     ------
     StoreBusyError
-        If another one keeps it for ten minutes: it may be stopped, and would never let go.
+        If another process holds the lock for ten minutes: it may be stopped for good.
     """
     try:
         import fcntl
@@ -187,36 +188,36 @@ def alone_in(folder: Path) -> Iterator[None]:
                     "wait for it, or end it if it is stopped, and try again",
                 ) from None
             except OSError:
-                pass  # there are no locks here
+                pass  # this file system has no locks
             break
         yield
     finally:
-        with suppress(OSError):  # a process that was forked meanwhile would keep the lock
+        with suppress(OSError):  # closing alone would leave the lock to a forked process
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
 def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
-    """An error where writing to a path would change something that was read.
+    """Refuse an output that would change an input.
 
     Parameters
     ----------
     target : pathlib.Path
-        Where somebody wants to write.
+        The output.
     inputs : iterable of pathlib.Path
-        Files, with the logs that SQLite keeps beside them, and directories, with all that
-        is or would be in them; by whatever link one gets there.
+        Files with their SQLite logs, and directories with everything in them, through
+        whatever links.
 
     Raises
     ------
     ArgumentError
-        Which of them it is; or that the path is a symbolic link, which could be turned to
+        If the path is one of them; or if it is a symbolic link, which could be redirected to
         an input between this check and the writing.
     """
     if target.is_symlink() and not (_is_link_of_system(target) and _is_stream(target)):
         raise ArgumentError(
             f"{str(target)!r} is a symbolic link, and links are not followed when writing.",
-            "name the file itself; leave the output out for standard output",
+            "name the file itself; without an output the result goes to standard output",
         )
     for path in inputs:
         if _is_part_of(target, path):
@@ -231,7 +232,7 @@ def _is_part_of(target: Path, path: Path) -> bool:
     if path.is_dir():
         place, folder = Path(os.path.realpath(target)), Path(os.path.realpath(path))
         return place.is_relative_to(folder) or _is_linked_into(target, path)
-    # SQLite keeps the logs of a store beside the file itself, wherever a link to it lies.
+    # SQLite keeps the logs of a store next to the file itself, not next to a link to it.
     stores = (path, Path(os.path.realpath(path)))
     logs = (store.with_name(store.name + ending) for store in stores for ending in LOG_ENDINGS)
     return any(_is_same(target, file) for file in (path, *logs))
@@ -247,19 +248,19 @@ def _is_same(target: Path, file: Path) -> bool:
 
 
 def _is_linked_into(target: Path, folder: Path) -> bool:
-    """Is a file one of a directory under another name: by a hard link, or through a link in it."""
+    """Whether a file is also in a directory, by a hard link or through a link in there."""
     try:
-        there = target.stat()
+        wanted = target.stat()
     except (OSError, ValueError):
         return False
-    if not stat.S_ISREG(there.st_mode):
+    if not stat.S_ISREG(wanted.st_mode):
         return False
     files = files_below(str(folder), is_strict=False)
-    return any(os.path.samestat(there, status) for _, status in files)
+    return any(os.path.samestat(wanted, status) for _, status in files)
 
 
 def _is_link_of_system(target: Path) -> bool:
-    """Is it one of the links to open files: ``/dev/stdout``, ``/dev/fd/1``; nobody turns these."""
+    """Whether it is a link to an open file, such as ``/dev/stdout``, which cannot be redirected."""
     folder = os.path.realpath(target.parent)
     return folder in ("/dev", os.path.realpath("/proc/self/fd"))
 
@@ -273,14 +274,14 @@ def _is_stream(target: Path) -> bool:
 
 
 def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None:
-    """Write a file next to its place, under a hidden name, and rename it."""
+    """Write a file next to its final place, under a hidden name, and rename it."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     delete_abandoned_now_and_then(target.parent)
-    beside = new_path(target.parent)
-    # Made anew, so that nobody's link is followed, and with the mode that the umask leaves.
+    temporary = new_path(target.parent)
+    # Created exclusively, so that no link is followed, with the mode that the umask leaves.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    handle = os.open(beside, flags, PRIVATE if is_private else 0o666)
+    handle = os.open(temporary, flags, PRIVATE if is_private else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             lock(file.fileno())
@@ -288,8 +289,8 @@ def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None
             file.flush()
             os.fsync(file.fileno())
         if not is_private and target.exists():
-            shutil.copymode(target, beside)
-        beside.replace(target)
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

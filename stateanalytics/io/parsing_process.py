@@ -1,12 +1,12 @@
-"""Files that may be made to do harm are parsed by a process that is killed in time.
+"""Possibly malicious files are parsed by a process of its own, with limits of time and memory.
 
-A library that parses such a file cannot be interrupted from Python. What is read of it is
+A library that parses such a file cannot be interrupted from Python. The bytes read of it are
 bounded already, by the room that it takes on disk (`stateanalytics.io.budget`); here the system
-kills a process that still takes too long, or too much memory, and the caller lives on. Rows
-come back as Arrow files, of which nothing is run.
+kills a process that still needs too much time or memory, and the caller continues. Rows come
+back as Arrow files, of which nothing is run.
 
-The process finds no libraries before the request that names their folders, so they are imported
-in functions.
+The process finds no libraries before the request that names their folders, so imports of
+libraries are inside of functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stateanalytics.io.processes import AskedProcess, isolated
+from stateanalytics.io.processes import ChildProcess, isolated
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 LEAST_S = 20.0
 BYTES_A_SECOND = 50_000
-"""Processor time that a file may take: `LEAST_S`, and a second for so many bytes on disk."""
+"""A file may take `LEAST_S` of processor time, and a second per so many bytes on disk."""
 LEAST_MEMORY_BYTES = 2 * 2**30
 MEMORY_RATIO = 200
-"""Memory that it may take: `LEAST_MEMORY_BYTES`, and so many times its bytes on disk."""
+"""It may take `LEAST_MEMORY_BYTES`, and so many times its bytes on disk."""
 _WALL_RATIO = 20
-"""A loaded machine takes longer than its processors work."""
+"""Wall time per processor time: a loaded machine is slower."""
 
 
 def parsed_apart(
@@ -48,16 +48,16 @@ def parsed_apart(
     ----------
     path : pathlib.Path
     name : str
-        What its rows call it.
+        The name of the file in its rows.
     fields, typed
-        As for `json_losses.rows_of`; ``typed`` is a function of a module, or a partial of one.
+        As for `json_lines.typed_rows`; ``typed`` is a function of a module, or a partial of one.
 
     Returns
     -------
     pieces : list of list of polars.DataFrame
-        What `json_losses.rows_of` gave for each piece.
+        The result of `json_lines.typed_rows` for each piece.
     error : OSError or None
-        Why there are not all rows.
+        Why some rows are missing.
     """
     import polars as pl
 
@@ -79,7 +79,7 @@ def parsed_apart(
     most_bytes = LEAST_MEMORY_BYTES + MEMORY_RATIO * n_bytes
     folder = make_private_folder()
     pieces: list[list[pl.DataFrame]] = []
-    process = AskedProcess(isolated(__name__))
+    process = ChildProcess(isolated(__name__))
     try:
         process.ask(
             "parse",
@@ -111,7 +111,7 @@ def parsed_apart(
 
 
 def _lost(kind: str, reason: str, n_bytes: int) -> OSError:
-    """What the process could not read, as the error that it met."""
+    """The error that the process met, so that the caller can count it."""
     from stateanalytics.io.budget import BudgetSpentError, OverBoundError
 
     if kind == BudgetSpentError.__name__:
@@ -122,7 +122,7 @@ def _lost(kind: str, reason: str, n_bytes: int) -> OSError:
 def main() -> None:
     """Answer one request; see `parsed_apart`."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever prints must not stand in an answer
+    os.dup2(2, 1)  # printed text must not become part of an answer
     _, libraries, (module, function, keywords), of_file, limits = json.loads(
         sys.stdin.buffer.readline()
     )
@@ -135,7 +135,7 @@ def main() -> None:
 
 
 def _limit(most_s: float, most_bytes: int) -> None:
-    """Let the system end this process; not every one can."""
+    """Let the system end this process at its limits, where it can."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -147,7 +147,7 @@ def _limit(most_s: float, most_bytes: int) -> None:
 
 def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
     from stateanalytics.io.budget import Budget, spend
-    from stateanalytics.io.json_lines import Parser, chunks_of, in_pieces, rows_of
+    from stateanalytics.io.json_lines import Parser, chunks_of, in_pieces, typed_rows
 
     path, name, fields, limits = of_file
     lost: list[str | int] = []
@@ -166,7 +166,7 @@ def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:
             n_rows += sum(len(chunk.lines) for chunk in piece)
             n_bytes += sum(chunk.n_bytes for chunk in piece)
             names: list[str] = []
-            for frame in rows_of(piece, fields, typed, parser):
+            for frame in typed_rows(piece, fields, typed, parser):
                 names.append(f"{len(pieces)}-{len(names)}.arrow")
                 frame.write_ipc(folder / names[-1])
             pieces.append(names)

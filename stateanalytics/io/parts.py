@@ -1,7 +1,7 @@
-"""Parts: what one reader hands over for one input, before inputs are pooled.
+"""Parts: the frames that a reader returns for one input, before inputs are pooled.
 
-With them the fingerprint of frames, and tables of which only those rows are read again that
-differ from an earlier copy (`stateanalytics.io.changed_rows`).
+Also the fingerprint of frames, and the refresh of a table, which reads only the rows that differ
+from an earlier copy (`stateanalytics.io.changed_rows`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Parts:
     Attributes
     ----------
     system : str
-        Which orchestrator wrote the input.
+        The system that wrote the input.
     format : str
         The storage generation that was recognised.
     entities, transitions, events, findings : polars.DataFrame
@@ -39,23 +39,23 @@ class Parts:
     details : mapping of str to polars.DataFrame
         Per-system frames by name.
     label : str
-        How the user named the input; the ``source`` column of every frame.
+        The user's name of the input; the ``source`` column of every frame.
     size_bytes : int
-        Size of what was read.
+        Size of the input.
     is_live : bool
         Whether a writer had it open.
     stores : tuple of Store
-        Private copies that stay open for raw tables; whoever pools the parts closes them.
+        Private copies that stay open for raw tables; the pooling step closes them.
     kept : object
-        What the next read of the same input can go on from, in the system's own shape.
+        State from which the next read of the same input can continue, of the system's own type.
     proven_at : polars.Series
-        Moments at which something certainly happened, and that no event, transition or
-        creation tells: the newest that each record of a system without logs proves.
+        Moments at which something certainly happened, and that are in no event, transition or
+        creation: the newest moment of each record of a system without logs.
     inputs : tuple of pathlib.Path
-        Files and directories that were read because the input names them: neither it itself
-        nor what `Stores.companions` gives for its place.
+        Further files and directories that were read because the input names them, without
+        those of `Stores.companions`.
     opened : tuple of str, optional
-        What `Files.opens` told when it was read, where the reader walked the input anyway.
+        The result of `Files.opens` at the time of the read, where the reader walked the input.
     """
 
     system: str
@@ -77,19 +77,19 @@ class Parts:
 
 
 def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:
-    """What several inputs hold, one by one.
+    """The parts of each of several inputs.
 
     Parameters
     ----------
     whole : Parts
-        Of all of them: each row says by ``source`` whose it is.
+        All of them together; ``source`` is the input of a row.
     labels : sequence of str
-        Which there are; one may have no rows.
+        The inputs; one may have no rows.
 
     Yields
     ------
     Parts
-        Of each label its rows, in their order.
+        The rows of each label, in their order.
     """
     entities, transitions = _sliced(whole.entities), _sliced(whole.transitions)
     events, findings = _sliced(whole.events), _sliced(whole.findings)
@@ -107,7 +107,7 @@ def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:
 
 
 def _sliced(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
-    """The rows of a source, without a copy of each."""
+    """A function that gives the rows of a source as a slice, without copying."""
     together = frame.sort("source", maintain_order=True)
     runs = together["source"].rle().struct.unnest()
     begins = runs.select(begin=pl.col("len").cum_sum() - pl.col("len")).to_series()
@@ -117,14 +117,14 @@ def _sliced(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
 
 @dataclass(frozen=True)
 class Digested:
-    """A fingerprint, and the digests that it was made from.
+    """A fingerprint, and the digests of columns that it was computed from.
 
     Attributes
     ----------
     fingerprint : str
         64 hexadecimal digits (SHA-256).
     columns : tuple
-        Every column with the digest of each of its pieces, where they are kept.
+        Every column with the digest of each of its pieces, if these are kept.
     """
 
     fingerprint: str
@@ -132,13 +132,12 @@ class Digested:
 
 
 def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
-    """A digest of the names, types, values and order of all rows and columns.
+    """Digest of the names, types, values and order of all rows and columns.
 
     Parameters
     ----------
     frames : iterable of polars.DataFrame
-        Their order counts. How they lie in memory does not, nor does the version of
-        polars.
+        Their order matters; their layout in memory and the version of polars do not.
 
     Returns
     -------
@@ -153,8 +152,8 @@ def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     >>> fingerprint([rows]) == fingerprint([rows.reverse()])
     False
     """
-    [of_frames] = digested([list(frames)])
-    return of_frames.fingerprint
+    [result] = digested([list(frames)])
+    return result.fingerprint
 
 
 def digested(
@@ -165,9 +164,9 @@ def digested(
     Parameters
     ----------
     groups : sequence of sequence of polars.DataFrame
-        As many frames in each; those at one place have the same columns.
+        The same number of frames in each; frames at one position have the same columns.
     before : Digested, optional
-        What came out for earlier frames, where there is one group.
+        The result for earlier frames, used if there is one group.
     """
     together = [pl.concat(frames) for frames in zip(*groups, strict=True)]
     columns: list[pl.Series | None] = []
@@ -181,27 +180,27 @@ def digested(
     if sum(whole.width * whole.height for whole in together) < _THREADED_CELLS:
         digests = list(map(_digests, *tasks))
     else:
-        # Each copies a column, or pieces of it: no more of them than can be at work.
+        # Each thread copies a column or pieces of it, so there are no more threads than cores.
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             digests = list(threads.map(_digests, *tasks))
     if len(groups) == 1:
-        of_columns = [pieces for [pieces] in digests]
-        kept = tuple(zip(columns, of_columns, strict=True))
-        return [Digested(_of_columns(of_columns), kept)]
-    of_groups = zip(*digests, strict=True) if digests else [()] * len(groups)
-    return [Digested(_of_columns(of_group)) for of_group in of_groups]
+        column_digests = [pieces for [pieces] in digests]
+        kept = tuple(zip(columns, column_digests, strict=True))
+        return [Digested(_combined(column_digests), kept)]
+    by_group = zip(*digests, strict=True) if digests else [()] * len(groups)
+    return [Digested(_combined(column_digests)) for column_digests in by_group]
 
 
 _THREADED_CELLS = 1_000_000
-"""Fewer are digested sooner than threads begin."""
+"""Fewer cells are digested before threads would have started."""
 _PIECE = 2**16
-"""Rows; what is appended to a long column changes the last piece of it only."""
+"""Rows of a piece; rows appended to a long column change only its last piece."""
 
 
-def _of_columns(columns: Iterable[Sequence[bytes]]) -> str:
-    """The digest of columns, each by that of its only piece, or by those of its pieces."""
-    each = (p[0] if len(p) == 1 else hashlib.sha256(b"".join(p)).digest() for p in columns)
-    return hashlib.sha256(b"".join(each)).hexdigest()
+def _combined(columns: Iterable[Sequence[bytes]]) -> str:
+    """The digest of columns from the digests of their pieces."""
+    digests = (p[0] if len(p) == 1 else hashlib.sha256(b"".join(p)).digest() for p in columns)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _digests(
@@ -209,46 +208,47 @@ def _digests(
     bounds: Sequence[int],
     known: tuple[pl.Series | None, tuple[bytes, ...]] | None,
 ) -> list[tuple[bytes, ...]]:
-    """The digest of each piece of a column between each two bounds; of none at a frame's begin."""
+    """Digests of the pieces of a column between each two bounds; a constant without a column."""
     if column is None:
         return [(b"frame",)] * (len(bounds) - 1)
-    same = () if known is None or known[0] is None else _same_pieces(column, known[0], known[1])
+    unchanged = (
+        () if known is None or known[0] is None else _same_pieces(column, known[0], known[1])
+    )
     ends = [[*range(begin, max(end, begin + 1), _PIECE), end] for begin, end in pairwise(bounds)]
-    n_same = len(same) * _PIECE
+    n_same = len(unchanged) * _PIECE
     ranges = [
         (begin - n_same, end - n_same)
-        for of_group in ends
-        for begin, end in pairwise(of_group)
+        for group_ends in ends
+        for begin, end in pairwise(group_ends)
         if begin >= n_same
     ]
-    pieces = iter([*same, *_digests_between(column.slice(n_same), ranges)])
-    return [tuple(next(pieces) for _ in of_group[1:]) for of_group in ends]
+    pieces = iter([*unchanged, *_digests_between(column.slice(n_same), ranges)])
+    return [tuple(next(pieces) for _ in group_ends[1:]) for group_ends in ends]
 
 
 def _same_pieces(
     column: pl.Series, known: pl.Series, digests: tuple[bytes, ...]
 ) -> tuple[bytes, ...]:
-    """The digests of those pieces that a column begins with as the earlier one did."""
+    """Digests of the leading pieces that are equal in a column and in its earlier version."""
     if (known.name, known.dtype) != (column.name, column.dtype):
         return ()
     n_rows = min(known.len(), column.len())
-    # Mostly nothing changed, or rows were added: one comparison tells.
+    # Mostly nothing changed, or rows were added: one comparison is enough.
     if column.head(n_rows).equals(known.head(n_rows)):
-        # Two zeros are equal floats, and their octets may not be.
+        # 0.0 and -0.0 are equal floats with different octets.
         is_all = known.len() == column.len() and not column.dtype.is_float()
         return digests if is_all else digests[: n_rows // _PIECE]
     begins = range(0, n_rows - _PIECE + 1, _PIECE)
-    slices = ((each.slice(begin, _PIECE) for each in (column, known)) for begin in begins)
-    is_same = (now.equals(before) for now, before in slices)
+    is_same = (column.slice(at, _PIECE).equals(known.slice(at, _PIECE)) for at in begins)
     return tuple(digest for digest, _ in zip(digests, takewhile(bool, is_same), strict=False))
 
 
 def _digests_between(column: pl.Series, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """The digest of the name, type and values of a column in each range of rows."""
+    """Digest of the name, type and values of a column in each range of rows."""
     n_null, name, type_name = column.null_count(), column.name, type(column.dtype).__name__
     is_empty, gaps = n_null == column.len(), b""
     octets: list[Callable[[int, int], memoryview | bytes]] = []
-    # Most columns of most stores hold nothing, or have no gap: their numbers say so.
+    # Most columns of most stores are all null or have no null: counting is enough for these.
     if not is_empty:
         if n_null:
             gaps = bytes(_octets(column.is_null().cast(pl.UInt8)))
@@ -270,33 +270,33 @@ def _digests_between(column: pl.Series, ranges: Sequence[tuple[int, int]]) -> li
 def _octets_between(
     column: pl.Series, *, has_gaps: bool, is_long: bool
 ) -> list[Callable[[int, int], memoryview | bytes]]:
-    """What of the values of a column is digested, from one row to another."""
+    """Functions that give the octets of a column to digest, from one row to another."""
     if column.dtype in (pl.Enum, pl.Categorical):
         column = column.cast(pl.String)
     if column.dtype != pl.String:
-        # What memory holds under a null is anybody's guess.
+        # The memory under a null is undefined.
         numbers = column.to_physical()
         kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
-        return [_of_rows(kept.fill_null(0) if has_gaps else kept)]
+        return [_octets_by_row(kept.fill_null(0) if has_gaps else kept)]
     filled = column.fill_null("") if has_gaps else column
     if is_long:  # its text, three times in memory, would be as large as all else
         return [
-            _of_rows(filled.str.len_bytes()),
+            _octets_by_row(filled.str.len_bytes()),
             lambda begin, end: filled.slice(begin, end - begin).str.join("").item().encode(),
         ]
     text, lengths = filled.str.join("").item().encode(), filled.str.len_bytes()
     ends = pl.concat([pl.Series([0]), lengths.cast(pl.Int64).cum_sum()])
-    return [_of_rows(lengths), lambda begin, end: text[ends[begin] : ends[end]]]
+    return [_octets_by_row(lengths), lambda begin, end: text[ends[begin] : ends[end]]]
 
 
-def _of_rows(numbers: pl.Series) -> Callable[[int, int], memoryview]:
+def _octets_by_row(numbers: pl.Series) -> Callable[[int, int], memoryview]:
     octets = _octets(numbers)
     size = len(octets) // max(numbers.len(), 1)
     return lambda begin, end: octets[begin * size : end * size]
 
 
 def _octets(numbers: pl.Series) -> memoryview:
-    """The numbers of a column without nulls as they lie in memory, without a copy."""
+    """The memory of a column of numbers without nulls, without a copy."""
     import nanoarrow as na
 
     array = na.c_array_stream(numbers.rechunk()).get_next()
@@ -306,26 +306,26 @@ def _octets(numbers: pl.Series) -> memoryview:
 
 
 _ROW = "_row"
-_MOST_PIECES = 64
-_MOST_AGAIN = 20_000
-"""More rows are read sooner with all the others than one by one."""
+_MAX_CHUNKS = 64
+_MAX_CHANGED_ROWS = 20_000
+"""With more changed rows a read of the whole table is faster."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A table as it was read, to go on from.
+class ReadTable:
+    """A table as it was read, from which a refresh can continue.
 
     Attributes
     ----------
     copy : pathlib.Path
         The copy that it was read from.
     rows, findings : polars.DataFrame
-        As `sqlite.read_table` gave them.
+        The results of `sqlite_tables.read_table`.
     numbers : polars.Series, optional
         The number of each row; None where the table has none.
-    gone, came : polars.DataFrame, optional
-        The rows of the table before that are not among these, and those of these that were
-        not there before; a row that was read again may be in both. None: not known.
+    removed, added : polars.DataFrame, optional
+        Rows of the table before the refresh and after it that may differ; a row that was read
+        a second time may be in both. None: not known.
     changed : Rows, optional
         The numbers of these rows.
     """
@@ -334,55 +334,56 @@ class Kept:
     rows: pl.DataFrame
     findings: pl.DataFrame
     numbers: pl.Series | None = None
-    gone: pl.DataFrame | None = None
-    came: pl.DataFrame | None = None
+    removed: pl.DataFrame | None = None
+    added: pl.DataFrame | None = None
     changed: Rows | None = None
 
 
-def read_again(
+def refresh_table(
     store: Store,
     table: str,
     columns: Mapping[str, Cell],
-    before: Kept | None = None,
+    before: ReadTable | None = None,
     *,
     system: str = "",
-) -> Kept:
-    """What `sqlite.read_table` gives, from those rows only that changed where that is the same.
+) -> ReadTable:
+    """The rows and findings of a table, by reading only the changed rows where possible.
 
     Parameters
     ----------
     store, table, columns, system
-        As for `sqlite.read_table`.
-    before : Kept, optional
-        What an earlier read of the same ``columns`` gave.
+        As for `sqlite_tables.read_table`.
+    before : ReadTable, optional
+        An earlier read of the same ``columns``.
 
     Returns
     -------
-    Kept
-        Rows and findings are those of a fresh read; the very same frame where no row differs.
+    ReadTable
+        As of a fresh read; the identical frame where no row differs.
     """
     changed = _changed(store, table, before)
     if before is not None and changed is not None:
         if not changed.before and not changed.now:
             none = before.rows.clear()
-            return replace(before, copy=store.copy, gone=none, came=none, changed=changed)
+            return replace(before, copy=store.copy, removed=none, added=none, changed=changed)
         part = _read_numbered(store, table, columns, system, changed.now)
-        # A finding counts, so that it would have to be put together from both parts.
+        # A finding has a count, which would have to be combined from both parts.
         if part.findings.is_empty() and part.rows.height == len(changed.now):
             return _patched(before, part, changed)
     fresh = _read_numbered(store, table, columns, system)
-    # What is made of the very same frame need not be made again.
-    is_same = before is not None and fresh.rows.equals(before.rows)
-    return replace(fresh, rows=before.rows) if before is not None and is_same else fresh
+    # Callers keep what they derived from the identical frame.
+    if before is not None and fresh.rows.equals(before.rows):
+        return replace(fresh, rows=before.rows)
+    return fresh
 
 
-def _changed(store: Store, table: str, before: Kept | None) -> Rows | None:
-    """The rows that may differ, where they are known, few, and nothing was odd in the others."""
+def _changed(store: Store, table: str, before: ReadTable | None) -> Rows | None:
+    """The rows that may differ, if these are known and few, and the others had no findings."""
     if before is None or store.since is None or store.since.copy != before.copy:
         return None
-    # A table that is not there was not there before: the same tables are in both.
+    # Both copies have the same tables, so an absent table was absent before.
     changed = store.since.rows.get(table, None if table in store.tables else Rows())
-    is_few = changed is not None and len(changed.now) <= _MOST_AGAIN
+    is_few = changed is not None and len(changed.now) <= _MAX_CHANGED_ROWS
     return changed if is_few and before.findings.is_empty() else None
 
 
@@ -392,32 +393,32 @@ def _read_numbered(
     columns: Mapping[str, Cell],
     system: str,
     only: Collection[int] | None = None,
-) -> Kept:
+) -> ReadTable:
     has_numbers = store.rowids.get(table) is not None
     wanted = {**columns, _ROW: Cell("rowid")} if has_numbers else columns
     rows, findings = read_table(store, table, wanted, system=system, only=only)
     numbers = rows[_ROW] if has_numbers else None
-    return Kept(store.copy, rows.drop(_ROW, strict=False), findings, numbers)
+    return ReadTable(store.copy, rows.drop(_ROW, strict=False), findings, numbers)
 
 
-def _patched(before: Kept, part: Kept, changed: Rows) -> Kept:
-    """The rows that did not change with those that were read again, by row number."""
-    numbers, again = before.numbers, part.numbers
+def _patched(before: ReadTable, part: ReadTable, changed: Rows) -> ReadTable:
+    """The unchanged rows with the refreshed ones, by row number."""
+    numbers, refreshed = before.numbers, part.numbers
     assert numbers is not None
-    assert again is not None
-    is_gone = numbers.is_in(pl.Series([*changed.before, *changed.now], dtype=pl.Int64).implode())
-    places = is_gone.arg_true()
+    assert refreshed is not None
+    is_stale = numbers.is_in(pl.Series([*changed.before, *changed.now], dtype=pl.Int64).implode())
+    places = is_stale.arg_true()
     first = places[0] if len(places) else len(numbers)
-    if len(places) == len(numbers) - first:  # what was written last: nothing has to be moved
+    if len(places) == len(numbers) - first:  # only the last rows changed
         left, left_numbers = before.rows.head(first), numbers.head(first)
     else:
-        left, left_numbers = before.rows.filter(~is_gone), numbers.filter(~is_gone)
-    rows, all_numbers = pl.concat([left, part.rows]), pl.concat([left_numbers, again])
-    if first and again.len() and again[0] < (left_numbers.max() or 0):
+        left, left_numbers = before.rows.filter(~is_stale), numbers.filter(~is_stale)
+    rows, all_numbers = pl.concat([left, part.rows]), pl.concat([left_numbers, refreshed])
+    if first and refreshed.len() and refreshed[0] < (left_numbers.max() or 0):
         order = all_numbers.arg_sort()
         rows, all_numbers = rows[order], all_numbers.gather(order)
-    elif rows.n_chunks() > _MOST_PIECES:
-        # A piece a refresh would slow down whoever reads them after thousands.
+    elif rows.n_chunks() > _MAX_CHUNKS:
+        # One more chunk with each refresh would slow down reading after thousands of them.
         rows, all_numbers = rows.rechunk(), all_numbers.rechunk()
-    gone = before.rows.filter(is_gone)
-    return Kept(part.copy, rows, before.findings, all_numbers, gone, part.rows, changed)
+    removed = before.rows.filter(is_stale)
+    return ReadTable(part.copy, rows, before.findings, all_numbers, removed, part.rows, changed)

@@ -1,12 +1,12 @@
-"""Folders for private copies and half-written outputs, which do not outlive their process.
+"""Folders for private copies and unfinished outputs, which do not outlive their process.
 
-Each holds a file that its process keeps locked; a half-written file is locked itself. The
-lock ends with the process, however that ends, so what can be locked belongs to nobody any
-more: the next load, or the next output to the same directory, deletes it. A process id would
-not do; it may be another's by now, or of another container.
+Each has a file that its process keeps locked; an unfinished file is locked itself. The lock
+ends with the process, however that ends. So a folder that can be locked is abandoned, and the
+next load, or the next output to the same directory, deletes it. A process id would not be
+enough: another process, or one of another container, may have it by now.
 
-The copies have names, for SQLite opens no file without one (it resolves the links in
-``/proc``), so they cannot be files that vanish by themselves.
+The copies have names, because SQLite opens no file without one (it resolves the links in
+``/proc``), so they cannot be unnamed files that the system deletes by itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from stateanalytics.errors import NoRoomError
 
 PREFIX = "stateanalytics-"
 HIDDEN = f".{PREFIX}"
-"""How the name of an output begins until it is whole."""
-# People name files of their own after the program, and nothing else shows that these are theirs.
+"""Prefix of the name of an unfinished output."""
+# Users name their own files after the program, too, so only the exact pattern is ours.
 _MADE_HERE = re.compile(rf"\.?{PREFIX}[0-9a-f]{{12}}")
 
 _HINT = "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`"
 _LOCK = "in-use"
-_YOUNG_S = 60.0  # its maker may be about to lock it
+_YOUNG_S = 60.0  # a younger folder may not be locked yet
 _EVERY_S = 600.0
 _NEXT_LOOK_S: dict[Path, float] = {}
 
@@ -63,19 +63,19 @@ def make_private_folder(parent: Path | None = None) -> PrivateFolder:
     Parameters
     ----------
     parent : pathlib.Path, optional
-        Where to make it, hidden; by default where temporary files go.
+        Where to create it, hidden; by default in the directory for temporary files.
 
     Raises
     ------
     NoRoomError
-        If there is no room, no place for temporary files, or ``TMPDIR`` names one that cannot
-        be used: a copy elsewhere may lie on a disk that is not encrypted.
+        If there is no room, no place for temporary files, or ``TMPDIR`` cannot be used: a copy
+        elsewhere may be on a disk that is not encrypted.
     OSError
-        If it cannot be made in ``parent``.
+        If it cannot be created in ``parent``.
     """
-    asked = os.environ.get("TMPDIR") if parent is None else None
-    if asked and not (Path(asked).is_dir() and os.access(asked, os.W_OK | os.X_OK)):
-        raise NoRoomError(f"TMPDIR={asked} cannot be used, and a copy goes nowhere else.", _HINT)
+    chosen = os.environ.get("TMPDIR") if parent is None else None
+    if chosen and not (Path(chosen).is_dir() and os.access(chosen, os.W_OK | os.X_OK)):
+        raise NoRoomError(f"TMPDIR={chosen} cannot be used, and a copy goes nowhere else.", _HINT)
     try:
         path = new_path(parent) if parent else new_path(Path(tempfile.gettempdir()), PREFIX)
         path.mkdir(mode=0o700)
@@ -89,21 +89,21 @@ def make_private_folder(parent: Path | None = None) -> PrivateFolder:
 
 
 def new_path(parent: Path, prefix: str = HIDDEN) -> Path:
-    """A path that nothing has yet, with a name that `delete_if_abandoned` recognizes."""
+    """A new random path, with a name that `delete_if_abandoned` recognizes."""
     return parent / f"{prefix}{secrets.token_hex(6)}"
 
 
 def delete_abandoned_folders(
     parent: Path | None = None, *, young_s: float = _YOUNG_S
 ) -> list[Path]:
-    """Delete the folders and files that killed processes of this user left, and say which.
+    """Delete the folders and files that killed processes of this user left, and return them.
 
     Parameters
     ----------
     parent : pathlib.Path, optional
-        Where to look; by default where temporary files go.
+        Where to look; by default in the directory for temporary files.
     young_s : float
-        Folders that changed more recently are left alone, in seconds.
+        Seconds; folders that changed more recently are kept.
     """
     place = Path(tempfile.gettempdir()) if parent is None else parent
     folders = sorted([*place.glob(f"{PREFIX}*"), *place.glob(f"{HIDDEN}*")])
@@ -111,10 +111,10 @@ def delete_abandoned_folders(
 
 
 def delete_abandoned_now_and_then(parent: Path | None = None) -> None:
-    """Delete the folders that killed processes left, unless this one looked just now.
+    """Delete the folders that killed processes left, unless this was done recently.
 
-    Each look goes through the folders of all that is open, here and in other processes: of
-    a thousand stores that are opened one after another, each would look at those before it.
+    Each search visits the folders of all open stores, here and in other processes: opening a
+    thousand stores one after another would visit half a million.
     """
     place, now_s = parent or Path(tempfile.gettempdir()), time.monotonic()
     if now_s >= _NEXT_LOOK_S.get(place, now_s):
@@ -123,14 +123,15 @@ def delete_abandoned_now_and_then(parent: Path | None = None) -> None:
 
 
 def delete_if_abandoned(path: Path, *, young_s: float) -> bool:
-    """Whether a folder or file belonged to nobody any more, and is deleted."""
+    """Delete a folder or file whose process has ended; return whether it was deleted."""
     with suppress(OSError):
         status = path.lstat()
         is_mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
         if not is_mine or path.is_symlink() or time.time() - status.st_mtime < young_s:
             return False
         is_file = stat.S_ISREG(status.st_mode)
-        is_unlocked = not is_file and not any(path.iterdir())  # its maker was killed before
+        # Empty: its process was killed before it created the lock.
+        is_unlocked = not is_file and not any(path.iterdir())
         if (is_file or is_unlocked) and not _MADE_HERE.fullmatch(path.name):
             return False
         if is_unlocked:
@@ -148,10 +149,10 @@ def delete_if_abandoned(path: Path, *, young_s: float) -> bool:
 
 
 def lock(handle: int) -> bool:
-    """Lock an open file, and say whether that was possible: another process may have."""
+    """Lock an open file; False where another process has locked it."""
     try:
         import fcntl
-    except ImportError:  # no such lock on Windows: folders are deleted by their makers only
+    except ImportError:  # Windows: folders are deleted by their own process only
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

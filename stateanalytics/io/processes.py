@@ -1,4 +1,10 @@
-"""Whether a process that a program wrote down is alive on this machine."""
+"""Processes: whether a recorded one is alive, and those that this program starts itself.
+
+Stores are opened by processes of our own (`stateanalytics.io.sqlite_copy` explains why). To
+start one takes twenty times as long as to copy a small store, so an idle one is used for the
+next store; but not one that met a damaged store, whose state is unknown after that. They end
+with this process, whose end closes their input.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ _LARGEST_PID = 2**31 - 1
 
 @dataclass(frozen=True)
 class Process:
-    """A process, as a program wrote it down.
+    """A process that another program recorded.
 
     Attributes
     ----------
@@ -30,9 +36,9 @@ class Process:
     pid : int
         Its id, which another process may have by now.
     start : str or None
-        When it started, in the clock ticks of ``/proc/<pid>/stat``; None: not written.
+        When it started, in the clock ticks of ``/proc/<pid>/stat``; None if not recorded.
     machine : str or None
-        On which machine, in which space of ids, as `machine_name`; None: not written.
+        Its machine and namespace of ids, as `machine_name`; None if not recorded.
     """
 
     session_id: str
@@ -42,7 +48,7 @@ class Process:
 
 
 def machine_name() -> str | None:
-    """Name of the machine and of its space of process ids; None where they are not known."""
+    """Name of the machine and its namespace of process ids; None where they are not known."""
     try:
         machine = Path("/etc/machine-id").read_text("ascii").strip()
         return f"linux:{machine}:{os.readlink(_PROC / 'self/ns/pid')}"  # noqa: PTH115 - no path
@@ -51,10 +57,10 @@ def machine_name() -> str | None:
 
 
 def is_alive(process: Process) -> bool | None:
-    """Whether it is there, with the start that was written down; null: nothing says.
+    """Whether a process still runs, with the recorded start; None where that is not known.
 
-    A process of another machine, or of another space of ids, cannot be looked for. One with
-    the same id and another start is a later one, and what was written down is over.
+    A process of another machine or namespace of ids cannot be looked up. One with the same id
+    and another start is a later process, and the recorded one has ended.
     """
     here = machine_name()
     is_foreign = None not in (process.machine, here) and process.machine != here
@@ -64,7 +70,7 @@ def is_alive(process: Process) -> bool | None:
         stat = (_PROC / str(process.pid) / "stat").read_text("utf-8", "replace")
     except OSError:
         return _by_signal(process.pid)
-    # The name stands in brackets and may hold anything, brackets too.
+    # The name is in brackets and may contain anything, brackets too.
     state, *fields = stat.rpartition(")")[2].split() or [""]
     if state in _DEAD_STATES:
         return False
@@ -72,7 +78,7 @@ def is_alive(process: Process) -> bool | None:
 
 
 def _by_signal(pid: int) -> bool | None:
-    """Whether the id is nobody's, which is all that can be known without ``/proc``."""
+    """False where no process has the id; more cannot be known without ``/proc``."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -82,8 +88,8 @@ def _by_signal(pid: int) -> bool | None:
     return None
 
 
-# An isolated process (-I -S) sees no libraries, and some packages import them: empty
-# modules stand for those above the one to run, so that it is found without them.
+# An isolated process (-I -S) sees no libraries, which some packages import. Empty modules
+# replace the packages above the module to run, so that it is found without importing them.
 _START = """
 import importlib, sys, types
 above = sys.argv[2].split(".")[:-1]
@@ -96,28 +102,28 @@ importlib.import_module(sys.argv[2]).main()
 
 
 def isolated(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``main`` of a module of this package in a process of its own.
+    """The command that runs ``main`` of a module of this package in an isolated process.
 
     Parameters
     ----------
     module : str
-        Its full name. It finds modules of this package, and no libraries but Python's own;
+        Its full name. It finds modules of this package and the standard library only;
         neither the environment nor the working directory change what it imports.
     *arguments : str
-        The last of its ``sys.argv``.
+        The last arguments of its ``sys.argv``.
     """
     root = str(Path(__file__).parents[1])
     return [sys.executable, "-I", "-S", "-c", _START, root, module, *arguments]
 
 
 def _identity() -> tuple[int, ...]:
-    """Who may ask a process: a fork starts its own, and whoever gave up rights has fewer."""
+    """Who may use a process: not a fork, and not this process after it gave up rights."""
     rights = (getattr(os, name, int)() for name in ("geteuid", "getegid"))
     return os.getpid(), *rights
 
 
-class AskedProcess:
-    """A process, from its start to its end.
+class ChildProcess:
+    """A process that answers requests, each a line of JSON, one after another.
 
     Parameters
     ----------
@@ -127,12 +133,12 @@ class AskedProcess:
     Attributes
     ----------
     pid : int
-        Its number.
+        Its process id.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._identity = _identity()
-        # In a session of its own, so that Ctrl-C is for the process that asks.
+        # In a session of its own, so that Ctrl-C reaches only the parent.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -143,14 +149,14 @@ class AskedProcess:
         self.pid = self._process.pid
 
     def ask(self, request: str, *arguments: object) -> None:
-        """Send a request; `answer` waits for what comes back."""
+        """Send a request; `answer` waits for the result."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is dead: nothing comes back
+        with contextlib.suppress(OSError):  # it has died: `answer` reports that
             self._process.stdin.write(json.dumps([request, *arguments]).encode() + b"\n")
             self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The next thing that the process says; what is no answer has a ``problem``."""
+        """The next answer of the process; without a valid one, a ``problem``."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -158,13 +164,13 @@ class AskedProcess:
         try:
             return dict(json.loads(line))
         except (ValueError, TypeError, RecursionError):
-            # Something in it prints, and what comes next would answer another question.
+            # Something in it printed, so later answers would belong to other requests.
             self._process.kill()
             return {"problem": "crashed", "found": f"no answer, but {line[:60]!r}"}
 
     @contextlib.contextmanager
     def within(self, limit_s: float) -> Iterator[None]:
-        """Kill it where asking and answering take longer: it has crashed then."""
+        """Kill it if request and answer take longer, which then counts as a crash."""
         timer = threading.Timer(limit_s, self._process.kill)
         timer.daemon = True
         timer.start()
@@ -174,11 +180,11 @@ class AskedProcess:
             timer.cancel()
 
     def is_alive(self) -> bool:
-        """Whether it can be asked, by whoever this process is now."""
+        """Whether it runs and belongs to this process with its present rights."""
         return self._identity == _identity() and self._process.poll() is None
 
     def end(self) -> None:
-        """Kill it, whatever it does; a fork lets go of it only."""
+        """Kill it, whatever it does; a fork only forgets it."""
         if self._identity[0] == os.getpid():
             self._process.kill()
             self._process.wait()
@@ -186,7 +192,7 @@ class AskedProcess:
             self._process.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with contextlib.suppress(OSError):  # what was not written yet goes nowhere
+            with contextlib.suppress(OSError):  # unsent requests are dropped
                 pipe.close()
 
 
@@ -194,14 +200,14 @@ _MOST_IDLE = 2
 _IDLE: list[StoreProcess] = []
 
 
-class StoreProcess(AskedProcess):
-    """A process of ours that opens stores; `idle_or_new` gives one."""
+class StoreProcess(ChildProcess):
+    """A process that opens stores for this one; `idle_or_new` returns one."""
 
     def __init__(self) -> None:
         super().__init__(isolated("stateanalytics.io.sqlite_copy"))
 
     def keep(self) -> None:
-        """Let it wait for the next store; it has answered all that it was asked."""
+        """Keep it idle for the next store; it must have answered every request."""
         if len(_IDLE) < _MOST_IDLE and self.is_alive():
             _IDLE.append(self)
         else:
@@ -209,7 +215,7 @@ class StoreProcess(AskedProcess):
 
 
 def idle_or_new() -> StoreProcess:
-    """A process to ask; give it back with `keep`, or `end` it."""
+    """A process for a store; return it with `keep`, or `end` it."""
     with contextlib.suppress(IndexError):  # another thread may take the last one
         while True:
             idle = _IDLE.pop()
@@ -220,45 +226,44 @@ def idle_or_new() -> StoreProcess:
 
 
 def start_ahead() -> None:
-    """Let a process start while this one is busy with something else, unless one waits."""
+    """Start a process in the background, unless an idle one is there."""
     if not _IDLE:
         StoreProcess().keep()
 
 
 @atexit.register
 def end_idle() -> None:
-    """End the processes that wait."""
+    """End the idle processes."""
     with contextlib.suppress(IndexError):
         while True:
             _IDLE.pop().end()
 
 
 def mentions(path: Path, words: Sequence[str], n_bytes: int) -> bool:
-    """Does the beginning of a file hold any of some words; looked at by another process.
+    """Whether the beginning of a file contains any of some words; read by another process.
 
     Closing a store drops every lock that the same process holds on it, through whatever
-    connection; so this process never opens one to look inside.
+    connection, so this process never opens one itself.
 
     Parameters
     ----------
     path : pathlib.Path
-        Where there is no regular file that may be read, there are no words.
+        False for anything but a readable regular file.
     words : sequence of str
     n_bytes : int
-        How much of it is looked at.
+        Length of the beginning.
     """
-    asked = ("mentions", os.path.abspath(path), list(words), n_bytes)  # noqa: PTH100
-    return _answer(*asked).get("is_there", False) is True
+    answer = _answer("mentions", os.path.abspath(path), list(words), n_bytes)  # noqa: PTH100
+    return answer.get("is_there", False) is True
 
 
 def state_of_store(path: str | Path) -> str | None:
-    """What is another as soon as anybody has written to a store; None where nothing tells.
+    """A text that changes with every write to a store; None where changes cannot be noticed.
 
     Parameters
     ----------
     path : str or Path
-        The file, whether it is there or not. It is looked at, never locked, and neither
-        copied nor read.
+        The file, whether it exists or not. It is neither locked nor copied.
 
     Examples
     --------
@@ -270,10 +275,10 @@ def state_of_store(path: str | Path) -> str | None:
     return _answer("state", os.path.realpath(path)).get("state")
 
 
-def _answer(*asked: Any) -> dict[str, Any]:
+def _answer(request: str, *arguments: Any) -> dict[str, Any]:
     process = idle_or_new()
     try:
-        process.ask(*asked)
+        process.ask(request, *arguments)
         answer = process.answer()
     except BaseException:
         process.end()

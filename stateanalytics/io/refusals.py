@@ -1,4 +1,4 @@
-"""Why a path cannot be read as a store: what was needed, what was found, what to type."""
+"""Errors for paths that cannot be read as a store: what was needed and found, what to type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
-# What a file that is no SQLite store begins with, and what to do about it.
+# First octets of other kinds of files, their names, and what to do.
 _OTHER_FILES = (
     (b"7\x7f\x06", "is the write-ahead log of a store", "name the store itself, without -wal"),
     (b"\x1f\x8b", "is compressed with gzip", "unpack it first with `gunzip`"),
@@ -38,7 +38,7 @@ _OTHER_FILES = (
 
 
 def located(path: str | Path) -> tuple[str, int]:
-    """The file that a path leads to, and its size with its log; looks, never opens."""
+    """The file that a path leads to, and its size with its log; nothing is opened."""
     try:
         status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
     except PermissionError as error:
@@ -49,7 +49,7 @@ def located(path: str | Path) -> tuple[str, int]:
         if is_kind(status.st_mode):
             hint = "name a file in it" if is_kind is stat.S_ISDIR else "copy it to a file first"
             raise NotAStoreError(f"A SQLite store was needed, and {_shown(path)} is {name}.", hint)
-    # SQLite keeps its log beside the file itself, not beside a link to it.
+    # SQLite keeps its log next to the file itself, not next to a link to it.
     source = os.path.realpath(path)
     try:
         log_size = Path(source + "-wal").stat().st_size
@@ -59,7 +59,7 @@ def located(path: str | Path) -> tuple[str, int]:
 
 
 def refuse_large(path: str | Path, size_bytes: int) -> None:
-    """An error for a store that no budget lets be copied, or that is nearly all holes."""
+    """Refuse a store that exceeds the budget, or that is nearly all holes."""
     status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
     most = spending().budget.most_bytes(status)
     if size_bytes > most:
@@ -72,7 +72,7 @@ def refuse_large(path: str | Path, size_bytes: int) -> None:
 
 
 def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFoundError:
-    """The error for a path that leads nowhere."""
+    """The error for a path without a file."""
     text = str(path)
     hint = "check the spelling; `ls -l` on its folder shows what is there"
     if text.startswith("file:"):
@@ -90,16 +90,16 @@ def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFou
 def explained(
     path: str | Path, problem: str, found: str, size_bytes: int = 0, busy_s: float = 0.0
 ) -> SourceError:
-    """The error for a word of `sqlite_copy`."""
-    it, needed = _shown(path), "A SQLite store was needed, and"
-    wanted = f"The store {it} was to be read, but"
+    """The error for a problem that `sqlite_copy` reports."""
+    name, needed = _shown(path), "A SQLite store was needed, and"
+    wanted = f"The store {name} was to be read, but"
     owner = "read it as the user who owns it, or copy it to where you may read"
     begin = bytes.fromhex(found) if problem == "not_sqlite" else b""
     errors: dict[str, Callable[[], SourceError]] = {
-        "missing": lambda: nothing_there(path, FileNotFoundError(2, "it has just gone away")),
-        "not_a_file": lambda: NotAStoreError(f"{needed} {it} is no file.", "name a file"),
+        "missing": lambda: nothing_there(path, FileNotFoundError(2, "it has just been deleted")),
+        "not_a_file": lambda: NotAStoreError(f"{needed} {name} is no file.", "name a file"),
         "empty": lambda: NotAStoreError(
-            f"{needed} {it} is empty (0 bytes).",
+            f"{needed} {name} is empty (0 bytes).",
             "name another file; a store is filled by the first run that is recorded",
         ),
         "not_sqlite": lambda: NotAStoreError(*what_it_is(path, begin)),
@@ -121,7 +121,7 @@ def explained(
 
 
 def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
-    """What a file that begins so is instead of a store, and what to do about it."""
+    """The message for a file that is no store, by its first octets, and what to do."""
     for magic, what, hint in _OTHER_FILES:
         if begin.startswith(magic):
             return f"A SQLite store was needed, and {_shown(path)} {what}.", hint
@@ -136,7 +136,7 @@ def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
 
 
 def damaged(path: str | Path, problems: list[str]) -> DamagedStoreError:
-    """The error for a store of which not everything can be read."""
+    """The error for a damaged store."""
     shown = "; ".join(line[:120] for line in problems[:3])
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return DamagedStoreError(
@@ -155,15 +155,15 @@ def beyond_salvage(path: str | Path, reason: str) -> DamagedStoreError:
 
 
 def unreadable(path: str | Path, reason: str) -> SourceError:
-    """The error for an undamaged store that SQLite still cannot read a table of."""
-    hint = "leave it out; copying it anew with `sqlite3 STORE .dump | sqlite3 NEW` may help"
+    """The error for an undamaged store with a table that SQLite cannot read."""
+    hint = "exclude it; a fresh copy with `sqlite3 STORE .dump | sqlite3 NEW` may help"
     if "too big" in reason or "out of memory" in reason:
         hint = "look for a huge cell: `sqlite3 STORE 'SELECT max(length(COLUMN)) FROM TABLE'`"
     return SourceError(f"The store {_shown(path)} was to be read, but SQLite says: {reason}.", hint)
 
 
 def closed(label: str) -> ArgumentError:
-    """The error for a store whose copy is gone."""
+    """The error for a store that was closed."""
     return ArgumentError(
         f"An open store was needed, and {label!r} was closed.",
         "read inside the `with open_store(…)` block, or open it again",
@@ -171,7 +171,7 @@ def closed(label: str) -> ArgumentError:
 
 
 def no_room(path: str | Path, reason: str, size_bytes: int) -> NoRoomError:
-    """The error for a copy that fits nowhere."""
+    """The error for a copy that does not fit."""
     try:
         folder = repr(tempfile.gettempdir())
     except OSError:
@@ -188,5 +188,5 @@ def _shown(path: str | Path) -> str:
 
 
 def megabytes(n_bytes: int) -> str:
-    """A size as people read it."""
+    """A size in words."""
     return f"{n_bytes / 1e6:,.1f} MB"

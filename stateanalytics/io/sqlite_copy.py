@@ -1,19 +1,19 @@
-"""Copies SQLite stores, consistently and one after the other, in a process of its own.
+"""Consistent copies of SQLite stores, made in a process of its own.
 
-`store_process` starts it. It reads requests, each a line of JSON, and answers each with
-another: what was copied, what the check of a copy found, and so on.
+`processes.StoreProcess` starts it. It reads requests, each a line of JSON, and answers each
+with a line: what was copied, what the check of a copy found, and so on.
 
-Why a process: POSIX drops every lock that a process holds on a file as soon as it
-closes any descriptor of that file. A notebook may well hold a connection to the very
-store that is read, through whichever copy of SQLite; here nothing is held, so nothing
-can be dropped, and a store that makes SQLite crash ends only this process.
+Why a process: POSIX drops every lock that a process holds on a file as soon as it closes any
+descriptor of that file. A notebook may well hold a connection to the very store that is read,
+through whichever copy of SQLite. This process holds no other connections, so no lock is
+dropped, and a store that makes SQLite crash ends only this process.
 
-Why not always SQLite's own backup: opening a store in WAL mode creates ``-wal`` and
-``-shm`` beside it, even with ``mode=ro``, and a read-only connection leaves them there.
-So a store that nobody has open is copied as plain bytes (.4 s for a GB, a third of what
-the backup takes) and one that somebody has open through `sqlite3.Connection.backup`,
-where the files are there already. Checking every page of the copy (1 s for a GB) goes on
-while the parent reads; it finds what a scan passes over, such as the end of a long text.
+Why not always SQLite's own backup: opening a store in WAL mode creates ``-wal`` and ``-shm``
+next to it, even with ``mode=ro``, and a read-only connection leaves them there. So a store that
+no process has open is copied as plain bytes (.4 s for a GB, a third of the time of a backup),
+and an open one through `sqlite3.Connection.backup`, as the files are there already. Every page
+of the copy is checked (1 s for a GB) while the parent reads; this finds damage that a scan does
+not meet, such as in the end of a long text.
 
 Only the standard library may be imported here, and little of it: a command waits for that.
 """
@@ -31,34 +31,34 @@ import sys
 import time
 from contextlib import closing
 
-TYPE_CHECKING = False  # what `typing` calls so, without waiting for it
+TYPE_CHECKING = False  # as in `typing`, without the time of its import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 MAGIC = b"SQLite format 3\0"
-# SQLite locks bytes past the first GB: one for who is going to write, 510 for readers, and
-# one byte of the WAL's index that every connection in WAL mode holds (os_unix.c:
-# RESERVED_BYTE, SHARED_FIRST, DMS).
+# SQLite locks bytes past the first GB: one for a future writer, 510 for readers, and one byte
+# of the WAL's index that every connection in WAL mode holds (os_unix.c: RESERVED_BYTE,
+# SHARED_FIRST, DMS).
 WRITER, READERS, WAL_INDEX_USERS = (0x40000001, 1), (0x40000002, 510), (128, 1)
-# The last bytes of a journal that belongs to a transaction over several stores: SQLite
-# would look up the file named before them, and delete it.
+# The last bytes of the journal of a transaction over several stores: SQLite would open the
+# file that is named before them, and delete it.
 SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-# What a connection knows of the log stands twice at the beginning of the index (wal.c:
-# WalIndexHdr): a counter of commits, how long the log is, checksums, salts.
+# The index of a log begins with two copies of its header (wal.c: WalIndexHdr): a counter of
+# commits, the length of the log, checksums, salts.
 INDEX_HEADER = 48
 TICK_NS = 2_000_000_000  # no file system's clock is coarser
 N_TRIES = 5
-CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # how long the check may take; 1 s for a GB is usual
-ILLEGIBLE = "\ufffd"  # what stands for octets that are not UTF-8; such tables are not read
+CHECK_S, CHECK_S_PER_GB = 60.0, 20.0  # limit of the check; 1 s for a GB is usual
+ILLEGIBLE = "\ufffd"  # replaces octets that are not UTF-8; such tables are not read
 VIRTUAL_TABLE = "a virtual table"
-VIRTUAL = 2  # how table_xinfo calls a generated column that is not stored
-# What a check ends with: bad pages; or an expression of the schema itself (a view, an index
-# by a collation or function of the writer's own) that cannot or may not be run here.
-# By code: the words "malformed JSON" are no damage, "disk I/O error" is.
+VIRTUAL = 2  # in table_xinfo: a generated column that is not stored
+# Errors that end a check: bad pages; or an expression of the schema itself (a view, an index
+# with a collation or function of the writer's own) that cannot or may not be run here.
+# By code, because "malformed JSON" is no damage and "disk I/O error" is.
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 REFUSED = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_AUTH}
-HARMLESS = (  # what a check may say about rows or unused pages, which reading does not need
+HARMLESS = (  # messages of a check about rows or unused pages, which do not affect reading
     "never used",
     "NULL value in",
     "constraint failed",
@@ -69,8 +69,8 @@ HARMLESS = (  # what a check may say about rows or unused pages, which reading d
 )
 
 
-class Problem(Exception):  # noqa: N818 - it is handed over as data, not raised at anybody
-    """Why there is no copy: a word the parent knows, and what was found."""
+class Problem(Exception):  # noqa: N818 - the parent gets it as data, not as an exception
+    """The reason for a missing copy: a word that the parent knows, and details."""
 
     def __init__(self, word: str, found: str = "") -> None:
         super().__init__(word, found)
@@ -78,7 +78,7 @@ class Problem(Exception):  # noqa: N818 - it is handed over as data, not raised 
 
 
 def main() -> None:
-    """Answer requests until whoever sends them is gone."""
+    """Answer requests until the input is closed."""
     requests: dict[str, Callable[..., dict[str, Any]]] = {
         "copy": copied,
         "follow": followed,
@@ -88,11 +88,11 @@ def main() -> None:
     }
     for line in sys.stdin.buffer:
         request, *arguments = json.loads(line)
-        say(answered(requests[request], *arguments))
+        print(json.dumps(answered(requests[request], *arguments)), flush=True)
 
 
 def answered(request: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """What a request comes to, or what is wrong with the store."""
+    """The answer to a request, or the problem with the store."""
     try:
         return request(*arguments)
     except Problem as problem:
@@ -116,30 +116,25 @@ def answered(request: Callable[..., dict[str, Any]], *arguments: Any) -> dict[st
 
 
 def look_for_words(path: str, words: list[str], n_bytes: int) -> dict[str, Any]:
-    """Whether the beginning of a file holds any of some words."""
+    """Whether the beginning of a file contains any of some words."""
     begin = beginning(path, n_bytes)
     return {"is_there": any(word.encode() in begin for word in words)}
 
 
 def state_now(source: str) -> dict[str, Any]:
-    """What was another if anybody had written to the store."""
+    """The `state` of a store now."""
     return {"state": state(source, is_open_elsewhere(source))}
 
 
-def say(answer: dict[str, Any]) -> None:
-    """One line of JSON to the parent."""
-    print(json.dumps(answer), flush=True)
-
-
 def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
-    """Copy the store by the route that disturbs nobody; what the copy holds."""
+    """Copy the store in the way that disturbs no other process; return its `contents`."""
     is_live = is_open_elsewhere(source)
-    # Before anything is read: what is committed meanwhile is news to whoever asks again.
+    # Before anything is read: a commit during the copy must differ from this state.
     known, logged = state(source, is_live), log_position(source)
     header = read_header(source)
     is_wal = header[18] == 2 and header[19] == 2
     if not is_wal and os.path.exists(source + "-wal"):  # noqa: PTH110
-        # A log that its own header does not expect: SQLite would use it, and make an index.
+        # A log that the header does not expect: SQLite would use it, and create an index.
         by_stable_bytes(source, target)
     elif not is_wal:
         by_bytes_under_a_lock(source, target, busy_s)
@@ -154,11 +149,11 @@ def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
 def followed(
     source: str, target: str, base: str, logged: tuple[str, int], most_bytes: int
 ) -> dict[str, Any]:
-    """A copy that goes on from another by the log that the store has kept since.
+    """A copy from an earlier copy and the log that the store has written since.
 
-    The copy is the other's file, by another name, and beside it the log up to its last
-    commit, which SQLite then reads along with it. A frame of a log is never written over
-    before the log begins anew, with other salts in its header.
+    It is the file of the earlier copy, by another name, with the log up to its last commit next
+    to it, which SQLite reads too. A frame of a log is never overwritten before the log restarts
+    with other salts in its header.
     """
     is_live, (salts, n_frames) = is_open_elsewhere(source), logged
     known, position = state(source, is_live), log_position(source)
@@ -187,7 +182,7 @@ def followed(
 
 
 def log_position(source: str) -> tuple[str, int] | None:
-    """Which log there is, by its salts, and how many frames of it are committed."""
+    """The salts of the log, which identify it, and its number of committed frames."""
     index, log = (first_octets(source + ending) for ending in ("-shm", "-wal"))
     header = index[:INDEX_HEADER]
     if not log or len(header) < INDEX_HEADER or header != index[INDEX_HEADER : 2 * INDEX_HEADER]:
@@ -198,7 +193,7 @@ def log_position(source: str) -> tuple[str, int] | None:
 
 
 def read_header(source: str) -> bytes:
-    """The first 100 bytes, of which the magic must be right."""
+    """The first 100 bytes of a valid store."""
     header = beginning(source, 100)
     if not header:
         raise Problem("empty")
@@ -211,8 +206,8 @@ def read_header(source: str) -> bytes:
 
 def beginning(path: str, n_bytes: int) -> bytes:
     """The first bytes of a regular file."""
-    # A pipe that nobody writes to would block; Windows alone has O_BINARY, without which it
-    # would end a log at Ctrl-Z.
+    # A pipe without a writer would block; Windows has O_BINARY, without which it would end a
+    # log at Ctrl-Z.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     try:
@@ -224,16 +219,16 @@ def beginning(path: str, n_bytes: int) -> bytes:
 
 
 def is_open_elsewhere(source: str) -> bool:
-    """Does any other process have the store open in WAL mode, or write to it just now."""
-    # In WAL mode a connection is a reader for as long as it is open. Elsewhere only while it
-    # reads: that is somebody with a copy, as another report is, and nobody who writes to it.
+    """Whether another process has the store open in WAL mode, or is writing to it."""
+    # In WAL mode a connection is a reader for as long as it is open. In other modes only while
+    # it reads, as this program does in another process, so readers do not count there.
     is_wal = first_octets(source)[18:20] == b"\2\2"
     users = READERS if is_wal else WRITER
     return is_locked(source, users) or is_locked(source + "-shm", WAL_INDEX_USERS)
 
 
 def is_locked(path: str, region: tuple[int, int]) -> bool:
-    """Does another process hold a lock there; asks without taking one."""
+    """Whether another process holds a lock in a region; no lock is taken."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:
@@ -249,15 +244,15 @@ def is_locked(path: str, region: tuple[int, int]) -> bool:
             layout, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(layout, *lock))
         )
         return bool(answer[0 if layout[1] == "h" else 3] != fcntl.F_UNLCK)
-    except (ImportError, OSError):  # no such locks here: an index of the WAL must do
+    except (ImportError, OSError):  # without such locks an existing WAL index counts as one
         return path.endswith("-shm")
     finally:
         os.close(descriptor)
 
 
 def connect(path: str, mode: str, busy_s: float = 0) -> sqlite3.Connection:
-    """A connection that trusts nothing the store defines."""
-    # Every octet as a number: none of them means anything to a URI.
+    """A connection that runs no code of the store."""
+    # Every octet as a number, so that none has a meaning in a URI.
     octets = "".join(f"%{octet:02X}" for octet in os.fsencode(path))
     uri = f"file:{octets}?{mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None)
@@ -266,7 +261,7 @@ def connect(path: str, mode: str, busy_s: float = 0) -> sqlite3.Connection:
 
 
 def begin_reading(connection: sqlite3.Connection) -> None:
-    """Take the read lock now, so that a store that stays locked is an error, not a wait."""
+    """Take the read lock now, so that a store that stays locked is an error."""
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
@@ -281,7 +276,7 @@ def by_bytes_under_a_lock(source: str, target: str, busy_s: float) -> None:
                 raise Problem("busy", str(error)) from error
             if not os.path.exists(source + "-journal"):  # noqa: PTH110
                 raise
-            # A writer died halfway: its journal must be rolled back, on the copy.
+            # A writer died in a transaction: its journal must be rolled back, on the copy.
             by_stable_bytes(source, target)
             return
         if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
@@ -290,7 +285,7 @@ def by_bytes_under_a_lock(source: str, target: str, busy_s: float) -> None:
 
 
 def by_backup(source: str, target: str, busy_s: float) -> None:
-    """Copy pages of one read transaction, beside writers in WAL mode."""
+    """Copy the pages of one read transaction, while others may write in WAL mode."""
     try:
         with closing(connect(source, "mode=ro", busy_s)) as connection:
             begin_reading(connection)
@@ -303,12 +298,12 @@ def by_backup(source: str, target: str, busy_s: float) -> None:
             raise Problem("busy", str(error)) from error
         if "unable to open" not in str(error) and "readonly" not in str(error):
             raise
-        # The index of the WAL cannot be used (a read-only mount): bytes, if they hold still.
+        # The index of the WAL cannot be used (a read-only mount), but stable bytes can.
         by_stable_bytes(source, target)
 
 
 def by_stable_bytes(source: str, target: str) -> None:
-    """Copy the store and its log as bytes, again until nothing changed meanwhile."""
+    """Copy the store and its log as bytes, repeatedly until nothing changed meanwhile."""
     for attempt in range(N_TRIES):
         before = signature(source)
         for ending in ("", "-wal", "-journal"):
@@ -330,7 +325,7 @@ def by_stable_bytes(source: str, target: str) -> None:
 
 
 def names_another_file(journal: str) -> bool:
-    """Does a journal end in the name of a super-journal: SQLite reads its last 16 bytes."""
+    """Whether a journal ends with the name of a super-journal, by its last bytes."""
     try:
         with open(journal, "rb") as file:  # noqa: PTH123
             file.seek(max(0, os.fstat(file.fileno()).st_size - len(SUPER_JOURNAL)))
@@ -340,7 +335,7 @@ def names_another_file(journal: str) -> bool:
 
 
 def signature(source: str) -> list[tuple[int, int, int, int] | None]:
-    """What changes when anybody writes to the store or its logs."""
+    """File numbers, sizes and times of the store and its logs, which change with each write."""
     stats: list[tuple[int, int, int, int] | None] = []
     for ending in ("", "-wal", "-journal"):
         try:
@@ -353,28 +348,28 @@ def signature(source: str) -> list[tuple[int, int, int, int] | None]:
 
 
 def state(source: str, is_live: bool) -> str | None:
-    """What every commit changes, and whoever replaces a file; None where nothing proves it.
+    """A text that changes with each commit and each replaced file; None where it might not.
 
-    A commit counts in the header, in WAL mode in the header of the log's index, which SQLite's
-    own readers go by; sizes and times alone would not do, for two commits may fall into one
-    tick of the file system's clock.
+    A commit increments a counter in the header, in WAL mode in the header of the log's index,
+    which SQLite's own readers use. Sizes and times alone are not enough: two commits may fall
+    into one tick of the file system's clock.
     """
     try:
         log, index = (first_octets(source + ending) for ending in ("-wal", "-shm"))
         files = signature(source)
-        # The header stands there twice: who is just writing it has written one of them.
+        # The two copies of the header differ while one is being written.
         if index[:INDEX_HEADER] != index[INDEX_HEADER : 2 * INDEX_HEADER]:
             return None
         header = first_octets(source)
         is_wal = header[18:20] == b"\2\2"
         if (log or is_wal) and not (log and index):
-            # What closed stores and writers in exclusive mode commit counts nowhere: what a
-            # log brought into the store need not change its header. Only the time tells.
+            # Commits of writers in exclusive mode, and those merged from a log when a store is
+            # closed, need not change these headers. Then only the time proves anything.
             newest_ns = max(status[2] for status in files if status is not None)
             if time.time_ns() - newest_ns < TICK_NS:
                 return None
         octets = (header, log[:32], index[:INDEX_HEADER])
-        # Opening a store as root changes the owner, hence the last time, of its logs.
+        # Opening a store as root changes the owner of its logs, and so their last time.
         logs = [status and status[:3] for status in files[1:]]
         return repr((is_live, files[0], logs, octets))
     except (OSError, Problem):
@@ -382,7 +377,7 @@ def state(source: str, is_live: bool) -> str | None:
 
 
 def first_octets(path: str) -> bytes:
-    """The first 100 bytes of a file; nothing where there is none."""
+    """The first 100 bytes of a file; empty where there is no file."""
     try:
         return beginning(path, 100)
     except FileNotFoundError:
@@ -390,7 +385,7 @@ def first_octets(path: str) -> bytes:
 
 
 def contents(target: str) -> dict[str, Any]:
-    """Tables that hold rows, with their columns and the name their row number goes by."""
+    """Tables with rows, with their columns and the name of their row number."""
     if missing := missing_bytes(target):
         raise Problem("truncated", missing)
     with closing(connect(target, "immutable=1")) as copy:
@@ -429,21 +424,21 @@ def contents(target: str) -> dict[str, Any]:
 
 
 def lower(name: bytes) -> str:
-    """A name as readers know it: SQLite's names have no case, of letters of ASCII.
+    """A name in lower case, as readers use it: SQLite ignores the case of ASCII letters.
 
-    What is no plain word is the name of no table that a reader knows, and stays as it is.
+    A name that is no plain word is not used by any reader, and stays as it is.
     """
     is_word = name.replace(b"_", b"").isalnum()
     return (name.lower() if is_word else name).decode()
 
 
 def missing_bytes(path: str) -> str:
-    """How many of how many bytes are there, where some are missing."""
+    """The present and the promised number of bytes in words; empty if none are missing."""
     with open(path, "rb") as file:  # noqa: PTH123
         header, size = file.read(100), os.fstat(file.fileno()).st_size
     page_size = int.from_bytes(header[16:18], "big")
     n_bytes = int.from_bytes(header[28:32], "big") * (65536 if page_size == 1 else page_size)
-    # The number of pages is only kept by versions that also keep the second of these.
+    # The number of pages is valid only if the second of these counters is, too.
     is_kept = header[24:28] == header[92:96]
     return f"{size} of {n_bytes} bytes are there" if is_kept and n_bytes > size else ""
 
@@ -454,13 +449,13 @@ def quoted(name: str) -> str:
 
 
 def keeps_text(declared: str) -> bool:
-    """Does a column so declared turn numbers into text (SQLite's rules of affinity)."""
+    """Whether a column of a declared type stores numbers as text (SQLite's affinity)."""
     kind = declared.upper()
     return "INT" not in kind and any(word in kind for word in ("CHAR", "CLOB", "TEXT"))
 
 
 def rowid_name(copy: sqlite3.Connection, table: str, columns: list[str]) -> str | None:
-    """The name under which a table's row number can be read; None where it has none."""
+    """The name of a table's row number; None where it has none."""
     taken = {column.lower() for column in columns}
     free = [name for name in ("rowid", "_rowid_", "oid") if name not in taken]
     try:
@@ -471,7 +466,7 @@ def rowid_name(copy: sqlite3.Connection, table: str, columns: list[str]) -> str 
 
 
 def checked(target: str) -> dict[str, Any]:
-    """What SQLite's quick check finds wrong with the pages of the copy, and what it left out."""
+    """Damage that SQLite's quick check finds in the copy, and tables that were not checked."""
     limit = time.monotonic() + CHECK_S + CHECK_S_PER_GB * os.path.getsize(target) / 1e9  # noqa: PTH202
     with closing(connect(target, "immutable=1")) as copy:
         copy.text_factory = lambda octets: octets.decode(errors="replace")
@@ -489,8 +484,8 @@ def checked(target: str) -> dict[str, Any]:
 
 
 def look_for_damage(copy: sqlite3.Connection) -> tuple[list[str], list[str]]:
-    """What is wrong with the pages, and the tables of which that cannot be told."""
-    # Views and virtual tables have no pages, and asking for their columns may run code.
+    """Damaged pages, and the tables that cannot be checked."""
+    # Views and virtual tables have no pages, and to read their columns may run code.
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     names = [name for (name,) in copy.execute(query).fetchall() if ILLEGIBLE not in name]
     # The check runs the expressions of virtual generated columns, which may do anything.
@@ -512,17 +507,17 @@ def look_for_damage(copy: sqlite3.Connection) -> tuple[list[str], list[str]]:
 
 
 def computes(copy: sqlite3.Connection, table: str) -> bool:
-    """Has a table columns that are computed whenever they are read."""
+    """Whether a table has columns that are computed when they are read."""
     columns = copy.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
     return any(hidden == VIRTUAL for *_, hidden in columns)
 
 
 def damage(copy: sqlite3.Connection, check: str) -> list[str] | None:
-    """What a check finds wrong that matters to a reader; None where it could not be run."""
+    """Damage found by a check that affects reading; None where the check could not be run."""
     try:
         lines = [row[0] for row in copy.execute(check)]
     except sqlite3.DatabaseError as error:
-        # The low byte tells the kind, the others the circumstances.
+        # The low byte is the kind of error, the others are details.
         kind = error.sqlite_errorcode & 0xFF
         if kind in DAMAGED:
             return [str(error)]

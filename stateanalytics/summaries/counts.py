@@ -14,7 +14,7 @@ from stateanalytics.core.redaction import redact
 from stateanalytics.core.windows import Moment, read_moment
 from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
-from stateanalytics.detectors.sums import gap_sums
+from stateanalytics.detectors.quality import gap_sums
 from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.failures.failure_rows import find_members, select_failures
 from stateanalytics.failures.templates import VERSION, mine_templates

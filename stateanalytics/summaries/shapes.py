@@ -18,7 +18,7 @@ from stateanalytics.core.schema import (
     Column,
     Frame,
 )
-from stateanalytics.detectors.sums import SUMS
+from stateanalytics.detectors.quality import SUMS
 
 N = Column("n", INTEGER, "how many")
 

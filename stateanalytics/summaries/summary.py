@@ -15,7 +15,7 @@ from stateanalytics.core.schema import Frame
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import in_utc
 from stateanalytics.detectors.frames import AGREEMENT
-from stateanalytics.detectors.sums import merge_gap_sums
+from stateanalytics.detectors.quality import merge_gap_sums
 from stateanalytics.errors import ArgumentError, DamagedStoreError, in_short
 from stateanalytics.failures.masking import WILDCARD
 from stateanalytics.failures.templates import merge_templates

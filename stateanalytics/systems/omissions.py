@@ -17,11 +17,10 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, beside, changed_facts, once, pool
 from stateanalytics.io.files import legible
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import counted, findings_of_store
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
 from stateanalytics.io.sqlite_tables import n_rows, read_table
-from stateanalytics.io.store_findings import findings_of_store
 from stateanalytics.systems import system_named
 from stateanalytics.systems.base import System, Tables
 from stateanalytics.systems.history import Past, has_begun, has_happened

@@ -36,9 +36,9 @@ from stateanalytics.io.json_lines import (
     grows,
     in_pieces,
     losses,
-    refuse,
-    rows_of,
+    refuse_losses,
     side_by_side,
+    typed_rows,
 )
 from stateanalytics.io.parsing_process import parsed_apart
 
@@ -216,7 +216,7 @@ class Told:
             If there is any, and ``on_error`` is ``raise``.
         """
         found = losses(self.bad, self.lost, source, system)
-        refuse(found, source, on_error)
+        refuse_losses(found, source, on_error)
         return found
 
     def empty_files(self, paths: Iterable[Path], root: Path, lines: pl.DataFrame) -> pl.DataFrame:
@@ -279,7 +279,7 @@ def read_records(
             return [Piece.of(each) for each in (*conformed, bad)]
 
         def read(piece: list[Chunk]) -> list[Piece]:
-            return packed(rows_of(piece, fields, typed, parser))
+            return packed(typed_rows(piece, fields, typed, parser))
 
         pieces: list[list[Piece]] = []
         is_bounded = spending().budget.growth_ratio is not None

@@ -1,4 +1,4 @@
-"""The failures of agents as a labelled corpus: what a miner of templates is judged by here.
+"""A labelled corpus of agent failures, to score the mining of templates.
 
 Written for this project, from the kinds of messages that providers, tools, git, package
 managers and interpreters print; no line is anybody's log. Public benchmarks hold the logs
@@ -8,11 +8,55 @@ of servers, where an exit code is noise; here it is the information.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.stats import random_columns
-from stateanalytics.testing.corpus_texts import FAMILIES, TRACEBACKS
+
+#: Texts with holes by family, each with what it must be kept apart by. Texts of one family that
+#: differ only in an exit code, an exception, a status, a signal or a model are other failures.
+FAMILIES: dict[str, list[tuple[str, str]]] = {}
+for _row in table_rows(__package__, "texts.csv"):
+    FAMILIES.setdefault(_row["family"], []).append((_row["apart_by"], _row["text"]))
+
+_PYTHON = """Traceback (most recent call last):
+  File "{directory}/{function}.py", line {line}, in {function}
+    result = step(value)
+  File "/usr/lib/python3.12/asyncio/tasks.py", line {line}, in wait_for
+    return await fut
+{raised}"""
+_NODE = """{raised}
+    at {function} ({directory}/{function}.js:{line}:{count})
+    at Module._compile (node:internal/modules/cjs/loader:{line}:{count})
+    at /srv/app/node_modules/queue/index.js:{line}:{count}"""
+
+
+_EXCEPTION = "exception"
+
+
+def _traceback(shape: str, function: str, raised: str) -> str:
+    return shape.replace("{function}", function).replace("{raised}", raised)
+
+
+TRACEBACKS: dict[str, tuple[tuple[str, str], ...]] = {
+    "python": (
+        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "KeyError: 'step_{count}'")),
+        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "ValueError: 'step_{count}'")),
+        (_EXCEPTION, _traceback(_PYTHON, "run_plan", "workers._errors.TimeoutError: {duration}")),
+        (
+            "exception",
+            _traceback(_PYTHON, "run_plan", "workers._errors.RateLimitError: {duration}"),
+        ),
+        ("", _traceback(_PYTHON, "load_memory", "KeyError: 'step_{count}'")),
+    ),
+    "node": (
+        (_EXCEPTION, _traceback(_NODE, "runStep", "TypeError: cannot read property {count}")),
+        (_EXCEPTION, _traceback(_NODE, "runStep", "RangeError: cannot read property {count}")),
+        ("", _traceback(_NODE, "spawnAgent", "TypeError: cannot read property {count}")),
+    ),
+}
 
 HOLE = re.compile(r"\{(\w+)\}")
 MODELS = ("sonnet", "opus", "gpt-5.1-codex", "gpt-5.1-mini", "gemini-3-pro")
@@ -39,16 +83,22 @@ _NUMBERS = {
     "hour": (10, 23),
     "byte": (1, 254),
 }
+_SIZES = {
+    "seconds": (2, 900),
+    "count": (2, 400),
+    "size": (1_000, 900_000),
+    "tokens": (200_001, 260_000),
+}
 _COLOURS = {"red": "\x1b[31m", "bold": "\x1b[1m", "plain": "\x1b[0m"}
 
 
 def failure_corpus(n_messages: int = 5_000, *, seed: int = 0) -> pl.DataFrame:
-    """Messages of failed agents, each with the template it was made from.
+    """Messages of failed agents, each with its true template.
 
     Parameters
     ----------
     n_messages : int
-        How many; every template occurs about as often as any other.
+        Number of messages; all templates occur about equally often.
     seed : int
         The same seed gives the same messages.
 
@@ -57,7 +107,7 @@ def failure_corpus(n_messages: int = 5_000, *, seed: int = 0) -> pl.DataFrame:
     polars.DataFrame, shape (n_messages, 4)
         ``message`` as it would be stored: some on several lines, with colours, in Unicode;
         ``template_id``, the truth; its ``family`` (provider, tool, git, network, …);
-        ``kept_apart``: what tells it from its siblings and must never be merged over:
+        ``kept_apart``: what distinguishes it from its siblings and must never be merged over:
         exit code, exception, HTTP status, signal, model; empty elsewhere.
 
     Examples
@@ -86,45 +136,43 @@ def failure_corpus(n_messages: int = 5_000, *, seed: int = 0) -> pl.DataFrame:
 
 
 def _text(text: str, filled: dict[str, pl.Expr]) -> pl.Expr:
-    """The text with its holes filled; the same hole twice holds two values."""
-    pieces = re.split(HOLE.pattern, text)
-    seen: dict[str, int] = {}
-    exprs = []
-    for place, piece in enumerate(pieces):
+    """The text with its holes filled; a hole that occurs twice gets two values."""
+    n_used: Counter[str] = Counter()
+    parts = []
+    for place, piece in enumerate(re.split(HOLE.pattern, text)):
         if place % 2 == 0:
-            exprs.append(pl.lit(piece))
+            parts.append(pl.lit(piece))
         else:
-            seen[piece] = seen.get(piece, -1) + 1
-            exprs.append(filled[f"{piece} {seen[piece]}" if seen[piece] else piece])
-    return pl.concat_str(exprs)
+            parts.append(filled[f"{piece} {n_used[piece]}" if n_used[piece] else piece])
+            n_used[piece] += 1
+    return pl.concat_str(parts)
 
 
 def _holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
-    """What fills the holes, five values of each name."""
-    every: dict[str, pl.Expr] = {}
+    """Values for the holes, five of each name."""
+    values: dict[str, pl.Expr] = {}
     for copy in range(5):
-        own = seed + 1_000_003 * copy
-        filled = {**holes(row, own), **_more(row, own)}
-        every |= {f"{name} {copy}" if copy else name: value for name, value in filled.items()}
-    return every
+        own_seed = seed + 1_000_003 * copy
+        filled = {**holes(row, own_seed), **_more_holes(row, own_seed)}
+        values |= {f"{name} {copy}" if copy else name: value for name, value in filled.items()}
+    return values
 
 
 def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
-    """What fills the holes of templates, for each row number.
+    """Values for the holes of templates, for each row number.
 
     Parameters
     ----------
     row : polars.Expr
         Row numbers.
     seed : int
-        What the values depend on beside the row.
+        The values depend on it and on the row.
 
     Returns
     -------
     dict of str to polars.Expr
-        Name of a hole to text. Secrets are made up and mean nothing anywhere.
+        Name of a hole to text. Secrets are made up.
     """
-    number = _text_numbers(row, seed)
     relative = pl.concat_str(
         [
             random_columns.one_of(row, seed, "hole/folder", _FOLDERS),
@@ -136,7 +184,7 @@ def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
         [pl.lit("/home/op/worktrees/"), random_columns.hex_id(row, seed, "hole/tree", 8)]
     )
     return {
-        **number,
+        **_integers(row, seed, "hole", _SIZES),
         "model": random_columns.one_of(row, seed, "hole/model", MODELS),
         "host": random_columns.one_of(row, seed, "hole/host", _HOSTS),
         "request": pl.concat_str(
@@ -156,28 +204,21 @@ def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     }
 
 
-def _text_numbers(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
-    ranges = {
-        "seconds": (2, 900),
-        "count": (2, 400),
-        "size": (1_000, 900_000),
-        "tokens": (200_001, 260_000),
-    }
+def _integers(
+    row: pl.Expr, seed: int, prefix: str, ranges: dict[str, tuple[int, int]]
+) -> dict[str, pl.Expr]:
     return {
-        name: random_columns.integer(row, seed, f"hole/{name}", low, high).cast(pl.String)
+        name: random_columns.integer(row, seed, f"{prefix}/{name}", low, high).cast(pl.String)
         for name, (low, high) in ranges.items()
     }
 
 
-def _more(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
+def _more_holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     chosen = {
         name: random_columns.one_of(row, seed, f"corpus/{name}", values)
         for name, values in _CHOICES.items()
     }
-    number = {
-        name: random_columns.integer(row, seed, f"corpus/{name}", low, high).cast(pl.String)
-        for name, (low, high) in _NUMBERS.items()
-    }
+    number = _integers(row, seed, "corpus", _NUMBERS)
     hundredths = random_columns.integer(row, seed, "corpus/hundredths", 101, 999).cast(pl.String)
     decimal = pl.concat_str(hundredths.str.head(1), pl.lit("."), hundredths.str.tail(2))
     return {

@@ -14,8 +14,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.text import visible
 from stateanalytics.core.units import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
+from stateanalytics.detectors.comparing import Disagreements, disagreements
 from stateanalytics.detectors.detections import Detections
-from stateanalytics.detectors.disagreement_causes import Disagreements, disagreements
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean, in_short
 from stateanalytics.thresholds.advice import Advice
 from stateanalytics.thresholds.wording import SAID

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import stateanalytics as sa
-from tests.ao_trees import lifecycle, put, record, write_flat, write_json, write_lines
+from tests.ao_trees import lifecycle, put, record, write_events, write_flat, write_json, write_lines
 from tests.opencode_logs import T0, event, step, write
 
 SAMPLES = Path(__file__).resolve().parents[2] / "data" / "samples"
@@ -93,17 +93,10 @@ def agent_orchestrator(folder: Path) -> Path:
     write_lines(root / "recovery.log", {**base, "action": "cleanup", "previousStatus": "working"})
     feedback = f"id=r1\ntool=bug_report\ncreatedAt={AT}\nsession=app-1\ntitle=x\nbody=y\n"
     put(root / "projects/web/feedback-reports/report_2026-05-04T09-15-00-050Z_51.kv", feedback)
-    with closing(sqlite3.connect(root / "activity-events.db")) as store:
-        store.execute(
-            "CREATE TABLE activity_events (id INTEGER PRIMARY KEY, ts_epoch INTEGER, ts TEXT,"
-            " project_id TEXT, session_id TEXT, source TEXT, type TEXT, log_level TEXT,"
-            " summary TEXT, data TEXT)"
-        )
-        kinds = ("lifecycle.transition", "activity.transition", "session.killed", "detecting.x")
-        rows = [(1_777_885_200_000 + n, kinds[n % 4], '{"from":"a","to":"b"}') for n in range(12)]
-        values = "NULL, ?, NULL, 'web', 'app-1', 'x', ?, 'i', 's', ?"
-        store.executemany(f"INSERT INTO activity_events VALUES ({values})", rows)
-        store.commit()
+    kinds = ("lifecycle.transition", "activity.transition", "session.killed", "detecting.x")
+    data = '{"from":"a","to":"b"}'
+    events = [(1_777_885_200_000 + n, None, "app-1", kinds[n % 4], data) for n in range(12)]
+    write_events(root / "activity-events.db", *events)
     return root
 
 

@@ -5,7 +5,7 @@
     history/manifests/<source key>-<number>-<run>.json
     history/shards/<system>/<source key>/<ISO week>/<frame>-<digest>.parquet
 
-A run archives one source. It writes the rows that earlier runs have not archived already,
-each file beside its place and renamed, and last its manifest: what no manifest names does not
-count. So two runs at once, and one that is killed, harm nobody, without a lock.
+A run archives one source. It writes the rows that earlier runs did not archive, each file
+under a temporary name that is then renamed, and last its manifest: a file that no manifest
+names does not count. So neither two concurrent runs nor a killed one do harm, without a lock.
 """

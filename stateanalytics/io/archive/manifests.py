@@ -1,4 +1,9 @@
-"""The record of one archiving run: what it observed, and the files that hold what was new."""
+"""What an archive records about its runs: manifests, failed attempts, and last looks.
+
+A manifest is written by a run that found something new in a source, and names the files with
+it. An attempt is a note about a source that could not be collected; it stays until it can. A
+look is a note about when sources were collected last, whether or not anything was new.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +34,12 @@ from stateanalytics.io.files import (
 from stateanalytics.io.outputs import put_whole
 
 SCHEMA_VERSION = 1
-"""Of the canonical frames: raised when a column changes its meaning or its type."""
+"""Version of the canonical frames: raised when a column changes its meaning or its type."""
 
 MAX_MANIFEST_BYTES, MAX_NOTE_BYTES = 64_000_000, 8_000_000
 
 ACROSS = "across"
-"""In place of a week: rows of work that is open, spans weeks or changed after it was archived."""
+"""In place of a week: work that is open, spans weeks, or changed after it was archived."""
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{6})-([0-9a-f]{8})\.json")
 _WEEK = re.compile(rf"\d{{4}}-W\d{{2}}|{ACROSS}")
@@ -50,11 +55,11 @@ class Shard:
     Attributes
     ----------
     frame, week : str
-        Which frame the rows are of, and the ISO week of their work, or `ACROSS`.
+        The frame of the rows, and the ISO week of their work, or `ACROSS`.
     sha256 : str
-        The digest of the whole file.
+        Digest of the whole file.
     n_rows, n_bytes : int
-        How much it holds.
+        Its size.
     """
 
     frame: str
@@ -64,38 +69,38 @@ class Shard:
     n_bytes: int
 
     def path(self, root: Path, system: str, key: str) -> Path:
-        """Where it lies in an archive."""
+        """Its place in an archive."""
         name = f"{self.frame}-{self.sha256[:32]}.parquet"
         return root / "shards" / system / key / self.week / name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What one run observed of one source, and where its rows are.
+    """What one run observed of one source, and the files with its rows.
 
     Attributes
     ----------
     key, number, run : str and int
-        The `source_key`; how many runs it had seen before it, so that a clock that runs
-        backwards puts nothing in disorder; and the run's own name.
+        The `source_key`; the position among the runs of the source, which orders them even
+        where a clock ran backwards; and a random name of the run.
     label, system, format, place : str
-        The source as it was named, whose it is, its storage generation, and where it lay.
+        The name of the source, its system, its storage generation, and its location.
     observed_at, first_at, last_at : datetime
-        When the run looked, by its clock; the oldest and the newest moment that were proven.
+        When the run read, by its clock; the oldest and the newest proven moment.
     is_live, size_bytes, fingerprint
         As of `schema.SOURCES`.
     content, files : str
-        Digests of all frames, and of names, sizes and times of its files (empty: not known).
+        Digests of all frames, and of names, sizes and times of the files (empty: not known).
     counts, findings : mapping of str to int
-        Rows of each frame that it observed, and of each code of its findings.
+        Number of rows by frame, and of findings by code.
     status : str
         ``complete``, or ``partial`` where some of the source could not be read.
     bodies, redacted : bool
-        What was asked for.
+        The options of the run (`writing.Options`).
     schema_version, package : int and str
-        Which version wrote it.
+        The versions that wrote it.
     shards : tuple of Shard
-        The files with what was new, and with all its findings.
+        The files with new rows, and with all findings.
     """
 
     key: str
@@ -124,40 +129,40 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Its file."""
+        """Name of its file."""
         return f"{self.key}-{self.number:06}-{self.run}.json"
 
     @property
     def proven_at(self) -> datetime:
-        """The newest moment that was proven; where none was, one before all others."""
+        """The newest proven moment; without any, the earliest moment there is."""
         return self.last_at or _LONG_AGO
 
     @property
     def order(self) -> tuple[datetime, int, str]:
-        """What orders observations of one source: what they prove, then which was made last."""
+        """Sort key of the runs of one source: their newest proven moment, then their number."""
         return (self.proven_at, self.number, self.run)
 
     def as_json(self) -> str:
-        """Its text."""
+        """The manifest as JSON text."""
         moments = {name: _written(getattr(self, name)) for name in _MOMENTS}
         return json.dumps({**asdict(self), **moments}, indent=1)
 
     @classmethod
     def of(cls, given: Any) -> Manifest:
-        """The manifest that a document says.
+        """The manifest in a JSON document.
 
         Raises
         ------
         ValueError, TypeError, KeyError, OverflowError
-            If it says none.
+            If the document is no manifest.
         """
-        known = {each.name: given[each.name] for each in fields(cls)}
+        known = {field.name: given[field.name] for field in fields(cls)}
         known |= {name: _moment(known[name]) for name in _MOMENTS}
-        known["shards"] = tuple(_shard(each) for each in known["shards"])
+        known["shards"] = tuple(_shard(shard) for shard in known["shards"])
         manifest = cls(**known)
         _check_kinds(manifest)
         for name in (*manifest.counts, manifest.label, manifest.format, manifest.fingerprint):
-            name.encode()  # no frame holds half a character
+            name.encode()  # half of a surrogate pair fits into no column of texts
         if not (_NAME.fullmatch(manifest.name) and _WORD.fullmatch(manifest.system)):
             raise ValueError("not the values of a manifest")
         return manifest
@@ -173,20 +178,20 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "Mapping[str, int]": (dict,),
     "tuple[Shard, ...]": (tuple,),
 }
-"""What a field may hold, by its annotation."""
+"""Types that a field may hold, by its annotation."""
 
 
 def _check_kinds(record: Manifest | Shard) -> None:
-    """An error where a field holds something else; numbers are counts that a frame can hold."""
-    for each in fields(record):
-        value = getattr(record, each.name)
-        if type(value) not in _KINDS[str(each.type)]:
-            raise TypeError(each.name)
+    """Refuse fields of other types, and numbers that are no counts of 63 bits."""
+    for column in fields(record):
+        value = getattr(record, column.name)
+        if type(value) not in _KINDS[str(column.type)]:
+            raise TypeError(column.name)
         numbers = value.values() if isinstance(value, dict) else (value,)
         if any(isinstance(n, int) and not 0 <= n < 2**63 for n in numbers):
-            raise ValueError(each.name)
+            raise ValueError(column.name)
         if isinstance(value, dict) and any(type(n) is not int for n in numbers):
-            raise TypeError(each.name)
+            raise TypeError(column.name)
 
 
 def _written(moment: datetime | None) -> str | None:
@@ -199,7 +204,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _shard(given: Mapping[str, Any]) -> Shard:
-    shard = Shard(**{each.name: given[each.name] for each in fields(Shard)})
+    shard = Shard(**{field.name: given[field.name] for field in fields(Shard)})
     _check_kinds(shard)
     # They become a path, which must not lead out of the archive.
     if not (
@@ -212,18 +217,18 @@ def _shard(given: Mapping[str, Any]) -> Shard:
 
 
 def source_key(host: str, place: str) -> str:
-    """What names a source in an archive: where it lies, on which machine."""
+    """Identifier of a source in an archive: a digest of its machine and its place there."""
     return sha256(f"{host}\0{place}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @cache
 def package_version() -> str:
-    """The version of this program; looking it up takes as long as all else of a source."""
+    """The version of this program; to look it up takes as long as to archive a small source."""
     return version("stateanalytics")
 
 
 def manifest_paths(root: Path) -> dict[str, list[Path]]:
-    """By source key the manifests of an archive, in the order in which they were written."""
+    """Files of the manifests of an archive by source key, in the order of their writing."""
     folder = root / "manifests"
     by_key: dict[str, list[Path]] = {}
     for name in sorted(os.listdir(folder)) if folder.is_dir() else ():  # noqa: PTH208 - names sort faster
@@ -233,32 +238,34 @@ def manifest_paths(root: Path) -> dict[str, list[Path]]:
 
 
 def last_runs(root: Path) -> dict[str, Manifest]:
-    """By source key the run that was made last, of those that can be read; without its files."""
-    found = {
+    """The newest readable run of each source by its key, without its shards."""
+    newest = {
         key: next((run for path in reversed(paths) for run in read_manifests([path])[0]), None)
         for key, paths in manifest_paths(root).items()
     }
-    return {key: replace(run, shards=()) for key, run in found.items() if run is not None}
+    return {key: replace(run, shards=()) for key, run in newest.items() if run is not None}
 
 
 def read_manifests(paths: Iterable[Path]) -> tuple[list[Manifest], dict[Path, str]]:
-    """The manifests of one source, oldest observation first, and what is wrong with others."""
-    read, wrong = [], {}
+    """The manifests of one source, oldest observation first, and problems of unreadable ones."""
+    manifests, problems = [], {}
     for path in paths:
         try:
             given = json.loads(read_octets(path, MAX_MANIFEST_BYTES)[0].decode("utf-8"))
-            # What a newer version writes may have other fields.
+            # A newer version may write other fields.
             manifest = Manifest.of(given) if given["schema_version"] <= SCHEMA_VERSION else None
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            wrong[path] = f"is no manifest: {type(error).__name__}"
+            problems[path] = f"is no manifest: {type(error).__name__}"
             continue
         if manifest is None:
-            wrong[path] = f"has schema version {given['schema_version']}, newer than this program"
+            problems[path] = (
+                f"has schema version {given['schema_version']}, newer than this program"
+            )
         elif manifest.name != path.name:
-            wrong[path] = "is the manifest of another run"
+            problems[path] = "is the manifest of another run"
         else:
-            read.append(manifest)
-    return sorted(read, key=lambda manifest: manifest.order), wrong
+            manifests.append(manifest)
+    return sorted(manifests, key=lambda manifest: manifest.order), problems
 
 
 ATTEMPTS = "attempts"
@@ -267,16 +274,16 @@ _ATTEMPT_NAME = re.compile(r"[0-9a-f]{16}\.json")
 
 @dataclass(frozen=True)
 class Attempt:
-    """The last time that a source was asked for and gave nothing.
+    """The last time that a source could not be collected.
 
     Attributes
     ----------
     key, label : str
-        The `manifests.source_key`, and how it was named.
+        The `source_key` and the name of the source.
     at : datetime or None
-        When; None: the note cannot be read.
+        When; None where the note cannot be read.
     message : str
-        Why it gave nothing.
+        Why.
     """
 
     key: str
@@ -286,12 +293,12 @@ class Attempt:
 
 
 def attempt_path(root: Path, key: str) -> Path:
-    """Where the note of a source lies."""
+    """File of the note about a source."""
     return root / ATTEMPTS / f"{key}.json"
 
 
 def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str]) -> None:
-    """Keep a note of what failed, and none of what was collected since.
+    """Write a note about each source that failed, and delete those of collected sources.
 
     Raises
     ------
@@ -301,7 +308,7 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
     for key in collected:
         attempt_path(root, key).unlink(missing_ok=True)
     for attempt in failed:
-        # What holds notes alone is an archive too: the next run must find its way in.
+        # A folder with notes alone must be recognised as an archive by the next run.
         for folder in ("manifests", ATTEMPTS):
             (root / folder).mkdir(parents=True, exist_ok=True)
         at = None if attempt.at is None else attempt.at.astimezone(UTC).isoformat()
@@ -310,7 +317,7 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
 
 
 def read_attempts(root: Path) -> dict[str, Attempt]:
-    """The notes of an archive, by source; one that cannot be read says so."""
+    """Notes about failed sources by source key; the message of an unreadable note says so."""
     folder = root / ATTEMPTS
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.stem: _attempt(path) for path in paths if _ATTEMPT_NAME.fullmatch(path.name)}
@@ -326,7 +333,7 @@ def _attempt(path: Path) -> Attempt:
 
 LOOKS = "looks"
 STATUSES = ("archived", "unchanged")
-"""What became of a source that was collected; of one that was not, an attempt tells."""
+"""Results for a source that was collected; one that was not has an `Attempt`."""
 
 _LOOK_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}\.json")
 _KEY = re.compile(r"[0-9a-f]{16}")
@@ -341,9 +348,9 @@ class Look:
     Attributes
     ----------
     at : datetime
-        When, by the clock of who collected it.
+        When, by the clock of the collecting machine.
     status : str
-        Of `STATUSES`.
+        One of `STATUSES`.
     """
 
     at: datetime
@@ -351,7 +358,7 @@ class Look:
 
 
 def note_looks(root: Path, statuses: Mapping[str, str], at: datetime) -> None:
-    """Keep a note of some sources that were collected just now, by their keys.
+    """Write a note about sources that were collected just now, by their keys.
 
     Raises
     ------
@@ -367,7 +374,7 @@ def note_looks(root: Path, statuses: Mapping[str, str], at: datetime) -> None:
 
 
 def drop_old_looks(root: Path, now: datetime) -> None:
-    """Delete each note whose sources all stand in newer ones, so that they stay few.
+    """Delete each note of which every source is in newer notes, so that notes stay few.
 
     Raises
     ------
@@ -375,16 +382,16 @@ def drop_old_looks(root: Path, now: datetime) -> None:
         If the archive cannot be written to.
     """
     notes, _ = _notes(root)
-    told: set[str] = set()
-    # What a clock that was ahead wrote would be the newest for ever.
+    noted: set[str] = set()
+    # A note from a clock that ran ahead would stay the newest for ever.
     for path, looks in sorted(notes, key=lambda note: _age(note, now)):
-        if looks.keys() <= told:
+        if looks.keys() <= noted:
             path.unlink(missing_ok=True)
-        told |= looks.keys()
+        noted |= looks.keys()
 
 
 def read_looks(root: Path) -> tuple[dict[str, Look], list[Path]]:
-    """The last look at each source of an archive, by its key, and notes that cannot be read."""
+    """The last look at each source by its key, and the files of unreadable notes."""
     notes, unreadable = _notes(root)
     last: dict[str, Look] = {}
     for _, looks in notes:
@@ -395,12 +402,12 @@ def read_looks(root: Path) -> tuple[dict[str, Look], list[Path]]:
 
 
 def stale(sources: pl.DataFrame) -> pl.DataFrame:
-    """The sources that were collected last more than a week before the last time any was.
+    """Sources last collected more than a week before the newest collection of any source.
 
     Parameters
     ----------
     sources : polars.DataFrame
-        ``source`` and ``looked_at``, null where none of an archive.
+        ``source`` and ``looked_at``, null for sources that are not archived.
 
     Returns
     -------
@@ -429,7 +436,7 @@ def _notes(root: Path) -> tuple[list[_Note], list[Path]]:
             continue
         given = read_json_object(path, max_bytes=MAX_NOTE_BYTES)
         if given.value is None and given.problem is None:
-            continue  # another run has just found it to be old
+            continue  # another run has just deleted it
         if (looks := _looks(given.value or {})) is None:
             unreadable.append(path)
         else:
@@ -451,17 +458,17 @@ _TICK_NS = 2_000_000_000
 
 
 def digest_of_files(paths: Iterable[str | Path], now: datetime, *words: object) -> str:
-    """A digest of names, sizes and times of files; empty where it would prove nothing.
+    """Digest of names, sizes and times of files; empty where equality would prove nothing.
 
     Parameters
     ----------
     paths : iterable of str or pathlib.Path
-        Files, and directories with all that is in them; what is not there counts as such.
+        Files, and directories with everything in them; absent paths count as absent.
     now : datetime
-        The clock before anything was read: a file that was written after it, or just before,
-        so that the next write may have the same time, proves nothing.
+        The clock before anything was read. A file that was written later or just before proves
+        nothing, because the next write may have the same time.
     *words : object
-        What else must be the same.
+        What else must be equal.
     """
     total = sha256(repr(words).encode())
     newest = 0

@@ -1,4 +1,4 @@
-"""Which weeks of an archive to open, from what people type."""
+"""The sources of an archive, each with the rows that its runs kept, of all or chosen weeks."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _HOW = 'weeks="2026-W10..W21", weeks="2026-W21", or weeks="2025-W50..2026-W03"'
 
 @dataclass(frozen=True)
 class ChosenWeeks:
-    """The ISO weeks from ``first`` to ``last``, both with them; without any, all.
+    """The ISO weeks from ``first`` to ``last``, both included; by default all weeks.
 
     Attributes
     ----------
     first, last : str
-        As ``2026-W10``; empty: no week was chosen.
+        Such as ``2026-W10``; empty for all weeks.
     """
 
     first: str = ""
@@ -66,12 +66,12 @@ class ChosenWeeks:
 
     @classmethod
     def of(cls, text: str | None) -> ChosenWeeks:
-        """The weeks that somebody typed.
+        """The weeks in a text that a person typed.
 
         Raises
         ------
         ArgumentError
-            If it names no weeks, or the last before the first.
+            If the text names no weeks, or the last week is before the first.
 
         Examples
         --------
@@ -97,11 +97,11 @@ class ChosenWeeks:
 
     @property
     def has(self) -> Callable[[str], bool] | None:
-        """Is a week one of them; None where all are."""
+        """A test for a chosen week; None where all weeks are chosen."""
         return (lambda week: self.first <= week <= self.last) if self.first else None
 
     def end_before(self, moments: Iterable[datetime | None]) -> datetime | None:
-        """The last instant of these weeks, where any of the moments lies after it."""
+        """The last instant of these weeks, if any of the moments is later."""
         if not self.first:
             return None
         known = [moment for moment in moments if moment is not None]
@@ -124,10 +124,10 @@ _THING = ["entity_type", "entity_id", "created_at"]
 _FOLDERS = {"manifests", "shards", ATTEMPTS, LOOKS}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
-"""How long two runs at once may take, before one of them looks like a clock that went back."""
+"""Two concurrent runs may end in either order; only after more time did a clock go back."""
 
 Weeks = Callable[[str], bool]
-"""Is a week asked for; `ACROSS` always is."""
+"""A test for a requested week; `ACROSS` is always read."""
 
 
 @dataclass(frozen=True)
@@ -139,19 +139,19 @@ class Archived:
     root : pathlib.Path
         The archive.
     label : str
-        How the source was named when it was archived last.
+        The name of the source when it was archived last.
     runs : tuple of Manifest
-        Its runs that can be read, oldest observation first.
+        Its readable runs, oldest observation first.
     files : tuple of pathlib.Path
         All its manifests.
     wrong : mapping of pathlib.Path to str
-        What is wrong with those that cannot be read; a note of looks that cannot be read is a
+        The problem of each manifest that cannot be read. An unreadable note of looks is a
         source of its own.
     attempt : Attempt, optional
-        The last time that it was asked for, where it gave nothing then.
+        The last collection, where that failed.
     look : Look, optional
-        The last time that it was collected, where the archive has a note of it. One that found
-        nothing new is no other source.
+        The last collection that the archive has a note of. Not compared: a look without news
+        makes no other source.
     """
 
     root: Path
@@ -169,12 +169,12 @@ class Archived:
 
     @property
     def last(self) -> Manifest | None:
-        """The run that was made last, whatever it observed."""
+        """The newest run, whatever it observed."""
         return max(self.runs, key=lambda run: (run.number, run.run), default=None)
 
     @property
     def looked_at(self) -> datetime | None:
-        """When it was collected last; a run that was killed may have left no note of it."""
+        """The time of the last collection; a killed run may have left no note of its look."""
         if self.last is None:
             return None
         observed_at = self.last.observed_at
@@ -182,13 +182,13 @@ class Archived:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nothing was new in it then."""
+        """Whether the last collection found nothing new."""
         look = self.look
         return look is not None and look.status == "unchanged" and look.at == self.looked_at
 
     @property
     def own_files(self) -> list[Path]:
-        """Where it alone lies: its manifests, the folders of its rows, the notes of it."""
+        """The paths of this source alone: manifests, folders of shards, notes of attempts."""
         folders = {(run.system, run.key) for run in self.runs}
         rows = [self.root / "shards" / system / key for system, key in sorted(folders)]
         notes = {attempt_path(self.root, key) for _, key in folders}
@@ -196,24 +196,24 @@ class Archived:
 
 
 def is_archive(path: Path) -> bool:
-    """Is a directory an archive, with or without a run that was finished."""
+    """Whether a directory is an archive, with or without a finished run."""
     if not (path / "manifests").is_dir():
         return False
-    return bool(manifest_paths(path)) or {each.name for each in path.iterdir()} <= _FOLDERS
+    return bool(manifest_paths(path)) or {entry.name for entry in path.iterdir()} <= _FOLDERS
 
 
 def archived_source(root: Path, key: str) -> Archived:
-    """What an archive holds of one source; without any runs, nothing."""
+    """One source of an archive; one without runs if the archive does not have it."""
     return _archived(root, manifest_paths(root).get(key, []))
 
 
 def archived_sources(root: Path) -> list[Archived]:
-    """What an archive holds, by source, in the order of their labels.
+    """The sources of an archive, in the order of their labels.
 
     Raises
     ------
     NotAStoreError
-        If no run of it was ever finished.
+        If no run was ever finished.
     """
     by_key, failed = manifest_paths(root), read_attempts(root)
     last_looks, unreadable = read_looks(root)
@@ -247,29 +247,28 @@ def _archived(root: Path, paths: Sequence[Path]) -> Archived:
 def read_archived(
     source: Archived, frames: Mapping[str, schema.Frame], *, weeks: Weeks | None = None
 ) -> Parts:
-    """All that was archived of one source, as it was last seen.
+    """Everything that was archived of one source, entities as last seen.
 
     Parameters
     ----------
     source : Archived
-        Which, and where.
+        The source.
     frames : mapping of str to Frame
         The shapes of the detail frames, by name.
     weeks : callable, optional
-        Which weeks to open; by default all.
+        The weeks to open; by default all.
 
     Returns
     -------
     Parts
-        Under the label that it had; findings are those of its latest observation, and what
-        is wrong with the archive.
+        Findings are those of the latest observation, and those about the archive itself.
     """
     if not source.runs:
         entities, transitions, events = (frame.empty() for frame in FACTS.values())
-        wrong = pool([*_of_manifests(source), *_of_attempt(source)], schema.FINDINGS)
-        return Parts("", "", entities, transitions, events, wrong, label=source.label)
+        problems = pool([*_unreadable_manifests(source), *_failed_attempt(source)], schema.FINDINGS)
+        return Parts("", "", entities, transitions, events, problems, label=source.label)
     shapes = {**frames, **_CANONICAL}
-    asked = [
+    wanted = [
         (run, shard)
         for run in source.runs
         for shard in run.shards
@@ -277,31 +276,34 @@ def read_archived(
     ]
     with ThreadPoolExecutor(initializer=share, initargs=(spending(),)) as threads:
         opened = list(
-            threads.map(lambda each: _opened(source.root, each[0], each[1], shapes), asked)
+            threads.map(lambda pair: _open_shard(source.root, pair[0], pair[1], shapes), wanted)
         )
     latest = source.runs[-1]
-    rows = [
-        _of_run(run, [one for (of, _), one in zip(asked, opened, strict=True) if of is run])
+    by_run = [
+        _parts_of_run(
+            run,
+            [shard for (owner, _), shard in zip(wanted, opened, strict=True) if owner is run],
+        )
         for run in source.runs
     ]
-    # A run that found only its files touched wrote no rows, and takes none away.
-    telling = [
+    # A run that found only files touched wrote no rows, and removes none.
+    observations = [
         part
-        for before, run, part in zip((None, *source.runs), source.runs, rows, strict=False)
+        for before, run, part in zip((None, *source.runs), source.runs, by_run, strict=False)
         if before is None or before.content != run.content or _has_rows(run)
     ]
-    whole = as_last_seen(telling, frames) if len(telling) > 1 else telling[0]
-    # Where nothing was pruned or left out, it is what was read last.
+    whole = as_last_seen(observations, frames) if len(observations) > 1 else observations[0]
+    # Where nothing was pruned and every week is open, these are the rows of the latest run.
     is_all = weeks is None and all(
         latest.counts.get(name) == getattr(whole, name).height for name in FACTS
     )
     findings = [
-        rows[-1].findings,
-        *_of_manifests(source),
-        *_of_attempt(source),
-        *_of_order(source),
-        *_of_shards(source, latest.system, asked, opened),
-        *([] if weeks is None else [_of_weeks(source, latest.system, asked)]),
+        by_run[-1].findings,
+        *_unreadable_manifests(source),
+        *_failed_attempt(source),
+        *_runs_out_of_order(source),
+        *_shard_problems(source, latest.system, wanted, opened),
+        *([] if weeks is None else [_skipped_weeks(source, latest.system, wanted)]),
     ]
     kept = replace(
         whole,
@@ -323,8 +325,8 @@ def _is_wanted(shard: Shard, run: Manifest, latest: Manifest, weeks: Weeks | Non
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """The rows of a shard, or why there are none; and the columns that nobody knows."""
+class _OpenedShard:
+    """The rows of a shard, or the problem with it; and its unknown columns."""
 
     frame: str
     rows: pl.DataFrame | None
@@ -334,20 +336,24 @@ class _Opened:
 
 
 class _UnfitError(Exception):
-    """A shard that is not read: the code of the finding, and the problem in words."""
+    """A shard that cannot be used: the code of the finding, and the problem in words."""
 
 
-def _opened(root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema.Frame]) -> _Opened:
+def _open_shard(
+    root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema.Frame]
+) -> _OpenedShard:
     shape = shapes.get(shard.frame)
     if shape is None:
-        return _Opened(shard.frame, None, "archive.frame_unknown", "of a frame that is not known")
+        return _OpenedShard(
+            shard.frame, None, "archive.frame_unknown", "of a frame that is not known"
+        )
     try:
         rows = _read_shard(shard.path(root, run.system, run.key), shard)
         kept = _conformed(rows, shape, run.system)
     except _UnfitError as error:
-        return _Opened(shard.frame, None, *error.args)
+        return _OpenedShard(shard.frame, None, *error.args)
     unknown = tuple(name for name in rows.columns if name not in shape.dtypes)
-    return _Opened(shard.frame, kept, unknown=unknown)
+    return _OpenedShard(shard.frame, kept, unknown=unknown)
 
 
 def _read_shard(path: Path, shard: Shard) -> pl.DataFrame:
@@ -371,7 +377,7 @@ def _read_shard(path: Path, shard: Shard) -> pl.DataFrame:
 
 
 def _conformed(rows: pl.DataFrame, shape: schema.Frame, system: str) -> pl.DataFrame:
-    """Rows in the shape of today; what an older version did not have is null."""
+    """Rows in today's shape; columns that an older version did not have are null."""
     try:
         kept = rows if rows.schema == shape.dtypes else shape.conform(rows)
     except pl.exceptions.PolarsError:
@@ -381,11 +387,11 @@ def _conformed(rows: pl.DataFrame, shape: schema.Frame, system: str) -> pl.DataF
     return kept
 
 
-def _of_run(run: Manifest, opened: Sequence[_Opened]) -> Parts:
+def _parts_of_run(run: Manifest, opened: Sequence[_OpenedShard]) -> Parts:
     by_frame: dict[str, list[pl.DataFrame]] = {}
-    for one in opened:
-        if one.rows is not None:
-            by_frame.setdefault(one.frame, []).append(one.rows)
+    for shard in opened:
+        if shard.rows is not None:
+            by_frame.setdefault(shard.frame, []).append(shard.rows)
     entities, transitions, events, findings = (
         pool(by_frame.pop(name, []), frame) for name, frame in _CANONICAL.items()
     )
@@ -396,7 +402,7 @@ def _of_run(run: Manifest, opened: Sequence[_Opened]) -> Parts:
 
 
 def labelled(part: Parts, label: str) -> Parts:
-    """The same rows under another name of their source."""
+    """The same rows with another label of their source."""
     source = pl.lit(label).alias("source")
     return replace(
         part,
@@ -409,7 +415,7 @@ def labelled(part: Parts, label: str) -> Parts:
     )
 
 
-def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
+def _unreadable_manifests(source: Archived) -> Iterator[pl.DataFrame]:
     system = source.runs[-1].system if source.runs else ""
     for path, problem in source.wrong.items():
         if path.parent.name == LOOKS:
@@ -421,7 +427,7 @@ def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
                 "a note of what was collected last cannot be read",
                 table=LOOKS,
                 example=path.name,
-                action="told by the other notes, and by the runs that found something new",
+                action="taken from the other notes, and from the runs that found something new",
             )
             continue
         yield counted(
@@ -432,33 +438,35 @@ def _of_manifests(source: Archived) -> Iterator[pl.DataFrame]:
             f"a run of the archive {problem}",
             table="manifests",
             example=path.name,
-            action="what only it wrote is left out",
+            action="what only this run wrote is excluded",
         )
 
 
-def _of_attempt(source: Archived) -> Iterator[pl.DataFrame]:
-    """That a source could not be collected the last time, and since when nothing is known of it."""
+def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
+    """A finding that the last collection failed, with the time of the last observation."""
     if source.attempt is None:
         return
     last = source.last
     when = "" if source.attempt.at is None else f" at {source.attempt.at:%Y-%m-%d %H:%M} UTC"
-    since = "" if last is None else f" when it was seen last, at {last.observed_at:%Y-%m-%d %H:%M}"
+    action = "nothing is known of it"
+    if last is not None:
+        action = f"shown as last seen at {last.observed_at:%Y-%m-%d %H:%M} UTC"
     yield counted(
         source.label,
         "" if last is None else last.system,
         "archive.not_collected",
         "warning",
         f"it could not be collected{when}: {source.attempt.message}",
-        action=f"told as it was{since} UTC" if since else "nothing is known of it",
+        action=action,
     )
 
 
-def _of_order(source: Archived) -> Iterator[pl.DataFrame]:
-    """Runs whose clock ran backwards, or whose source showed less than a run before."""
+def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
+    """Findings about runs with an earlier clock, or an older state, than the run before."""
     by_number = sorted(source.runs, key=lambda run: (run.number, run.run))
     pairs = list(pairwise(by_number))
     backwards = [run for before, run in pairs if before.observed_at - run.observed_at > _OVERLAP]
-    # Of two runs at once, the one that looked first may finish last.
+    # Of two concurrent runs, the one that read first may finish last.
     older = [
         run
         for before, run in pairs
@@ -470,7 +478,7 @@ def _of_order(source: Archived) -> Iterator[pl.DataFrame]:
             backwards[-1].system,
             "archive.clock_went_back",
             "info",
-            "runs that were made, by their clock, before the run before them",
+            "runs that have, by their clock, an earlier time than the run before them",
             n_rows=len(backwards),
             table="manifests",
             example=in_utc(backwards[-1].observed_at),
@@ -482,33 +490,33 @@ def _of_order(source: Archived) -> Iterator[pl.DataFrame]:
             older[-1].system,
             "archive.source_went_back",
             "warning",
-            "runs that found the source older than a run before, such as one restored from "
-            "a backup",
+            "runs that found the source older than an earlier run did, as after a restored backup",
             n_rows=len(older),
             table="manifests",
             example=in_utc(older[-1].observed_at),
-            action="nothing that was archived before is lost; the newer observation holds",
+            action="nothing that was archived is lost; the newer observation holds",
         )
 
 
 _SEVERITY = {"archive.frame_unknown": "warning"}
 
 
-def _of_shards(
+def _shard_problems(
     source: Archived,
     system: str,
-    asked: Sequence[tuple[Manifest, Shard]],
-    opened: Sequence[_Opened],
+    wanted: Sequence[tuple[Manifest, Shard]],
+    opened: Sequence[_OpenedShard],
 ) -> Iterator[pl.DataFrame]:
-    """One finding for all files that have the same problem, and for each unknown column."""
-    wrong: dict[tuple[str, str, str], list[tuple[Manifest, Shard]]] = {}
+    """One finding for all files with the same problem, and for each unknown column."""
+    unread: dict[tuple[str, str, str], list[tuple[Manifest, Shard]]] = {}
     unknown: dict[tuple[str, str], int] = {}
-    for (run, shard), one in zip(asked, opened, strict=True):
-        if one.rows is None:
-            wrong.setdefault((one.code, one.problem, one.frame), []).append((run, shard))
-        for column in one.unknown:
-            unknown[one.frame, column] = unknown.get((one.frame, column), 0) + shard.n_rows
-    for (code, problem, frame), shards in wrong.items():
+    for (run, shard), result in zip(wanted, opened, strict=True):
+        if result.rows is None:
+            key = (result.code, result.problem, result.frame)
+            unread.setdefault(key, []).append((run, shard))
+        for column in result.unknown:
+            unknown[result.frame, column] = unknown.get((result.frame, column), 0) + shard.n_rows
+    for (code, problem, frame), shards in unread.items():
         run, shard = shards[0]
         place = shard.path(Path(), run.system, run.key).as_posix()
         yield counted(
@@ -520,7 +528,7 @@ def _of_shards(
             n_rows=sum(shard.n_rows for _, shard in shards),
             table=frame,
             example=f"{len(shards)} files, such as {place}" if len(shards) > 1 else place,
-            action="left out; all others are read",
+            action="excluded; all others are read",
         )
     for (frame, column), n_rows in unknown.items():
         yield counted(
@@ -528,37 +536,37 @@ def _of_shards(
             system,
             "archive.column_unknown",
             "info",
-            "a column that this version does not know",
+            "a column unknown to this version",
             n_rows=n_rows,
             table=frame,
             column=column,
-            action="left out",
+            action="excluded",
         )
 
 
-def _of_weeks(
-    source: Archived, system: str, asked: Sequence[tuple[Manifest, Shard]]
+def _skipped_weeks(
+    source: Archived, system: str, wanted: Sequence[tuple[Manifest, Shard]]
 ) -> pl.DataFrame:
     every = [shard for run in source.runs for shard in run.shards if shard.frame != "findings"]
-    opened = [shard for _, shard in asked if shard.frame != "findings"]
+    opened = [shard for _, shard in wanted if shard.frame != "findings"]
     n_read, n_all = (sum(shard.n_bytes for shard in shards) for shards in (opened, every))
     return counted(
         source.label,
         system,
         "archive.some_weeks",
         "info",
-        f"{n_read:,} of {n_all:,} bytes were read, the files of the weeks that were asked for",
+        f"{n_read:,} of {n_all:,} bytes were read, the files of the requested weeks",
         n_rows=sum(shard.n_rows for shard in opened),
         table="shards",
         example=", ".join(sorted({shard.week for shard in opened if shard.week != ACROSS})),
-        action="the other weeks were left closed",
+        action="the other weeks were not opened",
     )
 
 
 def work_of(source: Archived) -> pl.Series:
-    """Digests of the dated work that a source tells, each once; what cannot be read has none.
+    """Distinct digests of the dated entities of a source; unreadable files have none.
 
-    Sources that tell the same work share some of them, and so do copies of one store.
+    Sources that recorded the same work share some of them, and so do copies of one store.
     """
     things = [schema.ENTITIES.empty().select(_THING)]
     for run in source.runs:
@@ -566,7 +574,7 @@ def work_of(source: Archived) -> pl.Series:
             if shard.frame == "entities":
                 path = shard.path(source.root, run.system, run.key)
                 with suppress(OSError, pl.exceptions.PolarsError):
-                    found = pl.read_parquet(path, columns=_THING)
-                    things.append(found.cast(things[0].schema))
+                    rows = pl.read_parquet(path, columns=_THING)
+                    things.append(rows.cast(things[0].schema))
     dated = pl.concat(things).filter(pl.col("created_at").is_not_null())
     return dated.select(pl.struct(_THING).hash()).to_series().unique()

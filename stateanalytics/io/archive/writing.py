@@ -1,4 +1,7 @@
-"""Which week a row is filed under, so that a week can be opened without the others."""
+"""Adding to an archive what it does not hold yet of a source, filed by week.
+
+A row is filed under the week of its work, so that a week can be opened without the others.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,14 @@ _NO_WEEK = 0
 
 
 def week_of(at: pl.Expr) -> pl.Expr:
-    """The ISO week of a moment as one number, such as 202621; 0 where it has none."""
+    """The ISO week of a moment as one number, such as 202621; 0 for no week."""
     year = at.dt.iso_year().cast(pl.Int32)
     number = year * 100 + at.dt.week()
     return pl.when(year.is_between(1, 9999)).then(number).otherwise(_NO_WEEK).fill_null(_NO_WEEK)
 
 
 def weeks_of_work(entities: pl.DataFrame) -> pl.DataFrame:
-    """The week of each entity, where all that is told of its session lies in one.
+    """The week of each entity, where everything recorded about its session lies in one week.
 
     Parameters
     ----------
@@ -57,11 +60,11 @@ def weeks_of_work(entities: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame
         In the order of ``entities``: ``entity_id``, ``work`` (its session, else itself),
-        ``week`` as a number, and ``begin_week``, that of its own first moment.
+        ``week`` as a number, and ``begin_week``, the week of its own first moment.
 
     Notes
     -----
-    Work that is open has no week: it must be seen in every later one.
+    Open work has no week: it belongs to every later one.
     """
     status = pl.coalesce("recorded_lifecycle", "raw_status")
     is_open = (status.is_in(_OPEN) & pl.col("ended_at").is_null()).fill_null(value=False)
@@ -75,24 +78,24 @@ def weeks_of_work(entities: pl.DataFrame) -> pl.DataFrame:
 
 
 def weeks_of_details(detail: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
-    """The week of each row of a detail frame: that of the work it tells of."""
+    """The week of the work that each row of a detail frame belongs to."""
     return _weeks_of_its_work(detail, work).fill_null(_NO_WEEK)
 
 
 def weeks_of_history(history: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
-    """The week of each row of history: that of the work it tells of, else of its moment."""
+    """The week of the work that each row of history belongs to, else of its own moment."""
     own = history.select(week_of(pl.col("at"))).to_series()
     return _weeks_of_its_work(history, work).fill_null(own)
 
 
 def identity_of(rows: pl.DataFrame) -> pl.Series:
-    """What names the work that each row tells of: its session, else itself."""
-    own = [name for name in ("session_id", "entity_id") if name in rows.columns]
-    return rows.with_columns(id=pl.coalesce(*own, pl.lit(None, pl.String)))["id"]
+    """Identifier of the work that each row belongs to: its session, else itself."""
+    names = [name for name in ("session_id", "entity_id") if name in rows.columns]
+    return rows.with_columns(id=pl.coalesce(*names, pl.lit(None, pl.String)))["id"]
 
 
 def identities(work: pl.DataFrame) -> pl.DataFrame:
-    """Each ``id`` by which rows name some ``work``, and its ``week``."""
+    """Each ``id`` that rows use for some ``work``, and its ``week``."""
     return pl.concat(
         [
             work.select("work", id="work", week="week"),
@@ -116,14 +119,14 @@ def _weeks_of_its_work(rows: pl.DataFrame, work: pl.DataFrame) -> pl.Series:
 
 
 def by_week(rows: pl.DataFrame, week: pl.Series) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Rows apart by the name of their week, in their order."""
+    """Rows split by the name of their week, in their order."""
     numbered = rows.with_columns(week.alias("_week"))
     for part in numbered.partition_by("_week", maintain_order=True, include_key=True):
         yield week_name(part["_week"][0]), part.drop("_week")
 
 
 def week_name(number: int) -> str:
-    """How a week is written.
+    """The name of a week.
 
     Examples
     --------
@@ -134,7 +137,7 @@ def week_name(number: int) -> str:
 
 
 LAST_MOMENT = pl.max_horizontal(_LIFE)
-"""The last moment that a row of `schema.ENTITIES` tells of."""
+"""The last moment in a row of `schema.ENTITIES`."""
 
 
 _HISTORY = {"transitions": CHANGE, "events": EVENT}
@@ -142,7 +145,7 @@ _NEVER_MASKED = "system"
 
 
 Filed = Iterator[tuple[str, pl.DataFrame]]
-"""Rows by the name of their week."""
+"""Rows with the name of their week."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Options:
     Attributes
     ----------
     bodies, redacted : bool
-        Are texts of messages kept; is what looks like a secret masked.
+        Whether texts of messages are kept; whether likely secrets are masked.
     """
 
     bodies: bool = False
@@ -177,13 +180,13 @@ def archive_part(
     part : Parts
         What was read of the source.
     root : pathlib.Path
-        The archive; made where there is none.
+        The archive; created where there is none.
     key : str
         The `manifests.source_key` of the source.
     frames : mapping of str to Frame
         The shapes of the detail frames, by name.
     place, files : str
-        Where it lay, and the digest of its files' names, sizes and times.
+        Its location, and the digest of its files' names, sizes and times.
     options : Options
         What to keep.
     observed_at : datetime
@@ -192,13 +195,13 @@ def archive_part(
     Returns
     -------
     Manifest or None
-        None where the last run observed the same; where only the files were touched since,
-        a manifest without rows is written, so that the next run knows it by them.
+        None where the last run observed the same. Where only the files were touched since,
+        a manifest without rows is written, so that the next run recognises the files.
 
     Raises
     ------
     NoRoomError
-        If something cannot be written; what was there before is there still.
+        If something cannot be written; nothing that was archived before is lost.
     StoreBusyError
         If another process keeps writing to the archive; see `alone_in`.
     """
@@ -207,7 +210,7 @@ def archive_part(
     content = _digest_of_all(part)
     with suppress(OSError):  # reported where something is written
         root.mkdir(parents=True, exist_ok=True)
-    # Another run at the same time would write the same rows, and count them as new.
+    # A concurrent run would write the same rows and count them as new.
     with alone_in(root):
         earlier = archived_source(root, key)
         last = earlier.last
@@ -225,7 +228,7 @@ def archive_part(
             content=content,
         )
         new: Iterable[tuple[str, Filed]] = ()
-        if not is_same:  # else only its files were touched, which the next run can know then
+        if not is_same:  # else only files were touched, and the manifest alone is new
             new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
         target = root / "manifests" / draft.name
         try:
@@ -251,16 +254,16 @@ def archive_part(
 
 
 def no_more_room(root: Path, error: OSError) -> NoRoomError:
-    """What is said where an archive cannot be added to any more."""
+    """The error for an archive that cannot take more rows."""
     return NoRoomError(
         f"Nothing more can be written to the archive {str(root)!r}: "
-        f"{error.strerror or error}. What was archived before is there still.",
+        f"{error.strerror or error}. Nothing that was archived before is lost.",
         "make room, or archive to a folder that you may write to",
     )
 
 
 def _digest_of_all(part: Parts) -> str:
-    """A digest of all that is kept: of the facts by theirs, which is taken already."""
+    """A digest of all kept frames; the facts are in the fingerprint already."""
     rest = [frame.drop("source") for name, frame in _frames_of(part) if name not in FACTS]
     return sha256(f"{part.fingerprint} {fingerprint(rest)}".encode()).hexdigest()
 
@@ -275,7 +278,7 @@ def _is_same(last: Manifest | None, content: str, options: Options) -> bool:
 
 
 def _as_kept(part: Parts, options: Options) -> Parts:
-    """Without what was not asked for."""
+    """What the options keep of a source."""
     if not options.bodies:
         part = replace(part, events=part.events.with_columns(body=pl.lit(None, pl.String)))
     if not options.redacted:
@@ -293,12 +296,12 @@ def _as_kept(part: Parts, options: Options) -> Parts:
 
 
 def masked_text(text: str) -> str:
-    """A text without secrets."""
+    """A text with secrets masked."""
     return str(redact(pl.DataFrame({"text": [text]}))[0].item())
 
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:
-    """Texts without secrets; ids stay, or nothing could be told apart any more."""
+    """Frames with secrets in texts masked; ids stay, as they identify rows."""
     names = [name for name in frame.columns if not name.endswith("_id") and name != _NEVER_MASKED]
     return frame.with_columns(redact(frame.select(names))[0])
 
@@ -314,7 +317,7 @@ def _frames_of(part: Parts) -> Iterator[tuple[str, pl.DataFrame]]:
 def _draft(
     part: Parts, key: str, earlier: Archived, options: Options, observed_at: datetime
 ) -> Manifest:
-    """The manifest of a run that has written nothing yet."""
+    """The manifest of a run before it writes anything."""
     firsts = [
         part.transitions["at"].min(),
         part.events["at"].min(),
@@ -349,7 +352,7 @@ def _draft(
 
 
 def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
-    """Each frame by week, of a source that was never archived."""
+    """Every frame by week, of a source that was not archived before."""
     work = weeks_of_work(part.entities)
     yield "entities", by_week(part.entities, work["week"])
     for name in _HISTORY:
@@ -362,10 +365,10 @@ def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
 def _new_rows(
     part: Parts, earlier: Archived, draft: Manifest, frames: Mapping[str, schema.Frame]
 ) -> Iterator[tuple[str, Filed]]:
-    """Each frame by week, without what the archive tells already.
+    """Every frame by week, without rows that the archive holds already.
 
-    An observation that is older than one that was archived adds only what is not known yet,
-    and rows that are newer themselves than those that are held.
+    An observation older than an archived one adds only what is not known yet, and rows that
+    are themselves newer than the archived ones.
     """
     is_latest = draft.order > earlier.runs[-1].order
     work = weeks_of_work(part.entities)
@@ -382,27 +385,27 @@ def _new_rows(
         for number in numbers
     }
     held = read_archived(earlier, frames, weeks=weeks.__contains__)
-    is_told = is_owned_elsewhere(part.events, [held.events, part.events])
-    part = replace(part, events=part.events.filter(~is_told))
+    is_duplicate = is_owned_elsewhere(part.events, [held.events, part.events])
+    part = replace(part, events=part.events.filter(~is_duplicate))
     is_new = dict(_new_facts(part, held, draft, is_latest=is_latest))
-    work, moved = _goes_on(part, held, work, is_new)
+    work, refiled = _without_filed_weeks(part, held, work, is_new)
     if not is_latest:
-        moved = moved.clear()
-    changed = is_new["entities"] | work["work"].is_in(moved["work"].implode())
+        refiled = refiled.clear()
+    changed = is_new["entities"] | work["work"].is_in(refiled["work"].implode())
     yield "entities", by_week(part.entities.filter(changed), work["week"].filter(changed))
     for name, columns in _HISTORY.items():
-        rows, there = getattr(part, name), getattr(held, name)
-        again = identity_of(rows).is_in(moved["id"].implode())
-        kept = rows.filter(is_new[name] | again)
-        pruned = there.filter(identity_of(there).is_in(moved["id"].implode()))
+        rows, archived = getattr(part, name), getattr(held, name)
+        is_refiled = identity_of(rows).is_in(refiled["id"].implode())
+        kept = rows.filter(is_new[name] | is_refiled)
+        pruned = archived.filter(identity_of(archived).is_in(refiled["id"].implode()))
         pruned = pruned.join(kept, on=list(columns), how="anti", nulls_equal=True)
         kept = pl.concat([kept, pruned])
         yield name, by_week(kept, weeks_of_history(kept, work))
     for name, rows in sorted(part.details.items()):
-        there = held.details.get(name, frames[name].empty())
+        archived = held.details.get(name, frames[name].empty())
         key = [column for column in frames[name].key if column != "source"]
-        changed, is_known = _compared(rows, there, key, is_latest=is_latest)
-        changed |= identity_of(rows).is_in(moved["id"].implode())
+        changed, is_known = _new_or_changed(rows, archived, key, is_latest=is_latest)
+        changed |= identity_of(rows).is_in(refiled["id"].implode())
         number = weeks_of_details(rows, work)
         week = pl.select(pl.when(~is_known).then(number).otherwise(0)).to_series()
         yield name, by_week(rows.filter(changed), week.filter(changed))
@@ -411,39 +414,37 @@ def _new_rows(
 def _new_facts(
     part: Parts, held: Parts, draft: Manifest, *, is_latest: bool
 ) -> Iterator[tuple[str, pl.Series]]:
-    """Of each frame of facts, which rows have to be written."""
+    """The rows of each frame of facts that have to be written."""
     key = ["entity_type", "entity_id"]
-    yield (
-        "entities",
-        _compared(part.entities, held.entities, key, is_latest=is_latest, moment=LAST_MOMENT)[0],
+    is_new, _ = _new_or_changed(
+        part.entities, held.entities, key, is_latest=is_latest, moment=LAST_MOMENT
     )
+    yield "entities", is_new
     ignored = ["seq"] if draft.bodies else ["seq", "body"]
     for name, columns in _HISTORY.items():
-        yield (
-            name,
-            _compared(
-                getattr(part, name),
-                getattr(held, name),
-                list(columns),
-                is_latest=is_latest,
-                is_history=True,
-                ignored=ignored,
-            )[0],
+        is_new, _ = _new_or_changed(
+            getattr(part, name),
+            getattr(held, name),
+            list(columns),
+            is_latest=is_latest,
+            is_history=True,
+            ignored=ignored,
         )
+        yield name, is_new
 
 
-def _goes_on(
+def _without_filed_weeks(
     part: Parts, held: Parts, work: pl.DataFrame, is_new: Mapping[str, pl.Series]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The weeks of work once what goes on has none, and what was filed under a week till now.
+    """The weeks of work, none for work that continued, and the work filed under a week so far.
 
-    All that is told of the latter must be told again: of one work all rows lie together.
+    All rows of the latter must be written a second time: rows of one work are filed together.
     """
     named = identities(work)
     new_ids = pl.concat(
         identity_of(getattr(part, name).filter(mask)) for name, mask in is_new.items()
     )
-    # Rows of history name an entity, those of entities their session.
+    # Rows of history name an entity; rows of entities name their session.
     own_ids = part.entities["entity_id"].filter(is_new["entities"])
     ids = pl.concat([new_ids, own_ids]).unique().implode()
     touched = named.filter(pl.col("id").is_in(ids))["work"].unique().implode()
@@ -454,7 +455,7 @@ def _goes_on(
     return work.with_columns(week=week), named.filter(pl.col("work").is_in(filed))
 
 
-def _compared(
+def _new_or_changed(
     rows: pl.DataFrame,
     held: pl.DataFrame,
     key: Sequence[str],
@@ -464,20 +465,20 @@ def _compared(
     ignored: Sequence[str] = (),
     moment: pl.Expr | None = None,
 ) -> tuple[pl.Series, pl.Series]:
-    """Which rows have to be written, and of which the archive holds one of the same key."""
+    """Which rows have to be written, and which have a key that the archive holds."""
     compared = [name for name in rows.columns if name not in ("source", *ignored)]
     ours, theirs = (_hashed(frame, key, compared, moment) for frame in (rows, held))
-    alike = ["row", "nth"] if is_latest else ["key", "nth_of_key"]
-    there = theirs.select(alike).unique().with_columns(is_there=pl.lit(value=True))
-    is_new = ours.join(there, on=alike, how="left", maintain_order="left")["is_there"].is_null()
+    same = ["row", "nth"] if is_latest else ["key", "nth_of_key"]
+    known = theirs.select(same).unique().with_columns(is_known=pl.lit(value=True))
+    is_new = ours.join(known, on=same, how="left", maintain_order="left")["is_known"].is_null()
     if not is_latest:
         last = theirs.group_by("key").agg(held_at=pl.col("moment").max())
         both = ours.join(last, on="key", how="left", maintain_order="left")
         is_new |= (both["moment"] > both["held_at"]).fill_null(value=False)
     if not is_history:
-        # What has no name is told by the latest observation alone, so that each tells all of it.
+        # Rows without a key are kept of the latest observation only, so each writes all of them.
         is_new |= rows.select(pl.any_horizontal(pl.col(key).is_null())).to_series()
-    # All rows of a key together, so that the second of two that are alike stays the second.
+    # All rows of a key together, so that the second of two equal rows stays the second.
     keys = ours.filter(is_new)["key"].unique()
     return ours["key"].is_in(keys.implode()), ours["key"].is_in(theirs["key"].unique().implode())
 
@@ -485,7 +486,7 @@ def _compared(
 def _hashed(
     frame: pl.DataFrame, key: Sequence[str], compared: Sequence[str], moment: pl.Expr | None
 ) -> pl.DataFrame:
-    """Numbers that stand for the key and the contents of each row, and which of its like it is."""
+    """Hashes of the key and the contents of each row, and its position among equal rows."""
     last = pl.lit(None, schema.MOMENT) if moment is None else moment
     numbers = pl.DataFrame(
         [
@@ -500,7 +501,7 @@ def _hashed(
 
 
 def _put(root: Path, run: Manifest, frame: str, week: str, rows: pl.DataFrame) -> Shard:
-    """Write one shard, unless just this one is there already."""
+    """Write one shard, unless an identical one exists already."""
     memory = io.BytesIO()
     rows.write_parquet(memory, compression="zstd")
     content = memory.getvalue()

@@ -1,4 +1,4 @@
-"""Pages of SQLite's tables: is one what it says it is, and which rows does it hold.
+"""Pages of SQLite's tables: checks against the file format, and the rows of a page.
 
 References
 ----------
@@ -18,12 +18,12 @@ NULL, NUMBER, TEXT, BLOB = range(4)
 """Kinds of values in the order in which SQLite sorts them."""
 
 LEAST, MOST = -(2**63), 2**63 - 1
-"""The first and last row number that there can be."""
+"""The smallest and largest possible row number."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a leaf: its number, how many columns it has, where it lies."""
+    """One row of a leaf: its number, its number of columns, its offset in the page."""
 
     rowid: int
     n_columns: int
@@ -32,14 +32,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class File:
-    """The bytes of a store, page by page; numbers begin at 1.
+    """The bytes of a store by page; page numbers begin at 1.
 
     Attributes
     ----------
     octets : bytes
-        All of it, or what is left of it.
+        The whole file, or what is left of it.
     page_size : int
-        As the header says.
+        From the header.
     """
 
     octets: bytes
@@ -47,13 +47,13 @@ class File:
 
     @classmethod
     def of(cls, octets: bytes) -> File:
-        """Read the size of pages off the header."""
+        """A file with the page size in its header."""
         stored = int.from_bytes(octets[16:18], "big")
         return cls(octets, 65536 if stored == 1 else stored)
 
     @property
     def n_pages(self) -> int:
-        """Whole pages that are there, whatever the header promises."""
+        """Number of complete pages, whatever the header promises."""
         return len(self.octets) // self.page_size
 
     @property
@@ -68,7 +68,7 @@ class File:
         return self.octets[begin : begin + self.page_size] if whole else b""
 
     def free_pages(self) -> set[int] | None:
-        """Pages that are not in use; None where the list of them is broken."""
+        """Unused pages; None where the list of them is broken."""
         trunk, n_free = self._number(32), self._number(36)
         pages: set[int] = set()
         while trunk:
@@ -86,23 +86,23 @@ class File:
         return int.from_bytes(self.octets[at : at + 4], "big")
 
     def text_encoding(self) -> str:
-        """How Python calls the encoding of the store's texts."""
+        """Python's name of the encoding of texts."""
         return {2: "utf-16-le", 3: "utf-16-be"}.get(self._number(56), "utf-8")
 
     def children(self, number: int, low: int, high: int) -> list[tuple[int, int, int]] | None:
-        """Child pages of an interior page with the rows that each may hold.
+        """Child pages of an interior page with the row numbers that each may hold.
 
         Parameters
         ----------
         number : int
             The page.
         low, high : int
-            Rows of its subtree are above ``low``, up to ``high``.
+            Row numbers of its subtree are above ``low``, up to ``high``.
 
         Returns
         -------
         list of (int, int, int), or None
-            Page, and the same two bounds of it; None if this is no such page.
+            Child page and its two bounds; None if this is no interior page.
         """
         page, begin = self.page(number), 100 if number == 1 else 0
         if page[begin : begin + 1] != bytes([INTERIOR]):
@@ -121,10 +121,10 @@ class File:
         return pages
 
     def cells(self, number: int, low: int = LEAST, high: int = MOST) -> list[Cell] | None:
-        """The rows of a leaf that are sound; None where too little of it is.
+        """The sound rows of a leaf; None where these are less than half.
 
-        A row is sound if its number lies between the bounds and after the one before,
-        and if the sizes of its columns add up to its own.
+        A row is sound if its number is within the bounds and above the one before, and if the
+        sizes of its columns add up to its own.
         """
         page, begin = self.page(number), 100 if number == 1 else 0
         if page[begin : begin + 1] != bytes([LEAF]):
@@ -139,7 +139,7 @@ class File:
                 continue
             if last is None or cell.rowid > last:
                 sound.append(cell)
-        # A page of noise that happens to begin as a leaf does has hardly a sound row.
+        # A page of noise with the first octet of a leaf has hardly a sound row.
         return sound if 2 * len(sound) >= n_cells else None
 
     def _cell(self, page: bytes, at: int) -> Cell | None:
@@ -152,7 +152,7 @@ class File:
                 return None
             n_columns, n_bytes = 0, header_size
             end = begin + header_size
-            if header_size > local:  # so many columns that not even their types fit
+            if header_size > local:  # not even the types of its columns fit
                 return None
             while field < end:
                 kind, field = _varint(page, field)
@@ -164,7 +164,7 @@ class File:
         return Cell(rowid, n_columns, at) if sound else None
 
     def n_cells(self, number: int) -> int:
-        """How many rows a leaf says that it has."""
+        """The number of rows in the header of a leaf."""
         begin = 100 if number == 1 else 0
         return int.from_bytes(self.page(number)[begin + 3 : begin + 5], "big")
 
@@ -181,9 +181,9 @@ class File:
         return kinds
 
     def is_legible(self, number: int, at: int) -> bool:
-        """Whether the texts of a sound row are texts: what was overwritten seldom is one."""
+        """Whether the texts of a sound row can be decoded: overwritten ones seldom can."""
         encoding, payload = self.text_encoding(), self.payload(number, at)
-        if not payload:  # SQLite misses a page, but never the end of a chain
+        if not payload:  # SQLite notices a missing page, but not a chain that is too long
             return self.overflow(number, at, must_end=False) is None
         for kind, value in values_of(payload) or ():
             if kind == TEXT:
@@ -196,7 +196,7 @@ class File:
         return True
 
     def values(self, number: int, at: int, n: int) -> list[Value] | None:
-        """The first values of a sound row; None where its rest is not there."""
+        """The first values of a sound row; None where its overflow is missing."""
         page = self.page(number)
         size, after = _varint(page, at)
         _, begin = _varint(page, after)
@@ -206,20 +206,20 @@ class File:
     def index_entries(
         self, number: int, n_values: int
     ) -> list[tuple[int | None, tuple[Value, ...] | None]] | None:
-        """The entries of a page of an index, each after the page with those below it.
+        """The entries of a page of an index, each with the child page of smaller entries.
 
         Parameters
         ----------
         number : int
             The page.
         n_values : int
-            How many an entry has, the row number included.
+            Number of values of an entry, the row number included.
 
         Returns
         -------
         list of (int or None, tuple or None), or None
-            Last comes the page with the entries above all others, if there are pages
-            below. None if this is no such page, or an entry is not sound.
+            The last child page, if any, comes without an entry. None if this is no page of an
+            index, or an entry is not sound.
         """
         page = self.page(number)
         is_leaf = page[:1] == bytes([INDEX_LEAF])
@@ -244,7 +244,7 @@ class File:
         return entries
 
     def local_size(self, size: int, *, is_index: bool = False) -> int:
-        """How much of a row of this size lies in its leaf; the rest overflows."""
+        """Bytes of a row of this size that are in its leaf; the others overflow."""
         most = (self.usable - 12) * 64 // 255 - 23 if is_index else self.usable - 35
         if size <= most:
             return size
@@ -253,7 +253,7 @@ class File:
         return extra if extra <= most else least
 
     def payload(self, number: int, at: int) -> bytes:
-        """A whole row, with what overflows; empty where a page of it is not there."""
+        """A whole row with its overflow; empty where a page of it is missing."""
         page = self.page(number)
         size, after = _varint(page, at)
         _, begin = _varint(page, after)
@@ -268,7 +268,7 @@ class File:
         return b"" if overflow is None else bytes(octets)
 
     def overflow(self, number: int, at: int, *, must_end: bool = True) -> list[int] | None:
-        """The pages that a row goes on to; None where these are not a whole chain."""
+        """The overflow pages of a row; None where these are no complete chain."""
         page = self.page(number)
         size, after = _varint(page, at)
         _, begin = _varint(page, after)
@@ -278,7 +278,7 @@ class File:
     def _overflow(
         self, page: bytes, end: int, n_left: int, *, must_end: bool = True
     ) -> list[int] | None:
-        if n_left > self.n_pages * self.page_size:  # it would go round in circles
+        if n_left > self.n_pages * self.page_size:  # more than the file has
             return None
         pages: list[int] = []
         following = int.from_bytes(page[end : end + 4], "big")
@@ -288,16 +288,16 @@ class File:
                 return None
             pages.append(following)
             following = int.from_bytes(page[:4], "big")
-        # The last page of a chain leads to none: a page of other contents seldom says so.
+        # The last page of a chain has no successor, which pages of other content seldom lack.
         return None if must_end and pages and following else pages
 
 
 Value = tuple[int, Any]
-"""A kind, and the number or the bytes; compared as SQLite compares."""
+"""A kind, and the number or the bytes; these compare as in SQLite."""
 
 
 def size_of(kind: int) -> int:
-    """Bytes that a value of this serial type takes.
+    """Bytes of a value of this serial type.
 
     Examples
     --------
@@ -308,12 +308,12 @@ def size_of(kind: int) -> int:
 
 
 def columns_of(payload: bytes, encoding: str) -> list[str | int | None]:
-    """The texts and whole numbers of a row; anything else is None."""
+    """Texts and whole numbers of a row; other values are None."""
     return plain(values_of(payload) or (), encoding)
 
 
 def plain(values: Iterable[Value], encoding: str) -> list[str | int | None]:
-    """Texts and whole numbers as Python has them; anything else is None."""
+    """Texts and whole numbers as Python values; others are None."""
     return [
         value.decode(encoding, "replace")
         if kind == TEXT
@@ -325,7 +325,7 @@ def plain(values: Iterable[Value], encoding: str) -> list[str | int | None]:
 
 
 def values_of(payload: bytes, n: int | None = None) -> list[Value] | None:
-    """The values of a row, or its first ones; None where it ends before they do."""
+    """The values of a row, or the first ``n``; None where the row is too short."""
     header_size, at = _varint(payload, 0)
     values: list[Value] = []
     body = header_size
@@ -349,7 +349,7 @@ def values_of(payload: bytes, n: int | None = None) -> list[Value] | None:
 
 
 def _pointers(page: bytes, begin: int, header: int, usable: int) -> Iterator[int | None]:
-    """Where each cell lies; None for one that would lie outside of its page."""
+    """The offset of each cell; None for an offset outside of its page."""
     n_cells = int.from_bytes(page[begin + 3 : begin + 5], "big")
     first = begin + header
     for place in range(first, min(first + 2 * n_cells, usable - 1), 2):
@@ -358,7 +358,7 @@ def _pointers(page: bytes, begin: int, header: int, usable: int) -> Iterator[int
 
 
 def _varint(octets: bytes, at: int) -> tuple[int, int]:
-    """A number of one to nine bytes, and where the next begins."""
+    """A number of one to nine bytes, and the offset after it."""
     value = 0
     for place in range(at, at + 8):
         octet = octets[place]
@@ -374,7 +374,7 @@ def _signed(octets: bytes, at: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """A number as the format writes it.
+    """A number in the variable-length format of SQLite.
 
     Examples
     --------

@@ -1,4 +1,8 @@
-"""A file that SQLite can open again, and its rows in a clean store, halving what cannot be read."""
+"""The process that salvages a damaged store; it answers with one line of JSON.
+
+It writes a file with only the sound leaves, which SQLite can open, and lets SQLite copy the
+rows into a clean store; ranges of rows that fail are halved until single rows fail.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +41,16 @@ _KINDS = ("table", "index", "view", "trigger")
 
 
 def read_schema(file: File) -> tuple[list[Tree], Tree, list[Tree]]:
-    """The tables, not walked yet.
+    """The tables, before they are walked.
 
     Returns
     -------
     list of Tree
-        Tables whose definition is left, with what their rows are recognized by.
+        Tables with a readable definition, and with their owner.
     Tree
         The table of definitions itself, walked.
     list of Tree
-        Tables with a definition that is not believed, and those of SQLite's own.
+        Tables with an implausible definition, and internal tables of SQLite.
     """
     schema = walk(file, Tree("sqlite_schema", "", 1, _SCHEMA))
     if schema.gaps:
@@ -55,7 +59,7 @@ def read_schema(file: File) -> tuple[list[Tree], Tree, list[Tree]]:
     indexes: dict[str, list[tuple[str, int, str | None]]] = {}
     for leaf in schema.leaves:
         for cell in leaf.cells:
-            # A long definition goes on elsewhere, and what comes before it is left.
+            # The overflow of a long definition may be lost; the columns before it are not.
             values = file.values(leaf.page, cell.at, _SCHEMA_COLUMNS) or [
                 *(file.values(leaf.page, cell.at, _SCHEMA_COLUMNS - 1) or ()),
                 (NULL, 0),
@@ -80,7 +84,7 @@ def read_schema(file: File) -> tuple[list[Tree], Tree, list[Tree]]:
 
 
 def _but_schema(file: File) -> set[int]:
-    """Every page that holds no definitions, by what its first row says."""
+    """Every page without definitions, by its first row."""
     others = set()
     for page in range(2, file.n_pages + 1):
         cells = file.cells(page)
@@ -91,7 +95,7 @@ def _but_schema(file: File) -> set[int]:
 
 
 def _is_definition(tree: Tree) -> bool:
-    """Is this SQL a plain table's: it is parsed, and nothing in it is run."""
+    """Whether SQL defines a plain table; it is parsed, and nothing in it is run."""
     if tree.name.startswith("sqlite_"):
         return False
     with closing(sqlite3.connect(":memory:")) as nowhere:
@@ -112,7 +116,7 @@ def _is_definition(tree: Tree) -> bool:
 
 
 def rebuild(file: File, trees: list[Tree], path: Path) -> None:
-    """Write the store anew to where SQLite finds sound leaves, and nothing else, in it.
+    """Write a copy of the store in which SQLite finds the sound leaves and nothing else.
 
     Parameters
     ----------
@@ -149,7 +153,7 @@ def rebuild(file: File, trees: list[Tree], path: Path) -> None:
 
 
 def _write_cells(octets: bytearray, file: File, leaf: Leaf) -> None:
-    """Let a leaf name its sound rows only."""
+    """Make a leaf refer to its sound rows only."""
     begin = (leaf.page - 1) * file.page_size + (HEADER if leaf.page == 1 else 0)
     octets[begin + 3 : begin + 5] = len(leaf.cells).to_bytes(2, "big")
     pointers = b"".join(cell.at.to_bytes(2, "big") for cell in leaf.cells)
@@ -159,7 +163,7 @@ def _write_cells(octets: bytearray, file: File, leaf: Leaf) -> None:
 def _level_above(
     octets: bytearray, file: File, level: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Interior pages over some pages, each of which comes with its greatest row number."""
+    """Interior pages above some pages, each given with its largest row number."""
     # A cell takes at most 4 bytes for the child, 9 for the number and 2 for its pointer.
     n_children = (file.usable - 12) // 15 + 1
     above = []
@@ -193,11 +197,11 @@ def _empty_leaf(usable: int) -> bytes:
 
 
 def _write_header(octets: bytearray, file: File) -> None:
-    """No write-ahead log, no free pages, no definitions; as many pages as there are."""
+    """A header without write-ahead log, free pages and definitions, with the number of pages."""
     octets[18:20] = b"\1\1"
     octets[28:32] = (len(octets) // file.page_size).to_bytes(4, "big")
     octets[32:40] = bytes(8)
-    octets[52:56] = bytes(4)  # vacuum by itself: its pages become plain ones
+    octets[52:56] = bytes(4)  # no auto-vacuum: its pages become plain ones
     octets[64:68] = bytes(4)
     octets[92:96] = octets[24:28]
     octets[HEADER : HEADER + 8] = _empty_leaf(file.usable)
@@ -207,7 +211,7 @@ _LEAVES_AT_ONCE = 256
 
 
 def copy_rows(repaired: Path, clean: Path, trees: Sequence[Tree]) -> dict[str, list[int]]:
-    """Copy every row that can be read; the numbers of those that cannot, by table.
+    """Copy every readable row; return the numbers of the others by table.
 
     Notes
     -----
@@ -223,7 +227,7 @@ def copy_rows(repaired: Path, clean: Path, trees: Sequence[Tree]) -> dict[str, l
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA journal_mode=MEMORY")
         connection.execute("PRAGMA synchronous=OFF")
-        # Immutable: nothing that is found in it can end a transaction of the clean store.
+        # Immutable: no content of it can end a transaction of the clean store.
         uri = f"file:{quote(os.fsencode(repaired))}?immutable=1"
         connection.execute("ATTACH ? AS damaged", (uri,))
         connection.execute("PRAGMA damaged.cell_size_check=ON")
@@ -247,7 +251,7 @@ class _Table:
         connection.execute(f"CREATE TABLE main.{self.name} ({declared})")
 
     def copy(self, leaves: Sequence[Leaf]) -> list[int]:
-        """Copy the rows of some leaves; which could not be."""
+        """Copy the rows of some leaves; return the numbers of rows that failed."""
         lost: list[int] = []
         for begin in range(0, len(leaves), _LEAVES_AT_ONCE):
             rowids = [
@@ -268,13 +272,13 @@ class _Table:
 
     def _is_copied(self, first: int, last: int) -> bool:
         names = f"{self.rowid}, {self.columns}"
-        # An index may answer what the table cannot.
+        # An index could answer in place of the table, and hide its damage.
         query = (
             f"INSERT INTO main.{self.name} ({names}) SELECT {names} FROM damaged.{self.name} "
             f"NOT INDEXED WHERE {self.rowid} BETWEEN ? AND ?"
         )
         try:
-            self.connection.execute(query, (first, last))  # by itself, so all of it or nothing
+            self.connection.execute(query, (first, last))  # one statement: all rows or none
         except (sqlite3.DatabaseError, MemoryError):
             return False
         return True
@@ -286,7 +290,7 @@ def _quoted(name: str) -> str:
 
 CPU_S, CPU_S_PER_GB = 120, 600
 MEMORY_BYTES, MEMORY_PER_BYTE = 2**30, 12
-N_NAMED = 50  # ranges of lost rows that are named one by one, a table
+N_NAMED = 50  # ranges of lost rows that are listed, per table
 
 
 def main() -> None:
@@ -301,7 +305,7 @@ def main() -> None:
 
 
 def salvage(source: Path, target: Path) -> dict[str, Any]:
-    """Write what can be read to ``target``; what was read and what was lost."""
+    """Write the readable rows to ``target``; return what was read and what was lost."""
     work = target.with_suffix(".work")
     notes = _merged_copy(source, work)
     file = File.of(work.read_bytes())
@@ -310,7 +314,7 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
     tables, schema, others = read_schema(file)
     walked = [walk(file, tree) for tree in tables]
     free = file.free_pages()
-    # Pages of tables that nobody knows any more must not be given to others.
+    # Pages of tables without a readable definition must not be assigned to others.
     taken = None if free is None or schema.gaps else free | schema.pages
     if taken is not None:
         taken = taken.union(*(walk(file, tree).pages for tree in others))
@@ -328,13 +332,13 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
         ],
         "n_unclaimed": n_in_no_tree(file, [*walked, *trees], taken),
         "tables": [
-            _told(tree, lost_rows[tree.name], n_unclaimed)
+            _report(tree, lost_rows[tree.name], n_unclaimed)
             for tree, n_unclaimed in zip(trees, n_set_apart(walked, trees), strict=True)
         ],
     }
 
 
-def _told(tree: Tree, lost: list[int], n_unclaimed: int) -> dict[str, Any]:
+def _report(tree: Tree, lost: list[int], n_unclaimed: int) -> dict[str, Any]:
     n_read = sum(len(leaf.cells) for leaf in tree.leaves) - len(lost)
     ranges = [_range(tree, gap) for gap in tree.gaps]
     ranges += [
@@ -344,12 +348,12 @@ def _told(tree: Tree, lost: list[int], n_unclaimed: int) -> dict[str, Any]:
     ]
     ranges += [{"first": rowid, "last": rowid, "n": 1, "page": None} for rowid in lost]
     n_rows = tree.owner.n_rows()
-    unknown = n_rows is None and any(gap["n"] is None for gap in ranges)
-    about = None if unknown else sum(gap["n"] or 0 for gap in ranges)
+    is_unknown = n_rows is None and any(gap["n"] is None for gap in ranges)
+    estimate = None if is_unknown else sum(gap["n"] or 0 for gap in ranges)
     return {
         "table": tree.name,
         "n_read": n_read,
-        "n_lost": about if n_rows is None else max(0, n_rows - n_read),
+        "n_lost": estimate if n_rows is None else max(0, n_rows - n_read),
         "n_unclaimed": n_unclaimed,
         "ranges": ranges[:N_NAMED],
         "n_ranges": len(ranges),
@@ -361,7 +365,7 @@ def _range(tree: Tree, gap: Gap) -> dict[str, Any]:
 
 
 def _merged_copy(source: Path, work: Path) -> list[str]:
-    """Copy a store, and let its write-ahead log become part of the copy where that works."""
+    """Copy a store, and merge its write-ahead log into the copy if possible; return notes."""
     shutil.copyfile(source, work)
     log = Path(f"{source}-wal")
     if not log.exists() or not log.stat().st_size:
@@ -381,7 +385,7 @@ def _merged_copy(source: Path, work: Path) -> list[str]:
 
 
 def _n_bytes_missing(file: File) -> int:
-    """How many bytes fewer are there than the header promises."""
+    """Number of bytes that the header promises and the file does not have."""
     header = file.octets[:100]
     # The number of pages is only kept by versions that also keep the second of these.
     promised = int.from_bytes(header[28:32], "big") * file.page_size
@@ -390,7 +394,7 @@ def _n_bytes_missing(file: File) -> int:
 
 
 def _limit(size: int) -> None:
-    """A store that was made to exhaust its reader ends this process only."""
+    """Limit this process, so that a malicious store ends nothing else."""
     try:
         import resource
     except ImportError:  # no such limits here

@@ -1,8 +1,9 @@
-"""Whose rows a page holds: those that a table's definition allows and its indexes list.
+"""Tables of a damaged store: their leaves, the table that owns each leaf, and the lost rows.
 
-A damaged index proves nothing by itself, so nothing is read from one. But an entry with the
-key and the number of a row confirms that the row is of its table, and a sound page of an
-index that has no entry where the row's must be contradicts it.
+A leaf belongs to a table if the definition allows its rows and the indexes list them. A damaged
+index proves nothing by itself, so no rows are read from one. But an entry with the key and the
+number of a row confirms that the row is of this table, and a sound page of an index without
+the entry contradicts it.
 
 References
 ----------
@@ -23,22 +24,22 @@ from typing import NamedTuple
 from stateanalytics.io.salvage.pages import LEAF, LEAST, MOST, NULL, NUMBER, Cell, File, Value
 
 _DENY_FUNCTIONS = {sqlite3.SQLITE_FUNCTION: sqlite3.SQLITE_DENY}
-_N_INDEXES = 3  # of a table; each costs time, and two rarely have the same gap
+_N_INDEXES = 3  # per table; each costs time, and two rarely have the same gap
 
 
 class Column(NamedTuple):
-    """What a value of one stored column may be.
+    """The values that are possible in one stored column.
 
     Attributes
     ----------
     affinity : str
-        TEXT, INTEGER, REAL, BLOB or NUMERIC; of a STRICT table its type.
+        TEXT, INTEGER, REAL, BLOB or NUMERIC; in a STRICT table the declared type.
     is_strict, is_required : bool
         Whether other types and nulls are refused.
     may_be_absent : bool
         Whether rows may have been written before the column was added.
     is_rowid : bool
-        Whether it is another name of the row number, which is stored once.
+        Whether it is another name of the row number, and so not stored itself.
     """
 
     affinity: str
@@ -52,12 +53,12 @@ class Column(NamedTuple):
         if self.is_rowid or kind == 0:
             return kind == 0 and (self.is_rowid or not self.is_required)
         is_number, is_blob = kind < 12, kind >= 12 and kind % 2 == 0
-        if self.affinity == "TEXT":  # it turns every number into text
+        if self.affinity == "TEXT":  # SQLite converts every number to text
             return not (is_number or (is_blob and self.is_strict))
         return not self.is_strict or self.affinity == "ANY" or self.expects(kind)
 
     def expects(self, kind: int) -> bool:
-        """Whether the type is the declared one, too: SQLite leaves text in a column of numbers."""
+        """Whether the type is also the declared one: SQLite accepts text in columns of numbers."""
         is_text, is_number = kind >= 13 and kind % 2 == 1, kind < 12
         if self.affinity in ("INTEGER", "INT", "REAL"):
             return is_number or not (is_text or self.is_strict)
@@ -66,16 +67,16 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """The entries of an index that can be read, in order.
+    """The readable entries of an index, in order.
 
     Attributes
     ----------
     places : tuple of int
-        The stored columns that it is over.
+        Positions of the indexed columns.
     entries : list of tuple
         The values of these columns and the row number.
     gaps : set of int
-        Places before which entries may be missing.
+        Positions before which entries may be missing.
     """
 
     places: tuple[int, ...]
@@ -83,29 +84,29 @@ class Index:
     gaps: set[int] = field(repr=False)
 
     def lists(self, entry: tuple[Value, ...]) -> bool | None:
-        """Whether there is such an entry; None where that cannot be known."""
+        """Whether the index has an entry; None where that cannot be known."""
         place = bisect_left(self.entries, entry)
         if self.entries[place : place + 1] == [entry]:
-            # Rows of any table have nulls and numbers of rows in common.
+            # Nulls and row numbers are the same in rows of any table.
             return None if all(kind == NULL for kind, _ in entry[:-1]) else True
         return None if place in self.gaps else False
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A table as what its rows are recognized by."""
+    """The properties by which rows of a table are recognized."""
 
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...] = ()
 
     def judged(self, file: File, page: int, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], int]:
-        """The rows of a leaf that may be of this table, and how many of them surely are.
+        """The rows of a leaf that may be of this table, and the number that certainly are.
 
-        None are where most are not allowed by the definition, or by the indexes: then the
-        page is another table's, and a row that would do is so by chance.
+        There are none if the definition or the indexes exclude most rows: then the page is
+        another table's, and a row that fits does so by chance.
         """
         if not any(self._allows(file, page, cell) for cell in (cells[0], cells[-1])):
-            return (), 0  # most tables by far, and soon
+            return (), 0  # a quick check, which excludes most tables
         allowed = [cell for cell in cells if self._allows(file, page, cell)]
         answers = [self._lists(file, page, cell) for cell in allowed]
         expected = [self._expects(file, page, cell) for cell in allowed]
@@ -119,7 +120,7 @@ class Owner:
         return tuple(kept), n_listed
 
     def n_rows(self) -> int | None:
-        """How many rows there were; None where no index is whole."""
+        """The number of rows by an index; None where no index is complete."""
         return next((len(index.entries) for index in self.indexes if not index.gaps), None)
 
     def _allows(self, file: File, page: int, cell: Cell) -> bool:
@@ -139,7 +140,7 @@ class Owner:
         answers = set()
         for index in self.indexes:
             n_needed = max(index.places) + 1
-            # A row may be older than the column.
+            # A row may have been written before the column was added.
             row = file.values(page, cell.at, n_needed) if n_needed <= cell.n_columns else None
             if row:
                 number = (NUMBER, cell.rowid)
@@ -153,7 +154,7 @@ class Owner:
 def owner_of(
     file: File, name: str, sql: str, indexes: Sequence[tuple[str, int, str | None]]
 ) -> Owner:
-    """What a definition says of its rows, which runs nothing, and what its indexes list.
+    """The owner by a definition, without running code in it, and by its indexes.
 
     Parameters
     ----------
@@ -166,14 +167,14 @@ def owner_of(
     """
     with closing(sqlite3.connect(":memory:")) as nowhere:
         nowhere.execute(sql)
-        # What an index computes would be computed now, and is no use for recognizing rows.
+        # An index over expressions would run them, and does not help to recognize rows.
         nowhere.set_authorizer(lambda action, *_: _DENY_FUNCTIONS.get(action, sqlite3.SQLITE_OK))
         for _, _, definition in indexes:
             with suppress(sqlite3.Error):
                 nowhere.execute(definition or "")
         described = nowhere.execute(
             'SELECT cid, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?) '
-            "WHERE hidden <> 2 ORDER BY cid",  # what is computed when it is read is not stored
+            "WHERE hidden <> 2 ORDER BY cid",  # virtual generated columns are not stored
             (name,),
         ).fetchall()
         query = 'SELECT name, origin, "unique" FROM pragma_index_list(?) WHERE NOT partial'
@@ -194,7 +195,7 @@ def owner_of(
     )
     places = {cid: place for place, (cid, *_) in enumerate(described)}
     roots = {index: root for index, root, _ in indexes}
-    # An entry of one that is not unique proves less: rows of two tables may have it.
+    # An entry of an index that is not unique proves less: rows of two tables may have it.
     best = max((unique for index, _, unique in listed if index in roots), default=0)
     usable = [
         (roots[index], tuple(places[cid] for cid, *_ in keys[index]))
@@ -207,7 +208,7 @@ def owner_of(
 
 
 def _affinity(declared: str) -> str:
-    """SQLite's rules, in their order."""
+    """The affinity of a declared type, by SQLite's rules in their order."""
     kind = declared.upper()
     if "INT" in kind:
         return "INTEGER"
@@ -219,11 +220,11 @@ def _affinity(declared: str) -> str:
 
 
 def _read_index(file: File, root: int, places: tuple[int, ...]) -> Index:
-    """Every entry of an index, and where a page that is not what it should be leaves a gap."""
+    """Every entry of an index, and the gaps of its invalid pages."""
     entries: list[tuple[Value, ...]] = []
     gaps: set[int] = set()
     seen: set[int] = set()
-    # A page with the entry that all of its own are below, or an entry itself.
+    # A page with the upper bound of its entries; or None with an entry.
     left: list[tuple[int | None, tuple[Value, ...] | None]] = [(root, None)]
     while left:
         page, entry = left.pop()
@@ -231,17 +232,17 @@ def _read_index(file: File, root: int, places: tuple[int, ...]) -> Index:
             if entry is not None:
                 entries.append(entry)
             continue
-        found = None if page in seen else file.index_entries(page, len(places) + 1)
+        on_page = None if page in seen else file.index_entries(page, len(places) + 1)
         last = entries[-1] if entries else None
-        keys = [key for _, key in found or () if key is not None]
+        keys = [key for _, key in on_page or () if key is not None]
         bounds = [*([] if last is None else [last]), *keys, *([] if entry is None else [entry])]
-        is_empty = not found and page != root  # as only the page of an index without entries is
-        if found is None or is_empty or any(below >= above for below, above in pairwise(bounds)):
+        is_empty = not on_page and page != root  # only the root of an empty index may be empty
+        if on_page is None or is_empty or any(below >= above for below, above in pairwise(bounds)):
             gaps.add(len(entries))
             continue
         seen.add(page)
         steps: list[tuple[int | None, tuple[Value, ...] | None]] = []
-        for child, key in found:
+        for child, key in on_page:
             if child is not None:
                 steps.append((child, entry if key is None else key))
             steps.append((None, key))
@@ -251,7 +252,7 @@ def _read_index(file: File, root: int, places: tuple[int, ...]) -> Index:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A page of rows that can be read, in part at least: ``n_lost`` of them cannot."""
+    """A page with readable rows, of which ``n_lost`` more cannot be read."""
 
     page: int
     cells: tuple[Cell, ...]
@@ -259,18 +260,18 @@ class Leaf:
 
     @property
     def first(self) -> int:
-        """Its least row number."""
+        """Its smallest row number."""
         return self.cells[0].rowid
 
     @property
     def last(self) -> int:
-        """Its greatest row number."""
+        """Its largest row number."""
         return self.cells[-1].rowid
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Rows above ``low``, up to ``high``, that a page which cannot be read would lead to.
+    """Row numbers above ``low``, up to ``high``, of a page that cannot be read.
 
     Attributes
     ----------
@@ -279,7 +280,7 @@ class Gap:
     low, high : int
         The bounds.
     depth : int or None
-        How far below the root it lies; None where other pages may be missing with it.
+        Its levels below the root; None where other pages may be missing with it.
     """
 
     page: int
@@ -290,24 +291,24 @@ class Gap:
 
 @dataclass(frozen=True)
 class Tree:
-    """One table: what is left of it.
+    """What is left of one table.
 
     Attributes
     ----------
     name, sql : str
-        As its definition says.
+        From its definition.
     root : int
-        Page where it begins.
+        Its first page.
     owner : Owner
-        What its rows are recognized by.
+        How its rows are recognized.
     leaves : tuple of Leaf
         In the order of row numbers.
     gaps : tuple of Gap
-        Where nothing can be read, in the same order.
+        Unreadable ranges, in the same order.
     leaf_depth : int or None
-        How far below the root all leaves lie; None where there is none.
+        Levels of all leaves below the root; None without leaves.
     seen : frozenset of int
-        Pages that are its own.
+        Pages of this table.
     """
 
     name: str
@@ -321,12 +322,12 @@ class Tree:
 
     @property
     def pages(self) -> set[int]:
-        """Every page that is known to be its own."""
+        """Every page that is known to be of this table."""
         return {*self.seen, *(leaf.page for leaf in self.leaves)}
 
 
 def walk(file: File, tree: Tree) -> Tree:
-    """Follow a table from its root, and note each page that is not what it should be."""
+    """Follow a table from its root; invalid pages become gaps."""
     leaves: list[tuple[Leaf, Gap]] = []
     gaps: list[Gap] = []
     seen: set[int] = set()
@@ -336,7 +337,7 @@ def walk(file: File, tree: Tree) -> Tree:
         page, low, high, depth = place.page, place.low, place.high, place.depth or 0
         children = None if page in seen else file.children(page, low, high)
         cells = None if page in seen or children else file.cells(page, low, high)
-        # Only a table without rows has a page without any: the one that it begins at.
+        # Only the root of an empty table may have no rows.
         if children is None and (cells is None or (depth and not cells)):
             gaps.append(place)
             continue
@@ -346,7 +347,7 @@ def walk(file: File, tree: Tree) -> Tree:
             leaves.append((_leaf(file, page, cells), place))
     n_at = Counter(place.depth for _, place in leaves)
     leaf_depth = max(n_at, key=lambda depth: n_at[depth], default=None)
-    # All leaves lie equally deep: one above them is in the place of a page that led to many.
+    # All leaves have the same depth: a leaf above them has replaced a page that led to many.
     misplaced = [place for _, place in leaves if place.depth != leaf_depth]
     return replace(
         tree,
@@ -362,12 +363,12 @@ def _leaf(file: File, page: int, cells: list[Cell]) -> Leaf:
 
 
 def own(file: File, trees: list[Tree]) -> list[Tree]:
-    """The trees without rows of others, which an interior page out of its place leads to.
+    """The trees without leaves of other tables, to which a misplaced interior page leads.
 
     Returns
     -------
     list of Tree
-        A gap is where a leaf was another table's, or where nobody knows whose it is.
+        With a gap for each leaf of another table or of unknown owner.
     """
     trees = [replace(tree, owner=_with_own_indexes(file, tree)) for tree in trees]
     n_trees = Counter(leaf.page for tree in trees for leaf in tree.leaves)
@@ -378,9 +379,9 @@ def own(file: File, trees: list[Tree]) -> list[Tree]:
 
 
 def _with_own_indexes(file: File, tree: Tree) -> Owner:
-    """What a table is recognized by, without indexes that list none of its rows.
+    """The owner of a tree without indexes that list none of its rows.
 
-    The page that an index begins at may be out of its place, too, and nothing says so.
+    The root of an index may be misplaced, too, which cannot be noticed otherwise.
     """
     kept = []
     for index in tree.owner.indexes:
@@ -409,7 +410,7 @@ def _without_others(tree: Tree, kept: list[Leaf | None]) -> Tree:
     leaves = [leaf for leaf in kept if leaf is not None]
     others = [leaf for leaf, own in zip(tree.leaves, kept, strict=True) if own is None]
     is_listed = bool(tree.owner.indexes) and not tree.leaves and not tree.gaps
-    if is_listed:  # it begins at the empty page of another table
+    if is_listed:  # its root is an empty page of another table
         return replace(tree, gaps=(Gap(tree.root, LEAST, MOST),))
     if not others:
         return replace(tree, leaves=tuple(leaves))
@@ -417,7 +418,7 @@ def _without_others(tree: Tree, kept: list[Leaf | None]) -> Tree:
     lows = [LEAST, *(leaf.last for leaf in leaves)]
     highs = [*(leaf.first - 1 for leaf in leaves), MOST]
     for low, high in zip(lows, highs, strict=True):
-        # The bounds of another table's pages say nothing about what should be here.
+        # The bounds of another table's pages do not bound the missing rows.
         pages = [leaf.page for leaf in others if low < leaf.first and leaf.last <= high]
         inside = [gap for gap in tree.gaps if low <= gap.low and gap.high <= high]
         gaps.extend([Gap(pages[0], low, high)] if pages else inside)
@@ -426,7 +427,7 @@ def _without_others(tree: Tree, kept: list[Leaf | None]) -> Tree:
 
 
 def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> list[Tree]:
-    """Give leaves that no tree leads to any more back to the one gap that they fit into.
+    """Assign leaves that no tree leads to any more to the one gap that they fit into.
 
     Parameters
     ----------
@@ -435,13 +436,13 @@ def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> list[Tree]:
     trees : list of Tree
         All tables, walked.
     taken : set of int, or None
-        Pages that are free, or another table's. Where that is not known nothing is
-        adopted: a leaf of rows that were deleted looks like any other.
+        Free pages and those of other tables. Where these are not known no leaf is assigned:
+        a leaf of deleted rows looks like any other.
 
     Returns
     -------
     list of Tree
-        With the leaves that they got back, and only the gaps that are left.
+        With the assigned leaves, and the remaining gaps.
     """
     if taken is None or not any(tree.gaps for tree in trees):
         return trees
@@ -465,7 +466,7 @@ def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> list[Tree]:
 
 
 def n_set_apart(walked: list[Tree], trees: list[Tree]) -> list[int]:
-    """How many rows each walked tree led to that are in none of the trees in the end."""
+    """Number of rows that each walked tree led to and that are in no tree in the end."""
     kept = {leaf.page: len(leaf.cells) for tree in trees for leaf in tree.leaves}
     return [
         sum(max(0, len(leaf.cells) - kept.get(leaf.page, 0)) for leaf in tree.leaves)
@@ -474,7 +475,7 @@ def n_set_apart(walked: list[Tree], trees: list[Tree]) -> list[int]:
 
 
 def n_in_no_tree(file: File, trees: list[Tree], taken: set[int] | None) -> int:
-    """How many rows are on leaves that are in use and that no tree leads to."""
+    """Number of rows on used leaves that no tree leads to."""
     if taken is None:  # they may have been deleted
         return 0
     known = taken.union(*(tree.pages for tree in trees))
@@ -498,7 +499,7 @@ def _is_listed(file: File, leaf: Leaf, trees: list[Tree]) -> bool:
 
 
 def _with(tree: Tree, leaves: Iterable[Leaf]) -> Tree:
-    """The tree with more leaves; of two that overlap the first found is kept."""
+    """The tree with more leaves; of two that overlap the one with the smaller first row stays."""
     kept: list[Leaf] = []
     for leaf in sorted([*tree.leaves, *leaves], key=lambda leaf: leaf.first):
         if not kept or leaf.first > kept[-1].last:
@@ -508,20 +509,20 @@ def _with(tree: Tree, leaves: Iterable[Leaf]) -> Tree:
 
 
 def _rest(gap: Gap, leaves: list[Leaf]) -> Iterable[Gap]:
-    """What is left of a gap between the leaves that were found for it."""
+    """The parts of a gap that its assigned leaves do not cover."""
     low = gap.low
     inside = [leaf for leaf in leaves if gap.low < leaf.first and leaf.last <= gap.high]
     for leaf in inside:
         if leaf.first > low + 1 and low != LEAST:
             yield Gap(gap.page, low, leaf.first - 1)
         low = leaf.last
-    # Nobody knows whether rows followed the last one; if many did, their leaves are here.
+    # More rows may have followed the last one; but if they were many, their leaves are here.
     if not inside or (low < gap.high and gap.high != MOST):
         yield Gap(gap.page, low, gap.high)
 
 
 def n_lost(tree: Tree, gap: Gap) -> int | None:
-    """About how many rows a gap held, by how the leaves that are left are filled; else None."""
+    """Estimated number of rows of a gap, from the rows of the other leaves; None if unknown."""
     if not tree.leaves:
         return None
     n_rows = sum(len(leaf.cells) for leaf in tree.leaves)

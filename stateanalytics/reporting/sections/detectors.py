@@ -11,10 +11,8 @@ from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import count, number
 from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors
-from stateanalytics.detectors.comparing import agreement
-from stateanalytics.detectors.detections import Detections, detect
-from stateanalytics.detectors.disagreement_causes import disagreements
-from stateanalytics.detectors.judging import ANSWERS
+from stateanalytics.detectors.comparing import agreement, disagreements
+from stateanalytics.detectors.detections import ANSWERS, Detections, detect
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 
 N_CAUSES, N_IN_CHART = 8, 10

@@ -18,10 +18,9 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
 SYSTEM = System(
     name="agent_orchestrator",
     title="Agent Orchestrator",
-    run_is="A run is a session, worker or orchestrator, however many records and archives "
-    "tell of it.",
+    run_is="A run is a session, worker or orchestrator, however many records and archives it has.",
     failure_is="A failure is also a session that died: its agent exited, its runtime was lost, "
-    "it was removed as dead, or it was killed and nothing says by whom. What a person killed or "
+    "it was removed as dead, or it was killed and nobody knows by whom. What a person killed or "
     "a merge closed is none.",
     usual_places=_usual_places,
     variable="AO_DATA_DIR",
@@ -78,10 +77,10 @@ SYSTEM = System(
                 "merged": "merged",
             }
         ),
-        # The poller tells of every end within seconds, but of the deaths that it finds.
+        # The poller records every end within seconds, but for deaths: it only finds them.
         own_writers=("agent_report", "poll"),
         death_codes=(
-            # As transitions call them.
+            # The names in transitions.
             *("agent_process_exited", "process_missing", "runtime_lost", "auto_cleanup"),
             "run.aborted.agent_process_exited",
             "run.aborted.runtime_lost",

@@ -459,7 +459,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     Parameters
     ----------
     rows : polars.DataFrame
-        Entities with ages, from `detectors.features.with_ages`.
+        Entities with ages, from `detectors.detections.with_ages`.
     past : Past
         The facts at the instant.
     """

@@ -81,7 +81,7 @@ def _home() -> pl.Expr:
 
 
 def _current(readable: pl.DataFrame) -> pl.DataFrame:
-    """Row of the current record of each session: the live one, else the newest that is left."""
+    """Row of the current record of each session: the live one, else the newest of the others."""
     if readable["session_id"].n_unique() == readable.height:
         return readable.select("_row")
     order = readable.sort(

@@ -213,7 +213,7 @@ def records(cases: Cases) -> pl.DataFrame:
 def without_ends(facts: Facts) -> pl.DataFrame:
     """Sessions of Agent Orchestrator that never had a place for an end.
 
-    Records without axes have no moments at all, and a session whose pull request was
+    Records without axes have no moments at all, and a session of which the pull request was
     merged ends only when it is terminated.
     """
     records = facts.detail(frames.SESSIONS).filter("is_current")

@@ -119,7 +119,7 @@ def read_payloads(records: pl.DataFrame) -> pl.DataFrame:
     Notes
     -----
     Agent Orchestrator rejects a payload as a whole: one unknown word loses all three axes.
-    Here what is good of it is used: words are kept as they are, also unknown ones, and
+    Here its good fields are used: words are kept as they are, also unknown ones, and
     fields of a wrong type count as absent.
 
     Examples

@@ -2,8 +2,8 @@
 
 The mapping is ours: Agent Orchestrator has none. Its session axis decides lifecycle and
 outcome, the worst of session and runtime decides health, the pull request decides
-delivery; a conflict becomes two reasons, never a compromise. Status words alone are those
-of sessions before April 2026 and of the Go rewrite.
+delivery; a conflict becomes two reasons, never a compromise. Sessions before April 2026 and
+those of the Go rewrite have a status word alone.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ RUNTIME_CODES: Mapping[str, str] = {
     "pr_merged_cleanup": "run.health.pr_merged_cleanup",
     "auto_cleanup": "run.health.auto_cleanup",
 }
-"""Reason of a runtime that is gone to a reason code of its own."""
+"""Reason of a lost runtime to a reason code of its own."""
 
 OPEN_DELIVERIES: Mapping[str, str] = {
     "ci_failing": "invalid",
@@ -381,7 +381,7 @@ def _reasons() -> dict[str, pl.Expr]:
     is_over, is_gone = state.is_in(_OVER), runtime.is_in(_GONE_RUNTIMES)
     is_dead = is_gone & ~_is_terminal() & (state != "detecting")
     health = first_true(
-        # A session that was done has the health, not the code: the table says so.
+        # By ADR-0033 a session that was done has this health without the code.
         ((pl.col("health") == "orphaned") & (state != "done"), "run.health.orphaned_runtime"),
         ((runtime == "probe_failed") & ~is_over, "run.health.probe_error"),
         (is_dead, "run.health.process_dead"),

@@ -1,4 +1,4 @@
-"""Where Agent Orchestrator keeps its files, what each of them is, and the text in it."""
+"""Files of Agent Orchestrator: where it keeps them, what they are, and how they are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.files import (
-    is_beside_a_log,
+    has_or_is_log,
     legible,
     open_regular,
     read_octets,
@@ -33,7 +33,7 @@ HASH_DIRECTORY = re.compile(r"^([0-9a-f]{12})(?:-(.+))?$")
 """A project before April 2026: twelve digits, mostly with a name after them."""
 
 MIGRATED = ".migrated"
-"""What the storage migration adds to the name of a directory whose records it copied."""
+"""Suffix of directories of which the storage migration copied the records."""
 
 OBSERVABILITY = "-observability"
 RECORD_NAME = re.compile(r"^[A-Za-z0-9_-]+$")
@@ -80,7 +80,7 @@ RECORDS = (Kind.JSON_RECORD, Kind.RECORD, Kind.ARCHIVE, Kind.JSON_ARCHIVE)
 
 @cache
 def project_of(directory: str) -> str | None:
-    """The project that the name of a directory tells; None: only a hash.
+    """Project by the name of a directory; None where the name is only a hash.
 
     Examples
     --------
@@ -102,7 +102,7 @@ _PROCESS_NOTE = (b'"pid"', b'"sessionId"')
 
 
 class File(NamedTuple):
-    """One file of a tree: of so many, tuples are made in a third of the time.
+    """One file of a tree.
 
     Attributes
     ----------
@@ -113,6 +113,10 @@ class File(NamedTuple):
         Name of the project's directory; empty where it belongs to none.
     is_migrated : bool
         Is it an original that the storage migration left behind.
+
+    Notes
+    -----
+    A tuple, because a tree may have very many: dataclasses take three times as long.
     """
 
     path: str
@@ -127,7 +131,7 @@ class File(NamedTuple):
 
 
 def find(path: Path) -> list[Path]:
-    """What of a path is Agent Orchestrator's, one input each.
+    """Inputs of Agent Orchestrator at a path.
 
     Parameters
     ----------
@@ -166,12 +170,12 @@ def files_of(path: Path) -> Iterator[File]:
 
 
 def opens(path: Path) -> Iterator[str]:
-    """What is opened to read a path; worktrees, of any size and always busy, are not."""
+    """Paths that are opened to read an input; worktrees, of any size and always busy, are not."""
     return opened_of(files_of(path))
 
 
 def opened_of(files: Iterable[File]) -> Iterator[str]:
-    """What is opened to read some files."""
+    """Paths that are opened to read some files."""
     for file in files:
         yield file.path
         if file.kind in (Kind.EVENTS_DATABASE, Kind.GO_DATABASE):
@@ -190,7 +194,7 @@ _GENERATIONS = {
 
 
 def version(path: Path) -> str:
-    """The generations of which a tree holds files."""
+    """Generations of which a tree holds files."""
     files = {file.kind: file.path for file in files_of(path)}
     words = [word for kind, word in _GENERATIONS.items() if kind in files]
     if Kind.GO_DATABASE in files:
@@ -217,7 +221,7 @@ def _is_project(path: Path) -> bool:
 
 
 def _is_sessions(path: Path) -> bool:
-    """Is it a directory of session records: by its name, and by what the first ones hold."""
+    """Is a path a directory of session records: by its name, and by the first records in it."""
     if path.name != "sessions":
         return False
     records = (
@@ -230,7 +234,7 @@ def _is_sessions(path: Path) -> bool:
 
 def _is_record(path: Path) -> bool:
     # Stores are never opened here: see `io.sqlite_copy`.
-    if path.suffix in (".db", ".sqlite", ".sqlite3") or is_beside_a_log(path):
+    if path.suffix in (".db", ".sqlite", ".sqlite3") or has_or_is_log(path):
         return False
     try:
         with open_regular(path) as file:
@@ -242,7 +246,7 @@ def _is_record(path: Path) -> bool:
 
 
 def evidence(path: Path) -> bool:
-    """A database or a log by its name, a record by its keys."""
+    """Is a file of Agent Orchestrator: a database or a log by its name, a record by its keys."""
     if path.name in (EVENTS_DATABASE, GO_DATABASE):
         return True
     if path.name.endswith(("-wal", "-journal")):
@@ -340,7 +344,7 @@ def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File
 
 
 def _kind_of_record(name: str) -> Kind | None:
-    """What a file beside session records is; None: nothing that is read."""
+    """Kind of a file in a directory of session records; None: not read."""
     # Nearly all are records, and only a name with a point in it can be any of the others.
     if RECORD_NAME.match(name.removesuffix(".json")):
         return Kind.JSON_RECORD if name.endswith(".json") else Kind.RECORD
@@ -363,7 +367,7 @@ def _of_observability(path: Path) -> Iterator[File]:
 
 
 def _kind_of_file(path: Path) -> Kind | None:
-    """What one file is that was named by itself: by its name, then by what it begins with."""
+    """Kind of a file that was named by itself: by its name, then by its beginning."""
     return _kind_in_root(path.name) or _kind_of_log(path) or _kind_of_named_record(path)
 
 
@@ -390,7 +394,7 @@ def _kind_of_named_record(path: Path) -> Kind | None:
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
-    """What is in a directory, by name; nothing where there is none."""
+    """Entries of a directory, by name; empty where there is no directory."""
     try:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -403,7 +407,7 @@ def _directories(path: Path) -> Iterable[Path]:
 
 
 def _holds(test: Callable[[], bool]) -> bool:
-    """The answer of a file system; a loop of links or a lost permission is none."""
+    """Answer of a file system; False for a loop of links or a lost permission."""
     try:
         return test()
     except OSError:
@@ -429,7 +433,7 @@ class Fault:
         Lines or records that it concerns.
     example : str, optional
     session_id : str, optional
-        The session whose record it is.
+        The session that the record belongs to.
     """
 
     code: str
@@ -454,7 +458,7 @@ class Faults:
     label : str
         The input.
     root : str
-        What paths are shown below.
+        Directory that paths are shown relative to.
     on_error : str
         ``skip`` or ``raise``.
     """
@@ -465,11 +469,11 @@ class Faults:
     faults: list[Fault] = field(default_factory=list)
 
     def below(self, path: str) -> str:
-        """A path as it is shown: below the input."""
+        """Path as it is shown: relative to the input."""
         return legible(self._relative(path))
 
     def note_name(self, path: str) -> None:
-        """Say so where the name of a file that is read is not UTF-8."""
+        """Add a fault where the name of a file that is read is not UTF-8."""
         if not path.isascii() and self.below(path) != self._relative(path):
             message = "its name is not UTF-8"
             action = "read; its name is shown with escapes"
@@ -496,7 +500,7 @@ class Faults:
         self.faults.append(fault)
 
     def findings(self) -> pl.DataFrame:
-        """All of them in the shape of `schema.FINDINGS`; many of one code are counted."""
+        """All faults in the shape of `schema.FINDINGS`; many of one code are counted."""
         names = {"path": "table", "session_id": "entity_id"}
         rows = pl.DataFrame([asdict(fault) for fault in self.faults], schema=_FAULTS).rename(names)
         is_listed = pl.int_range(pl.len()).over("code") < MAX_ROWS_PER_CODE
@@ -513,7 +517,7 @@ class Faults:
 
 
 class Content(NamedTuple):
-    """What was in a file: its text (None: it cannot be read), size and last change."""
+    """Content of a file: its text (None: it cannot be read), size and last change."""
 
     text: str | None
     problem: str | None = None
@@ -522,16 +526,16 @@ class Content(NamedTuple):
 
 
 def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Content:
-    """The text of a file, however it is encoded.
+    """Text of a file, in any encoding.
 
     Parameters
     ----------
     path : str
-        May be gone by now, unreadable, a pipe, in another encoding.
+        May have vanished, be unreadable, a pipe, or in another encoding.
     faults : Faults
-        Where to say what was wrong.
+        Receives what was wrong.
     session_id : str, optional
-        The session whose record it is.
+        The session that the record belongs to.
     """
 
     def lost(code: str, problem: str) -> Content:
@@ -542,7 +546,7 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
     try:
         octets, status = read_octets(path)
     except FileNotFoundError:
-        return lost("file.vanished", "it was gone when it was to be opened")
+        return lost("file.vanished", "it vanished before it was opened")
     except OSError as error:
         code = "file.too_large" if error.errno == errno.EFBIG else "file.unreadable"
         code = OVER_BUDGET if isinstance(error, BudgetSpentError) else code
@@ -551,8 +555,8 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
     whole, n_halves = without_halves(text)
     if odd or n_halves:
         below = faults.below(path)
-        found = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
-        for code, message, n_rows in found:
+        problems = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
+        for code, message, n_rows in problems:
             if message and n_rows:
                 fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
                 faults.add(fault)

@@ -1,4 +1,4 @@
-"""lionagi's ``state.db``, releases 0.26.0 to 0.36.0, and the files that lie beside it."""
+"""lionagi's ``state.db``, releases 0.26.0 to 0.36.0, and the directories next to it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,11 +25,11 @@ SYSTEM = System(
     stores=Stores(
         recognises=later(f"{_HERE}.reading:recognises"),
         read=later(f"{_HERE}.reading:read"),
-        read_uncached=later(f"{_HERE}.reading:read_once"),
+        read_uncached=later(f"{_HERE}.reading:read_uncached"),
         needs="tables 'sessions', 'branches' and 'progressions'",
         lies_at=("state.db", ".lionagi/state.db"),
-        companions=later(f"{_HERE}.reading:beside"),
-        unread_kinds=later(f"{_HERE}.run_directories:unread"),
+        companions=later(f"{_HERE}.reading:companions"),
+        unread_kinds=later(f"{_HERE}.directories:unread_kinds"),
     ),
     tables=later(f"{_HERE}.raw:tables"),
     count_errors=later(f"{_HERE}.events:count_errors"),
@@ -46,16 +46,16 @@ SYSTEM = System(
         *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
         *("2026-08-09", "2026-08-15", "0.34", "0.35", "0.36"),
     ),
-    features=later(f"{_HERE}.features:features"),
+    features=later(f"{_HERE}.detectors:features"),
     constants=later(f"{_HERE}.constants:constants"),
     kind_constants=later(f"{_HERE}.constants:kind_constants"),
     audits=later(f"{_HERE}.audits:audits"),
     advice={
-        "audit.transition_illegal_before_0_28": "nothing to repair: lionagi refuses this since "
+        "audit.transition_illegal_before_0_28": "nothing to repair: lionagi has refused this since "
         "0.28; count the entity by its last status",
-        "audit.open_without_sign_of_life": "look whether its process is alive; if not, let the "
+        "audit.open_without_sign_of_life": "check whether its process is alive; if not, let the "
         "reaper close it, or `li kill ID`",
-        "audit.parent_ended_before_children": "look whether the child still works; if not, "
+        "audit.parent_ended_before_children": "check whether the child still works; if not, "
         "`li kill ID` closes it",
     },
     judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
@@ -65,7 +65,7 @@ SYSTEM = System(
     phantoms=later(f"{_HERE}.phantoms:phantoms"),
     dispositions=later(f"{_HERE}.frames:dispositions"),
     ends=Ends(
-        # Not `run.cancelled.stale_auto`: that sweep by age also takes rows without a process id.
+        # Not `run.cancelled.stale_auto`: that sweep by age closes rows without a process id, too.
         death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
         death_messages=("process_exited_without_status",),
         of_silences=later(f"{_HERE}.constants:silence_ends"),

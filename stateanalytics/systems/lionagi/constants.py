@@ -1,4 +1,4 @@
-"""The constants of lionagi 0.36, with today's values, and the ends that its histories keep."""
+"""The constants of lionagi 0.36, with today's values, and the ends of silences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 STALE_KINDS = ("agent", "play", "flow", "fanout", "show-play", "engine")
-"""The kinds that its table of staleness names."""
+"""The kinds of work in lionagi's table of staleness."""
 
 _STALENESS = "lionagi/state/staleness.py"
 _DASHBOARD = "apps/studio/frontend/src/routes/index.tsx"
@@ -25,7 +25,7 @@ _ENVIRONMENT = "environment"
 
 
 def constants(policy: Policy) -> list[Constant]:
-    """The constants that hold whatever work there is."""
+    """The constants that do not depend on the kinds of work in a store."""
     stale = "running and silent for longer: shown as stale"
     return [
         Constant(
@@ -57,7 +57,7 @@ def constants(policy: Policy) -> list[Constant]:
         Constant(
             "phantom", "lionagi", _ENVIRONMENT, ("LIONAGI_STUDIO_PHANTOM_STALE_HOURS",),
             policy.phantom_after_s,
-            "not written to for so long, and no process found: the reaper closes it as failed",
+            "no write for so long, and no process: the reaper closes it as failed",
             "silences", unit="h", mistake="lost_run", at_least=True,
             policy_field="phantom_after_s", is_configurable=True,
         ),
@@ -73,7 +73,19 @@ def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
     """The dashboard's slow threshold and the time limit, for each kind of work."""
     slow = next(constant for constant in constants(policy) if constant.name == "slow")
     return [
-        *(slow_of_kind(slow, kind) for kind in kinds["kind"]),
+        # The dashboard has one threshold for all kinds of work: advice may ask for one per kind.
+        *(
+            replace(
+                slow,
+                name=f"slow.{kind}",
+                place=f"{NO_SETTING}: one value for every kind",
+                path=(slow.path[-1], kind),
+                kind=kind,
+                policy_field=None,
+                is_configurable=False,
+            )
+            for kind in kinds["kind"]
+        ),
         *(
             time_limit(kind, limit_s, is_inferred=bool(is_inferred), is_mixed=bool(is_mixed))
             for kind, limit_s, is_inferred, is_mixed in kinds.iter_rows()
@@ -101,24 +113,11 @@ def time_limit(
     )
 
 
-def slow_of_kind(slow: Constant, kind: str) -> Constant:
-    """The dashboard's slow threshold, as it would be if it had one per kind."""
-    return replace(
-        slow,
-        name=f"slow.{kind}",
-        place=f"{NO_SETTING}: one value for every kind",
-        path=(slow.path[-1], kind),
-        kind=kind,
-        policy_field=None,
-        is_configurable=False,
-    )
-
-
 _ENDED = tuple(word.raw_status for word in words_of("session") if word.is_terminal)
 
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
-    """Terminal statuses of sessions; a reaper that called a live run dead ended nothing."""
+    """Terminal statuses of sessions, without those of reapers, which may have closed a live run."""
     return facts.transitions.filter(
         pl.col("entity_type") == "session",
         pl.col("system") == SYSTEM.name,

@@ -1,9 +1,13 @@
-"""lionagi's detectors: what each looks at and when it fires.
+"""lionagi's detectors, the columns that they read, and the words of its pages.
 
-Their words, and those that cannot be evaluated from data, are rows of
+The texts of detectors, and those that cannot be evaluated from data, are rows of
 ``data/detectors.csv``, in the order of the catalogue: family A classifies a stored session,
-B is what lists and dashboards say, C what closes dead work, D watches inside processes, E is
+B is what lists and dashboards show, C what closes dead work, D watches inside processes, E is
 about schedules.
+
+The six words of its pages are kept exact, quirks included: whatever the pages do not know
+(an empty completion, a merged play, a failed gate) is shown as *running*, and a timeout as
+*cancelled*.
 """
 
 from __future__ import annotations
@@ -13,29 +17,36 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.staleness import DEFAULT_STALE_AFTER_S, STALENESS_VERSIONS
-from stateanalytics.systems.detector import Detector, catalogue
-from stateanalytics.systems.lionagi.classifiers import (
-    BAD_HEALTHS,
-    DEAD,
-    DONE,
-    FAILED,
-    GATED,
-    READ_BY_HEALTH,
-    REAPED_MESSAGE,
-    RUNNING,
-    assumed_alive,
-    health_by,
-    limits_of,
-    stale_by,
+from stateanalytics.core.session_health import (
+    HEALTH_ORDER,
+    VERSIONS,
+    classify_session_health_by_age,
 )
-from stateanalytics.systems.lionagi.reaper_rules import (
+from stateanalytics.core.staleness import (
+    DEFAULT_STALE_AFTER_S,
+    STALENESS_VERSIONS,
+    STALLED_AFTER_S,
+    staleness_by_age,
+)
+from stateanalytics.systems.base import Features
+from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogue
+from stateanalytics.systems.history import Past
+from stateanalytics.systems.lionagi import frames
+from stateanalytics.systems.lionagi.phantoms import (
     MIRROR_AGENT,
     NOT_ALIVE,
     REAPABLE_PLAYS,
     REAPABLE_SHOWS,
     reapers,
+    with_phantom_reason,
+    with_relatives,
 )
+from stateanalytics.systems.lionagi.schedules import (
+    schedule_ages,
+    schedule_limit_s,
+    with_schedule_health,
+)
+from stateanalytics.systems.situations import first_that_holds
 
 DAY_S = 86_400.0
 IN_RANGE = ((pl.col("started_age_s") <= DAY_S) | (pl.col("ended_age_s") <= DAY_S)).fill_null(
@@ -43,16 +54,41 @@ IN_RANGE = ((pl.col("started_age_s") <= DAY_S) | (pl.col("ended_age_s") <= DAY_S
 )
 """The dashboard's default range: what began or ended within the last day."""
 
+_DEAD = ("stale", "orphaned", "zombie")
+_BAD_HEALTHS = ("unresponsive", *_DEAD)
+_READ_BY_HEALTH = (
+    *("status", "kind", "silence_s", "n_messages"),
+    *("process_alive", "has_artifacts", "has_stale_locks"),
+)
+_REAPED_MESSAGE = "phantom_reaped"
+_LOCKS_CODE = "session.zombie.stale_locks"
+# Words of a status as the pages group them; many stores hold words that no release writes.
+_RUNNING = ("running", "executing", "in_progress", "director-managed", "open")
+_DONE = (
+    *("completed", "done", "success", "finished", "running_complete"),
+    "director-managed-complete",
+)
+_GATED = ("needs_review", "blocked", "gated")
+_FAILED = ("failed", "error", "failure")
+_DISPLAYED = {
+    "running": (*_RUNNING, *_GATED),
+    "completed": _DONE,
+    "failed": _FAILED,
+    "cancelled": ("cancelled", "canceled", "aborted", "timed_out", "timeout"),
+    "queued": ("queued", "pending", "planned", "received", "waiting", "scheduled"),
+    "orphaned": ("orphaned",),
+}
+_DISPLAY_STATUS = {status: word for word, statuses in _DISPLAYED.items() for status in statuses}
+
 _Rules = Mapping[str, Mapping[str, Any]]
 _status = pl.col("status")
-_is_running, _is_gated = _status == "running", _status.is_in(GATED)
+_is_running, _is_gated = _status == "running", _status.is_in(_GATED)
 # Pages of lists count more words as running.
-_is_shown_running = _status.is_in(RUNNING)
-# A row without a status arrives on these pages as completed.
+_is_shown_running = _status.is_in(_RUNNING)
+# These pages get a row without a status as completed.
 _shown = _status.fill_null("completed")
-_health, _listed, _listed_0_26 = map(
-    pl.col, ("health_0_28", "list_health_0_36", "list_health_0_26")
-)
+_health, _listed = pl.col("health_0_28"), pl.col("list_health_0_36")
+_listed_0_26 = pl.col("list_health_0_26")
 
 
 def detectors() -> tuple[Detector, ...]:
@@ -68,13 +104,50 @@ def detectors() -> tuple[Detector, ...]:
     return catalogue("stateanalytics.systems.lionagi", rules)
 
 
+def _health_by(version: str) -> Classifier:
+    """The health classifier of one version."""
+
+    def classify(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
+        judged: pl.DataFrame = classify_session_health_by_age(
+            rows, thresholds=_limits_by_kind(limits), version=version
+        )
+        return judged["session_health"]
+
+    return classify
+
+
+def _stale_by(version: str) -> Classifier:
+    """The staleness check of one version."""
+
+    def classify(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
+        judged: pl.DataFrame = staleness_by_age(
+            rows, thresholds=_limits_by_kind(limits), version=version
+        )
+        return judged["staleness"]
+
+    return classify
+
+
+def _limits_by_kind(limits: Limits | None) -> Mapping[str, float] | None:
+    """Limits by kind of work; one number holds for every kind."""
+    if limits is None or isinstance(limits, Mapping):
+        return limits
+    return dict.fromkeys(("default", *STALLED_AFTER_S), limits)
+
+
+def _list_health_0_26(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
+    """Health as the runs list of 0.26: every process alive, unresponsive shown as stale."""
+    seen = rows.with_columns(process_alive=pl.lit(value=True), has_stale_locks=pl.lit(value=False))
+    return _health_by("0.26.1")(seen, limits).replace("unresponsive", "stale")
+
+
 def _by_health(version: str, **other: Any) -> dict[str, Any]:
     return {
         "measures": "silence_s",
-        "threshold_s": limits_of(version),
-        "classify": health_by(version),
-        "bad": BAD_HEALTHS,
-        "inputs": READ_BY_HEALTH,
+        "threshold_s": {"default": DEFAULT_STALE_AFTER_S, **VERSIONS[version].stale_after_s},
+        "classify": _health_by(version),
+        "bad": _BAD_HEALTHS,
+        "inputs": _READ_BY_HEALTH,
         **other,
     }
 
@@ -84,14 +157,16 @@ def _by_staleness(version: str, *measures: str) -> dict[str, Any]:
         "measures": measures,
         "threshold_s": {"default": DEFAULT_STALE_AFTER_S, **STALENESS_VERSIONS[version]},
         "counts_never": True,
-        "classify": stale_by(version),
+        "classify": _stale_by(version),
         "bad": ("stale",),
         "scope": _is_running,
         "inputs": ("status", "kind", *measures),
     }
 
 
-def _past(measure: str, limit_s: float | pl.Expr, scope: pl.Expr, **other: Any) -> dict[str, Any]:
+def _longer_than(
+    measure: str, limit_s: float | pl.Expr, scope: pl.Expr, **other: Any
+) -> dict[str, Any]:
     return {"measures": measure, "threshold_s": limit_s, "scope": scope, **other}
 
 
@@ -106,77 +181,75 @@ def _classifiers() -> _Rules:
         "health_0_28": _by_health("0.28"),
         "health_0_29": _by_health("0.29.1"),
         "health_0_36": _by_health("0.36"),
-        "runs_list_0_26": _by_health("0.26.1", classify=assumed_alive),
+        "runs_list_0_26": _by_health("0.26.1", classify=_list_health_0_26),
         "runs_list_0_28": _by_health("0.28"),
         "runs_list_0_35": _by_health("0.36", scope=_is_running),
     }
 
 
 def _dashboard() -> _Rules:
-    going_on, done = _is_shown_running & IN_RANGE, _shown.is_in(DONE) & IN_RANGE
+    going_on, done = _is_shown_running & IN_RANGE, _shown.is_in(_DONE) & IN_RANGE
     is_slow = _is_shown_running & (pl.col("elapsed_whole_s") > 3600)
     return {
-        "adr0017_slow": _past("started_age_s", 1800.0, _is_running),
-        "dashboard_stuck_30m": _past("elapsed_whole_s", 1800.0, going_on, listed_s=DAY_S),
-        "dashboard_stuck_60m": _past("elapsed_whole_s", 3600.0, going_on, listed_s=DAY_S),
-        "dashboard_slow_30m": _past("elapsed_whole_s", 1800.0, done),
-        "dashboard_slow_60m": _past("elapsed_whole_s", 3600.0, done),
+        "adr0017_slow": _longer_than("started_age_s", 1800.0, _is_running),
+        "dashboard_stuck_30m": _longer_than("elapsed_whole_s", 1800.0, going_on, listed_s=DAY_S),
+        "dashboard_stuck_60m": _longer_than("elapsed_whole_s", 3600.0, going_on, listed_s=DAY_S),
+        "dashboard_slow_30m": _longer_than("elapsed_whole_s", 1800.0, done),
+        "dashboard_slow_60m": _longer_than("elapsed_whole_s", 3600.0, done),
         "dashboard_stale_card": _by_health(
-            "0.26.1", scope=going_on, listed_s=DAY_S, classify=assumed_alive, bad=("stale",)
+            "0.26.1", scope=going_on, listed_s=DAY_S, classify=_list_health_0_26, bad=("stale",)
         ),
         "dashboard_attention": {
-            "fires": _shown.is_in((*FAILED, *GATED)) | (_listed_0_26 == "stale") | is_slow,
+            "fires": _shown.is_in((*_FAILED, *_GATED)) | (_listed_0_26 == "stale") | is_slow,
             "scope": IN_RANGE,
-            "inputs": ("elapsed_whole_s", *READ_BY_HEALTH),
+            "inputs": ("elapsed_whole_s", *_READ_BY_HEALTH),
         },
-        "adr0030_stuck": _past("last_message_age_s", 3600.0, _is_running),
-        "adr0030_slow": _past("started_age_s", 3600.0, _is_running, upper_s=10800.0),
+        "adr0030_stuck": _longer_than("last_message_age_s", 3600.0, _is_running),
+        "adr0030_slow": _longer_than("started_age_s", 3600.0, _is_running, upper_s=10800.0),
     }
 
 
-def _first_of(inputs: tuple[str, ...], **cases: pl.Expr) -> dict[str, Any]:
-    """The first word whose case holds is shown, and any word asks for attention."""
-    word = pl.coalesce(
-        pl.when(case.fill_null(value=False)).then(pl.lit(word)) for word, case in cases.items()
-    )
+def _first_word(inputs: tuple[str, ...], **cases: pl.Expr) -> dict[str, Any]:
+    """A detector that shows the word of the first case that holds; any word asks for attention."""
+    word = first_that_holds(cases)
     return {"fires": word.is_not_null(), "label": word, "inputs": inputs}
 
 
 def _attention() -> _Rules:
-    failed_today = _status.is_in(FAILED) & (pl.coalesce("ended_age_s", "started_age_s") <= DAY_S)
+    failed_today = _status.is_in(_FAILED) & (pl.coalesce("ended_age_s", "started_age_s") <= DAY_S)
     is_old = _is_shown_running & (pl.col("started_age_s") > 3600)
-    is_kept = ~(pl.col("reason_message") == REAPED_MESSAGE).fill_null(value=False)
+    is_not_reaped = ~(pl.col("reason_message") == _REAPED_MESSAGE).fill_null(value=False)
     ages = ("started_age_s", "ended_age_s")
     return {
-        "mission_attention_v1": _first_of(
-            (*ages, *READ_BY_HEALTH),
+        "mission_attention_v1": _first_word(
+            (*ages, *_READ_BY_HEALTH),
             failed=failed_today,
             stale=_listed_0_26.is_in(("stale", "orphaned")),
             stuck=is_old,
             gated=_is_gated,
         ),
-        "mission_attention_v2": _first_of(
-            (*ages, *READ_BY_HEALTH),
+        "mission_attention_v2": _first_word(
+            (*ages, *_READ_BY_HEALTH),
             failed=failed_today,
             stuck=_health == "unresponsive",
-            stale=_health.is_in(DEAD),
+            stale=_health.is_in(_DEAD),
         ),
-        "mission_attention_0_35": _first_of(
-            (*ages, "reason_message", *READ_BY_HEALTH),
-            failed=failed_today & is_kept,
-            stuck=(_listed == "unresponsive") & is_kept,
-            stale=_listed.is_in(DEAD) & is_kept,
+        "mission_attention_0_35": _first_word(
+            (*ages, "reason_message", *_READ_BY_HEALTH),
+            failed=failed_today & is_not_reaped,
+            stuck=(_listed == "unresponsive") & is_not_reaped,
+            stale=_listed.is_in(_DEAD) & is_not_reaped,
         ),
-        "fleet_attention_v1": _past("elapsed_whole_s", 3600.0, _is_shown_running),
+        "fleet_attention_v1": _longer_than("elapsed_whole_s", 3600.0, _is_shown_running),
         "fleet_attention_v2": {
-            "fires": _health.is_in(BAD_HEALTHS),
+            "fires": _health.is_in(_BAD_HEALTHS),
             "scope": _is_shown_running,
-            "inputs": READ_BY_HEALTH,
+            "inputs": _READ_BY_HEALTH,
         },
         "fleet_attention_0_35": {
-            "fires": _listed.is_in(BAD_HEALTHS) & pl.col("is_effectively_active"),
+            "fires": _listed.is_in(_BAD_HEALTHS) & pl.col("is_effectively_active"),
             "scope": _is_shown_running,
-            "inputs": (*READ_BY_HEALTH, "reason_message"),
+            "inputs": (*_READ_BY_HEALTH, "reason_message"),
         },
     }
 
@@ -185,7 +258,7 @@ def _chips() -> _Rules:
     chip = pl.col("display_status")
     latest, children = pl.col("health_0_36"), pl.col("children_health")
     is_own = pl.col("recorded_by").fill_null("live") == "live"
-    read = (*READ_BY_HEALTH, "reason_message")
+    read = (*_READ_BY_HEALTH, "reason_message")
     return {
         "effectively_inactive": {
             "fires": ~pl.col("is_effectively_active"),
@@ -193,12 +266,12 @@ def _chips() -> _Rules:
             "inputs": read,
         },
         "live_board_quiet": {
-            "fires": _listed.is_in(BAD_HEALTHS),
+            "fires": _listed.is_in(_BAD_HEALTHS),
             "scope": _is_running,
             "inputs": read,
         },
         "status_dot_stale": {
-            "fires": _listed.is_in((*DEAD, "unknown")),
+            "fires": _listed.is_in((*_DEAD, "unknown")),
             "scope": _is_running,
             "inputs": read,
         },
@@ -207,13 +280,13 @@ def _chips() -> _Rules:
             "inputs": ("status", "reason_code", "reason_message"),
         },
         "admin_rebucketed": {
-            "fires": latest.is_in(DEAD),
+            "fires": latest.is_in(_DEAD),
             "label": latest,
             "scope": _is_running & (pl.col("update_rank") <= 500),
-            "inputs": (*READ_BY_HEALTH, "update_rank"),
+            "inputs": (*_READ_BY_HEALTH, "update_rank"),
         },
         "invocation_health": {
-            "fires": children.is_in(BAD_HEALTHS),
+            "fires": children.is_in(_BAD_HEALTHS),
             "label": children,
             "scope": children.is_not_null(),
             "inputs": ("children_health",),
@@ -231,13 +304,13 @@ def _chips() -> _Rules:
     }
 
 
-# Detectors that go by another name than the reaper whose rule they are.
-_REAPER_OF = {
-    "phantom_v2": "phantom_session",
-    "state_doctor": "doctor",
-    "kill_all_stale": "kill_stale",
-    "kill_all_stale_plays": "kill_stale_play",
-    "kill_all_stale_shows": "kill_stale_show",
+# Reapers of which the detector has another name.
+_DETECTORS_OF_REAPERS = {
+    "phantom_session": "phantom_v2",
+    "doctor": "state_doctor",
+    "kill_stale": "kill_all_stale",
+    "kill_stale_play": "kill_all_stale_plays",
+    "kill_stale_show": "kill_all_stale_shows",
 }
 _SCOPES = {
     "null_status": _status.is_null(),
@@ -248,29 +321,28 @@ _SCOPES = {
 
 
 def _closers() -> _Rules:
-    """What closes dead work, as detectors that only tell."""
-    detector_of = {reaper: name for name, reaper in _REAPER_OF.items()}
+    """What closes dead work, as detectors that only report."""
     is_mirror = (pl.col("recorded_by") == "mirrored") | (pl.col("agent") == MIRROR_AGENT)
-    of_reapers = {
-        detector_of.get(reaper.name, reaper.name): {
+    from_reapers = {
+        _DETECTORS_OF_REAPERS.get(reaper.name, reaper.name): {
             "measures": reaper.ages,
-            "comparison": reaper.past[0],
-            "threshold_s": float(reaper.past[1]),
-            "counts_never": reaper.counts_never,
+            "comparison": reaper.limit[0],
+            "threshold_s": float(reaper.limit[1]),
+            "counts_never": not reaper.ignores_liveness,
             "when": reaper.when & pl.col("is_foreign").ne_missing(pl.lit(value=True)),
             "scope": _SCOPES.get(reaper.name, _is_running),
             "label": reaper.written[0],
         }
         for reaper in reapers()
-        # ADR-0033's two close by health, which no release judged so.
+        # ADR-0033's two close by health, and no release has that rule.
         if reaper.actor != "watchdog"
     }
     return {
-        **of_reapers,
-        "phantom_v1": _past(
+        **from_reapers,
+        "phantom_v1": _longer_than(
             "updated_age_s", 3600.0, _is_running, comparison=">=", counts_never=True, when=NOT_ALIVE
         ),
-        "mirror_idle": _past(
+        "mirror_idle": _longer_than(
             "last_message_age_s", 300.0, _is_running & is_mirror, population=is_mirror
         ),
     }
@@ -279,13 +351,196 @@ def _closers() -> _Rules:
 def _schedules() -> _Rules:
     word, is_enabled = pl.col("schedule_health"), _status == "enabled"
     return {
-        "schedule_overdue": _past("schedule_silence_s", pl.col("schedule_limit_s"), is_enabled),
+        "schedule_overdue": _longer_than(
+            "schedule_silence_s", pl.col("schedule_limit_s"), is_enabled
+        ),
         "schedule_unwell": {
             "fires": word.is_in(("overdue", "failing", "never-fired", "no-evidence")),
             "label": word,
             "scope": word.is_not_null() & (word != "disabled"),
         },
-        "schedule_card_overdue": _past("next_fire_overdue_s", 0.0, is_enabled),
+        "schedule_card_overdue": _longer_than("next_fire_overdue_s", 0.0, is_enabled),
         "schedule_streak": {"fires": pl.col("n_failed_in_row") >= 3},
         "schedule_missed_fire": {"fires": pl.col("n_missed") > 0},
     }
+
+
+# --- the columns that only these detectors read ------------------------------------------
+
+
+def with_display_status(rows: pl.DataFrame) -> pl.DataFrame:
+    """Runs with the word that a page shows for each, and three judgements that follow from it.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        ``status``, ``reason_code``, ``reason_message`` as stored and ``session_health``
+        (ADR-0024's word): text.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows with ``display_status`` (queued, running, completed, failed,
+        cancelled, orphaned) and the Booleans ``is_orphaned_reason``,
+        ``is_unsuccessful_terminal`` and ``is_effectively_active``.
+
+    Examples
+    --------
+    >>> row = {"status": "completed_empty", "reason_code": None, "reason_message": None,
+    ...        "session_health": "stale"}
+    >>> with_display_status(pl.DataFrame([row]))["display_status"].to_list()
+    ['running']
+    """
+    status = pl.col("status").str.strip_chars().str.to_lowercase()
+    is_reaped = (pl.col("reason_message") == _REAPED_MESSAGE).fill_null(value=False)
+    has_locks = (pl.col("reason_code") == _LOCKS_CODE).fill_null(value=False)
+    is_dead = pl.col("session_health").is_in(_DEAD).fill_null(value=False)
+    display = pl.col("display_status")
+    return rows.with_columns(
+        is_orphaned_reason=is_reaped & ~has_locks,
+        display_status=pl.when(is_reaped & ~has_locks)
+        .then(pl.lit("orphaned"))
+        .otherwise(status.replace_strict(_DISPLAY_STATUS, default="running"))
+        .fill_null("running"),
+    ).with_columns(
+        is_unsuccessful_terminal=display.is_in(("failed", "cancelled", "orphaned")),
+        is_effectively_active=(display == "queued") | ((display == "running") & ~is_dead),
+    )
+
+
+_HEALTH_COLUMNS = {"health_0_28": "0.28", "health_0_36": "0.36"}
+"""ADR-0024's word by the versions of the classifier that other pages build on."""
+
+_COLUMNS = {
+    **{name: f"health by the classifier of {since}" for name, since in _HEALTH_COLUMNS.items()},
+    "list_health_0_26": "health as the runs list of 0.26 showed it: every process alive",
+    "list_health_0_36": "health as the runs list of 0.35 shows it: of running ones only",
+    "children_health": "the worst health of the sessions of an invocation",
+    "display_status": "the word on the chip",
+    "is_effectively_active": "does the page count it as active",
+    "phantom_reason": "why the phantom reaper would take it",
+    "update_rank": "1: the session that was written last",
+    "schedule_health": "E1's word of a schedule",
+    "schedule_silence_s": "since the last proof that a schedule works",
+    "schedule_limit_s": "how long that may be: three cadences, or one and five minutes",
+    "next_fire_overdue_s": "since its next fire was due; negative: still to come",
+    "n_failed_in_row": "failed or timed-out runs in a row",
+    "n_missed": "fires that were missed",
+    "session_alive": "is the process of a play's session alive",
+    "session_status": "status of a play's session",
+    "n_open_plays": "plays of a show that go on",
+}
+_JUDGED = ("status", "silence", "n_messages")
+_LOST = {
+    **dict.fromkeys((*_HEALTH_COLUMNS, "list_health_0_26", "list_health_0_36"), _JUDGED),
+    "children_health": ("children",),
+    "display_status": ("status", "reason"),
+    "is_effectively_active": (*_JUDGED, "reason"),
+    "phantom_reason": ("updated",),
+    "update_rank": ("updated",),
+    **dict.fromkeys(
+        (
+            "schedule_health",
+            "schedule_silence_s",
+            "schedule_limit_s",
+            "next_fire_overdue_s",
+            "n_failed_in_row",
+        ),
+        ("record",),
+    ),
+    "n_missed": ("present",),
+    "disk_end": ("present",),
+}
+"""What the past value of a column rests on."""
+
+
+def features() -> Features:
+    """The columns that only lionagi's detectors read."""
+    return Features(columns=_COLUMNS, add=add_features, lost_of=_LOST)
+
+
+def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    """Entities of lionagi with the columns that only its detectors read.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Entities with ages, from `detectors.detections.with_ages`.
+    past : Past
+        The facts at the instant.
+    """
+    return _add_schedules(_add_children(add_words(with_relatives(rows, past.facts))), past)
+
+
+def add_words(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the words of the health classifiers, and what pages show for them.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        The key; ``status``, ``kind``, ``n_messages``, ``last_message_age_s``, ``updated_age_s``,
+        ``started_age_s``, ``process_alive``, ``has_artifacts``, ``has_stale_locks``,
+        ``reason_code``, ``reason_message``.
+    """
+    named = rows.with_columns(invocation_kind="kind", message_count="n_messages")
+    named = named.with_columns(
+        _health_by(version)(named, None).alias(column)
+        for column, version in _HEALTH_COLUMNS.items()
+    )
+    named = named.with_columns(
+        list_health_0_26=_list_health_0_26(named, None),
+        list_health_0_36=pl.when(pl.col("status") == "running").then("health_0_36"),
+    )
+    # The pages get a row without a status as completed.
+    rows_of_pages = named.with_columns(
+        session_health="list_health_0_36", status=pl.col("status").fill_null("completed")
+    )
+    shown = with_display_status(rows_of_pages).with_columns(status=named["status"])
+    rank = pl.col("updated_age_s").rank("ordinal").over("source", "entity_type")
+    return with_phantom_reason(shown).with_columns(update_rank=rank)
+
+
+def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
+    """Invocations with the worst health of their sessions, as their page shows it."""
+    is_session = pl.col("entity_type") == "session"
+    # The page takes a recorded directory as existing, looks for no locks, and counts a
+    # session that does not run as healthy, however it ended.
+    is_running = pl.col("status") == "running"
+    seen = pl.when(is_running).then("health_0_28").otherwise(pl.lit("healthy"))
+    ranks = {word: place for place, word in enumerate(HEALTH_ORDER)}
+    children = (
+        rows.filter(is_session & pl.col("invocation_id").is_not_null())
+        .group_by("source", "invocation_id")
+        .agg(
+            _rank=seen.replace_strict(ranks, return_dtype=pl.Int8).max(),
+            lost_children=pl.any_horizontal(f"lost_{what}" for what in _JUDGED).any(),
+        )
+        .select(
+            "source",
+            "lost_children",
+            pl.col("_rank").replace_strict(dict(enumerate(HEALTH_ORDER))).alias("children_health"),
+            entity_id="invocation_id",
+            entity_type=pl.lit("invocation"),
+        )
+    )
+    return rows.join(
+        children, on=["source", "entity_type", "entity_id"], how="left", maintain_order="left"
+    )
+
+
+def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    schedules = past.facts.detail(frames.SCHEDULES)
+    judged = with_schedule_health(schedule_ages(schedules, past.at)).select(
+        "source",
+        "schedule_health",
+        "n_failed_in_row",
+        "n_missed",
+        entity_id="schedule_id",
+        entity_type=pl.lit("schedule"),
+        schedule_silence_s="silence_s",
+        schedule_limit_s=schedule_limit_s(),
+        next_fire_overdue_s=-pl.col("next_fire_in_s"),
+    )
+    return rows.join(
+        judged, on=["source", "entity_type", "entity_id"], how="left", maintain_order="left"
+    )

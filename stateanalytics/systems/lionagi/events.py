@@ -1,20 +1,21 @@
-"""Messages, signals, admin and team events, dispositions and errors of tools, as events."""
+"""Events: messages, signals, admin and team events, decisions of operators, tool errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.io.cells import JSON, TEXT, Cell
+from stateanalytics.io.parts import ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
 
-MAX_DETAIL = 500
-MS_PER_S = 1000.0
+_MAX_DETAIL = 500
 _ALIVE = (
     "RunStart",
     "RunEnd",
@@ -33,11 +34,16 @@ _ALIVE = (
     "NodeAwaitingApproval",
 )
 _NOISE = ("HookSignal", "DispatchSignal")
-ID_IN_LIST = r'"[^"\\]*"'
+_MESSAGE_TABLES = ("messages", "progressions", "sessions", "branches")
+_MOST_MESSAGES = 20_000
+"""Above this number, it is faster to build the events of all messages."""
+_MOST_PIECES = 64
+"""Above this number of chunks, a frame is copied into one."""
+_QUOTED_ID = r'"[^"\\]*"'
 
 
 def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.DataFrame:
-    """Which session each message belongs to, by the lists that name messages.
+    """Pairs of messages and the sessions that list them.
 
     Parameters
     ----------
@@ -49,7 +55,7 @@ def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.Data
     Returns
     -------
     polars.DataFrame, shape (n_pairs, 2)
-        ``message_id``, ``session_id``, each pair once.
+        ``message_id``, ``session_id``; distinct pairs.
     """
     return (
         owners.join(
@@ -59,7 +65,7 @@ def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.Data
             how="inner",
             maintain_order="left_right",
         )
-        .select("session_id", message_id=pl.col("collection").str.extract_all(ID_IN_LIST))
+        .select("session_id", message_id=pl.col("collection").str.extract_all(_QUOTED_ID))
         .explode("message_id", empty_as_null=False, keep_nulls=False)
         .select(pl.col("message_id").str.strip_chars('"'), "session_id")
         .unique(maintain_order=True)
@@ -67,10 +73,10 @@ def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.Data
 
 
 def message_events(raw: Raw) -> pl.DataFrame:
-    """One row a message and session that lists it, with its size instead of its text.
+    """Messages as events, one row per session that lists each, with the size, not the text.
 
-    A message belongs to the sessions whose branches list it, else to the session whose
-    own list names it; one that no list names is kept without an entity.
+    A message belongs to the sessions of the branches that list it, else to the session that
+    lists it itself; one that is in no list is kept without an entity.
     """
     messages = raw["messages"]
     if messages.is_empty():
@@ -85,19 +91,12 @@ def message_events(raw: Raw) -> pl.DataFrame:
         by_session = listed_messages(
             raw["sessions"].select("progression_id", session_id="id"), raw["progressions"]
         )
-        unlisted = rows.filter(pl.col("session_id").is_null()).drop("session_id")
-        rows = pl.concat(
-            [
-                rows.filter(pl.col("session_id").is_not_null()),
-                unlisted.join(
-                    by_session,
-                    left_on="id",
-                    right_on="message_id",
-                    how="left",
-                    maintain_order="left_right",
-                ),
-            ]
+        is_listed = pl.col("session_id").is_not_null()
+        others = rows.filter(~is_listed).drop("session_id")
+        others = others.join(
+            by_session, left_on="id", right_on="message_id", how="left", maintain_order="left_right"
         )
+        rows = pl.concat([rows.filter(is_listed), others])
     return _shaped(
         rows.select(
             pl.col("role", "name", "size_bytes"),
@@ -113,7 +112,7 @@ def message_events(raw: Raw) -> pl.DataFrame:
 
 
 def signal_events(raw: Raw) -> pl.DataFrame:
-    """One row a signal that a run sent, delivered as far as it could be stored."""
+    """Signals of runs as events, as far as they were stored."""
     rows = raw["session_signals"]
     is_activity = (
         pl.when(pl.col("kind").is_in(_ALIVE))
@@ -134,7 +133,7 @@ def signal_events(raw: Raw) -> pl.DataFrame:
             size_bytes="size_bytes",
             # Nodes are timed in seconds (0 until they are over), runs in milliseconds.
             duration_s=pl.coalesce(
-                pl.when(is_over).then("elapsed"), pl.col("duration_ms") / MS_PER_S
+                pl.when(is_over).then("elapsed"), pl.col("duration_ms") / 1000.0
             ),
             detail=_short("error"),
             **({"body": pl.col("body")} if "body" in rows.columns else {}),
@@ -143,7 +142,7 @@ def signal_events(raw: Raw) -> pl.DataFrame:
 
 
 def admin_events(raw: Raw) -> pl.DataFrame:
-    """One row an administrative action, refused transitions among them."""
+    """Administrative actions as events, refused status changes among them."""
     return _shaped(
         raw["admin_events"].select(
             entity_type="target_type",
@@ -159,7 +158,7 @@ def admin_events(raw: Raw) -> pl.DataFrame:
 
 
 def attention_events(raw: Raw) -> pl.DataFrame:
-    """One row a decision of an operator about an attention item; it is never forgotten."""
+    """Decisions of operators about attention items as events; no later decision removes one."""
     items = resolved_items(raw["attention_disposition_history"], raw)
     return _shaped(
         items.select(
@@ -177,7 +176,7 @@ def attention_events(raw: Raw) -> pl.DataFrame:
 
 
 def team_events(raw: Raw) -> pl.DataFrame:
-    """One row a message between the members of a team."""
+    """Messages between the members of a team as events."""
     rows = raw["team_messages"]
     return _shaped(
         rows.select(
@@ -195,32 +194,151 @@ def team_events(raw: Raw) -> pl.DataFrame:
     )
 
 
-def events(raw: Raw) -> pl.DataFrame:
-    """Everything that happened, in order of time.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_events, ...)
-        Names as in `stateanalytics.core.schema.EVENTS`; sorted by ``at``, then ``seq``.
-    """
-    return in_order([kind(raw) for kind in (message_events, *OTHER_KINDS)])
-
-
 OTHER_KINDS = (signal_events, admin_events, attention_events, team_events)
-"""From tables to events that are no messages of a session."""
+"""Functions from tables to events that are no messages of a session."""
 
 
-def in_order(events: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Events of several kinds in order of time."""
+def _in_order(events: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Events of several kinds, sorted by ``at``, then ``seq``."""
     frames = [frame for frame in events if frame.height]
     pooled = pl.concat(frames) if frames else _shaped(schema.EVENTS.empty())
     return pooled.sort("at", "seq", nulls_last=True, maintain_order=True)
 
 
-def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """Add the entity that each ``item_id`` names: ``run:``, ``inv:``, ``sched:``, ``play:``.
+@dataclass(frozen=True)
+class AllEvents:
+    """All events of a store, and the parts that the next refresh starts from.
 
-    A play is named by its show's topic and its own name, the others by their id; null
+    Attributes
+    ----------
+    events : polars.DataFrame
+        Of all kinds, sorted by ``at``, then ``seq``.
+    messages : polars.DataFrame
+        The messages among them.
+    others : tuple of polars.DataFrame
+        The other kinds.
+    mentions : polars.DataFrame, optional
+        ``list``, the row number of a list of messages, and ``message``, the hash of an id in it.
+    """
+
+    events: pl.DataFrame
+    messages: pl.DataFrame
+    others: tuple[pl.DataFrame, ...]
+    mentions: pl.DataFrame | None = None
+
+
+def refreshed_events(
+    raw: Raw,
+    kept: Mapping[str, ReadTable],
+    others: Sequence[pl.DataFrame],
+    before: AllEvents | None,
+) -> AllEvents:
+    """All events, of which only messages with changed rows or lists are built again.
+
+    Parameters
+    ----------
+    raw : mapping of str to polars.DataFrame
+        The tables as they are now.
+    kept : mapping of str to ReadTable
+        The changes of each table since the last read.
+    others : sequence of polars.DataFrame
+        All events but messages.
+    before : AllEvents, optional
+        The result of the last read.
+    """
+    changes = None if before is None else _changed_messages(raw, kept, before)
+    if before is None or changes is None:
+        messages = message_events(raw)
+        return AllEvents(_in_order([messages, *others]), messages, tuple(others))
+    stale, fresh, mentions = changes
+    messages = before.messages
+    if len(stale) or fresh.height:
+        unchanged = messages.filter(~pl.col("seq").is_in(stale.implode()))
+        messages = pl.concat([unchanged, fresh])
+    is_unchanged = all(now is known for now, known in zip(others, before.others, strict=True))
+    appended = _appended(before.events, stale, fresh) if is_unchanged else None
+    events = _in_order([messages, *others]) if appended is None else appended
+    return AllEvents(events, messages, tuple(others), mentions)
+
+
+def _changed_messages(
+    raw: Raw, kept: Mapping[str, ReadTable], before: AllEvents
+) -> tuple[pl.Series, pl.DataFrame, pl.DataFrame] | None:
+    """Row numbers of changed messages, their events now, and the mentions; None: not known."""
+    lists = kept["progressions"]
+    if lists.numbers is None or any(
+        raw[table] is not kept[table].rows for table in _MESSAGE_TABLES
+    ):
+        return None
+    changed: dict[str, pl.DataFrame] = {}
+    for table in _MESSAGE_TABLES:
+        gone, came = kept[table].removed, kept[table].added
+        if gone is None or came is None:
+            return None
+        changed[table] = pl.concat([gone, came])
+    mentions = _refreshed_mentions(lists, before.mentions)
+    owners = pl.concat([changed[table]["progression_id"] for table in ("sessions", "branches")])
+    owned = raw["progressions"].filter(pl.col("id").is_in(owners.implode()))
+    collections = pl.concat([changed["progressions"], owned])["collection"]
+    listed = collections.str.extract_all(_QUOTED_ID).explode(empty_as_null=False, keep_nulls=False)
+    ids = pl.concat([changed["messages"]["id"], listed.str.strip_chars('"')]).unique()
+    if len(ids) > _MOST_MESSAGES:
+        return None
+    numbers = changed["messages"]["rowid"]
+    is_changed = pl.col("id").is_in(ids.implode()) | pl.col("rowid").is_in(numbers.implode())
+    messages = raw["messages"].filter(is_changed)
+    hashes = ('"' + ids + '"').hash().implode()
+    naming = mentions.filter(pl.col("message").is_in(hashes))["list"].unique()
+    needed = raw["progressions"].filter(lists.numbers.is_in(naming.implode()))
+    fresh = message_events({**raw, "messages": messages, "progressions": needed})
+    stale = pl.concat([numbers, messages["rowid"]]).unique()
+    return stale, fresh, mentions
+
+
+def _refreshed_mentions(lists: ReadTable, before: pl.DataFrame | None) -> pl.DataFrame:
+    """Pairs of lists and the messages in them."""
+    assert lists.numbers is not None
+    if before is None or lists.changed is None:
+        return _mentions(lists.rows, lists.numbers)
+    numbers = pl.Series([*lists.changed.before, *lists.changed.now], dtype=pl.Int64)
+    if numbers.is_empty():
+        return before
+    is_new = lists.numbers.is_in(numbers.implode())
+    new = _mentions(lists.rows.filter(is_new), lists.numbers.filter(is_new))
+    return pl.concat([before.filter(~pl.col("list").is_in(numbers.implode())), new])
+
+
+def _mentions(lists: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
+    named = pl.col("collection").str.extract_all(_QUOTED_ID)
+    return (
+        lists.select(named.alias("message"), list=numbers)
+        .explode("message", empty_as_null=False, keep_nulls=False)
+        .select("list", pl.col("message").hash())
+    )
+
+
+def _appended(events: pl.DataFrame, stale: pl.Series, fresh: pl.DataFrame) -> pl.DataFrame | None:
+    """The events with changed messages at their end; None where others lie between them."""
+    if stale.is_empty() and fresh.is_empty():
+        return events
+    is_stale = (pl.col("kind") == "message") & pl.col("seq").is_in(stale.implode())
+    places = events.select(is_stale.arg_true()).to_series()
+    first = places[0] if len(places) else events.height
+    if len(places) != events.height - first:
+        return None
+    unchanged, new = events.head(first), _in_order([fresh])
+    if unchanged.height and new.height:
+        last_at, next_at = unchanged["at"][-1], new["at"][0]
+        if last_at is None or next_at is None or next_at <= last_at:
+            return None
+    rows = pl.concat([unchanged, new])
+    return rows.rechunk() if rows.n_chunks() > _MOST_PIECES else rows
+
+
+def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Items with the entity that each ``item_id`` names: ``run:``, ``inv:``, ``sched:``, ``play:``.
+
+    An ``item_id`` has the topic of the show and the name of a play, the id of others; null
     where the store has no such entity.
     """
     prefixes = {"run": "session", "inv": "invocation", "sched": "schedule"}
@@ -251,7 +369,7 @@ def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
 
 
 def _short(column: str) -> pl.Expr:
-    return pl.col(column).str.slice(0, MAX_DETAIL)
+    return pl.col(column).str.slice(0, _MAX_DETAIL)
 
 
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
@@ -260,7 +378,7 @@ def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def dispositions(raw: Raw) -> pl.DataFrame:
-    """One row an item that an operator set aside, with the entity that it names.
+    """Items that an operator set aside, each with the entity that it names.
 
     Returns
     -------
@@ -272,7 +390,7 @@ def dispositions(raw: Raw) -> pl.DataFrame:
 
 
 def decisions(raw: Raw) -> pl.DataFrame:
-    """One row a decision of an operator, where the release keeps a history of them.
+    """Decisions of operators, where the release keeps a history of them.
 
     Returns
     -------
@@ -284,27 +402,27 @@ def decisions(raw: Raw) -> pl.DataFrame:
     return items.rename({"created_at": "at", "sequence": "seq", "new_state": "state"}).select(names)
 
 
-MAX_OUTPUT = 4000
+_MAX_OUTPUT = 4000
 _FIRST_LINES = r"\A((?:[^\n]*\n){0,7}[^\n]*)"
 _EXIT_CODE = r"(?im)^(?:.*process exited with code.*?|exit code:)\s*(-?\d+)\.?\s*$"
 _COMPLAINT = r"error:|failed|permission denied|not found"
 _PRUNED = "lion_content_pruned"
 
 
-def _of_response(key: str) -> Cell:
-    """A key of the answer of a tool; other messages are not looked into."""
+def _tool_answer(key: str) -> Cell:
+    """A key of the answer of a tool; the contents of other messages are not read."""
     answer = (
         "CASE WHEN role NOT IN ('action', 'tool') THEN NULL "
         "WHEN typeof(content) <> 'text' THEN NULL WHEN NOT json_valid(content) THEN NULL "
         "WHEN json_type(content, '$.output') IS NULL AND json_type(content, '$.error') IS NULL "
         f"AND json_type(content, '$.{_PRUNED}') IS NULL THEN NULL "
-        f"ELSE substr(CAST(json_extract(content, '$.{key}') AS TEXT), 1, {MAX_OUTPUT}) END"
+        f"ELSE substr(CAST(json_extract(content, '$.{key}') AS TEXT), 1, {_MAX_OUTPUT}) END"
     )
     return Cell("text", answer, ("role", "content"))
 
 
 def count_errors(store: Store) -> pl.DataFrame:
-    """Tool errors of each session.
+    """Tool answers and tool errors of each session.
 
     Parameters
     ----------
@@ -320,19 +438,19 @@ def count_errors(store: Store) -> pl.DataFrame:
 
     Notes
     -----
-    An answer is an error when it carries one, or when its output says so by lionagi's own
+    An answer is an error when it has one, or when its output shows one by lionagi's own
     rule: an exit code other than 0 in the first eight lines, or a complaint in the first
     300 characters together with "no such file or directory". Only the first 4000
-    characters of an output are looked at.
+    characters of an output are read.
     """
     answers, _ = read_table(
         store,
         "messages",
         {
             "id": TEXT,
-            "error": _of_response("error"),
-            "output": _of_response("output"),
-            "pruned": _of_response(_PRUNED),
+            "error": _tool_answer("error"),
+            "output": _tool_answer("output"),
+            "pruned": _tool_answer(_PRUNED),
         },
         system=SYSTEM,
     )
@@ -364,6 +482,6 @@ def _is_error() -> pl.Expr:
     code = output.str.extract(_FIRST_LINES).str.extract(_EXIT_CODE).cast(pl.Int64, strict=False)
     lower = output.str.to_lowercase()
     complains = lower.str.slice(0, 300).str.contains(_COMPLAINT)
-    is_lost = lower.str.contains("no such file or directory", literal=True)
+    is_missing_file = lower.str.contains("no such file or directory", literal=True)
     has_error = pl.col("error").fill_null("") != ""
-    return has_error | (code.fill_null(0) != 0) | (complains & is_lost)
+    return has_error | (code.fill_null(0) != 0) | (complains & is_missing_file)

@@ -1,46 +1,60 @@
-"""What reapers would close, as a preview: nothing is ever written.
+"""The rules by which lionagi closes work that looks dead, and a preview of what they would close.
 
-lionagi closes an entity unless its process is *observed* to be alive. From the data
-alone that is never known, so a row of the preview reads "would be closed, unless it is
-alive" where ``is_certain`` is false.
+Two rules are ADR-0033's, the rest are lionagi 0.36.0's own reapers and sweeps, with their
+exact boundaries: some close *at* their limit (``>=``), some only past it (``>``). Most count
+an age that was never recorded as infinite.
+
+lionagi closes an entity unless its process is *observed* to be alive. Stored data never show
+that, so a row of the preview reads "would be closed, unless it is alive" where
+``is_certain`` is false.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.engines import NUMBER, YES_NO, adapt, optional
 from stateanalytics.core.facts import Facts, beside, once
+from stateanalytics.core.vocabulary import words_of
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.reaper_rules import OPEN_PLAYS, Limits, Reaper, reapers
 
 if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
+NO_TERMINAL = "system.health.process_dead_no_terminal"
+REAPABLE_PLAYS = ("running", "running_complete", "prepared", "redoing")
+REAPABLE_SHOWS = ("active", "imported")
+MIRROR_AGENT = "claude-code"
+_PHANTOM_CODES = {
+    "process_dead": "session.phantom.process_dead",
+    "missing_artifacts": "session.phantom.missing_artifacts",
+    "stale_lock": "session.zombie.stale_locks",
+}
+_OPEN_PLAYS = [word.raw_status for word in words_of("play") if not word.is_terminal]
+_HOUR_S, _DAY_S = 3600.0, 86_400.0
 
-def with_phantom_reason(frame: Any, *, stale_s: float | str = 3600) -> Any:
-    """Why a running session is a phantom by lionagi's classifier; null where it is none.
+
+def with_phantom_reason(rows: pl.DataFrame, *, stale_s: float | pl.Expr = _HOUR_S) -> pl.DataFrame:
+    """Running sessions with the reason why lionagi's classifier calls them a phantom.
 
     Parameters
     ----------
-    frame : frame
+    rows : polars.DataFrame
         ``updated_age_s`` (null: never updated, so old), ``process_alive`` (null: not
-        known). Used if there: ``has_stale_locks``; ``is_foreign`` (it runs on another
+        known), ``has_stale_locks``. Optional columns: ``is_foreign`` (it runs on another
         machine, where nothing can be observed from here); ``is_artifacts_gone`` (a
-        directory was recorded and is not there).
-    stale_s : float or str, default 3600
-        The age at which it counts as old, or the column that holds it.
+        directory was recorded and no longer exists).
+    stale_s : float or polars.Expr, default 3600
+        The age at which it counts as old.
 
     Returns
     -------
-    frame
-        The same rows and kind with ``phantom_reason``: missing_artifacts, stale_lock,
-        process_dead or null.
+    polars.DataFrame
+        The same rows with ``phantom_reason``: missing_artifacts, stale_lock, process_dead;
+        null where it is no phantom.
 
     Notes
     -----
@@ -49,30 +63,24 @@ def with_phantom_reason(frame: Any, *, stale_s: float | str = 3600) -> Any:
 
     Examples
     --------
-    >>> row = {"updated_age_s": 3600.0, "process_alive": None}
+    >>> row = {"updated_age_s": 3600.0, "process_alive": None, "has_stale_locks": False}
     >>> with_phantom_reason(pl.DataFrame([row]))["phantom_reason"].to_list()
     ['process_dead']
     """
-    needed = {"updated_age_s": NUMBER, "process_alive": YES_NO}
-    if isinstance(stale_s, str):
-        needed[stale_s] = NUMBER
-    adapter = adapt(frame, needed, "with_phantom_reason")
-    limit = nw.col(stale_s) if isinstance(stale_s, str) else nw.lit(float(stale_s))
-    is_alive = nw.col("process_alive").fill_null(False)
-    is_foreign = optional(adapter.frame, "is_foreign", nw.Boolean).fill_null(False)
-    is_gone = optional(adapter.frame, "is_artifacts_gone", nw.Boolean).fill_null(False)
-    has_locks = optional(adapter.frame, "has_stale_locks", nw.Boolean).fill_null(False)
-    is_fresh = (nw.col("updated_age_s") < limit).fill_null(False)
-    return adapter.give_back(
-        adapter.frame.with_columns(
-            phantom_reason=nw.when(is_alive | is_foreign | is_fresh)
-            .then(nw.lit(None).cast(nw.String))
-            .when(is_gone)
-            .then(nw.lit("missing_artifacts"))
-            .when(has_locks)
-            .then(nw.lit("stale_lock"))
-            .otherwise(nw.lit("process_dead"))
-        )
+    is_alive = pl.col("process_alive").fill_null(value=False)
+    is_fresh = (pl.col("updated_age_s") < stale_s).fill_null(value=False)
+    is_foreign, is_missing = (
+        pl.col(name).fill_null(value=False) if name in rows.columns else pl.lit(value=False)
+        for name in ("is_foreign", "is_artifacts_gone")
+    )
+    return rows.with_columns(
+        phantom_reason=pl.when(is_alive | is_foreign | is_fresh)
+        .then(None)
+        .when(is_missing)
+        .then(pl.lit("missing_artifacts"))
+        .when(pl.col("has_stale_locks").fill_null(value=False))
+        .then(pl.lit("stale_lock"))
+        .otherwise(pl.lit("process_dead"))
     )
 
 
@@ -81,9 +89,8 @@ def phantoms(
     states: pl.DataFrame,
     *,
     policy: Policy | None = None,
-    limits: Limits | None = None,
 ) -> pl.DataFrame:
-    """Which entities reapers would close at as-of, with which status and reason.
+    """Entities that reapers would close at as-of, with the status and reason they would write.
 
     Parameters
     ----------
@@ -92,36 +99,43 @@ def phantoms(
     states : polars.DataFrame
         ``schema.STATES`` of the same facts.
     policy : Policy, optional
-        Whose ``phantom_after_s`` limits ADR-0033's reconciliation.
-    limits : Limits, optional
-        The ages at which each rule closes; by default the policy's and lionagi's.
+        Its ``phantom_after_s`` is the limit of ADR-0033's reconciliation; default an hour.
 
     Returns
     -------
     polars.DataFrame
-        `schema.PHANTOMS`, one row an entity and rule, sorted by key, then in the order of
+        `schema.PHANTOMS`, one row per entity and rule, sorted by key, then in the order of
         `reapers`. Rules that would write different statuses set ``has_dispute``.
 
     Notes
     -----
-    lionagi leaves alone what runs on another machine. Facts do not hold the host, so
+    lionagi does not close what runs on another machine. Facts do not hold the host, so
     such a session is in the preview, with ``is_certain`` false.
 
     Examples
     --------
-    >>> from datetime import UTC
+    >>> from datetime import UTC, datetime
     >>> empty = [frame.empty() for frame in schema.FACTS]
     >>> nothing = Facts(*empty, as_of=datetime(2026, 1, 1, tzinfo=UTC))
     >>> phantoms(nothing, schema.STATES.empty()).height
     0
     """
-    limits = limits or (Limits(reconciliation_s=policy.phantom_after_s) if policy else Limits())
-    rows = with_phantom_reason(seen_by_reapers(facts, states), stale_s=limits.phantom_s)
-    of_entity = pl.len().over(schema.ENTITY_KEY)
+    judged = states.select(
+        *schema.ENTITY_KEY, pl.col("health").cast(pl.String), "is_terminal", "is_legacy", "age_s"
+    )
+    aged = facts.entities.with_columns(
+        (pl.lit(facts.as_of) - pl.col(f"{what}_at"))
+        .dt.total_microseconds()
+        .truediv(1e6)
+        .alias(f"{what}_age_s")
+        for what in ("started", "updated", "created")
+    )
+    rows = with_phantom_reason(with_relatives(beside(aged, once(judged, keep="last")), facts))
+    rules = reapers(policy.phantom_after_s) if policy else reapers()
     n_targets = pl.col("target_status").n_unique().over(schema.ENTITY_KEY)
     would_close = pl.concat(
-        [_closed_by(rows, reaper, order) for order, reaper in enumerate(reapers(limits))]
-    ).with_columns(n_reapers=of_entity, has_dispute=n_targets > 1)
+        [_closed_by(rows, reaper, order) for order, reaper in enumerate(rules)]
+    ).with_columns(n_reapers=pl.len().over(schema.ENTITY_KEY), has_dispute=n_targets > 1)
     return schema.PHANTOMS.conform(would_close.sort(*schema.ENTITY_KEY, "order"))
 
 
@@ -138,32 +152,15 @@ def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
         message=message.cast(pl.String),
         actor=pl.lit(reaper.actor),
         age_s=pl.when(reaper.age_s.is_finite()).then(reaper.age_s.cast(pl.Float64)),
-        limit_s=pl.lit(reaper.past[1], dtype=pl.Float64),
+        limit_s=pl.lit(reaper.limit[1], dtype=pl.Float64),
         is_certain=is_dead | pl.lit(reaper.ignores_liveness),
         order=pl.lit(order),
     )
 
 
-def seen_by_reapers(facts: Facts, states: pl.DataFrame) -> pl.DataFrame:
-    """Each entity with its ages, its state, its session and its children.
-
-    The rows of ``facts.entities`` in their order, with all that `reapers` read except
-    the ``phantom_reason``.
-    """
-    judged = states.select(
-        *schema.ENTITY_KEY,
-        pl.col("health").cast(pl.String),
-        "is_terminal",
-        "is_legacy",
-        "age_s",
-    )
-    dated = facts.entities.with_columns(**_ages(facts.as_of))
-    return with_relatives(beside(dated, once(judged, keep="last")), facts)
-
-
 def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Entities with what reapers read of their session, their plays and their directory."""
-    work = once(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
+    """Entities with the facts of their session, plays and directory that reapers need."""
+    sessions = once(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
         "source",
         "system",
         session_id="entity_id",
@@ -172,25 +169,18 @@ def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         has_session_row=pl.lit(True),
     )
     joined = rows.join(
-        work, on=["source", "system", "session_id"], how="left", maintain_order="left"
+        sessions, on=["source", "system", "session_id"], how="left", maintain_order="left"
     )
     return (
-        joined.join(_plays(joined), on=schema.ENTITY_KEY, how="left", maintain_order="left")
+        joined.join(_play_counts(joined), on=schema.ENTITY_KEY, how="left", maintain_order="left")
         .join(_ends_on_disk(facts), on=["source", "name"], how="left", maintain_order="left")
         .with_columns(pl.col("has_session_row").fill_null(False))
     )
 
 
-def _ages(as_of: datetime) -> dict[str, pl.Expr]:
-    return {
-        f"{what}_age_s": (pl.lit(as_of) - pl.col(f"{what}_at")).dt.total_microseconds() / 1e6
-        for what in ("started", "updated", "created")
-    }
-
-
-def _plays(joined: pl.DataFrame) -> pl.DataFrame:
-    """Of each show: how many plays, how many go on, is any at work."""
-    is_open = pl.col("raw_status").is_in(OPEN_PLAYS)
+def _play_counts(joined: pl.DataFrame) -> pl.DataFrame:
+    """Plays and open plays of each show, and whether the session of any is alive."""
+    is_open = pl.col("raw_status").is_in(_OPEN_PLAYS)
     return (
         joined.filter(pl.col("entity_type") == "play", pl.col("parent_id").is_not_null())
         .group_by("source", "system", entity_id="parent_id")
@@ -204,7 +194,7 @@ def _plays(joined: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ends_on_disk(facts: Facts) -> pl.DataFrame:
-    """What the directory of each show proves, as the reason a reaper would write."""
+    """The end that the directory of each show proves, as the reason a reaper would write."""
     disk = facts.detail(frames.SHOWS_ON_DISK)
     is_show = pl.col("play").is_null()
     is_aborted = (pl.col("has_abort_sentinel") & is_show).any()
@@ -218,4 +208,257 @@ def _ends_on_disk(facts: Facts) -> pl.DataFrame:
         .then(pl.lit("show.completed.final_gate"))
         .when((n_plays > 0) & (n_merged == n_plays))
         .then(pl.lit("show.completed.all_plays_merged"))
+    )
+
+
+@dataclass(frozen=True)
+class Reaper:
+    """One rule that closes entities.
+
+    Attributes
+    ----------
+    name : str
+        Its name here.
+    known_as : str
+        Its number in the catalogue of detectors, or the document that requires it.
+    when : polars.Expr
+        Which rows, whatever their age; Boolean, null counts as no.
+    ages : tuple of str
+        The age that is compared: the first of these columns that is known.
+    limit : tuple of (str, float)
+        ``>`` closes past the limit of that age in seconds, ``>=`` already at it; empty: at
+        any age.
+    writes : tuple of (str or polars.Expr)
+        The status, reason code and message that it would write.
+    actor : str
+        The actor that the history would name.
+    ignores_liveness : bool
+        Whether it closes an entity with a live process, too; then an age that was never
+        recorded closes nothing.
+    """
+
+    name: str
+    known_as: str
+    when: pl.Expr
+    ages: tuple[str, ...]
+    limit: tuple[str, float]
+    writes: tuple[str | pl.Expr, str | pl.Expr, str | pl.Expr]
+    actor: str = "studio_lifecycle_reaper"
+    ignores_liveness: bool = False
+
+    @property
+    def age_s(self) -> pl.Expr:
+        """The age that is compared; infinite where it was never recorded and that counts."""
+        age = pl.coalesce(*self.ages)
+        return age if self.ignores_liveness else age.fill_null(float("inf"))
+
+    @property
+    def closes(self) -> pl.Expr:
+        """Which rows it closes; Boolean, null counts as no."""
+        comparison, limit_s = self.limit
+        if not comparison:
+            return self.when
+        return self.when & (self.age_s > limit_s if comparison == ">" else self.age_s >= limit_s)
+
+    @property
+    def written(self) -> tuple[pl.Expr, ...]:
+        """The status, reason code and message that it would write to each row."""
+        return tuple(pl.lit(text) if isinstance(text, str) else text for text in self.writes)
+
+
+def reapers(reconciliation_s: float = _HOUR_S) -> tuple[Reaper, ...]:
+    """All reapers, ADR-0033's first.
+
+    Parameters
+    ----------
+    reconciliation_s : float
+        The age past which ADR-0033 closes dead work.
+
+    Examples
+    --------
+    >>> [reaper.known_as for reaper in reapers()][:3]
+    ['ADR-0033 terminal enforcement', 'ADR-0033 phantom reconciliation', 'C2, C3']
+    """
+    return (*_adr0033(reconciliation_s), *_session_reapers(), *_other_reapers(), *_sweeps())
+
+
+def _is(entity_type: str, *statuses: str) -> pl.Expr:
+    return (pl.col("entity_type") == entity_type) & pl.col("raw_status").is_in(statuses)
+
+
+def _not_true(flag: pl.Expr) -> pl.Expr:
+    return flag.ne_missing(pl.lit(value=True))
+
+
+# Only an observed live process protects: unknown liveness counts as dead.
+NOT_ALIVE = _not_true(pl.col("process_alive"))
+_TOUCHED = ("updated_age_s", "started_age_s")
+
+
+def _adr0033(reconciliation_s: float) -> tuple[Reaper, ...]:
+    is_open = pl.col("is_terminal").not_() & pl.col("is_legacy").not_()
+    age = ("age_s", "created_age_s")
+    return (
+        Reaper(
+            "terminal_enforcement",
+            "ADR-0033 terminal enforcement",
+            # At any age, but only where the process is known to be dead: unknown stays open.
+            is_open & pl.col("process_alive").not_(),
+            age,
+            ("", 0),
+            ("aborted", NO_TERMINAL, "its process ended without writing an end"),
+            "watchdog",
+        ),
+        Reaper(
+            "phantom_reconciliation",
+            "ADR-0033 phantom reconciliation",
+            is_open & pl.col("health").is_in(("process_dead", "orphaned")),
+            age,
+            (">", reconciliation_s),
+            (
+                *("aborted", NO_TERMINAL),
+                pl.format("health is {}, and no end was written", "health"),
+            ),
+            "watchdog",
+        ),
+    )
+
+
+def _session_reapers() -> tuple[Reaper, ...]:
+    is_mirror = (pl.col("agent") == MIRROR_AGENT).fill_null(False)
+    phantom_code = pl.col("phantom_reason").replace_strict(_PHANTOM_CODES, default=None)
+
+    def either(of_mirror: str, of_others: pl.Expr) -> pl.Expr:
+        return pl.when(is_mirror).then(pl.lit(of_mirror)).otherwise(of_others)
+
+    return (
+        Reaper(
+            "phantom_session",
+            "C2, C3",
+            _is("session", "running") & NOT_ALIVE,
+            ("updated_age_s",),
+            (">=", _HOUR_S),
+            (
+                either("completed", pl.lit("failed")),
+                either("run.completed.ok", phantom_code),
+                either("mirror_idle_reaped", pl.lit("phantom_reaped")),
+            ),
+        ),
+        Reaper(
+            "null_status",
+            "C4",
+            (pl.col("entity_type") == "session") & pl.col("raw_status").is_null() & NOT_ALIVE,
+            _TOUCHED,
+            (">=", _HOUR_S),
+            ("failed", "run.failed.exception", "process_exited_without_status"),
+        ),
+    )
+
+
+def _other_reapers() -> tuple[Reaper, ...]:
+    deadline = ("timed_out", "run.timed_out.deadline")
+    is_running = _is("invocation", "running")
+    is_late = pl.col("started_age_s") > 2 * _HOUR_S
+    is_aborted = pl.col("disk_end") == "show.aborted.operator"
+    on_disk = pl.when(is_aborted).then(pl.lit("aborted")).otherwise(pl.lit("completed"))
+    return (
+        Reaper(
+            "invocation_deadline",
+            "C5",
+            is_running,
+            ("started_age_s",),
+            (">", 2 * _HOUR_S),
+            (*deadline, "invocation_deadline_exceeded"),
+            ignores_liveness=True,
+        ),
+        Reaper(
+            "zero_session_invocation",
+            "C6",
+            is_running
+            & _not_true(is_late)
+            & (pl.col("n_children").fill_null(0) == 0)
+            # A plain command opens no session, however well it runs.
+            & pl.col("kind").ne_missing("command"),
+            _TOUCHED,
+            (">", 300.0),
+            (*deadline, "zero_session_invocation_timeout"),
+            ignores_liveness=True,
+        ),
+        Reaper(
+            "stale_play",
+            "C7",
+            _is("play", *REAPABLE_PLAYS) & _not_true(pl.col("session_alive")),
+            _TOUCHED,
+            (">=", 6 * _HOUR_S),
+            ("blocked", "run.cancelled.stale_auto", "play_runner_dead_or_orphaned"),
+        ),
+        Reaper(
+            "stale_schedule_run",
+            "C8",
+            _is("schedule_run", "running") & pl.col("parent_id").is_not_null(),
+            _TOUCHED,
+            (">", _DAY_S),
+            (*deadline, "schedule_run_stale_running_reaped"),
+            ignores_liveness=True,
+        ),
+        Reaper(
+            "stale_show",
+            "C9",
+            _is("show", *REAPABLE_SHOWS)
+            & _not_true(pl.col("has_live_play"))
+            & pl.col("disk_end").is_not_null(),
+            ("updated_age_s",),
+            (">=", 6 * _HOUR_S),
+            (on_disk, pl.col("disk_end"), "the show's directory says so"),
+        ),
+    )
+
+
+def _sweeps() -> tuple[Reaper, ...]:
+    """Rules of an operator's commands: `li state doctor`, `li kill --all-stale`."""
+    kill_age = ("started_age_s", "updated_age_s", "created_age_s")
+    is_work = _is("session", "running") | _is("invocation", "running")
+    child_ended = pl.col("session_status").ne_missing("running") & pl.col("has_session_row")
+    all_ended = (pl.col("n_plays") > 0) & (pl.col("n_open_plays") == 0)
+
+    def killed(status: str, why: str) -> tuple[str, str, str]:
+        return (status, "run.cancelled.stale_auto", f"Stale auto-cancel: {why}.")
+
+    return (
+        Reaper(
+            "doctor",
+            "C10",
+            _is("session", "running") & NOT_ALIVE,
+            ("started_age_s",),
+            (">", _DAY_S),
+            ("aborted", "session.stale.no_heartbeat", "doctor sweep: running longer than 24h"),
+            "doctor",
+        ),
+        Reaper(
+            "kill_stale",
+            "C11",
+            is_work & NOT_ALIVE,
+            kill_age,
+            (">=", _HOUR_S),
+            killed("cancelled", "process dead or no PID"),
+            "user",
+        ),
+        Reaper(
+            "kill_stale_play",
+            "C11",
+            _is("play", "running") & child_ended,
+            ("started_age_s", "created_age_s"),
+            (">=", _HOUR_S),
+            killed("blocked", "child session terminated"),
+            "user",
+        ),
+        Reaper(
+            "kill_stale_show",
+            "C11",
+            _is("show", "active") & all_ended,
+            kill_age,
+            (">=", _HOUR_S),
+            killed("aborted", "all child plays terminated"),
+            "user",
+        ),
     )

@@ -1,7 +1,7 @@
-"""Everything that is read from the tables of a lionagi store, and nothing else.
+"""The tables and columns that are read from a lionagi store.
 
 Bodies of messages, prompts, payloads and the large ``node_metadata`` stay in the
-file; the few keys of them that facts need are taken out by SQL, guarded, so that no
+file; the few keys of them that facts need are extracted by SQL, guarded so that no
 malformed value can stop a scan.
 """
 
@@ -14,7 +14,7 @@ import polars as pl
 from stateanalytics.core.facts import pool
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io.cells import Cell
-from stateanalytics.io.parts import Kept, read_again
+from stateanalytics.io.parts import ReadTable, refresh_table
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.base import Tables, later
 
@@ -32,7 +32,7 @@ def _object(column: str) -> str:
 
 
 def _key(column: str, key: str) -> str:
-    """SQL: one key of a JSON object; rows that cannot have it cost one substring search."""
+    """SQL: one key of a JSON object; rows without it cost one substring search."""
     last = key.rpartition(".")[2]
     return (
         f"CASE WHEN instr({column}, '\"{last}\"') THEN "
@@ -44,12 +44,12 @@ def _is_set(column: str) -> Cell:
     return Cell("yes_no", f"coalesce({column}, '') <> ''", (column,))
 
 
-# SQLite knows the size of a value without reading the pages that hold the rest of it.
-def _size_of(column: str) -> Cell:
+# SQLite gives the size of a value without reading its overflow pages.
+def _size(column: str) -> Cell:
     return Cell("integer", f"octet_length({column})", (column,))
 
 
-# Which tool a request calls; answers may be megabytes and are not looked into.
+# The tool that a request calls; answers may be megabytes and are not parsed.
 _TOOL = Cell(
     "text",
     "CASE WHEN lion_class = 4 THEN CASE WHEN octet_length(content) < 20000 THEN "
@@ -58,7 +58,7 @@ _TOOL = Cell(
 )
 
 
-# What `--timeout` puts before a prompt names the second that it ends in, and nothing else does.
+# Only the text that `--timeout` puts before a prompt records the second of the deadline.
 _DEADLINE = Cell(
     "text",
     "CASE WHEN role = 'user' THEN CASE WHEN typeof(content) = 'text' THEN "
@@ -68,15 +68,15 @@ _DEADLINE = Cell(
 )
 
 
-# A contract that is absent is written as NULL, '', 'null' or '{}', by release.
-def _promise(column: str) -> Cell:
+# A missing contract is stored as NULL, '', 'null' or '{}', by release.
+def _contract(column: str) -> Cell:
     return Cell(
         "text", f"CASE WHEN {column} NOT IN ('', 'null', '{{}}') THEN {column} END", (column,)
     )
 
 
-# Metadata is large and mostly of no use here: a row's is loaded only where it holds a key
-# that facts need, or is no JSON object and must be reported.
+# Metadata is large and mostly of no use here: it is loaded only where it has a key that
+# facts need, or is no JSON object and must be reported.
 def _metadata(*keys: str) -> Cell:
     holds = " + ".join(f"instr(node_metadata, '{key}')" for key in keys)
     return Cell(
@@ -97,7 +97,7 @@ _RUN_ID_OF_OLD_ROWS = Cell(
 
 
 def _columns(**names_by_kind: str) -> dict[str, Cell]:
-    """Columns that are read as they are, by what their cells should hold."""
+    """Columns that are read unchanged, by the kind of their cells."""
     return {
         name: Cell(kind)  # type: ignore[arg-type]
         for kind, names in names_by_kind.items()
@@ -118,11 +118,11 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             moment="created_at started_at ended_at updated_at last_message_at",
             yes_no="ended_at_is_approximate",
         ),
-        "artifact_contract_json": _promise("artifact_contract_json"),
-        "artifact_verification_json": _promise("artifact_verification_json"),
+        "artifact_contract_json": _contract("artifact_contract_json"),
+        "artifact_verification_json": _contract("artifact_verification_json"),
         "has_artifacts": _is_set("artifacts_path"),
         "node_metadata": _metadata('"timeout_seconds"', '"timeout_elapsed"', '"external"'),
-        # Flows keep it there too; from 0.31 there is a column, and this is only its stand-in.
+        # Flows keep it there too; from 0.31 there is a column, and this is only the fallback.
         "metadata_run_id": Cell("text", _key("node_metadata", "run_id"), ("node_metadata",)),
         **_REASON,
         **_USAGE,
@@ -142,7 +142,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(text="id", json="collection"),
         "n_messages": Cell(
             "integer",
-            # What is no list has no length: SQLite would say 0.
+            # Null for what is no list, of which SQLite would give the length 0.
             "CASE WHEN json_valid(collection) THEN CASE json_type(collection) "
             "WHEN 'array' THEN json_array_length(collection) END END",
             ("collection",),
@@ -201,7 +201,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             integer="member_count",
             moment="created_at updated_at",
         ),
-        # No release has columns for the parent of a team; who writes one may use either place.
+        # No release has columns for the parent of a team; writers of one may use either place.
         **{
             f"metadata_{name}": Cell("text", _key("node_metadata", name), ("node_metadata",))
             for name in ("play_id", "show_id")
@@ -210,7 +210,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     },
     "team_messages": {
         **_columns(rowid="rowid", text="team_id sender recipient", moment="created_at"),
-        "size_bytes": _size_of("content"),
+        "size_bytes": _size("content"),
     },
     "engine_runs": _columns(
         text="id kind status session_id signal_session_id parent_session_id invocation_id error",
@@ -229,7 +229,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     ),
     "session_signals": {
         **_columns(text="session_id kind op_id", integer="seq", moment="ts"),
-        "size_bytes": _size_of("payload"),
+        "size_bytes": _size("payload"),
         "name": Cell("text", _key("payload", "name"), ("payload",)),
         "point": Cell("text", _key("payload", "point"), ("payload",)),
         "error": Cell("text", f"CAST({_key('payload', 'error')} AS TEXT)", ("payload",)),
@@ -261,20 +261,20 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     ),
     "messages": {
         **_columns(rowid="rowid", text="id role", moment="created_at"),
-        "size_bytes": _size_of("content"),
+        "size_bytes": _size("content"),
         "name": _TOOL,
         "deadline": _DEADLINE,
     },
 }
 
-# Loaded only on request: they hold what people and models said.
+# Loaded only on request: the texts of people and models.
 _BODIES = {"messages": "content", "session_signals": "payload", "team_messages": "content"}
 
 Raw = Mapping[str, pl.DataFrame]
 
 
 def tables() -> Tables:
-    """What is read of a store, and what is not on purpose."""
+    """The tables that are read, and those that are ignored on purpose."""
     version = Cell(
         "integer", "CASE WHEN key = 'version' THEN CAST(value AS INTEGER) END", ("key", "value")
     )
@@ -294,8 +294,8 @@ def read_raw(
     store: Store,
     *,
     bodies: bool = False,
-    before: Mapping[str, Kept] | None = None,
-) -> tuple[Raw, pl.DataFrame, Mapping[str, Kept]]:
+    before: Mapping[str, ReadTable] | None = None,
+) -> tuple[Raw, pl.DataFrame, Mapping[str, ReadTable]]:
     """Every table that facts need, by name, in the columns of `TABLES`.
 
     Parameters
@@ -304,26 +304,26 @@ def read_raw(
         An open lionagi store.
     bodies : bool
         Whether to load the texts of messages, signals and team messages too.
-    before : mapping of str to Kept, optional
-        What an earlier read of the same store kept; only rows that changed are read then.
+    before : mapping of str to ReadTable, optional
+        What an earlier read of the same store kept: only changed rows are read.
 
     Returns
     -------
     tables : mapping of str to polars.DataFrame
         A table or column that the store does not have is empty or null.
     findings : polars.DataFrame
-        Cells that held something else than their column should, counted.
-    kept : mapping of str to Kept
+        Cells with a value of another kind than their column should have, counted.
+    kept : mapping of str to ReadTable
         For the next read.
     """
-    tables, of_tables, kept = {}, [], {}
+    tables, findings, kept = {}, [], {}
     for table, cells in TABLES.items():
         wanted = dict(cells)
         if bodies and (column := _BODIES.get(table)):
             wanted["body"] = Cell("text", f"CAST({column} AS TEXT)", (column,))
         if table == "sessions" and "run_id" in store.tables[table]:
             wanted["metadata_run_id"] = _RUN_ID_OF_OLD_ROWS
-        kept[table] = read_again(store, table, wanted, (before or {}).get(table), system=SYSTEM)
+        kept[table] = refresh_table(store, table, wanted, (before or {}).get(table), system=SYSTEM)
         tables[table] = kept[table].rows
-        of_tables.append(kept[table].findings)
-    return tables, pool(of_tables, FINDINGS), kept
+        findings.append(kept[table].findings)
+    return tables, pool(findings, FINDINGS), kept

@@ -1,4 +1,4 @@
-"""One store of lionagi: is it one, of which release, and its facts."""
+"""Reading one store of lionagi: recognition, release, and facts."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import pool
 from stateanalytics.core.vocabulary import TABLES
-from stateanalytics.io.parts import Kept, Parts
+from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.derived import Derived
-from stateanalytics.systems.lionagi import frames, schedules, sessions, store_findings, work
-from stateanalytics.systems.lionagi.end_writers import add_end_writers
-from stateanalytics.systems.lionagi.events import OTHER_KINDS, decisions, dispositions
-from stateanalytics.systems.lionagi.events_again import Happened, events_since
-from stateanalytics.systems.lionagi.findings import per_entity
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
-from stateanalytics.systems.lionagi.reasons import add_all_reasons
-from stateanalytics.systems.lionagi.run_directories import (
+from stateanalytics.systems.lionagi import findings, frames, schedules, sessions, work
+from stateanalytics.systems.lionagi.directories import (
     add_starts,
     add_timeouts,
+    find_shows,
     link_runs,
     read_runs,
+    read_shows,
     run_findings,
     runs_directory,
-)
-from stateanalytics.systems.lionagi.show_directories import (
-    find_shows,
-    read_shows,
     show_findings,
     show_roots,
     stored_folders,
 )
-from stateanalytics.systems.lionagi.transitions import transitions
-from stateanalytics.systems.lionagi.work import add_plays_as_parents
+from stateanalytics.systems.lionagi.events import (
+    OTHER_KINDS,
+    AllEvents,
+    decisions,
+    dispositions,
+    refreshed_events,
+)
+from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
+from stateanalytics.systems.lionagi.reasons import add_all_reasons
+from stateanalytics.systems.lionagi.transitions import add_end_writers, transitions
 
-NEEDED = ("sessions", "branches", "progressions")
+_NEEDED = ("sessions", "branches", "progressions")
 
 # Newest first: (releases that store so, table, column; None: the table itself).
 _FEATURES: tuple[tuple[str, str, str | None], ...] = (
@@ -63,18 +63,18 @@ _FEATURES: tuple[tuple[str, str, str | None], ...] = (
 
 
 def is_lionagi(tables: Mapping[str, tuple[str, ...]]) -> bool:
-    """Do these tables make a lionagi store: sessions that point at progressions.
+    """Whether these tables are a lionagi store: sessions that refer to progressions.
 
     Examples
     --------
     >>> is_lionagi({"sessions": ("id",), "users": ("id",)})
     False
     """
-    return all(table in tables for table in NEEDED) and "progression_id" in tables["sessions"]
+    return all(table in tables for table in _NEEDED) and "progression_id" in tables["sessions"]
 
 
 def generation(tables: Mapping[str, tuple[str, ...]]) -> str:
-    """The releases whose storage this is, as text.
+    """The releases that store so, as text.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def generation(tables: Mapping[str, tuple[str, ...]]) -> str:
     Returns
     -------
     str
-        ``lionagi <releases>``: by the newest feature of which something is here.
+        ``lionagi <releases>``: by the newest table or column that is there.
 
     Examples
     --------
@@ -100,29 +100,29 @@ def generation(tables: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def recognises(store: Store) -> bool:
-    """Is this store lionagi's."""
+    """Whether this is a store of lionagi."""
     return is_lionagi(store.tables)
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What the next read of a store can go on from."""
+class Kept:
+    """What the next read of a store can start from."""
 
-    tables: Mapping[str, Kept]
-    happened: Happened
+    tables: Mapping[str, ReadTable]
+    events: AllEvents
     derived: Derived
 
 
-def read_once(store: Store, *, bodies: bool = False, before: Remembered | None = None) -> Parts:
-    """What `read` gives, with each table let go of as soon as all that follows from it is made."""
+def read_uncached(store: Store, *, bodies: bool = False, before: Kept | None = None) -> Parts:
+    """The result of `read` for a store that is not read again: tables are freed early."""
     del before
     return read(store, bodies=bodies, keep=False)
 
 
 def read(
-    store: Store, *, bodies: bool = False, before: Remembered | None = None, keep: bool = True
+    store: Store, *, bodies: bool = False, before: Kept | None = None, keep: bool = True
 ) -> Parts:
-    """The facts of one lionagi store and of the run and show directories beside it.
+    """The facts of one lionagi store and of the directories of runs and shows next to it.
 
     Parameters
     ----------
@@ -130,10 +130,10 @@ def read(
         An open lionagi store, of any release.
     bodies : bool
         Whether to load the texts of messages and signals too.
-    before : Remembered, optional
+    before : Kept, optional
         What an earlier read of the same store kept.
     keep : bool
-        Whether to keep what the next read goes on from.
+        Whether to keep what the next read can start from.
 
     Returns
     -------
@@ -142,90 +142,88 @@ def read(
     """
     label = store.label
     derive = Derived(None if before is None else before.derived, keep=keep)
-    raw, cells, kept = read_raw(
+    raw, cell_findings, kept_tables = read_raw(
         store, bodies=bodies, before=None if before is None else before.tables
     )
-    kept = kept if keep else {}
-    distinct, doubles = derive(_distinct, raw, label)
-    raw = {**raw, **distinct}
-    runs, run_files = read_runs(store.path, label)
+    unique_tables, id_findings = derive(_with_unique_ids, raw, label)
+    raw = {**raw, **unique_tables}
+    runs, file_findings = read_runs(store.path, label)
     runs = derive(link_runs, derive.same(runs), raw)
     shows = find_shows(raw, store.path)
     disk = read_shows(shows, raw)
     history = derive(transitions, raw)
-    others = [derive(kind, raw) for kind in OTHER_KINDS]
-    last = None if before is None else before.happened
-    all_happened = events_since(raw, kept, others, last)
-    happened = all_happened.events
-    remembered = Remembered(kept, all_happened, derive) if keep else None
-    del all_happened, others
-    details = derive(schedules.schedule_details, raw)
-    of_lists = derive(store_findings.list_findings, raw, label)
-    of_json = derive(store_findings.json_findings, raw, label)
-    details_of = {
-        frames.SCHEDULES: details,
+    all_events = refreshed_events(
+        raw,
+        kept_tables if keep else {},
+        [derive(kind, raw) for kind in OTHER_KINDS],
+        None if before is None else before.events,
+    )
+    events = all_events.events
+    kept = Kept(kept_tables, all_events, derive) if keep else None
+    del all_events, kept_tables
+    schedule_details = derive(schedules.schedule_details, raw)
+    list_findings, json_findings = (
+        derive(check, raw, label) for check in (findings.list_findings, findings.json_findings)
+    )
+    details = {
+        frames.SCHEDULES: schedule_details,
         frames.FIRES: derive(schedules.fires, raw),
         frames.DISPOSITIONS: derive(dispositions, raw),
         frames.DECISIONS: derive(decisions, raw),
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
-    elsewhere = _elsewhere([*shows.values(), *stored_folders(raw)], beside(store.path))
-    if not keep:  # these are told by now, and large
+    elsewhere = _outside([*shows.values(), *stored_folders(raw)], companions(store.path))
+    if not keep:  # the large columns are no longer needed
         lists = raw["progressions"].drop("collection")
-        limits = raw["messages"].filter(pl.col("deadline").is_not_null())
-        raw, distinct = {**raw, "messages": limits, "progressions": lists}, {}
-    everything = _entities(raw, history, happened, details, derive)
+        deadlines = raw["messages"].filter(pl.col("deadline").is_not_null())
+        raw, unique_tables = {**raw, "messages": deadlines, "progressions": lists}, {}
+    entities = _entities(raw, history, events, schedule_details, derive)
     del raw
-    known = derive(_with_ends, everything, runs, history)
-    del everything
-    findings = [
-        cells,
-        doubles,
-        run_files,
-        derive(_findings_of_runs, runs, known, label),
+    entities = derive(_with_ends, entities, runs, history)
+    all_findings = [
+        cell_findings,
+        id_findings,
+        file_findings,
+        derive(run_findings, runs, entities, label),
         show_findings(disk, label),
-        derive(store_findings.entity_findings, known, label),
-        of_lists,
-        store_findings.message_findings(happened, label),
-        derive(store_findings.history_findings, history, known, label),
-        of_json,
-        derive(store_findings.schedule_findings, details, label),
+        derive(findings.entity_findings, entities, label),
+        list_findings,
+        findings.message_findings(events, label),
+        derive(findings.history_findings, history, entities, label),
+        json_findings,
+        derive(findings.schedule_findings, schedule_details, label),
     ]
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
-        entities=derive(_with_reasons, known, label),
-        transitions=derive(_named, history, schema.TRANSITIONS, label),
-        events=derive(_named, happened, schema.EVENTS, label),
-        findings=pool(findings, schema.FINDINGS),
-        details={shape.name: _named(frame, shape, label) for shape, frame in details_of.items()},
-        kept=remembered,
-        # Those that are not there, too: what comes to lie there will be read.
+        entities=derive(_with_reasons, entities, label),
+        transitions=derive(_canonical, history, schema.TRANSITIONS, label),
+        events=derive(_canonical, events, schema.EVENTS, label),
+        findings=pool(all_findings, schema.FINDINGS),
+        details={shape.name: _canonical(frame, shape, label) for shape, frame in details.items()},
+        kept=kept,
+        # With missing ones: a refresh reads them when they appear.
         inputs=elsewhere,
     )
 
 
-def _with_ends(everything: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
-    timed = add_timeouts(add_starts(everything, runs), runs)
+def _with_ends(entities: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
+    timed = add_timeouts(add_starts(entities, runs), runs)
     return add_end_writers(timed, history)
 
 
-def _with_reasons(known: pl.DataFrame, label: str) -> pl.DataFrame:
-    return add_all_reasons(_named(known, schema.ENTITIES, label))
+def _with_reasons(entities: pl.DataFrame, label: str) -> pl.DataFrame:
+    return add_all_reasons(_canonical(entities, schema.ENTITIES, label))
 
 
-def _findings_of_runs(runs: pl.DataFrame, known: pl.DataFrame, label: str) -> pl.DataFrame:
-    return run_findings(runs, known.filter(pl.col("entity_type") == "session"), label)
-
-
-def beside(store_path: Path) -> list[Path]:
-    """The directories of runs and of shows that are read with a store, whatever it says."""
+def companions(store_path: Path) -> list[Path]:
+    """The directories of runs and shows that are always read with a store."""
     return [runs_directory(store_path), *show_roots(store_path)]
 
 
-def _elsewhere(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
-    """The directories that lie in none of the roots, by their own place or where a link leads."""
+def _outside(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
+    """The directories that are in none of the roots, with symbolic links followed."""
     known = [os.path.realpath(root) for root in roots]
     return tuple(
         folder
@@ -237,14 +235,14 @@ def _elsewhere(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ..
 def _entities(
     raw: Raw,
     history: pl.DataFrame,
-    happened: pl.DataFrame,
+    events: pl.DataFrame,
     details: pl.DataFrame,
     derive: Derived,
 ) -> pl.DataFrame:
-    """All entities, type by type, in the order of their tables."""
-    of_sessions = derive(add_plays_as_parents, derive(sessions.sessions, raw), raw)
-    frames = [
-        sessions.with_chats(_with_last_messages(of_sessions, happened), happened, ["entity_id"]),
+    """All entities, by type, in the order of their tables."""
+    with_parents = derive(work.add_plays_as_parents, derive(sessions.sessions, raw), raw)
+    rows = [
+        sessions.with_chats(_with_last_messages(with_parents, events), events, ["entity_id"]),
         derive(sessions.branches, raw),
         derive(work.shows, raw),
         derive(work.plays, raw),
@@ -255,25 +253,25 @@ def _entities(
         derive(work.engine_runs, raw),
         derive(work.dispatches, raw, history),
     ]
-    everything: pl.DataFrame = derive(_pooled, *frames)
-    return everything
+    pooled: pl.DataFrame = derive(_pooled, *rows)
+    return pooled
 
 
-def _pooled(*frames: pl.DataFrame) -> pl.DataFrame:
-    return pool([schema.ENTITIES.conform(frame) for frame in frames], schema.ENTITIES)
+def _pooled(*rows: pl.DataFrame) -> pl.DataFrame:
+    return pool([schema.ENTITIES.conform(frame) for frame in rows], schema.ENTITIES)
 
 
-def _with_last_messages(of_sessions: pl.DataFrame, happened: pl.DataFrame) -> pl.DataFrame:
-    """Before 0.26.1 there was no column for the last message: the messages themselves tell."""
-    if of_sessions["last_message_at"].null_count() < of_sessions.height or happened.is_empty():
-        return of_sessions
+def _with_last_messages(rows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Sessions with the time of their last message, for which 0.26.0 had no column."""
+    if rows["last_message_at"].null_count() < rows.height or events.is_empty():
+        return rows
     last = (
-        happened.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
+        events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
         .group_by("entity_id")
         .agg(newest_message_at=pl.col("at").max())
     )
     return (
-        of_sessions.join(last, on="entity_id", how="left", maintain_order="left")
+        rows.join(last, on="entity_id", how="left", maintain_order="left")
         .with_columns(
             last_message_at="newest_message_at",
             last_activity_at=pl.coalesce("newest_message_at", "last_activity_at"),
@@ -282,18 +280,18 @@ def _with_last_messages(of_sessions: pl.DataFrame, happened: pl.DataFrame) -> pl
     )
 
 
-def _distinct(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
-    """Tables without the rows whose ids are not distinct, as a key must be, which are a finding."""
-    kept: dict[str, pl.DataFrame] = {}
-    findings = []
+def _with_unique_ids(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
+    """Tables with repeated or missing ids, without those rows, and a finding for each row."""
+    tables: dict[str, pl.DataFrame] = {}
+    unusable = []
     for entity_type, table in {**TABLES, "progression": "progressions"}.items():
         rows = raw[table]
         if rows["id"].n_unique() == rows.height and not rows["id"].null_count():
             continue
         first = rows["id"].is_first_distinct() & rows["id"].is_not_null()
-        kept[table] = rows.filter(first)
-        findings.append(
-            per_entity(
+        tables[table] = rows.filter(first)
+        unusable.append(
+            findings.per_entity(
                 rows.filter(~first).select(entity_type=pl.lit(entity_type), entity_id="id"),
                 label,
                 "id.unusable",
@@ -303,9 +301,9 @@ def _distinct(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.DataFra
                 table=table,
             )
         )
-    return kept, pool(findings, schema.FINDINGS)
+    return tables, pool(unusable, schema.FINDINGS)
 
 
-def _named(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
-    """A frame in its canonical shape, with the input and the system in every row."""
+def _canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
+    """A frame in its canonical shape, with ``source`` and ``system``."""
     return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))

@@ -1,8 +1,8 @@
-"""Reasons beyond the one that a row stores: further listed codes, and what other rows explain.
+"""Reasons beyond the one that a row stores: further listed codes, and those inferred from others.
 
 Only rows that have any get ``recorded_reasons``; the others keep their one stored reason.
-Everything follows from rows of ``entities``, so that an earlier instant is explained by
-the rows as they were then.
+Everything follows from rows of ``entities``, so that a past instant is explained by
+its own rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stateanalytics.systems.situations import (
 _KEY = list(schema.ENTITY_KEY)
 _PLACE = "_place"
 _BAD_ENDS = ("failed", "timed_out", "cancelled", "aborted")
-# That the other entity stands in the way is stored; that it is the cause is not.
+# The store records that the other entity blocks this one, not that it is the cause.
 _CONFIDENCE = 0.8
 _EXPLAINED_TYPES = ("play", "show", "team", "schedule")
 _MAX_NAMED = 5
@@ -43,7 +43,7 @@ _WORDS = pl.DataFrame(
 
 
 def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
-    """Fill ``recorded_reasons``, their codes, and the health of teams whose parent is over.
+    """Entities with all their recorded reasons, and the health of teams with an ended parent.
 
     Parameters
     ----------
@@ -56,12 +56,14 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
         The same rows in their order.
     """
     is_mine = (pl.col("system") == SYSTEM).fill_null(value=False)
-    # A million sessions without a list of codes are not looked at any further.
+    # Most sessions have no list of codes: only rows that may have more reasons are examined.
     has_codes = pl.col("stored_reason_codes").ne_missing(pl.lit("[]"))
-    is_told = (pl.col("stored_reason_codes").is_not_null() & has_codes) | pl.col(
+    may_have_reasons = (pl.col("stored_reason_codes").is_not_null() & has_codes) | pl.col(
         "entity_type"
     ).is_in(_EXPLAINED_TYPES)
-    rows = entities.filter(is_mine & is_told).with_columns(codes=texts_of("stored_reason_codes"))
+    rows = entities.filter(is_mine & may_have_reasons).with_columns(
+        codes=texts_of("stored_reason_codes")
+    )
     inferred = _inferred_reasons(rows)
     reasons = pl.concat([_stored_reasons(rows, inferred), inferred])
     has_any = (is_mine & pl.col("recorded_reasons").is_not_null()).any()
@@ -81,7 +83,7 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
-    """The stored reason and the rest of its list, where the one stored reason is not all."""
+    """The stored reason and the rest of the list, where there is more than the stored one."""
     code = pl.col("reason_code")
     has_more = (
         (pl.col("codes").list.len() > 1)
@@ -100,7 +102,7 @@ def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
         .select(*_KEY, reason_code="codes")
     )
     both = pl.concat([first, rest], how="diagonal")
-    return _shaped(
+    return _as_reasons(
         both.with_columns(
             dimension=pl.coalesce(code.str.extract(OTHER_AXES), pl.lit("lifecycle")),
             code="reason_code",
@@ -112,7 +114,7 @@ def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
-    """Codes of ADR-0033 that other rows give, where a row has no code of its own."""
+    """Codes of ADR-0033 that follow from other rows, where a row has no code of its own."""
     worded = rows.join(_WORDS, on=["entity_type", "raw_status"], how="left", maintain_order="left")
     has_no_code = pl.col("reason_code").is_null()
     is_blocked = pl.col("lifecycle") == "blocked"
@@ -121,29 +123,29 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
         is_failed=pl.col("outcome").is_in(_BAD_ENDS).fill_null(value=False),
         is_bad=(pl.col("outcome").is_in(_BAD_ENDS) | is_blocked).fill_null(value=False),
     )
-    of_show = ["source", "system", "parent_id"]
+    show_key = ["source", "system", "parent_id"]
     waiting = (
         plays.select(*_KEY, "parent_id", "name", "reason_code", "lifecycle", "waits_for")
         .explode("waits_for")
         .filter(pl.col("waits_for").is_not_null() & pl.col("waits_for").ne_missing(pl.col("name")))
     )
     others = _named(plays, "play").select(
-        *of_show, "other_type", "other_id", "label", "is_bad", waits_for="name"
+        *show_key, "other_type", "other_id", "label", "is_bad", waits_for="name"
     )
     upstream = waiting.filter(is_blocked, has_no_code).join(
-        others.unique([*of_show, "waits_for"], keep="first", maintain_order=True),
-        on=[*of_show, "waits_for"],
+        others.unique([*show_key, "waits_for"], keep="first", maintain_order=True),
+        on=[*show_key, "waits_for"],
         how="left",
         maintain_order="left",
     )
     missing = upstream.filter(pl.col("other_id").is_null()).with_columns(label="waits_for")
-    needed = waiting.select(*of_show, name="waits_for", is_needed=pl.lit(value=True)).unique()
-    # What only waits for a play that failed did not fail the show.
-    n_failed = pl.col("is_failed").sum().over(of_show)
+    needed = waiting.select(*show_key, name="waits_for", is_needed=pl.lit(value=True)).unique()
+    # A play that only waits for a failed one did not fail the show.
+    n_failed = pl.col("is_failed").sum().over(show_key)
     in_show = (
         _named(plays.filter("is_bad", (n_failed == 0) | pl.col("is_failed")), "play")
-        .join(needed, on=[*of_show, "name"], how="left", maintain_order="left")
-        # What others wait for lies on the path for certain.
+        .join(needed, on=[*show_key, "name"], how="left", maintain_order="left")
+        # A play that others wait for is certainly on the critical path.
         .sort(pl.col("is_needed").is_null(), maintain_order=True)
         .select("source", "system", "other_type", "other_id", "label", entity_id="parent_id")
     )
@@ -188,7 +190,10 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
                 "A play of the show did not succeed: {}",
             ),
             _because(
-                teams, "health", "team.health.orphaned", "Its parent is over, the team is not: {}"
+                teams,
+                "health",
+                "team.health.orphaned",
+                "Its parent has ended, the team has not: {}",
             ),
             *(
                 _because(
@@ -204,7 +209,7 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named(rows: pl.DataFrame, entity_type: str | pl.Expr) -> pl.DataFrame:
-    """Rows as what a reason names: their type and id, and their name with their status."""
+    """Rows with ``other_type``, ``other_id`` and ``label`` (name and status), as a reason needs."""
     named = pl.coalesce("name", "entity_id").str.slice(0, _MAX_CHARS)
     return rows.with_columns(
         other_type=pl.lit(entity_type) if isinstance(entity_type, str) else entity_type,
@@ -214,7 +219,7 @@ def _named(rows: pl.DataFrame, entity_type: str | pl.Expr) -> pl.DataFrame:
 
 
 def _because(rows: pl.DataFrame, dimension: str, code: str, message: str) -> pl.DataFrame:
-    """One reason an entity, with every other entity that it is inferred from as evidence."""
+    """One reason per entity; its evidence is each entity that it is inferred from."""
     piece = pl.struct(
         kind=pl.lit("rule"),
         id=pl.lit(code.rpartition(".")[2]),
@@ -229,7 +234,7 @@ def _because(rows: pl.DataFrame, dimension: str, code: str, message: str) -> pl.
         message=pl.format(message, labels) + more,
         evidence=pl.format("[{}]", piece.struct.json_encode().str.join(",")),
     )
-    return _shaped(
+    return _as_reasons(
         grouped.with_columns(
             dimension=pl.lit(dimension),
             code=pl.lit(code),
@@ -239,7 +244,7 @@ def _because(rows: pl.DataFrame, dimension: str, code: str, message: str) -> pl.
     )
 
 
-def _shaped(reasons: pl.DataFrame) -> pl.DataFrame:
+def _as_reasons(reasons: pl.DataFrame) -> pl.DataFrame:
     names = (*_KEY, *schema.RECORDED_REASON)
     return reasons.select(
         pl.col(name).cast(pl.Float64 if name == "confidence" else pl.String) for name in names

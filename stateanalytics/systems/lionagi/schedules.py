@@ -1,10 +1,9 @@
-"""Schedules and their runs, and how often each is to fire."""
+"""Schedules and their runs: rows, cadences, health."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import polars as pl
@@ -14,10 +13,11 @@ from stateanalytics.core import schema
 from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import reason
 from stateanalytics.systems.lionagi.work import last_reasons
+from stateanalytics.systems.situations import first_that_holds
 
 _VALUE = r"(?:\d{1,2}|[a-z]{3})"
 _ITEM = rf"{_VALUE}(?:-{_VALUE})?(?:/\d{{1,3}})?"
-# In a list, versions of croniter take a star for one choice or for the whole field.
+# Versions of croniter differ in whether a star in a list is one choice or the whole field.
 _FIELD = rf"(?:\*(?:/\d{{1,3}})?|{_ITEM}(?:,{_ITEM})*)"
 _DAY = rf"(?:\?|{_FIELD})"
 _PLAIN = re.compile(
@@ -31,21 +31,21 @@ _YEARS_AHEAD = 9  # the longest wait there is: from 29 February to the next, ove
 
 
 def cadence_s(expression: str, reference_at: datetime, zone: str = "UTC") -> float | None:
-    """The distance of the two fires that follow a moment.
+    """Seconds between the two fires that follow a moment.
 
     Parameters
     ----------
     expression : str
         A cron expression of five fields, or a shorthand such as ``@daily``.
     reference_at : datetime
-        The moment to look from, with a time zone.
+        The moment after which the fires are looked for, with a time zone.
     zone : str
-        The IANA zone that the expression is meant in; UTC where it cannot be loaded.
+        The IANA zone of the expression; UTC where it cannot be loaded.
 
     Returns
     -------
     float or None
-        Seconds; None where the expression cannot be read or never fires twice.
+        None where the expression cannot be read or never fires twice.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def cadence_s(expression: str, reference_at: datetime, zone: str = "UTC") -> flo
     True
     """
     text = " ".join(expression.lower().split())
-    if not _PLAIN.fullmatch(text) or _steps_past_the_end(text):
+    if not _PLAIN.fullmatch(text) or _has_reversed_range(text):
         return None
     try:
         fires = croniter(
@@ -70,12 +70,12 @@ def cadence_s(expression: str, reference_at: datetime, zone: str = "UTC") -> flo
         first_at, second_at = next(fires), next(fires)
     except (CroniterError, StopIteration):
         return None
-    # Timestamps: the difference of two local times ignores a change of clocks between them.
+    # Timestamps, because the difference of two local times ignores a clock change between them.
     return float(second_at.timestamp() - first_at.timestamp())
 
 
-def _steps_past_the_end(text: str) -> bool:
-    """Does a range with a step begin after it ends: versions differ in where it lands."""
+def _has_reversed_range(text: str) -> bool:
+    """Whether a range with a step begins after its end: versions of croniter differ there."""
     return any(_number(begin) > _number(end) for begin, end in _STEPPED_RANGE.findall(text))
 
 
@@ -83,7 +83,6 @@ def _number(value: str) -> int:
     return int(value) if value.isdecimal() else _NAMES.get(value, -1)
 
 
-@lru_cache(maxsize=1024)
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
@@ -92,13 +91,12 @@ def _zone(name: str) -> ZoneInfo:
 
 
 # lionagi's own lists: what proves that a run was executed, and what ends a streak.
-EXECUTED = ("running", "completed", "failed", "cancelled", "timed_out")
-FAILED = ("failed", "timed_out")
-GOOD = ("completed", "cancelled")
-DEFAULT_POLL_S = 300.0
+_EXECUTED = ("running", "completed", "failed", "cancelled", "timed_out")
+_FAILED = ("failed", "timed_out")
+_GOOD = ("completed", "cancelled")
+_DEFAULT_POLL_S = 300.0
 
-
-_DELIVERY_OF_OUTCOME = {
+_DELIVERIES = {
     **{word: word for word in schema.DELIVERIES},
     **dict.fromkeys(("completed", "succeeded", "merged"), "passed"),
     # ADR-0025: what ran out of time may be complete in part.
@@ -106,13 +104,13 @@ _DELIVERY_OF_OUTCOME = {
     **dict.fromkeys(("failed", "aborted", "completed_empty"), "missing"),
     **dict.fromkeys(("cancelled", "skipped"), "not_expected"),
 }
-"""What the last run of a schedule came to, as the delivery that ADR-0033 lets it carry."""
+"""Delivery of a schedule (ADR-0033) by the outcome of its last run."""
 
 
 def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.DataFrame:
-    """One row a schedule; ``enabled`` 1/0 is read as the status lionagi's history uses.
+    """Schedules, one row each; ``enabled`` 1/0 becomes the status that lionagi's history uses.
 
-    ``details`` is what `schedule_details` gave: the facts that its health is judged by.
+    ``details`` is the result of `schedule_details`: the facts by which health is judged.
     """
     status = (
         pl.when("enabled").then(pl.lit("enabled")).when(~pl.col("enabled")).then(pl.lit("disabled"))
@@ -149,9 +147,9 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
         started_at="created_at",
         last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"),
         reason_message="message",
-        # No release stores it; without it a schedule has no delivery, its runs have theirs.
+        # No release stores it yet; without it a schedule has no delivery, only its runs have one.
         recorded_delivery=pl.col("last_run_outcome").replace_strict(
-            _DELIVERY_OF_OUTCOME,
+            _DELIVERIES,
             default=pl.when(pl.col("last_run_outcome") != "").then(pl.lit("unknown")),
             return_dtype=pl.String,
         ),
@@ -159,7 +157,7 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
 
 
 def schedule_runs(raw: Raw) -> pl.DataFrame:
-    """One row an occurrence of a schedule, or a task that was queued without one."""
+    """Occurrences of schedules, and tasks that were queued without a schedule."""
     names = raw["schedules"].select(
         "project", schedule_id="id", schedule_name="name", playbook="action_playbook"
     )
@@ -181,27 +179,21 @@ def schedule_runs(raw: Raw) -> pl.DataFrame:
         attempt=pl.when(pl.col("lease_attempts") > 0).then("lease_attempts"),
         started_at="fired_at",
         last_activity_at=pl.coalesce("updated_at", "fired_at"),
-        **{
-            **reason(),
-            "reason_message": pl.coalesce(
-                pl.col("status_reason_summary").replace("", None),
-                pl.col("error_detail").replace("", None),
-            ),
-        },
+        **reason(second_message="error_detail"),
     )
 
 
 def schedule_details(raw: Raw) -> pl.DataFrame:
-    """The facts of lionagi's schedule health, one row a schedule.
+    """The facts by which lionagi judges the health of schedules, one row per schedule.
 
     Returns
     -------
     polars.DataFrame, shape (n_schedules, 17)
-        `frames.SCHEDULES` without ``source``. ``cadence_s`` of a
-        cron schedule is the distance of the two fires after its newest sign of life.
+        `frames.SCHEDULES` without ``source``. ``cadence_s`` of a cron schedule is the
+        time between the two fires that follow its newest sign of life.
     """
     rows = raw["schedules"].join(
-        of_runs(raw["schedule_runs"], "schedule_id"),
+        summarize_runs(raw["schedule_runs"], "schedule_id"),
         left_on="id",
         right_on="schedule_id",
         how="left",
@@ -221,41 +213,45 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
 
 
 def fires(raw: Raw) -> pl.DataFrame:
-    """Which schedule each run is of, and how far down a chain; the columns of `frames.FIRES`."""
+    """Schedule and chain depth of each run; the columns of `frames.FIRES`."""
     runs = raw["schedule_runs"]
     return runs.select("schedule_id", "chain_depth", schedule_run_id="id")
 
 
-def of_runs(runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
-    """What the runs of each schedule tell; chained runs are consequences, not fires.
+def summarize_runs(runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
+    """Counts and the last executed run of each schedule, without chained runs.
 
     Parameters
     ----------
     runs : polars.DataFrame
         ``id``, ``chain_depth``, ``fired_at``, ``status``, ``status_reason_code``.
     *schedule : str
-        The columns that name the schedule.
+        The columns that identify the schedule.
     """
+    # Chained runs are consequences of a fire, not fires.
     newest_first = runs.filter(pl.col("chain_depth").fill_null(0) == 0).sort(
         "fired_at", "id", descending=True, nulls_last=True
     )
-    is_executed = pl.col("status").is_in(EXECUTED)
+    is_executed = pl.col("status").is_in(_EXECUTED)
     is_missed = (pl.col("status") == "skipped") & (
         pl.col("status_reason_code") == "schedule.skipped.missed_fire"
     )
-    since_good = pl.col("status").is_in(GOOD).cast(pl.Int32).cum_sum() == 0
+    since_good = pl.col("status").is_in(_GOOD).cast(pl.Int32).cum_sum() == 0
     return newest_first.group_by(*schedule).agg(
         n_runs=pl.len(),
         n_running=(pl.col("status") == "running").sum(),
         n_missed=is_missed.sum(),
-        n_failed_in_row=(since_good & pl.col("status").is_in(FAILED)).sum(),
+        n_failed_in_row=(since_good & pl.col("status").is_in(_FAILED)).sum(),
         last_executed_at=pl.col("fired_at").filter(is_executed).first(),
         last_executed_status=pl.col("status").filter(is_executed).first(),
     )
 
 
 def last_sign_at() -> pl.Expr:
-    """The last thing that proves a schedule works; a skipped run proves nothing."""
+    """The last proof that a schedule works: an executed run, an evaluation, a healthy poll.
+
+    A skipped run proves nothing, and neither does the planned next fire, which is a promise.
+    """
     return pl.max_horizontal(
         "last_executed_at",
         pl.when("has_threshold").then("last_evaluated_at"),
@@ -264,17 +260,17 @@ def last_sign_at() -> pl.Expr:
 
 
 def _cadences(rows: pl.DataFrame) -> pl.Series:
-    """Seconds between fires of each schedule, null where there is no rhythm."""
+    """Seconds between fires of each schedule; null without a cadence."""
     fixed = (
         pl.when(pl.col("trigger_type") == "interval")
         .then("interval_sec")
         .when(pl.col("trigger_type") == "github_poll")
         .then(
-            # Zero is no interval: it stands for "not set" in both columns.
+            # Zero means "not set" in both columns.
             pl.coalesce(
                 pl.col("poll_interval_sec").replace(0.0, None),
                 pl.col("interval_sec").replace(0.0, None),
-                pl.lit(DEFAULT_POLL_S),
+                pl.lit(_DEFAULT_POLL_S),
             )
         )
     )
@@ -291,19 +287,119 @@ def _zone_name() -> pl.Expr:
 
 
 def cron_cadences(crons: pl.DataFrame) -> pl.Series:
-    """The `cadence_s` of each row.
+    """Cadence of each row with a cron expression, by `cadence_s`.
 
     Parameters
     ----------
     crons : polars.DataFrame
-        ``cron_expr``, ``at`` (the moment to look from) and ``timezone``.
+        ``cron_expr``, ``at`` (the moment after which fires are looked for) and ``timezone``.
     """
     names = ["cron_expr", "at", "timezone"]
-    # A store has tens of schedules, and a cron expression is no arithmetic.
+    # Schedules are few, but a cron expression takes long to evaluate: each is evaluated once.
     distinct = crons.select(names).drop_nulls().unique()
-    read = distinct.with_columns(
+    evaluated = distinct.with_columns(
         cron_s=pl.Series(
             [cadence_s(cron, at, zone) for cron, at, zone in distinct.rows()], dtype=pl.Float64
         )
     )
-    return crons.join(read, on=names, how="left", maintain_order="left")["cron_s"]
+    return crons.join(evaluated, on=names, how="left", maintain_order="left")["cron_s"]
+
+
+WORDS = {
+    "disabled": "switched off",
+    "never-fired": "on, and nothing shows that it ever fired",
+    "no-evidence": "on, it fired once, but no executed run is left to judge by",
+    "overdue": "silent for longer than three cadences, and five minutes longer than one",
+    "failing": "the last executed run failed or timed out",
+    "healthy": "none of these",
+}
+"""E1's words and what they mean; the first that applies wins."""
+
+
+def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
+    """Schedules with the ages of the moments of ``frames.SCHEDULES``.
+
+    Adds ``silence_s`` (since the last proof that the schedule works; null without one),
+    ``since_last_fire_s`` and ``next_fire_in_s``: float seconds, null where the moment is
+    not known.
+
+    Examples
+    --------
+    >>> from datetime import UTC
+    >>> from stateanalytics.systems.lionagi import frames
+    >>> noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    >>> rows = frames.SCHEDULES.conform(pl.DataFrame({"next_fire_at": [noon]}))
+    >>> schedule_ages(rows, datetime(2026, 5, 1, 11, tzinfo=UTC))["next_fire_in_s"].to_list()
+    [3600.0]
+    """
+    now = pl.lit(as_of)
+    ages = {
+        "silence_s": now - last_sign_at(),
+        "since_last_fire_s": now - pl.col("last_fired_at"),
+        "next_fire_in_s": pl.col("next_fire_at") - now,
+    }
+    return schedules.with_columns(
+        (age.dt.total_microseconds() / 1e6).alias(name) for name, age in ages.items()
+    )
+
+
+def schedule_limit_s() -> pl.Expr:
+    """The silence past which a schedule is overdue; null without a cadence.
+
+    Longer than three cadences, and longer than one cadence and five minutes.
+    """
+    cadence = pl.col("cadence_s")
+    return pl.when(cadence > 0).then(pl.max_horizontal(3 * cadence, cadence + 300))
+
+
+def with_schedule_health(rows: pl.DataFrame) -> pl.DataFrame:
+    """Schedules with their health, in lionagi's words and in ADR-0033's.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        ``is_enabled``, ``cadence_s`` (null: never overdue), ``silence_s``,
+        ``last_executed_status``, ``n_runs``, ``n_running``, ``since_last_fire_s`` and
+        ``next_fire_in_s``, as `schedule_ages` gives them.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows with ``schedule_health`` (one of `WORDS`) and ``health`` (ADR-0033:
+        misfired, running, due, ok).
+
+    Notes
+    -----
+    A disabled schedule is ``ok``. One that is ``overdue`` is ``misfired`` whatever else is
+    true of it; ``failing`` is no matter of health (its runs carry it). An unknown
+    ``is_enabled`` counts as disabled, as in lionagi.
+
+    Examples
+    --------
+    >>> row = {"is_enabled": True, "cadence_s": 60.0, "n_runs": 4, "silence_s": 361.0,
+    ...        "last_executed_status": "completed", "since_last_fire_s": 361.0,
+    ...        "n_running": 0, "next_fire_in_s": 9.0}
+    >>> with_schedule_health(pl.DataFrame([row])).select("schedule_health", "health").row(0)
+    ('overdue', 'misfired')
+    """
+    silence = pl.col("silence_s")
+    is_disabled = ~pl.col("is_enabled").fill_null(value=False)
+    is_unproven = ~(pl.col("n_runs") > 0).fill_null(value=False) & (
+        pl.col("since_last_fire_s").is_null()
+    )
+    words = {
+        "disabled": is_disabled,
+        "never-fired": silence.is_null() & is_unproven,
+        "no-evidence": silence.is_null(),
+        "overdue": silence > schedule_limit_s(),
+        "failing": pl.col("last_executed_status").is_in(_FAILED),
+    }
+    health = {
+        "ok": is_disabled,
+        "misfired": pl.col("schedule_health") == "overdue",
+        "running": pl.col("n_running") > 0,
+        "due": pl.col("next_fire_in_s") <= 0,
+    }
+    return rows.with_columns(
+        schedule_health=first_that_holds(words).fill_null("healthy")
+    ).with_columns(health=first_that_holds(health).fill_null("ok"))

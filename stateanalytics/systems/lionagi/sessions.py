@@ -1,27 +1,51 @@
-"""Sessions and their branches: the work itself."""
+"""Sessions, their branches, and what they promised to produce (lionagi's ADR-0029).
+
+A contract is ``{"expected": [{"id", "path", "required", ...}]}``, a verdict
+``{"status", "missing_required", "missing_optional", "produced", ...}``. Both are
+JSON that anybody may have written, so each distinct text is parsed once and judged.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.io.files import as_number
-from stateanalytics.systems.lionagi.contracts import judge_contracts, judge_verdicts, parse
 from stateanalytics.systems.lionagi.raw import Raw
-from stateanalytics.systems.situations import first_of_status, texts_of
+from stateanalytics.systems.situations import first_of_status, first_that_holds, texts_of
 
-# Where a model is not known, mirrored transcripts say so in angle brackets.
+# Mirrored transcripts have a placeholder in angle brackets for an unknown model.
 _PLACEHOLDER = r"^<.*>$"
 _UNTIL = r"\(until (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\) to complete"
 MS_PER_S = 1000.0
-_CACHE_APART = ("claude_code", "anthropic")
-US_PER_S = 1e6
+_COUNTS_CACHES_APART = ("claude_code", "anthropic")
+
+VERDICTS = ("passed", "warning", "failed")
+_ID = re.compile(r"[A-Za-z0-9_-]+")
+_GLOB = frozenset("*?[]{}~")
+# The time of the check makes equal verdicts differ, and means nothing here.
+_CHECKED_AT = r'"checked_at": ?[0-9.]+, ?'
+_CONTRACT = pl.Schema(
+    {"contract": schema.TEXT, "is_contract_valid": schema.YES_NO, "n_expected": schema.INTEGER}
+)
+_VERDICT = pl.Schema(
+    {
+        "verification": schema.TEXT,
+        "verdict": schema.TEXT,
+        "is_verdict_valid": schema.YES_NO,
+        **dict.fromkeys(("n_required_missing", "n_optional_missing", "n_produced"), schema.INTEGER),
+    }
+)
 
 
 def sessions(raw: Raw) -> pl.DataFrame:
-    """One row a session, with the columns of ``entities`` that its own row tells.
+    """Sessions, one row each, with the columns of ``entities`` that their own rows give.
 
     Parameters
     ----------
@@ -47,16 +71,16 @@ def sessions(raw: Raw) -> pl.DataFrame:
         parent_id="invocation_id",
         session_id="id",
         run_id=_run_id(),
-        native_session_id=_first_text("cc_session_id"),
+        native_session_id=first_text("cc_session_id"),
         kind="invocation_kind",
-        name=_first_text("user_label", "name", "playbook_name", "agent_name"),
+        name=first_text("user_label", "name", "playbook_name", "agent_name"),
         agent="agent_name",
         model=known_model("model"),
         playbook="playbook_name",
         recorded_by=_recorded_by(),
         raw_status="status",
         last_activity_at=pl.coalesce("last_message_at", "updated_at", "started_at"),
-        # Before 0.35 nothing was estimated, so a column that is not there says: exact.
+        # Before 0.35 no end was estimated: without the column, each is exact.
         is_end_approximate=pl.when(pl.col("ended_at").is_not_null()).then(
             pl.col("ended_at_is_approximate").fill_null(value=False)
         ),
@@ -71,7 +95,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
 
 
 def branches(raw: Raw) -> pl.DataFrame:
-    """One row a branch (one agent's leg of a session); its status mirrors its session's.
+    """Branches (one agent's part of a session), one row each, with the status of their session.
 
     Parameters
     ----------
@@ -85,7 +109,7 @@ def branches(raw: Raw) -> pl.DataFrame:
     """
     lengths = raw["progressions"].select(progression_id="id", n_messages="n_messages")
     named = raw["sessions"].join(raw["branches"], left_on="id", right_on="session_id", how="semi")
-    whose = named.select(
+    owners = named.select(
         "invocation_id",
         "project",
         session_id="id",
@@ -96,7 +120,7 @@ def branches(raw: Raw) -> pl.DataFrame:
     rows = (
         raw["branches"]
         .join(lengths, on="progression_id", how="left", maintain_order="left")
-        .join(whose, on="session_id", how="left", maintain_order="left")
+        .join(owners, on="session_id", how="left", maintain_order="left")
     )
     return rows.select(
         pl.col("session_id", "invocation_id", "kind", "project", "provider", "recorded_by"),
@@ -106,7 +130,7 @@ def branches(raw: Raw) -> pl.DataFrame:
         parent_type=pl.when(pl.col("session_id").is_not_null()).then(pl.lit("session")),
         parent_id="session_id",
         run_id="session_run_id",
-        name=_first_text("name", "agent_name"),
+        name=first_text("name", "agent_name"),
         agent="agent_name",
         model=known_model("model"),
         directory=pl.col("launch_dir").replace("", None),
@@ -117,45 +141,50 @@ def branches(raw: Raw) -> pl.DataFrame:
     )
 
 
-def with_chats(of_sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Sessions with how many prompts, and prompts and answers, they had; null: some are lost.
+def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Sessions with their counts of prompts (``n_turns``) and of prompts and answers.
+
+    Null where not every message of the session is an event.
 
     Parameters
     ----------
-    of_sessions : polars.DataFrame
+    sessions : polars.DataFrame
         With the columns ``key`` and ``n_messages``.
     events : polars.DataFrame
-        What happened up to the instant.
+        Events up to the instant.
     key : list of str
-        The columns that name a session in both.
+        The columns that identify a session in both.
     """
-    said = events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
+    messages = events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
     is_chat = pl.col("role").is_in(["user", "assistant"])
-    counts = said.group_by(key).agg(
-        n_found=pl.len().cast(pl.Int64),
+    counts = messages.group_by(key).agg(
+        n_events=pl.len().cast(pl.Int64),
         n_turns=(pl.col("role") == "user").sum().cast(pl.Int64),
         n_chat_messages=is_chat.sum().cast(pl.Int64),
     )
     filled = ("n_turns", "n_chat_messages")
-    others = of_sessions.drop(filled, strict=False)
-    is_whole = pl.col("n_messages") == pl.col("n_found").fill_null(0)
+    is_complete = pl.col("n_messages") == pl.col("n_events").fill_null(0)
     return (
-        others.join(counts, on=key, how="left", maintain_order="left")
-        .with_columns(pl.when(is_whole).then(pl.col(filled).fill_null(0)))
-        .drop("n_found")
+        sessions.drop(filled, strict=False)
+        .join(counts, on=key, how="left", maintain_order="left")
+        .with_columns(pl.when(is_complete).then(pl.col(filled).fill_null(0)))
+        .drop("n_events")
     )
 
 
-def reason(codes: str | None = None) -> dict[str, pl.Expr]:
-    """The stored reason: code, words, and evidence where it is a list.
+def reason(codes: str | None = None, *, second_message: str | None = None) -> dict[str, pl.Expr]:
+    """The stored reason: code, message, and evidence where it is a list.
 
     Without a code of its own, a row has the first of its list of ``codes`` (ADR-0033,
-    appendix A) that says why it is in its status, else the first at all.
+    appendix A) that explains its status, else the first of the list. ``second_message`` is
+    the column that has the message where there is no other.
     """
     listed = pl.lit(None, pl.String) if codes is None else first_of_status(texts_of(codes))
     return {
         "reason_code": pl.coalesce(pl.col("status_reason_code").replace("", None), listed),
-        "reason_message": pl.col("status_reason_summary").replace("", None),
+        "reason_message": first_text(
+            "status_reason_summary", *([second_message] if second_message else [])
+        ),
         "evidence": json_list("status_evidence_refs"),
     }
 
@@ -171,10 +200,10 @@ def usage() -> dict[str, pl.Expr]:
 
 
 def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """Sessions with ``cached`` and ``cache_written``, which only signals of ends of runs report.
+    """Sessions with ``cached`` and ``cache_written``, which only signals of ended runs report.
 
-    A branch that is resumed reports all that it used so far, branches next to each other each
-    their own: that is taken which has the same input tokens as the session, else nothing.
+    A resumed branch reports its total so far, parallel branches report one part each: the
+    last report or the sum is used, whichever has the input tokens of the session.
     """
     counts = {"input": "input_tokens", "cached": "cached_tokens", "written": "cache_write_tokens"}
     ends = raw["session_signals"].filter(pl.col("input_tokens").is_not_null()).sort("seq")
@@ -188,36 +217,37 @@ def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         ),
     )
 
-    def that_fits(name: str) -> pl.Expr:
+    def matching(name: str) -> pl.Expr:
         return pl.coalesce(
-            pl.when(pl.col(f"{of}_input") == pl.col("input_tokens")).then(f"{of}_{name}")
-            for of in ("last", "all")
+            pl.when(pl.col(f"{part}_input") == pl.col("input_tokens")).then(f"{part}_{name}")
+            for part in ("last", "all")
         )
 
     return (
         rows.join(reported, on="id", how="left", maintain_order="left")
-        .with_columns(cached=that_fits("cached"), cache_written=that_fits("written"))
+        .with_columns(cached=matching("cached"), cache_written=matching("written"))
         .select(*rows.columns, "cached", "cache_written")
     )
 
 
 def _usage_with_caches() -> dict[str, pl.Expr]:
-    """Tokens read in whatever way; Claude counts those of a cache apart, others within."""
-    of_caches = pl.col("cached") + pl.col("cache_written")
-    is_apart = pl.col("provider").is_in(_CACHE_APART).fill_null(value=False) | (
-        of_caches > pl.col("input_tokens")
+    """All input tokens, with and without caches; Claude counts cached ones separately."""
+    from_caches = pl.col("cached") + pl.col("cache_written")
+    is_separate = pl.col("provider").is_in(_COUNTS_CACHES_APART).fill_null(value=False) | (
+        from_caches > pl.col("input_tokens")
     )
-    # Of a provider whose caches lionagi does not ask for, it writes 0.
-    is_known = is_apart | (of_caches > 0)
+    # lionagi writes 0 for a provider of which it does not read the caches.
+    is_known = is_separate | (from_caches > 0)
     return {
-        "n_input_tokens": pl.col("input_tokens") + pl.when(is_apart).then(of_caches).fill_null(0),
+        "n_input_tokens": pl.col("input_tokens")
+        + pl.when(is_separate).then(from_caches).fill_null(0),
         "n_cache_read_tokens": pl.when(is_known).then("cached"),
         "n_cache_write_tokens": pl.when(is_known).then("cache_written"),
     }
 
 
 def json_list(column: str) -> pl.Expr:
-    """A JSON text that is a list; any other JSON becomes null."""
+    """A JSON text where it is a list, else null."""
     return pl.when(pl.col(column).str.strip_chars_start().str.starts_with("[")).then(column)
 
 
@@ -226,12 +256,13 @@ def known_model(column: str) -> pl.Expr:
     return pl.when(~pl.col(column).str.contains(_PLACEHOLDER)).then(column)
 
 
-def _first_text(*columns: str) -> pl.Expr:
+def first_text(*columns: str) -> pl.Expr:
+    """The first of some columns that is neither null nor empty."""
     return pl.coalesce(pl.col(column).replace("", None) for column in columns)
 
 
 def _run_id() -> pl.Expr:
-    # An import names the session after its run directory.
+    # An imported session has the name of its run directory.
     imported = pl.when(pl.col("source_kind") == "imported_fs").then("id")
     return pl.coalesce("run_id", "metadata_run_id", imported)
 
@@ -258,7 +289,7 @@ def _recorded_by() -> pl.Expr:
 
 
 def stored_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Limits, and the time that had passed at them, from metadata (keys of ADR-0025).
+    """Time limits, and the time that had passed at them, from metadata (keys of ADR-0025).
 
     Parameters
     ----------
@@ -291,7 +322,7 @@ TIMEOUTS = {"timeout_seconds": "timeout_s", "timeout_elapsed": "timeout_elapsed_
 
 
 def _metadata(text: str) -> dict[str, Any]:
-    """What the metadata say; a limit of no use where SQLite reads them and Python does not."""
+    """The metadata; an unreadable limit where SQLite can parse them and Python cannot."""
     try:
         value = parse(text)
     except ValueError:  # a number of thousands of digits, for one
@@ -308,57 +339,51 @@ def _with_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_deadlines(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """The limit of a command line, from the second that its prompt says it ends in.
+    """Sessions with the time limit of their command line, from the deadline in the prompt.
 
-    The prompt was made between the branch and the session, for a whole number of seconds: where
-    only one fits, it is the limit.
+    The prompt was written after the branch and before the session, for a whole number of
+    seconds: where only one number fits, it is the limit.
     """
     until = pl.col("deadline").str.extract(_UNTIL).str.to_datetime(time_zone="UTC", strict=False)
     ends = raw["messages"].select(first_msg_id="id", until=until).drop_nulls()
     began = raw["branches"].group_by(id="session_id").agg(began_at=pl.col("created_at").min())
     since_s = [
-        (pl.col("until") - pl.col(name)).dt.total_microseconds() / US_PER_S
+        (pl.col("until") - pl.col(name)).dt.total_microseconds() / 1e6
         for name in ("created_at", "began_at")
     ]
-    least_s = since_s[0].ceil()
-    is_only = (least_s > 0) & (least_s + 1 >= since_s[1] + 1)
-    limit_s = pl.when(is_only).then(least_s)
-    source = pl.when(pl.col("timeout_s").is_not_null()).then(pl.lit("metadata"))
-    from_prompt = pl.when(limit_s.is_not_null()).then(pl.lit("deadline"))
+    shortest_s = since_s[0].ceil()
+    is_only = (shortest_s > 0) & (shortest_s + 1 >= since_s[1] + 1)
+    limit_s = pl.when(is_only).then(shortest_s)
+    sources = {"metadata": pl.col("timeout_s"), "deadline": limit_s}
     return (
         rows.join(ends, on="first_msg_id", how="left", maintain_order="left")
         .join(began, on="id", how="left", maintain_order="left")
         .with_columns(
             timeout_s=pl.coalesce("timeout_s", limit_s),
-            timeout_from=pl.coalesce(source, from_prompt),
+            timeout_from=first_that_holds(
+                {name: value.is_not_null() for name, value in sources.items()}
+            ),
         )
         .drop("until", "began_at")
     )
 
 
 def _with_contracts(rows: pl.DataFrame) -> pl.DataFrame:
-    contracts = judge_contracts(rows["artifact_contract_json"])
-    verdicts = judge_verdicts(rows["artifact_verification_json"])
-    return _looked_up(
-        _looked_up(rows, "artifact_contract_json", contracts),
-        "artifact_verification_json",
-        verdicts,
-    )
-
-
-def _looked_up(rows: pl.DataFrame, column: str, judged: pl.DataFrame) -> pl.DataFrame:
-    text, *answers = judged.columns
-    if judged.is_empty():
-        return rows.with_columns(
-            pl.lit(None, judged.schema[answer]).alias(answer) for answer in answers
+    judged = {
+        "artifact_contract_json": judge_contracts(rows["artifact_contract_json"]),
+        "artifact_verification_json": judge_verdicts(rows["artifact_verification_json"]),
+    }
+    for column, texts in judged.items():
+        rows = rows.join(
+            texts, left_on=column, right_on=texts.columns[0], how="left", maintain_order="left"
         )
-    return rows.join(judged, left_on=column, right_on=text, how="left", maintain_order="left")
+    return rows
 
 
 def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """Messages over all branches; the session's own progression lists them once more.
+    """Sessions with the messages of all branches; the session's own progression repeats them.
 
-    Null where a branch's list is not there or cannot be read: nobody knows how many.
+    Null where the list of a branch is missing or cannot be read.
     """
     lengths = raw["progressions"].select(progression_id="id", n_messages="n_messages")
     counts = (
@@ -374,3 +399,150 @@ def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         .with_columns(n_messages=n_messages)
         .drop("n", "is_known")
     )
+
+
+def parse(text: str) -> Any:
+    r"""The value of a JSON text, decoded twice where it was encoded twice.
+
+    Raises
+    ------
+    ValueError
+        If the text is no JSON, or too deeply nested.
+
+    Examples
+    --------
+    >>> parse('"{\\"a\\": 1}"')
+    {'a': 1}
+    """
+    try:
+        value = json.loads(text)
+        return json.loads(value) if isinstance(value, str) else value
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def is_valid_contract(contract: Any) -> bool:
+    """Whether lionagi would accept this contract.
+
+    Ids must be unique words; paths must stay inside the artifacts directory and name one
+    file; flags and texts must have their types.
+
+    Examples
+    --------
+    >>> is_valid_contract({"expected": [{"id": "review", "path": "critic/review.md"}]})
+    True
+    >>> is_valid_contract({"expected": [{"id": "review", "path": "../review.md"}]})
+    False
+    """
+    if not isinstance(contract, dict) or not isinstance(contract.get("expected"), list):
+        return False
+    expected = contract["expected"]
+    if not all(isinstance(entry, dict) and _is_valid_entry(entry) for entry in expected):
+        return False
+    ids = [entry["id"] for entry in expected]
+    return len(ids) == len(set(ids))
+
+
+def _is_valid_entry(entry: dict[str, Any]) -> bool:
+    texts = [
+        entry.get("id"),
+        entry.get("path"),
+        entry.get("description", ""),
+        entry.get("source", ""),
+    ]
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    has_flag = isinstance(entry.get("required", True), bool)
+    return has_flag and _ID.fullmatch(entry["id"]) is not None and _stays_inside(entry["path"])
+
+
+def _stays_inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return (
+        bool(parts)
+        and not path.startswith("/")
+        and "\x00" not in path
+        and not _GLOB & set(path)
+        and ".." not in parts
+    )
+
+
+def judge_contracts(texts: pl.Series) -> pl.DataFrame:
+    """Distinct contracts: whether each is well formed, and how many outputs it promises.
+
+    Parameters
+    ----------
+    texts : polars.Series of str
+        Contracts as stored; null where there is none.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_distinct, 3)
+        ``contract`` (the text), ``is_contract_valid`` (null for ``{}``, which is no contract
+        and which lionagi's own verifier would refuse), ``n_expected`` (null
+        unless well formed).
+
+    Examples
+    --------
+    >>> judge_contracts(pl.Series(['{"expected": []}', "{", "{}", None])).rows()
+    [('{"expected": []}', True, 0), ('{', False, None), ('{}', None, None)]
+    """
+    return _judge(texts, _read_contract, _CONTRACT)
+
+
+def judge_verdicts(texts: pl.Series) -> pl.DataFrame:
+    """Distinct verifications: the verdict of each, verbatim, and its counts.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_distinct, 6)
+        ``verification`` (the text), ``verdict``, ``is_verdict_valid`` and the counts of
+        missing and produced outputs; null where they cannot be read.
+
+    Examples
+    --------
+    >>> judge_verdicts(pl.Series(['{"status": "skipped"}', "[]"])).rows()[0]
+    ('{"status": "skipped"}', 'skipped', False, None, None, None)
+    """
+    return _judge(texts, _read_verdict, _VERDICT)
+
+
+def _judge(
+    texts: pl.Series, read: Callable[[str], tuple[Any, ...]], shape: pl.Schema
+) -> pl.DataFrame:
+    # Most sessions have no contract and many have the same: few texts are parsed.
+    name = shape.names()[0]
+    distinct = texts.alias(name).drop_nulls().unique(maintain_order=True).to_frame()
+    unstamped = distinct.with_columns(unstamped=pl.col(name).str.replace(_CHECKED_AT, ""))
+    judged = pl.DataFrame(
+        [(text, *read(text)) for text in unstamped["unstamped"].unique().to_list()],
+        schema={"unstamped": schema.TEXT, **{key: shape[key] for key in shape.names()[1:]}},
+        orient="row",
+    )
+    return unstamped.join(judged, on="unstamped", how="left", maintain_order="left").drop(
+        "unstamped"
+    )
+
+
+def _read_contract(text: str) -> tuple[bool | None, int | None]:
+    try:
+        contract = parse(text)
+    except ValueError:
+        return False, None
+    if contract in (None, {}):
+        return None, None
+    is_valid = is_valid_contract(contract)
+    return is_valid, len(contract["expected"]) if is_valid else None
+
+
+def _read_verdict(text: str) -> tuple[str | bool | int | None, ...]:
+    try:
+        verdict = parse(text)
+    except ValueError:
+        return None, False, None, None, None
+    if not isinstance(verdict, dict):
+        return None, False, None, None, None
+    word = verdict.get("status")
+    lists = [verdict.get(key) for key in ("missing_required", "missing_optional", "produced")]
+    counts = [len(paths) if isinstance(paths, list) else None for paths in lists]
+    return word if isinstance(word, str) else None, word in VERDICTS and None not in counts, *counts

@@ -1,24 +1,19 @@
-"""Recorded changes of status: which may follow which, and the history as it was recorded."""
+"""Status changes: which may follow which, the recorded history, and who wrote each end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
-import narwhals as nw
 import polars as pl
 
-from stateanalytics.core.clock import add_ages
-from stateanalytics.core.engines import MOMENT, TEMPORARY, TEXT, Frame, adapt, optional
 from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, words_of
-from stateanalytics.core.windows import Moment
 from stateanalytics.systems.lionagi.raw import Raw
 
 
 @dataclass(frozen=True)
 class Edge:
-    """One declared change of status, and what a writer must bring to make it."""
+    """One declared status change, and what a writer must provide to make it."""
 
     entity_type: str
     before: str
@@ -35,11 +30,11 @@ class Lifecycle:
     Attributes
     ----------
     same_status : str
-        What writing the status that is already there does: ``append`` a row, or ``noop``.
+        What a write of the current status does: ``append`` a row, or ``noop``.
     reason_prefixes : tuple of str
-        Domains of reason codes the type declares as its own; writers may use others.
+        Domains of reason codes that the type declares; writers may use others.
     has_reason_columns : bool
-        Does the entity's row keep the last reason.
+        Whether the entity's row keeps the last reason.
     """
 
     entity_type: str
@@ -68,7 +63,7 @@ def _edges(entity_type: str, before: str, *after: str) -> tuple[Edge, ...]:
 
 
 def _any_other(entity_type: str) -> tuple[Edge, ...]:
-    """Every open status may become any other: shows and plays move freely until they end."""
+    """Edges from each open status to every other: shows and plays move freely until they end."""
     words = words_of(entity_type)
     return tuple(
         Edge(entity_type, before.raw_status, after.raw_status)
@@ -117,34 +112,30 @@ VERDICTS = (
 """Classes of a change. ``first``: no status before it was recorded, so there is no edge
 to judge. ``unknown``: no graph for the entity type, or a word outside its vocabulary."""
 
-OVERRIDE_CODES = ("session.reopened.by_resume",)
 OVERRIDE_EVENT = "admin.status_transition_override"
-OVERRIDE_WITHIN_S = 1
+_OVERRIDE_CODE = "session.reopened.by_resume"
+_OVERRIDE_WITHIN = timedelta(seconds=1)
 TERMINAL_FLOOR_AT = datetime(2026, 7, 7, tzinfo=UTC)
 """Release of lionagi 0.28.0, the first to refuse changes of a terminal status."""
 
 
 def classify_transitions(
-    transitions: Any, *, events: Any = None, floor_at: Moment = TERMINAL_FLOOR_AT
-) -> Any:
-    """Put every recorded change of status into one class of `VERDICTS`.
+    transitions: pl.DataFrame, *, events: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Status changes, each with its class of `VERDICTS`.
 
     Parameters
     ----------
-    transitions : frame
-        ``schema.TRANSITIONS``; needed are ``entity_type``, ``entity_id``, ``at``,
-        ``previous_status``, ``status``; ``reason_code`` and ``source`` are used if there.
-    events : frame, optional
-        ``schema.EVENTS`` of the same engine. An ``admin.status_transition_override`` of
-        the entity within a second proves that an exit from a terminal status was meant.
-    floor_at : datetime, date, ISO text or epoch seconds, optional
-        Since when exits from terminal statuses were refused; by default the release
-        of 0.28.0. A machine that was updated later has a later one.
+    transitions : polars.DataFrame
+        In the shape of ``schema.TRANSITIONS``.
+    events : polars.DataFrame, optional
+        In the shape of ``schema.EVENTS``. An ``admin.status_transition_override`` of the
+        entity within a second proves that an exit from a terminal status was intended.
 
     Returns
     -------
-    frame
-        The same rows and kind with ``verdict``: text, never null.
+    polars.DataFrame
+        The same rows with ``verdict``: text, never null.
 
     Notes
     -----
@@ -153,114 +144,70 @@ def classify_transitions(
 
     Examples
     --------
-    >>> import polars as pl
     >>> day = datetime(2026, 8, 1, tzinfo=UTC)
-    >>> change = {"entity_type": "session", "entity_id": "a", "at": day,
+    >>> change = {"source": "a.db", "entity_type": "session", "entity_id": "a", "at": day,
     ...           "previous_status": "failed", "status": "completed", "reason_code": None}
     >>> classify_transitions(pl.DataFrame([change]))["verdict"].to_list()
     ['illegal']
     """
-    needed = {**_CHANGE, "entity_id": TEXT, "at": MOMENT}
-    adapter = adapt(transitions, needed, "classify_transitions")
-    rows = add_ages(adapter.frame, floor_at, {_AGE: "at"})
-    if events is None:
-        rows = rows.with_columns(nw.lit(value=False).alias(_IS_MEANT))
-    else:
-        happened = adapt(events, _EVENT, "classify_transitions").frame
-        rows = _with_override_events(rows, happened, floor_at)
-    code = optional(rows, "reason_code", nw.String)
-    edge = _key("entity_type", "previous_status", "status")
-    is_same = (nw.col("previous_status") == nw.col("status")) & ~edge.is_in(sorted(_DECLARED))
-    is_override = nw.col(_IS_MEANT) | code.is_in(OVERRIDE_CODES).fill_null(False)
+    edge = pl.concat_str("entity_type", "previous_status", "status", separator="|")
+    before = pl.concat_str("entity_type", "previous_status", separator="|")
+    after = pl.concat_str("entity_type", "status", separator="|")
+    is_known = before.is_in(_KNOWN) & after.is_in(_KNOWN)
+    is_override = pl.col("reason_code") == _OVERRIDE_CODE
+    if events is not None:
+        is_override |= pl.lit(_has_override_event(transitions, events))
     verdict = (
-        nw.when(nw.col("previous_status").is_null())
-        .then(nw.lit("first"))
-        .when(~(_is_known("previous_status") & _is_known("status")))
-        .then(nw.lit("unknown"))
-        .when(edge.is_in(sorted(_DECLARED)))
-        .then(nw.lit("legal"))
-        .when(is_same)
-        .then(nw.lit("same_status"))
+        pl.when(pl.col("previous_status").is_null())
+        .then(pl.lit("first"))
+        .when(~is_known.fill_null(value=False))
+        .then(pl.lit("unknown"))
+        .when(edge.is_in(_DECLARED))
+        .then(pl.lit("legal"))
+        .when(pl.col("previous_status") == pl.col("status"))
+        .then(pl.lit("same_status"))
         .when(is_override)
-        .then(nw.lit("override"))
-        .when(_is_terminal("previous_status") & (nw.col(_AGE) > 0))
-        .then(nw.lit("illegal_before_0_28"))
-        .otherwise(nw.lit("illegal"))
+        .then(pl.lit("override"))
+        .when(before.is_in(_TERMINAL) & (pl.col("at") < TERMINAL_FLOOR_AT))
+        .then(pl.lit("illegal_before_0_28"))
+        .otherwise(pl.lit("illegal"))
     )
-    return adapter.give_back(rows.with_columns(verdict=verdict).drop(_IS_MEANT, _AGE))
+    return transitions.with_columns(verdict=verdict)
 
 
-_CHANGE = {"entity_type": TEXT, "previous_status": TEXT, "status": TEXT}
-_AGE = f"{TEMPORARY}before_floor_s"
-_EVENT_AGE = f"{TEMPORARY}event_before_floor_s"
-_IS_MEANT = f"{TEMPORARY}is_meant"
-_EVENT = {"entity_id": TEXT, "at": MOMENT, "kind": TEXT}
-_DECLARED = frozenset(f"{edge.entity_type}|{edge.before}|{edge.after}" for edge in EDGES)
-_MANAGED = frozenset(cycle.entity_type for cycle in LIFECYCLES)
-_KNOWN = frozenset(
-    f"{word.entity_type}|{word.raw_status}" for word in STATUS_WORDS if word.entity_type in _MANAGED
-)
-_TERMINAL = frozenset(
-    f"{word.entity_type}|{word.raw_status}"
-    for word in STATUS_WORDS
-    if word.entity_type in _MANAGED and word.is_terminal
-)
+_DECLARED = [f"{edge.entity_type}|{edge.before}|{edge.after}" for edge in EDGES]
+_MANAGED_WORDS = [
+    word for word in STATUS_WORDS if word.entity_type in {cycle.entity_type for cycle in LIFECYCLES}
+]
+_KNOWN = [f"{word.entity_type}|{word.raw_status}" for word in _MANAGED_WORDS]
+_TERMINAL = [f"{word.entity_type}|{word.raw_status}" for word in _MANAGED_WORDS if word.is_terminal]
 
 
-def _key(*columns: str) -> nw.Expr:
-    return nw.concat_str(*(nw.col(column) for column in columns), separator="|")
+def _has_override_event(transitions: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """Whether each change has an override event of the same entity within a second."""
+    key = ["source", "entity_id"]
+    overrides = events.filter(pl.col("kind") == OVERRIDE_EVENT)
+    changes = transitions.select(*key, "at", place=pl.int_range(pl.len()))
+    pairs = changes.join(overrides.select(*key, event_at="at"), on=key, how="inner")
+    near = pairs.filter((pl.col("at") - pl.col("event_at")).abs() <= _OVERRIDE_WITHIN)["place"]
+    return changes["place"].is_in(near.implode())
 
 
-def _is_known(column: str) -> nw.Expr:
-    return _key("entity_type", column).is_in(sorted(_KNOWN)).fill_null(False)
-
-
-def _is_terminal(column: str) -> nw.Expr:
-    return _key("entity_type", column).is_in(sorted(_TERMINAL)).fill_null(False)
-
-
-def _with_override_events(rows: Frame, events: Frame, floor_at: Moment) -> Frame:
-    """Mark the changes that an override event of the same entity stands beside."""
-    names = rows.collect_schema().names()
-    event_names = events.collect_schema().names()
-    keys: list[str] = [
-        name for name in ("source", "entity_id") if name in names and name in event_names
-    ]
-    moments = (
-        add_ages(events.filter(nw.col("kind") == OVERRIDE_EVENT), floor_at, {_EVENT_AGE: "at"})
-        .select(*keys, _EVENT_AGE)
-        .unique(subset=[*keys, _EVENT_AGE])
-    )
-    near = (
-        rows.select(*keys, _AGE)
-        .join(moments, on=keys, how="inner")
-        .filter((nw.col(_AGE) - nw.col(_EVENT_AGE)).abs() <= OVERRIDE_WITHIN_S)
-        .select(*keys, _AGE)
-        .unique(subset=[*keys, _AGE])
-        .with_columns(nw.lit(value=True).alias(_IS_MEANT))
-    )
-    return rows.join(near, on=[*keys, _AGE], how="left").with_columns(
-        nw.col(_IS_MEANT).fill_null(value=False)
-    )
-
-
+_WITHOUT_A_RUN = {("schedule_run", "skipped"), ("schedule_run", "cancelled")}
 KNOWN: dict[str, tuple[str, ...]] = {
     entity_type: tuple(word.raw_status for word in words_of(entity_type)) for entity_type in TABLES
 }
 
 
-def _ends(entity_type: str, *, but: tuple[str, ...] = ()) -> tuple[str, ...]:
-    ends = (word.raw_status for word in words_of(entity_type) if word.is_terminal)
-    return tuple(raw for raw in ends if raw not in but)
-
-
-# Ends of work that ran, so that a missing time is a gap: a skipped fire or a play that
+# Ends of work that ran, so that a missing time is a gap: a skipped run or a play that
 # was blocked before it began has no end to record.
 ENDS_WITH_A_TIME: dict[str, tuple[str, ...]] = {
-    "session": _ends("session"),
-    "invocation": _ends("invocation"),
-    "schedule_run": _ends("schedule_run", but=("skipped", "cancelled")),
-    "engine_run": _ends("engine_run"),
+    entity_type: tuple(
+        word.raw_status
+        for word in words_of(entity_type)
+        if word.is_terminal and (entity_type, word.raw_status) not in _WITHOUT_A_RUN
+    )
+    for entity_type in ("session", "invocation", "schedule_run", "engine_run")
 }
 RUNNING: dict[str, tuple[str, ...]] = {
     "session": ("running",),
@@ -286,7 +233,7 @@ _ALIASES = {
 
 
 def transitions(raw: Raw) -> pl.DataFrame:
-    """One row an accepted status change.
+    """Accepted status changes, one row each.
 
     Parameters
     ----------
@@ -296,8 +243,8 @@ def transitions(raw: Raw) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_transitions, 12)
-        Sorted by ``at``, then ``seq`` (the row's place in the table: ids are random, and
-        several changes may share one moment).
+        Sorted by ``at``, then ``seq`` (the row's number in the table: ids are random, and
+        several changes may have the same time).
     """
     rows = raw["status_transitions"].select(
         pl.col("entity_id", "previous_status", "status", "actor", "metadata"),
@@ -309,6 +256,118 @@ def transitions(raw: Raw) -> pl.DataFrame:
         writer="source",
         evidence="evidence_refs",
     )
-    # Rows come in the order of their place, and are mostly written in the order of time.
+    # Rows are read in table order, and are mostly written in the order of time.
     is_ordered = rows["at"].null_count() == 0 and rows["at"].is_sorted()
     return rows if is_ordered else rows.sort("at", "seq", nulls_last=True)
+
+
+# Codes that only a sweeper writes; `session.*` codes are verdicts of an observer, except
+# the one that reopens a session.
+_SWEEPER_CODES = (
+    "run.cancelled.manual_kill",
+    "run.cancelled.force_kill",
+    "run.cancelled.stale_auto",
+    "run.failed.never_dispatched",
+)
+_SWEEPER_SUMMARIES = (
+    "invocation_deadline_exceeded",
+    "zero_session_invocation_timeout",
+    "schedule_run_stale_running_reaped",
+    "process_exited_without_status",
+    "play_runner_dead_or_orphaned",
+    "phantom_reaped",
+    "mirror_idle_reaped",
+)
+_SWEEPER_ACTORS = (
+    "user",
+    "doctor",
+    "admin",
+    "admin_prune",
+    "studio_lifecycle_reaper",
+    "scheduler_startup_reconciliation",
+    "scheduler_startup_recovery",
+    "claude-mirror-reconcile",
+    "codex-mirror-reconcile",
+)
+_HAS_SWEEP_EVIDENCE = (
+    pl.col("evidence")
+    .str.contains(
+        '"(kill_event|stale_kill|child_stale_kill|phantom_classification|session_health)"'
+    )
+    .fill_null(value=False)
+)
+
+
+def _last_writers(transitions: pl.DataFrame) -> pl.DataFrame:
+    """Entities of which the last transition was written by an observer or an import.
+
+    ``raw_status`` is the status that it wrote, ``wrote`` is ``observer`` or ``import``.
+    """
+    key = ["entity_type", "entity_id"]
+    wrote = (
+        pl.when(pl.col("actor") == "shows_import")
+        .then(pl.lit("import"))
+        .when(pl.col("actor").is_in(_SWEEPER_ACTORS) | _HAS_SWEEP_EVIDENCE)
+        .then(pl.lit("observer"))
+    )
+    writers = transitions.select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
+    # Most entities end by themselves: only those that somebody else wrote need a last row.
+    written = writers.filter(pl.col("wrote").is_not_null())
+    if written.is_empty():
+        return written.select(*key, "raw_status", "wrote")
+    return (
+        writers.join(written.select(key).unique(), on=key, how="semi")
+        .sort("at", "seq", nulls_last=False)
+        .group_by(key)
+        .agg(pl.col("raw_status", "wrote").last())
+        .filter(pl.col("wrote").is_not_null())
+    )
+
+
+def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
+    """Entities with ``end_written_by``: executor, observer or import.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `stateanalytics.core.schema.ENTITIES`.
+    transitions : polars.DataFrame
+        In the shape of `stateanalytics.core.schema.TRANSITIONS`.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``entities`` in their order; ``executor`` where nothing shows another writer, null
+        without an end.
+    """
+    key = ["entity_type", "entity_id", "raw_status"]
+    writers = _last_writers(transitions)
+    # Only the key is joined: a join copies every column.
+    wrote = entities.select(key).join(writers, on=key, how="left", maintain_order="left")["wrote"]
+    by_observer = (
+        (pl.col("wrote") == "observer")
+        | (pl.col("recorded_by") == "mirrored")
+        | pl.col("is_end_approximate")
+        | pl.col("reason_code").is_in(_SWEEPER_CODES)
+        | (
+            pl.col("reason_code").str.starts_with("session.")
+            & (pl.col("reason_code") != _OVERRIDE_CODE)
+        )
+        | pl.col("reason_message").is_in(_SWEEPER_SUMMARIES)
+        | _HAS_SWEEP_EVIDENCE
+        | (
+            # An invocation that names itself as evidence was ended by a deadline.
+            (pl.col("entity_type") == "invocation")
+            & pl.col("evidence").str.contains('"invocation"', literal=True)
+        )
+    )
+    writer = (
+        pl.when(pl.col("ended_at").is_null())
+        .then(None)
+        .when((pl.col("recorded_by") == "imported") | (pl.col("wrote") == "import"))
+        .then(pl.lit("import"))
+        .when(by_observer)
+        .then(pl.lit("observer"))
+        .otherwise(pl.lit("executor"))
+    )
+    return entities.with_columns(wrote).with_columns(end_written_by=writer).drop("wrote")

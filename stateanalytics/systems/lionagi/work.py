@@ -9,22 +9,13 @@ from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import json_list, reason
 
 
-def played_sessions(raw: Raw) -> pl.DataFrame:
-    """Sessions that worked for a play or a show, and which.
+def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Sessions with the play (or show) for which they worked as their parent.
 
-    Parameters
-    ----------
-    raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_played, 3)
-        ``entity_id`` (a session, once), ``play_type`` and ``play_id``: the play that links
-        it; else the play, or at least the show, of the names that the session carries.
+    It is the play with their ``session_id``; else the play, or at least the show, of the
+    names in their own row.
     """
     plays = raw["plays"].select("show_id", "session_id", play_id="id", show_play_name="name")
-    shows = raw["shows"].select(show_id="id", show_topic="topic")
     linked = plays.filter(pl.col("session_id").is_not_null()).select(
         entity_id="session_id", play_type=pl.lit("play"), play_id="play_id"
     )
@@ -32,7 +23,12 @@ def played_sessions(raw: Raw) -> pl.DataFrame:
         raw["sessions"]
         .filter(pl.col("show_topic").is_not_null())
         .select("show_topic", "show_play_name", entity_id="id")
-        .join(shows, on="show_topic", how="inner", maintain_order="left")
+        .join(
+            raw["shows"].select(show_id="id", show_topic="topic"),
+            on="show_topic",
+            how="inner",
+            maintain_order="left",
+        )
         .join(
             plays.drop("session_id"),
             on=["show_id", "show_play_name"],
@@ -47,16 +43,11 @@ def played_sessions(raw: Raw) -> pl.DataFrame:
             play_id=pl.coalesce("play_id", "show_id"),
         )
     )
-    return pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
-
-
-def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """Make the play (or show) a session worked for its direct parent."""
-    played = played_sessions(raw)
-    if played.is_empty():
+    parents = pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
+    if parents.is_empty():
         return sessions
     return (
-        sessions.join(played, on="entity_id", how="left", maintain_order="left")
+        sessions.join(parents, on="entity_id", how="left", maintain_order="left")
         .with_columns(
             parent_type=pl.coalesce("play_type", "parent_type"),
             parent_id=pl.coalesce("play_id", "parent_id"),
@@ -66,12 +57,12 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
 
 
 def invocations(raw: Raw) -> pl.DataFrame:
-    """One row an invocation: a request that made sessions, or was meant to.
+    """Invocations, one row each: requests that started sessions, or should have.
 
-    ``n_children`` is the larger of the count that lionagi kept and of the sessions that
-    are here, so that pruning does not turn a request with work into one without.
+    ``n_children`` is the larger of lionagi's own count and the number of sessions in the
+    store, so that pruning does not turn a request with work into one without.
     """
-    counted = raw["sessions"].group_by("invocation_id").agg(n_here=pl.len().cast(schema.INTEGER))
+    counted = raw["sessions"].group_by("invocation_id").agg(n_stored=pl.len().cast(schema.INTEGER))
     fires = (
         raw["schedule_runs"]
         .filter(pl.col("invocation_id").is_not_null())
@@ -96,13 +87,13 @@ def invocations(raw: Raw) -> pl.DataFrame:
         recorded_by=pl.lit("live"),
         raw_status="status",
         last_activity_at=pl.coalesce("updated_at", "started_at"),
-        n_children=pl.max_horizontal(pl.col("session_count"), pl.col("n_here").fill_null(0)),
+        n_children=pl.max_horizontal(pl.col("session_count"), pl.col("n_stored").fill_null(0)),
         **reason(),
     )
 
 
 def shows(raw: Raw) -> pl.DataFrame:
-    """One row a show: an orchestration of plays, as it was when it was imported."""
+    """Shows, one row each: orchestrations of plays, as they were when they were imported."""
     counted = raw["plays"].group_by("show_id").agg(n_children=pl.len().cast(schema.INTEGER))
     rows = raw["shows"].join(
         counted, left_on="id", right_on="show_id", how="left", maintain_order="left"
@@ -122,12 +113,12 @@ def shows(raw: Raw) -> pl.DataFrame:
 
 
 def plays(raw: Raw) -> pl.DataFrame:
-    """One row a play of a show; kind, agent and cause are those of its session."""
-    whose = _sessions_of(raw["plays"], raw).select(
+    """Plays of shows, one row each; project, agent and invocation are those of their session."""
+    owners = _sessions_of(raw["plays"], raw).select(
         pl.col("invocation_id", "project", "agent_name", "run_id"),
         session_id="id",
     )
-    rows = raw["plays"].join(whose, on="session_id", how="left", maintain_order="left")
+    rows = raw["plays"].join(owners, on="session_id", how="left", maintain_order="left")
     return rows.select(
         pl.col("session_id", "invocation_id", "run_id", "name", "project", "playbook"),
         pl.col("attempt", "created_at", "started_at", "ended_at", "updated_at", "exit_code"),
@@ -139,12 +130,7 @@ def plays(raw: Raw) -> pl.DataFrame:
         agent="agent_name",
         raw_status="status",
         last_activity_at=pl.coalesce("updated_at", "started_at"),
-        **{
-            **reason("reason_codes"),
-            "reason_message": pl.coalesce(
-                pl.col("status_reason_summary").replace("", None), "gate_feedback"
-            ),
-        },
+        **reason("reason_codes", second_message="gate_feedback"),
         stored_health="health",
         stored_delivery="delivery",
         stored_reason_codes="reason_codes",
@@ -152,14 +138,14 @@ def plays(raw: Raw) -> pl.DataFrame:
 
 
 def teams(raw: Raw) -> pl.DataFrame:
-    """One row a team, with the last message that its members exchanged."""
-    spoken = (
+    """Teams, one row each, with the time of the last message between members."""
+    messages = (
         raw["team_messages"]
         .group_by("team_id")
         .agg(last_message_at=pl.col("created_at").max(), n_messages=pl.len().cast(schema.INTEGER))
     )
     rows = raw["teams"].join(
-        spoken, left_on="id", right_on="team_id", how="left", maintain_order="left"
+        messages, left_on="id", right_on="team_id", how="left", maintain_order="left"
     )
     play_id, show_id = (pl.coalesce(name, f"metadata_{name}") for name in ("play_id", "show_id"))
     return rows.select(
@@ -171,7 +157,7 @@ def teams(raw: Raw) -> pl.DataFrame:
         .when(show_id.is_not_null())
         .then(pl.lit("show")),
         parent_id=pl.coalesce(play_id, show_id),
-        # Team rows exist only where somebody imported the team's file.
+        # A team has a row only where its file was imported.
         recorded_by=pl.lit("imported"),
         raw_status="status",
         started_at="created_at",
@@ -183,19 +169,17 @@ def teams(raw: Raw) -> pl.DataFrame:
 
 
 def engine_runs(raw: Raw) -> pl.DataFrame:
-    """One row a run of `li engine`; it keeps no reasons and no history."""
-    session_id = pl.coalesce("session_id", "signal_session_id")
-    invocation_id = pl.col("invocation_id")
+    """Runs of `li engine`, one row each; they have no stored reasons and no history."""
     return raw["engine_runs"].select(
         pl.col("invocation_id", "kind", "started_at", "ended_at"),
         entity_type=pl.lit("engine_run"),
         entity_id="id",
         parent_type=pl.when(pl.col("parent_session_id").is_not_null())
         .then(pl.lit("session"))
-        .when(invocation_id.is_not_null())
+        .when(pl.col("invocation_id").is_not_null())
         .then(pl.lit("invocation")),
         parent_id=pl.coalesce("parent_session_id", "invocation_id"),
-        session_id=session_id,
+        session_id=pl.coalesce("session_id", "signal_session_id"),
         recorded_by=pl.lit("live"),
         raw_status="status",
         last_activity_at="started_at",
@@ -204,11 +188,11 @@ def engine_runs(raw: Raw) -> pl.DataFrame:
 
 
 def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
-    """One row a notice that had to be delivered; its reason is in its history."""
-    whose = _sessions_of(raw["dispatch_outbox"], raw).select("invocation_id", session_id="id")
+    """Notices to be delivered, one row each; their reasons are in their history."""
+    owners = _sessions_of(raw["dispatch_outbox"], raw).select("invocation_id", session_id="id")
     rows = (
         raw["dispatch_outbox"]
-        .join(whose, on="session_id", how="left", maintain_order="left")
+        .join(owners, on="session_id", how="left", maintain_order="left")
         .join(
             last_reasons(transitions, "dispatch"),
             left_on=["id", "status"],
@@ -217,12 +201,11 @@ def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
             maintain_order="left",
         )
     )
-    of_session = pl.col("session_id").is_not_null()
     return rows.select(
         pl.col("session_id", "invocation_id", "kind", "created_at", "updated_at", "reason_code"),
         entity_type=pl.lit("dispatch"),
         entity_id="id",
-        parent_type=pl.when(of_session)
+        parent_type=pl.when(pl.col("session_id").is_not_null())
         .then(pl.lit("session"))
         .when(pl.col("schedule_run_id").is_not_null())
         .then(pl.lit("schedule_run")),
@@ -239,7 +222,7 @@ def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
 
 
 def last_reasons(transitions: pl.DataFrame, entity_type: str) -> pl.DataFrame:
-    """Why each entity of a type is in its status, from the last transition into it."""
+    """Reason of each entity of a type for its status, from the last transition into it."""
     return (
         transitions.filter(pl.col("entity_type") == entity_type)
         .group_by("entity_id", "status")
@@ -249,5 +232,5 @@ def last_reasons(transitions: pl.DataFrame, entity_type: str) -> pl.DataFrame:
 
 
 def _sessions_of(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
-    """The sessions that some rows name: few, where a store holds a million."""
+    """The sessions that some rows refer to: few, even where a store has a million."""
     return raw["sessions"].join(rows, left_on="id", right_on="session_id", how="semi")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateanalytics.io.files import beginning_of, is_beside_a_log
+from stateanalytics.io.files import beginning_of, has_or_is_log
 from stateanalytics.io.processes import mentions
 from stateanalytics.systems.omissions import kinds_of_files
 
@@ -118,7 +118,7 @@ def _is_record_file(path: Path) -> bool:
     """Whether a file begins with records of opencode."""
     if path.suffix.lower() not in _RECORD_SUFFIXES or path.name in _SECRETS:
         return False
-    if path.name.startswith("service") or is_beside_a_log(path):
+    if path.name.startswith("service") or has_or_is_log(path):
         return False
     begin = beginning_of(path)
     return bool(_RECORD.search(begin)) and bool(_SESSION.search(begin))

@@ -22,9 +22,9 @@ from stateanalytics.io.json_lines import (
     chunks_of,
     conform,
     in_pieces,
+    loss_reason,
     numbered,
     records_of,
-    what_of,
 )
 from stateanalytics.systems.opencode.events import (
     events_of_records,
@@ -341,7 +341,7 @@ def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> Bro
     path, error = files[0]
     # That a file was deleted explains least about the others.
     errors = (reason for _, reason in files if not isinstance(reason, FileNotFoundError))
-    code, message = what_of(next(errors, error))
+    code, message = loss_reason(next(errors, error))
     name = legible(path.name)
     return Broken(source, code, "warning", message, len(files), name, name)
 
