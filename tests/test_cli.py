@@ -15,7 +15,7 @@ import pytest
 
 from stateanalytics import cli
 from stateanalytics.cli import querying, questions
-from stateanalytics.cli.output import show_in_browser, write
+from stateanalytics.cli.output import Request, show_in_browser
 from stateanalytics.cli.reports import _by_week
 from stateanalytics.cli.tables import as_csv, as_json, as_table, changed_only
 from tests.examples import a_few
@@ -376,7 +376,7 @@ def test_a_table_of_a_command_says_durations_and_dollars_as_people_do_and_files_
 def test_a_table_names_the_system_where_there_are_several(capsys):
     frame = pl.DataFrame({"system": ["a", "b"], "severity": ["critical", "warning"], "n": [1, 2]})
     for rows, columns in [(frame, ["severity", "system", "n"]), (frame[:1], ["severity", "n"])]:
-        write(rows, columns=("severity", "n"))
+        Request().write(rows, columns=("severity", "n"))
         assert capsys.readouterr().out.splitlines()[0].split() == columns
 
 
@@ -779,7 +779,7 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("attention", "--show", "states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
         (("sql", "SELECT $who"), "Hint: -p who=…"),
         (("sql", "SELECT $who", "-p", "x=1"), "Hint: -p who=…"),
-        (("sql", "SELECT content FROM raw_messages"), "Hint: say --bodies"),
+        (("sql", "SELECT content FROM raw_messages"), "Hint: add --bodies"),
         (("sql", "SELECT count(*) FROM range(1e12::BIGINT)", "--timeout", "0.01"), "--timeout …"),
         (("sql", "--schema", "stats"), "did you mean 'states'"),
         (("durations", "--by", "knd"), "lists them; did you mean 'kind'?"),

@@ -70,8 +70,8 @@ def test_records_of_several_inputs_are_put_together_once_for_all_families(readin
 
     monkeypatch.setattr(folding, "_MOST_ROWS", 60)
     is_folded = pl.repeat(value=True, n=lines.height, eager=True)
-    marks = reading.FOLDING.marks(lines)
-    reading.FOLDING.parts_of((put_together, *others), marks, is_folded)
+    marks = reading.FOLDING.index(lines)
+    reading.FOLDING.folded((put_together, *others), marks, is_folded)
     assert n_made == [lines.height]
 
 
@@ -94,13 +94,13 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
 @pytest.mark.parametrize("reading", READINGS)
 def test_the_shared_history_is_not_asked_of_what_its_records_tell(reading, monkeypatch) -> None:
     sample, n_asked = sample_of(reading), []
-    with_history = history.with_history
+    with_history = history._with_history
 
     def counted(facts: Facts, *others: object) -> pl.DataFrame:
         n_asked.append(facts.entities.height)
         return with_history(facts, *others)
 
-    monkeypatch.setattr(history, "with_history", counted)
+    monkeypatch.setattr(history, "_with_history", counted)
     then = facts_at(sample, sample.events["at"].drop_nulls().sort()[2]).facts
     assert n_asked == [0]
     assert then.entities.height > 0

@@ -530,10 +530,10 @@ def test_the_engine_does_not_say_who_it_is(snap, word):
 def test_a_fault_of_the_engine_shows_no_path_of_it():
     import duckdb
 
-    from stateanalytics.sql.parsing import in_our_words
+    from stateanalytics.sql.parsing import as_our_error
 
     fault = duckdb.InternalException("INTERNAL Error: It broke\n\nStack Trace:\n\n/home/x/lib.so+1")
-    said = str(in_our_words(fault, ()))
+    said = str(as_our_error(fault, ()))
     assert "It broke" in said
     assert "/home" not in said
     assert "Stack" not in said
@@ -560,7 +560,7 @@ def test_the_engine_is_closed_even_where_the_text_is_not_checked():
     from stateanalytics.sql import engine
 
     connection = engine.connect()
-    engine.close_the_door(connection, 5)
+    engine.lock_down(connection, 5)
     for query in (
         "SELECT * FROM read_text('/etc/hostname')",
         "SELECT * FROM '/etc/passwd'",
@@ -932,7 +932,7 @@ def test_mistakes_say_what_to_do(snap, query, words):
 
 
 def test_views_have_the_columns_that_are_documented(snap):
-    from stateanalytics.sql.views import VIEWS
+    from stateanalytics.sql.frames import VIEWS
 
     for view in VIEWS:
         assert snap.sql(f"FROM {view.frame.name}").schema == view.frame.dtypes, view.frame.name

@@ -85,7 +85,7 @@ def test_a_move_is_cheaper_than_detecting_again(look, demo):
 def test_it_shows_itself_with_and_without_a_kernel(look):
     bundle = look._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert " stuck beside " in bundle["text/html"]
+    assert " stuck and " in bundle["text/html"]
     assert "DetectorExplorer of 4 detectors" in bundle["text/plain"]
 
 

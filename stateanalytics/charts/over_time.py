@@ -33,7 +33,7 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.failures.failure_rates import OTHERS, UNKNOWN, rates
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own
+from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own_columns
 
 if TYPE_CHECKING:
     import altair as alt
@@ -346,7 +346,7 @@ def chart_rate(
     own = getattr(snap, "own_tables", {})
     joined = own_column(snap.table("entity_states"), by, own) if own else None  # type: ignore[attr-defined]
     source = Source(
-        with_own("entity_states", [joined] if joined else []),
+        with_own_columns("entity_states", [joined] if joined else []),
         (*_whose(by, drawn), ("step_at", "ended_at >= {}"), ("until", "ended_at < {}")),
         where=" AND ".join([is_run(snap.entities["system"].unique()), _COUNTED, *within]),
     )

@@ -28,7 +28,7 @@ from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import in_question, rewound
+from stateanalytics.systems.history import rewound, without_settled_work
 
 if TYPE_CHECKING:
     from stateanalytics.detectors.catalogue import Detector
@@ -113,7 +113,7 @@ class Material:
         if at >= self.facts.as_of:
             rows = within(self.ever, window, as_of=self.facts.as_of)
             return replace(self, window=window, rows=rows)
-        past = rewound(in_question(self.facts, at, self.ever["is_open"]), at)
+        past = rewound(without_settled_work(self.facts, at, self.ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
         then = population(past.facts.entities, judged, as_of=past.at)
         # An end that was written only later is the end all the same: no run is told twice.

@@ -38,7 +38,7 @@ from stateanalytics.reporting.sections.over_time import over_time_of
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import counted
 from stateanalytics.state.reason_codes import REGISTRY
-from stateanalytics.summaries.summary import Summary, each_again
+from stateanalytics.summaries.summary import Summary, repeated
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
@@ -279,7 +279,7 @@ def _rows_of_week(counts: Summary, week: Window) -> pl.DataFrame:
     )
     if week.until > counts.as_of:
         is_in |= is_future
-    return each_again(counts.states.filter(is_in))
+    return repeated(counts.states.filter(is_in))
 
 
 def _headline_from_counts(counts: Summary, week: Window) -> Plain:

@@ -38,9 +38,15 @@ from stateanalytics.io.files import open_regular, read_parquet, unreadable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.io.sqlite_tables import read_table
-from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
+from stateanalytics.sql.frames import (
+    COLUMNS,
+    ERROR_COUNTS,
+    REASON_CODES,
+    SNAPSHOT,
+    TABLES,
+    VIEWS,
+)
 from stateanalytics.sql.running import Table
-from stateanalytics.sql.views import VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
@@ -235,10 +241,7 @@ def tables_of(
     }
     return {
         **{name: _table(name, load) for name, load in loaders.items()},
-        **{
-            view.frame.name: Table(tuple(view.frame.dtypes), view=view.sql.strip())
-            for view in VIEWS
-        },
+        **{view.frame.name: Table(tuple(view.frame.dtypes), view=view.sql) for view in VIEWS},
         **{
             name: Table(
                 columns,

@@ -30,7 +30,7 @@ from stateanalytics.sql.conditions import (
     Dimension,
     is_countable,
     is_run,
-    with_own,
+    with_own_columns,
 )
 from stateanalytics.systems import all_systems
 from stateanalytics.widgets.drawing import Shown, moving, safe, table
@@ -149,7 +149,7 @@ class Explorer(Shown):
         joined: Sequence[OwnColumn] = (),
         is_redacted: bool,
     ) -> None:
-        self._from = with_own(of, joined)
+        self._from = with_own_columns(of, joined)
         self._snap, self._of, self._base, self._is_redacted = snap, of, where, is_redacted
         moments = [name for name in columns if rows.schema[name] == pl.Datetime]
         self._moment = moments[0] if moments else None

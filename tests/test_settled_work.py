@@ -12,7 +12,7 @@ from stateanalytics.core.windows import Window
 from stateanalytics.reporting import material as making
 from stateanalytics.reporting.material import Material
 from stateanalytics.state.policy import Policy
-from stateanalytics.systems.history import in_question
+from stateanalytics.systems.history import without_settled_work
 from tests.conftest import SHIPPED
 from tests.frames import AS_OF, facts
 
@@ -49,7 +49,7 @@ def blurred(snap, seed):
 
 def of_earlier(material, until, monkeypatch, ask):
     with monkeypatch.context() as patched:
-        patched.setattr(making, "in_question", ask)
+        patched.setattr(making, "without_settled_work", ask)
         return material.over(Window(until - WEEK, until, "earlier"))
 
 
@@ -60,10 +60,10 @@ def assert_same(snap, days, monkeypatch):
     for day in days:
         until = as_of - timedelta(days=day)
         whole = of_earlier(material, until, monkeypatch, lambda whole, *_: whole)
-        part = of_earlier(material, until, monkeypatch, in_question)
+        part = of_earlier(material, until, monkeypatch, without_settled_work)
         assert_frame_equal(part.rows, whole.rows)
         assert part.n_unknown == whole.n_unknown
-        n_asked += in_question(snap, until, material.ever["is_open"]).entities.height
+        n_asked += without_settled_work(snap, until, material.ever["is_open"]).entities.height
         n_unknown += whole.n_unknown
     return n_asked, n_unknown
 
@@ -109,4 +109,4 @@ def test_a_past_that_is_read_off_whole_files_or_of_several_systems_is_asked_as_a
         ]
     )
     is_open = pl.repeat(value=False, n=told.entities.height, eager=True)
-    assert in_question(told, AS_OF - WEEK, is_open) is told
+    assert without_settled_work(told, AS_OF - WEEK, is_open) is told
