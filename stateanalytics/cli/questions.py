@@ -293,7 +293,7 @@ def _instant(snap: Snapshot) -> str:
 
 
 def _similar_items(items: pl.DataFrame) -> pl.DataFrame:
-    """Items that ask the same of somebody as one row, with ids that ``show`` takes."""
+    """Items that one action answers as one row, with ids that ``show`` takes."""
     from stateanalytics.queries import grouped_items
 
     named = named_entities(items).with_columns(message=pl.coalesce("message", "code"))
@@ -313,13 +313,13 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     others = Request(sources=(path,), salvage=request.salvage)
     with others.opened() if path else nullcontext() as earlier:
         frame = _called(question, snap, {**values, "earlier": earlier})
-    of_all = {"policy": values["policy"], "rules": values["rules"]}
+    shared = {"policy": values["policy"], "rules": values["rules"]}
     if values["cluster"] is not None and "cluster_id" in frame.columns:
         known = frame["cluster_id"]
-        values["cluster"] = find_cluster(values["cluster"], known, snap, **of_all)
+        values["cluster"] = find_cluster(values["cluster"], known, snap, **shared)
     frame = _narrowed(frame, question, code=values["code"], cluster=values["cluster"])
     if question.shown_as == "parameters" and request.redact:
-        frame = _without_masked_words(frame, snap, {**of_all, "window": values["window"]})
+        frame = _without_masked_words(frame, snap, {**shared, "window": values["window"]})
     if question.shown_as == "clusters" and (request.format == "table" or values["ledger"]):
         frame = _with_states_and_owners(frame, snap, values)
     _note_meaning_of_failure(snap)
@@ -494,15 +494,15 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     from stateanalytics.survival.time_limits import count_timeouts, timeouts
 
     by, shown = values["by"], question.shown_as
-    of_snapshot = {name: values[name] for name in ("window", "policy")}
+    shared = {name: values[name] for name in ("window", "policy")}
     if question.over == "snapshot":
         _check_groups([name for name in by if "." not in name], SPELLS, list(SPELLS.dtypes))
         return _called(question, snap, values)
     if question.over == "limited":
-        limited = _with_groups(timeouts(snap, **of_snapshot), by, snap, TIMEOUTS)
+        limited = _with_groups(timeouts(snap, **shared), by, snap, TIMEOUTS)
         return limited if shown == "timeouts" else count_timeouts(limited, by=by)
     ends_by_limit: Any = "event" if shown == "outcomes" else "cut_off"
-    runs = _with_groups(spells(snap, timeouts=ends_by_limit, **of_snapshot), by, snap, SPELLS)
+    runs = _with_groups(spells(snap, timeouts=ends_by_limit, **shared), by, snap, SPELLS)
     n_excluded = runs["left_out"].count()
     if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
         is_or_are = "is" if n_excluded == 1 else "are"

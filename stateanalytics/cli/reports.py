@@ -252,8 +252,8 @@ def _write_page(
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
     is_piped = str(output) == "-"
     targets = _targets(output, form, with_json=with_json)
-    asked = None if sections is None else sections.replace(" ", "").split(",")
-    kinds = _kinds_to_fail_on(fail_on, asked)
+    names = None if sections is None else sections.replace(" ", "").split(",")
+    kinds = _kinds_to_fail_on(fail_on, names)
     for target in targets:
         refuse_input_as_output(target)
     if form == "html" and sections is None:
@@ -266,7 +266,7 @@ def _write_page(
         "ledger": ledger,
         "prices": prices,
         "detectors": detectors,
-        "sections": asked,
+        "sections": names,
         "redact": request.redact,
         "title": title,
     }

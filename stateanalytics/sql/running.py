@@ -92,7 +92,7 @@ class Table(TableText):
                 # As a stream, for which polars needs no threads: a fork has none.
                 frame.write_ipc_stream(path)
             except OSError as error:
-                reason = f"the system says: {error!s:.200}"
+                reason = f"the system reports: {error!s:.200}"
                 raise no_room(f"table {name}", reason, int(frame.estimated_size())) from error
             words = {
                 column: dtype.categories.to_list()
@@ -141,7 +141,7 @@ def run(
     Raises
     ------
     QueryError, QueryRefusedError, QueryTimeoutError
-        As their names say.
+        If the query is wrong, is refused, or is too slow.
     ArgumentError
         If a limit is no positive number.
     NoRoomError
@@ -174,7 +174,7 @@ def run(
         warnings.warn(
             MaskedWarning(
                 f"What looks like a secret is masked in {', '.join(merged)}, so that different "
-                "values are equal there: joins, groups and DISTINCT take them for one. "
+                "values are equal there: joins, groups and DISTINCT treat them as equal. "
                 "redact=False keeps them apart."
             ),
             stacklevel=3,
@@ -305,7 +305,7 @@ class WorkerProcess:
             self.end()
             raise QueryError(
                 "The process that runs queries did not start.",
-                f"{sys.executable} -c 'import duckdb, nanoarrow, polars' says why",
+                f"{sys.executable} -c 'import duckdb, nanoarrow, polars' shows why",
             )
 
     def is_alive(self) -> bool:
