@@ -119,7 +119,7 @@ def test_the_queries_of_the_page_run(demo):
         assert snap.sql(query).width, query
 
 
-PRINTED = {"detectors.md": "The dashboard says", "thresholds.md": "[lionagi"}
+PRINTED = {"detectors.md": "The dashboard shows", "thresholds.md": "[lionagi"}
 RUN_ELSEWHERE = ("fleet.md", "adding_a_system.md")
 
 
