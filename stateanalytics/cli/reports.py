@@ -330,9 +330,9 @@ def _kinds_to_fail_on(fail_on: str | None, sections: list[str] | None) -> list[s
 
 def _print_verdict(summary: dict[str, Any], *, is_piped: bool = False) -> None:
     """Print the verdict and what to do first, for people at the terminal."""
-    from stateanalytics.reporting.first_screen import said_first
+    from stateanalytics.reporting.first_screen import opening
 
-    click.echo(visible(said_first(summary)), err=is_piped)
+    click.echo(visible(opening(summary)), err=is_piped)
     for place, action in enumerate(summary.get("actions", ()), 1):
         click.echo(visible(f"{place}. {action['what']}: {action['why']}"), err=is_piped)
         click.echo(visible(f"   {action['command']}"), err=is_piped)

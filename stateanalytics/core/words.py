@@ -1,40 +1,91 @@
-"""Numbers, lists and sentences in plain English: everything that a report says."""
+"""Numbers, lists and sentences in plain English: everything that a report says.
+
+The sentences stand in ``data/sentences.csv``, one a row, with named fields. A field may say
+how its value is written: ``{n:count run}`` gives "12 runs", ``{n:is/are}`` the verb that fits
+a number, ``{value:share}`` "73 %", ``{seconds:duration}`` "1 h 30 min".
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from string import Formatter
+from typing import Any
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.text import shortened
+from stateanalytics.core.units import how_long, per_hundred
+
+
+def say(sentence: str, /, **values: Any) -> str:
+    """A sentence of the catalogue with its values.
+
+    Parameters
+    ----------
+    sentence : str
+        Its name in ``sentences.csv``.
+    **values : object
+        By field. Text of a store is put in as it is and never read as a template.
+
+    Examples
+    --------
+    >>> say("over_time.range", fewest=1, most=12, step="day")
+    'Between 1 and 12 runs ended a day'
+    """
+    text = _WRITER.vformat(sentences()[sentence], (), values)
+    # Whatever ends in a full stop stands by itself, and begins with a capital.
+    return capitalised(text) if text.endswith(".") else text
+
+
+@cache
+def sentences() -> dict[str, str]:
+    """The catalogue: name of a sentence to its template."""
+    rows = table_rows("stateanalytics.core", "sentences.csv")
+    return {row["sentence"]: row["text"] for row in rows}
+
+
+class _Writer(Formatter):
+    """Writes the value of a field in the way that its specification names."""
+
+    def format_field(self, value: Any, specification: str) -> str:
+        noun = re.fullmatch(r"count ([^/]+)(?:/(.+))?", specification)
+        if noun:
+            return count(value, noun[1], noun[2] or "")
+        if "/" in specification:
+            singular, plural = specification.split("/")
+            return singular if value == 1 else plural
+        return WRITTEN_AS[specification](value) if specification else str(value)
+
+
+def shorten_template(template: str, longest: int) -> str:
+    """A message template as a sentence names it: an ellipsis where words differ.
+
+    Examples
+    --------
+    >>> shorten_template("Bash exited with code 127: <*>: <*>: poetry: not found (image <*>)", 72)
+    'Bash exited with code 127: … poetry: not found'
+    >>> shorten_template("resets <*>:<*> (UTC)", 72), shorten_template("<*>", 72)
+    ('resets … (UTC)', '…')
+    >>> shorten_template("a long one", 6), shorten_template("error from <*> at once", 14)
+    ('a lon…', 'error from …')
+    """
+    for pattern, replacement in _GAPS:
+        template = pattern.sub(replacement, template)
+    # A gap at the end already says that text is missing.
+    return re.sub("… ?…$", "…", shortened(template, longest))
+
 
 _GAPS = (
     (re.compile(r"(?:<\*>[\s:,]*)+"), "… "),
     (re.compile(r"… (?=[).,;'\"”]|$)"), "…"),
-    # An id at the end tells nobody anything.
+    # An id at the end means nothing to a reader.
     (re.compile(r"\s*\(\w+ …\)$"), ""),
 )
 
 
-def spoken(template: str, longest: int) -> str:
-    """A template as a capitalised names it: where words differ there is a gap.
-
-    Examples
-    --------
-    >>> spoken("Bash exited with code 127: <*>: <*>: poetry: not found (image <*>)", 72)
-    'Bash exited with code 127: … poetry: not found'
-    >>> spoken("resets <*>:<*> (UTC)", 72), spoken("<*>", 72), spoken("a long one", 6)
-    ('resets … (UTC)', '…', 'a lon…')
-    >>> spoken("error from <*> at once", 14)
-    'error from …'
-    """
-    for pattern, instead in _GAPS:
-        template = pattern.sub(instead, template)
-    # Where a gap is the last that is left, it tells that more is gone, too.
-    return re.sub("… ?…$", "…", shortened(template, longest))
-
-
 def share(value: float | None) -> str:
-    """A share as a percentage; never rounded onto 0 % or 100 % from beside them.
+    """A share as a percentage; never rounded to 0 % or 100 % unless it is exactly that.
 
     Examples
     --------
@@ -137,6 +188,34 @@ def size(n_bytes: int | None) -> str:
     return f"{n_bytes} B"
 
 
+def dollars(usd: float) -> str:
+    """An amount in US dollars.
+
+    Examples
+    --------
+    >>> dollars(1234.5)
+    '$1,234.50'
+    """
+    return f"${usd:,.2f}"
+
+
 def capitalised(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+WRITTEN_AS: Mapping[str, Callable[[Any], str]] = {
+    "number": number,
+    "share": share,
+    "points": points,
+    "interval": interval,
+    "list": listed,
+    "dollars": dollars,
+    "per_hundred": per_hundred,
+    "percent": lambda value: f"{100 * value:.0f} %",
+    "duration": how_long,
+    "limit": lambda seconds: how_long(seconds, "none"),
+    "estimate": lambda seconds: how_long(seconds, "not identified", is_estimate=True),
+}
+"""How the values of fields are written, by specification."""
+_WRITER = _Writer()

@@ -67,9 +67,9 @@ def _read_files(path: Path, **options: Any) -> Parts:
 
 
 def _companions(path: Path) -> Iterable[Path]:
-    from stateanalytics.systems.claude_code.places import beside
+    from stateanalytics.systems.claude_code.places import companions
 
-    return beside(path)
+    return companions(path)
 
 
 def _opens(path: Path) -> Iterable[str | Path]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _HERE = "stateanalytics.systems.opencode"
 
+NAME = "opencode"
 LIMITS = {
     "stalled_after_s": 600.0,
     "dead_after_s": 3600.0,
@@ -66,9 +67,9 @@ def _read_many(paths: Sequence[Path], **options: Any) -> Iterator[Parts]:
 
 
 def _companions(path: Path) -> Iterable[Path]:
-    from stateanalytics.systems.opencode.places import beside
+    from stateanalytics.systems.opencode.places import companions
 
-    return beside(path)
+    return companions(path)
 
 
 def _unread_kinds(path: Path) -> Mapping[str, int]:
@@ -90,9 +91,9 @@ def _frames() -> Sequence[Frame]:
 
 
 def _detectors() -> Sequence[Detector]:
-    from stateanalytics.systems.opencode.detectors import opencode
+    from stateanalytics.systems.opencode.detectors import detectors
 
-    return opencode()
+    return detectors()
 
 
 def _features() -> Features:
@@ -102,7 +103,7 @@ def _features() -> Features:
 
 
 def _constants(policy: Policy) -> Sequence[Constant]:
-    from stateanalytics.systems.opencode.constants import constants
+    from stateanalytics.systems.opencode.detectors import constants
 
     return constants(policy)
 
@@ -114,7 +115,7 @@ def _audits() -> Sequence[Callable[..., pl.DataFrame]]:
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
-    from stateanalytics.systems.opencode.rewinding import rewind
+    from stateanalytics.systems.opencode.reading import rewind
 
     return rewind(past, facts)
 
@@ -126,19 +127,19 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
 
 
 def _of_attempts(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.opencode.constants import attempt_ends
+    from stateanalytics.systems.opencode.detectors import attempt_ends
 
     return attempt_ends(facts)
 
 
 def _of_silences(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.opencode.constants import silence_ends
+    from stateanalytics.systems.opencode.detectors import silence_ends
 
     return silence_ends(facts)
 
 
 SYSTEM = System(
-    name="opencode",
+    name=NAME,
     title="opencode",
     run_is="A run is a session, as its last turn left it. Turns, executions, steps and "
     "tool calls are its parts, never runs.",
