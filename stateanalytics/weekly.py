@@ -33,7 +33,7 @@ from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.systems.history import born, facts_at
+from stateanalytics.systems.history import created_or_started, facts_at
 
 WEEKS = Frame(
     "weeks",
@@ -93,7 +93,7 @@ def weekly_numbers(
         )
     if top is not None:
         check_number("top", top, 10, is_whole=True)
-    begins = snap.entities.select(born().min()).item()
+    begins = snap.entities.select(created_or_started().min()).item()
     calendar = _calendar(weeks_up_to(snap.as_of, n), begins, snap.as_of)
     reached = calendar.filter(pl.col("coverage") != "none")
     weeks = [

@@ -289,7 +289,7 @@ def test_limits_beyond_what_was_seen_are_not_identified():
     assert row["recommended_s"] is None
     assert row["best_high_s"] is None
     assert row["in_words"].startswith("Not identified: beyond 10 min most were stopped ")
-    assert "The cheapest value that was seen is 10 min (10 min or more)" in row["in_words"]
+    assert "The cheapest observed value is 10 min (10 min or more)" in row["in_words"]
     assert row["healthy_upper_s"] is None
 
 

@@ -281,7 +281,7 @@ def test_the_report_of_a_steady_store_says_so():
         many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
     )
     said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
-    assert said["completed"]["words"].startswith("Within what chance does since 2026-W03 (95 %: ")
+    assert said["completed"]["words"].startswith("No significant change since 2026-W03 (95 %: ")
 
 
 def test_a_report_of_few_weeks_says_nothing_of_levels(demo_week):

@@ -20,7 +20,7 @@ from stateanalytics.errors import MissingComponentError, needing
 from stateanalytics.systems.agent_orchestrator.logs import _activity
 from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
 from stateanalytics.systems.places import usual_places
-from stateanalytics.widgets.drawing import Shown, moving
+from stateanalytics.widgets.drawing import Shown, widget_libraries
 from tests.conftest import ROOT
 
 NEEDED = ["polars>=2.1", "click>=8.2", "xlsxwriter>=3.2 ; extra == 'excel'", "ruff; extra == 'dev'"]
@@ -180,7 +180,7 @@ class _Still(Shown):
 
     @property
     def widget(self):
-        with moving():
+        with widget_libraries():
             import ipywidgets  # noqa: F401
 
 

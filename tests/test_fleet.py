@@ -15,7 +15,7 @@ import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.reporting.sections.fleet import Compared, host_of
-from stateanalytics.reporting.summarize import TOLD
+from stateanalytics.reporting.summarize import COUNTED
 from stateanalytics.stats import shrinkage
 from stateanalytics.stats.shrinkage import Prior, fit_prior
 from tests.conftest import ROOT
@@ -234,7 +234,7 @@ LOST = pl.DataFrame({"source": ["x", "y"], "code": ["archive.not_collected", "sa
         ),
         pytest.param(
             {"a": "2026-05-25", "b": "2026-05-26", "c": "2026-05-26", "unchanged": "ac"}, LOST[:0],
-            "3 sources read, 2 of them unchanged when they were collected last.",
+            "3 sources read, 2 of them unchanged at the last collection.",
             id="what has nothing new is not stale",
         ),
         pytest.param(
@@ -267,7 +267,7 @@ def test_coverage_stands_on_top_of_the_page(history, stores, tmp_path):
     sa.collect([*stores, broken], tmp_path / "history")
     with sa.read(tmp_path / "history", progress=False) as snap:
         page = sa.report(snap, sections=[], shown=False).as_html()
-    told = "12 sources read, 12 of them unchanged when they were collected last; 1 could not be "
+    told = "12 sources read, 12 of them unchanged at the last collection; 1 could not be "
     assert told in page
     assert page.index("12 sources read") < page.index("The window in five numbers")
 
@@ -332,10 +332,10 @@ def test_the_numbers_of_sums_are_those_of_all_stores_at_once(of_sums, of_facts):
 @pytest.mark.slow
 def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
     page = of_sums.as_html()
-    (line,) = re.findall(r"Not told, because sums do not hold it: ([^<.]*)\.", page)
+    (line,) = re.findall(r"Not included, because weekly counts do not hold it: ([^<.]*)\.", page)
     others = set(re.split(", | and ", line))
     assert {"attention", "slow", "durations", "thresholds"} <= others
-    assert not others & {*TOLD}
+    assert not others & {*COUNTED}
     found = set(re.findall(r'<section id="([\w-]+)"', page))
     assert found == {"headline", "fleet", "codes", "over-time"}
     assert "ledger" not in of_sums.summary
@@ -343,7 +343,7 @@ def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
 
 def test_some_sections_of_sums_are_told_alone(sums):
     made = sa.report(sums, window=WEEK, sections=["fleet", "slow"])
-    assert {*TOLD} & {*made.summary} == {"headline", "fleet"}
+    assert {*COUNTED} & {*made.summary} == {"headline", "fleet"}
     assert made.summary["sums"]["not_told"].endswith(": slow.")
 
 

@@ -153,9 +153,9 @@ def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch
         folded.append(part.entities.height)
         return part
 
-    fold = folding.Folding._part_of
+    fold = folding.Folding._assembled
     monkeypatch.setattr(transcripts, "chunks_of", chunks)
-    monkeypatch.setattr(folding.Folding, "_part_of", part_of)
+    monkeypatch.setattr(folding.Folding, "_assembled", part_of)
     root = sample(system, tmp_path)
     snap = read(root)
     n_batches = len(folded)

@@ -280,9 +280,7 @@ def test_a_window_up_to_as_of_has_nothing_late(demo):
     for window in (None, "2026-W22"):
         late = report(demo, window=window, sections=["late"], shown=False).summary["late"]
         assert (late["n"], late["known_at"]) == (0, None)
-        assert (
-            late["finding"] == "The data end with the window, so that nothing can have come late."
-        )
+        assert late["finding"] == "The data end with the window, so there can be no late data."
 
 
 def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
@@ -290,7 +288,7 @@ def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
                           transitions=demo.transitions.clear())  # fmt: skip
     late = report(empty, window="2026-W20", sections=["late"], shown=False).summary["late"]
     assert late["n"] == 0
-    assert "nothing came late" in late["finding"]
+    assert "there is no late data" in late["finding"]
 
 
 @pytest.mark.parametrize(

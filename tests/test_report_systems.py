@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core import formatting as phrases
+from stateanalytics.core import words as phrases
 from stateanalytics.reporting import Report, report
 from stateanalytics.reporting.material import clean
 from stateanalytics.reporting.render import _pages

@@ -9,7 +9,6 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.formatting import how_long_each
 from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.vocabulary import (
     ADR_DELIVERIES,
@@ -17,6 +16,7 @@ from stateanalytics.core.vocabulary import (
     ADR_LIFECYCLES,
     EXIT_CODES,
 )
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
 from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
 from stateanalytics.state.signatures import delivery_code, domain, health_code

@@ -188,8 +188,8 @@ def _write_schema(request: Request, name: str | None) -> None:
 
 
 def _write_views(request: Request) -> None:
-    from stateanalytics.sql.views import VIEWS
+    from stateanalytics.sql.frames import VIEWS
 
-    texts = [(view.frame.name, view.frame.row, view.sql.strip()) for view in VIEWS]
+    texts = [(view.frame.name, view.frame.row, view.sql) for view in VIEWS]
     frame = pl.DataFrame(texts, schema=["name", "meaning", "sql"], orient="row")
     request.write(frame, columns=("name", "meaning"), limit=frame.height)

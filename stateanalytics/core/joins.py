@@ -14,9 +14,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 _MIN_SCALAR_ROWS = 10_000
 
 
-def deduplicated(
-    rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first"
-) -> pl.DataFrame:
+def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first") -> pl.DataFrame:
     """One row an entity: the first or the last of several with the same key.
 
     Examples

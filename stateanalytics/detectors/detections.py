@@ -19,8 +19,8 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.formatting import how_long_each
 from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.errors import ArgumentError, check_columns

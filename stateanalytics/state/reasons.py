@@ -19,10 +19,10 @@ from stateanalytics.core.engines import (
     explode_json,
     lookup,
 )
-from stateanalytics.core.formatting import how_long
 from stateanalytics.core.package_tables import read_table
 from stateanalytics.core.session_health import by_kind
 from stateanalytics.core.windows import Moment
+from stateanalytics.core.words import how_long
 from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
 from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
 from stateanalytics.state.display import add_duration_text
