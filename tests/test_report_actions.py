@@ -228,7 +228,7 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
 
 
 def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week, capsys):
-    reports._say(demo_week.summary)
+    reports._print_verdict(demo_week.summary)
     lead = f"{demo_week.summary['verdict']}. {demo_week.summary['headline']['finding']}"
     assert lead.startswith("No significant change. 146 of 255 ")
     assert capsys.readouterr().out.startswith(f"{lead}\n1. ")

@@ -228,24 +228,17 @@ def _write_page(
     request: Request,
     *,
     is_full: bool,
-    compare: str,
     sections: str | None,
-    as_known_at: str | None,
-    by: tuple[str, ...],
     own: tuple[str, ...],
-    detectors: list[str] | None,
-    ledger: Path | None,
-    prices: Path | None,
     with_json: bool,
-    title: str | None,
     is_opened: bool,
     fail_on: str | None,
+    **given: Any,
 ) -> None:
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.core.progress import progress
     from stateanalytics.reporting import report as make_report
 
-    window = request.window
     form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
     output = request.output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
@@ -258,18 +251,7 @@ def _write_page(
         refuse_input_as_output(target)
     if form == "html" and sections is None:
         prepare()
-    given: dict[str, Any] = {
-        "window": window,
-        "compare": compare,
-        "as_known_at": as_known_at,
-        "by": by,
-        "ledger": ledger,
-        "prices": prices,
-        "detectors": detectors,
-        "sections": names,
-        "redact": request.redact,
-        "title": title,
-    }
+    given |= {"window": request.window, "sections": names, "redact": request.redact}
     with ExitStack() as open_stores:
         summary = _summary_at(request)
         inputs = tuple(map(Path, request.sources))
@@ -277,9 +259,9 @@ def _write_page(
             snap = open_stores.enter_context(request.opened(is_table=False))
             inputs, given["policy"] = snap.inputs, request.chosen_policy
             snap = with_tables(snap, own)
-            note_of_last_week(window, snap)
+            note_of_last_week(request.window, snap)
         for target in targets:
-            refuse_input_as_output(target, (*inputs, *filter(None, (ledger, prices))))
+            refuse_input_as_output(target, inputs)
         page = make_report(summary or snap, **given)
     writers: dict[str, Callable[..., Path]] = {
         "html": partial(page.write_html, is_full=is_full),
