@@ -145,9 +145,8 @@ def _formats(name: str, material: Material) -> list[str]:
 
 def _findings(name: str, material: Material) -> Plain:
     """Problems in the data of a system, the most severe first, then those of most rows."""
-    by_code = findings_by_code(material.facts.findings.filter(system=name)).sort(
-        "severity", -pl.col("n_rows"), "code"
-    )
+    own = material.facts.findings.filter(system=name)
+    by_code = findings_by_code(own, most_rows_first=True)
     columns = ("code", "severity", "n_rows", "message")
     return {
         "n_codes": by_code.height,
