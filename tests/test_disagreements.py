@@ -380,7 +380,7 @@ def test_the_command_asks_the_dozen_all_or_those_of_a_release(run, store):
 def test_the_command_says_where_nothing_is_covered(run, store):
     code, out, _ = run("detectors", store, "--detector", "ao_detecting")
     assert code == 0
-    assert out.startswith("None of these detectors looks at anything that is here.")
+    assert out.startswith("None of these detectors covers anything in these data.")
     assert run("detectors", store, "--detector", "B2")[1].startswith("Only dashboard_stuck_60m")
 
 

@@ -219,9 +219,9 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
     assert "<details>" not in (tmp_path / "full.html").read_text("utf-8")
     capsys.readouterr()
     for options, words in [
-        (["--format", "md", "-o", "week.html"], "'week.html' looks like html"),
-        (["--full", "--format", "json"], "Only the page has folds"),
-        (["-o", "week.pdf"], "names no format"),
+        (["--format", "md", "-o", "week.html"], "The suffix of 'week.html' means html"),
+        (["--full", "--format", "json"], "--full is for the HTML page only"),
+        (["-o", "week.pdf"], "has no known suffix"),
     ]:
         assert cli([*asked, *options]) == 2
         assert words in capsys.readouterr().err
@@ -297,7 +297,7 @@ def test_hostile_and_endless_texts_fit_into_slack_and_mention_nobody():
 def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys):
     store = str(SAMPLES / "state.db")
     assert cli(["report", store, "--format", "slack", "--json"]) == 2
-    assert "leave --json out" in capsys.readouterr().err
+    assert "remove --json" in capsys.readouterr().err
     written = tmp_path / "slack.json"
     arguments = ("--format", "slack", "--sections", "attention", "-o", str(written))
     assert cli(["report", store, *arguments]) == 0

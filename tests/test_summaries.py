@@ -344,7 +344,7 @@ def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     assert page.read_text() == sa.report(merge(parts), window="2026-W21").as_html()
     capsys.readouterr()
     refused = {
-        "Summaries are reported apart from stores; found 'state.db' too": ["state.db"],
+        "stores cannot be reported together; found the store 'state.db'": ["state.db"],
         "found --as-of, --policy, --salvage or --probe": ["--policy", "operator"],
         "found as_known_at, policy, by, ledger, prices or compare": ["--compare", "2026-W10"],
         "is in '" + folders[0]: ["-o", f"{folders[0]}/week.html"],

@@ -1,4 +1,4 @@
-"""The frames that only SQL can name: tables about the snapshot, and ready views.
+"""The frames that only SQL can name: tables about the snapshot, and predefined views.
 
 Ready views are the dashboard of ADR-0017: its queries, over normalized facts and relative to
 as-of instead of the clock. Where ADR-0025 moved a threshold, the policy's value counts.
@@ -177,7 +177,7 @@ class SessionsAndPlays(Columns, key=("source", "system", "play_id")):
 
 @dataclass(frozen=True)
 class View:
-    """A ready view: the frame it gives, and its SQL."""
+    """A predefined view: the frame it gives, and its SQL."""
 
     frame: Frame
     sql: str
