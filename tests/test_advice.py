@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.core.staleness import STALLED_AFTER_S
+from stateanalytics.core.session_health import STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator.constants import (
     detecting_episodes,

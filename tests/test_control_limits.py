@@ -253,7 +253,9 @@ def test_the_report_says_since_when_a_number_is_another(step):
     assert said["runs"] is None
     completed = said["completed"]
     assert completed["since"] == "2026-W11"
-    assert completed["words"].startswith("Lower since 2026-W11: 40 %, before 90 %; within")
+    assert completed["words"].startswith(
+        "Lower since 2026-W11: 40 %, before 90 %; within the expected range"
+    )
     assert said["incidents"]["words"].startswith("Higher since 2026-W11: 12, before 2")
     assert completed["words"] in step.as_html()
 

@@ -16,8 +16,7 @@ from packaging.utils import canonicalize_name
 from stateanalytics.charts import chart_severity, selecting
 from stateanalytics.cli import doctor as module
 from stateanalytics.cli import run
-from stateanalytics.core.components import needing
-from stateanalytics.errors import MissingComponentError
+from stateanalytics.errors import MissingComponentError, needing
 from stateanalytics.systems.agent_orchestrator.logs import _activity
 from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
 from stateanalytics.systems.places import usual_places

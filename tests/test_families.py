@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from stateanalytics.core.facts import Facts, unmade
+from stateanalytics.core.facts import Facts, unevaluated
 from stateanalytics.systems import folding, transcripts
 from stateanalytics.systems.claude_code import reading as claude_code
 from stateanalytics.systems.codex import reading as codex
@@ -54,7 +54,7 @@ def test_batches_of_families_give_the_rows_of_all_families_together(reading, mon
     monkeypatch.setattr(folding, "_MOST_ROWS", 20)
     by_families = sample_of(reading)
     assert_same(by_families, sample)
-    frames = unmade(by_families.details).values()
+    frames = unevaluated(by_families.details).values()
     assert all(isinstance(frame, transcripts.Packed) for frame in frames)
 
 

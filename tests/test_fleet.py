@@ -159,7 +159,8 @@ def test_the_page_names_the_host_that_fails_more_than_the_rest(pooled, hosts):
     by_host = fleet["groupings"][0]
     assert (by_host["n"], by_host["n_more"]) == (6, 1)
     assert by_host["rows"][0]["group"].endswith("/c")
-    assert fleet["finding"].startswith("More than the rest fail")
+    assert fleet["finding"].startswith("Host ")
+    assert fleet["finding"].endswith(" fail more than the rest.")
     assert "Who fails more than the rest" in made.as_html()
     assert 'href="#fleet"' in made.as_html()
 
@@ -176,7 +177,7 @@ def test_one_source_has_no_fleet(stores):
 def without_provenance(snap, sections):
     with pytest.MonkeyPatch.context() as patched:
         # Commands name what was read, which is an archive or stores.
-        for place in ("named_runs._as_read", "summarize.place_of"):
+        for place in ("entities._as_read", "summarize.place_of"):
             patched.setattr(f"stateanalytics.reporting.{place}", lambda _: "SOURCES")
         made = sa.report(snap, sections=sections, title="A week", shown=False)
         return made.as_html(), made.as_json()

@@ -93,5 +93,5 @@ def test_a_difference_beyond_chance_may_be_too_little_for_one_of_several():
     then = [number("completed", 46, 80), number("timed_out", 6, 80)]
     change = with_changes(now, then)[0]["change"]
     assert change["interval"][0] > 0
-    assert change["words"].endswith("too little to tell of one of several numbers")
+    assert change["words"].endswith("not significant among several numbers")
     assert change["is_clear"] is False

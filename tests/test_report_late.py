@@ -152,7 +152,7 @@ def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
     }  # fmt: skip
     by_name = {number["name"]: number for number in late["numbers"]}
     assert by_name["runs"] == {"name": "runs", "then": [5, None], "now": [3, None]}
-    assert "As known at 2026-05-11 00:00 UTC" in late["finding"]
+    assert "At 2026-05-11 00:00 UTC" in late["finding"]
     changes = sa.diff(kept, now)
     runs = changes.filter(number="runs").select("cause", "runs", "n_before", "n_after").rows()
     assert runs == [

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from stateanalytics.charts.style import FONT_SIZE, Palette, wrapped
-from stateanalytics.core.components import needing
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import dollars_each, how_long_each
+from stateanalytics.core.words import dollars_each, how_long_each
+from stateanalytics.errors import needing
 
 if TYPE_CHECKING:
     import altair as alt

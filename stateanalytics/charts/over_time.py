@@ -28,7 +28,7 @@ from stateanalytics.charts.style import (
     width_of,
 )
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.own_columns import own_column
+from stateanalytics.core.joins import own_column
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import say

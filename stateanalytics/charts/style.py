@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import polars as pl
 
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 
 if TYPE_CHECKING:
     import altair as alt

@@ -16,8 +16,7 @@ from stateanalytics.charts.style import (
     log_time,
 )
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, per_hundred
-from stateanalytics.core.words import say
+from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import ArgumentError, check_columns
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def sources_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str]:
-    return [name.strip() for names in given for name in names.split(",") if name.strip()]
+    return [name.strip() for names in given for name in names.split(",")]
 
 
 as_of_option = click.option(

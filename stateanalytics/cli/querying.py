@@ -166,7 +166,7 @@ def sql(
 
 def _write_schema(request: Request, name: str | None) -> None:
     """Columns of every frame, or of one; of the raw tables, too, where sources are named."""
-    from stateanalytics.core.dictionary import as_markdown, data_dictionary
+    from stateanalytics.core.shapes import as_markdown, data_dictionary
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.returned import FRAMES_RETURNED, frames_named
     from stateanalytics.sql.tables import FRAMES

@@ -389,8 +389,7 @@ def _without_masked_words(parameters: pl.DataFrame, snap: Snapshot, values: Give
     A value stands alone here; the words that mark it as a secret are in the template.
     """
     from stateanalytics import failures
-    from stateanalytics.core.redaction import redact_texts
-    from stateanalytics.core.secret_shapes import PLACEHOLDERS
+    from stateanalytics.core.redaction import PLACEHOLDERS, redact_texts
 
     pattern = r"[A-Za-z0-9]+"
     messages, _ = redact_texts(failures.members(snap, **values)["message"])
@@ -521,7 +520,7 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
 
 def _with_groups(rows: pl.DataFrame, by: list[str], snap: Snapshot, frame: Frame) -> pl.DataFrame:
     """Rows joined to the columns of the user's own tables that dotted names mean."""
-    from stateanalytics.core.own_columns import with_own_column
+    from stateanalytics.core.joins import with_own_column
 
     for name in by:
         rows = with_own_column(rows, name, snap.own_tables)

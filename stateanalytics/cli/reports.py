@@ -42,7 +42,7 @@ from stateanalytics.cli.output import (
     takes,
 )
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import dollars_each, how_long_each
+from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.io.frame_files import kind_at
 from stateanalytics.io.private_folders import make_private_folder
 from stateanalytics.systems.base import expanded

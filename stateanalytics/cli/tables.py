@@ -19,7 +19,7 @@ import polars as pl
 
 from stateanalytics.cli.options import note
 from stateanalytics.core.text import shortened, visible, without_formula
-from stateanalytics.core.units import dollars_each, how_long_each
+from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import ArgumentError
 
 _PIPE_WIDTH = 160

@@ -150,6 +150,8 @@ def _limits(row: Mapping[str, Any]) -> Plain:
     words = say(f"limits.{row['verdict']}", since=since, low=ends[0], high=ends[1])
     if row["level_before"] is not None:
         name = "limits.higher" if row["level"] > row["level_before"] else "limits.lower"
+        if row["verdict"] == "within":
+            words = say("limits.expected", low=ends[0], high=ends[1])
         words = say(name, since=since, level=levels[1], before=levels[0]) + words
     return {
         "verdict": row["verdict"],

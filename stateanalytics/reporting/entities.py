@@ -14,8 +14,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shell_word
-from stateanalytics.core.units import how_long
-from stateanalytics.core.words import dollars
+from stateanalytics.core.words import dollars, how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 

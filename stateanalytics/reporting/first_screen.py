@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
-from stateanalytics.core.words import count, number, say, shorten_template
+from stateanalytics.core.words import count, how_long, number, say, shorten_template
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.own_columns import with_group
+from stateanalytics.core.joins import with_group
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, visible
@@ -195,18 +195,20 @@ def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     return dict(counts.iter_rows())
 
 
-def findings_by_code(findings: pl.DataFrame) -> pl.DataFrame:
+def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:
     """Problems in the data by code, the most severe first, each with an example."""
-    severity = pl.col("severity").cast(pl.Enum(FINDING_SEVERITIES))
+    order = {name: place for place, name in enumerate(FINDING_SEVERITIES)}
+    # A severity of a plug-in that is not known here comes last.
+    place = pl.col("severity").replace_strict(order, default=len(order), return_dtype=pl.Int8)
     return (
         findings.sort("source", "table", "column", "entity_type", "entity_id", "example")
-        .group_by("code", severity, maintain_order=True)
+        .group_by("code", "severity", maintain_order=True)
         .agg(
             pl.col("message", "example", "action").drop_nulls().first(),
             n_findings=pl.len(),
             n_rows=pl.col("n_rows").fill_null(1).sum(),
         )
-        .sort("severity", "code")
+        .sort(place, *([-pl.col("n_rows")] if most_rows_first else []), "code")
     )
 
 

@@ -16,9 +16,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import APART
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import say
+from stateanalytics.core.words import how_long, say
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.entities import pill_of
@@ -26,7 +25,7 @@ from stateanalytics.reporting.material import Plain, clean, iso
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.timeline import find_entity, timeline_of

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics.core.own_columns import OwnColumn
+from stateanalytics.core.joins import OwnColumn
 from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.systems import all_systems

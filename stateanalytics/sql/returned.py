@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from stateanalytics.core.dictionary import SHAPE, dtype_name
 from stateanalytics.core.schema import ENTITIES, RETURNED, SPELLS, Column, Frame
+from stateanalytics.core.shapes import SHAPE, dtype_name
 from stateanalytics.detectors import frames as of_detectors
 from stateanalytics.detectors.comparing import INTERSECTIONS
 from stateanalytics.failures import frames as of_failures

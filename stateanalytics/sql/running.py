@@ -31,7 +31,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from stateanalytics.core.maps import as_pairs
+from stateanalytics.core.redaction import as_pairs
 from stateanalytics.core.schema import FRAMES
 from stateanalytics.errors import (
     ArgumentError,

@@ -22,11 +22,11 @@ import polars as pl
 from stateanalytics import questions
 from stateanalytics.auditing import as_findings, audit, outside_vocabulary
 from stateanalytics.core import schema
-from stateanalytics.core.dictionary import data_dictionary
-from stateanalytics.core.facts import Facts, pool
-from stateanalytics.core.maps import as_pairs
-from stateanalytics.core.redaction import redact_names, redact_with_names
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
+from stateanalytics.core.redaction import as_pairs, redact_names, redact_with_names
 from stateanalytics.core.schema import Frame
+from stateanalytics.core.shapes import data_dictionary
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.errors import found as kind_of
 from stateanalytics.failures.clustering import count_clusters
@@ -50,7 +50,7 @@ from stateanalytics.sql.running import Table
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reason_codes import reason_codes
+from stateanalytics.state.reasons import reason_codes
 from stateanalytics.state.states import evaluate_once, reasons_of, states_of
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.linking import LINKS, links

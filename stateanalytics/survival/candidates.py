@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.core.units import CANDIDATES_S, how_long_each
+from stateanalytics.core.words import CANDIDATES_S, how_long_each
 from stateanalytics.errors import check_columns, check_number
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence

@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.survival.by_unit import FEWEST_UNITS
 from stateanalytics.survival.curves import CURVE, greenwood_sum

@@ -7,7 +7,7 @@ from math import inf
 
 import polars as pl
 
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_share
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.by_unit import with_units

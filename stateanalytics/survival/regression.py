@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.components import needing
+from stateanalytics.errors import needing
 
 FEWEST_ENDS = 5
 """Levels of a term with fewer ends are one level, *other*: alone they have no hazard."""

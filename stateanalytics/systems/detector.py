@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
 CONSTRUCTS = MappingProxyType(

@@ -20,15 +20,8 @@ from zlib import crc32
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.connected import components
-from stateanalytics.core.facts import (
-    Facts,
-    Frames,
-    MadeFrame,
-    later,
-    unmade,
-    with_values_once,
-)
+from stateanalytics.core.facts import Facts, FrameOrFactory, Frames, map_frames, unevaluated
+from stateanalytics.core.joins import connected_components, with_scalar_columns
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
@@ -83,7 +76,7 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
         for kind, columns in enumerate(ids)
         for column in columns
     ).unique()
-    family = components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
+    family = connected_components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
     return numbered.select(*node, family)
 
 
@@ -133,7 +126,7 @@ class Folding:
             FAMILY
         ]
 
-    def index(self, records: MadeFrame) -> pl.DataFrame:
+    def index(self, records: FrameOrFactory) -> pl.DataFrame:
         """``source``, ``file``, ``family`` and ``written_at`` of each record."""
         if isinstance(records, Packed) and records.index is not None:
             return records.index
@@ -146,7 +139,7 @@ class Folding:
 
     def part_of(
         self,
-        records: Sequence[MadeFrame],
+        records: Sequence[FrameOrFactory],
         versions: Mapping[str, object] | None = None,
         before: Folded | None = None,
     ) -> tuple[Parts, Folded]:
@@ -175,11 +168,11 @@ class Folding:
         names = [frame.name for frame in self.records]
         kept = dict(zip(names, [indexed, *others], strict=True))
         part = folded.part
-        return replace(part, details=Frames({**unmade(part.details), **kept})), folded
+        return replace(part, details=Frames({**unevaluated(part.details), **kept})), folded
 
     def folded(
         self,
-        records: Sequence[MadeFrame],
+        records: Sequence[FrameOrFactory],
         index: pl.DataFrame,
         is_chosen: pl.Series,
         versions: Mapping[str, object] | None = None,
@@ -225,13 +218,13 @@ class Folding:
                 }
                 known = replace(
                     part,
-                    entities=with_values_once(part.entities),
-                    transitions=with_values_once(part.transitions),
-                    events=with_values_once(part.events),
+                    entities=with_scalar_columns(part.entities),
+                    transitions=with_scalar_columns(part.transitions),
+                    events=with_scalar_columns(part.events),
                     details=Frames(details),
                 )
                 del part
-            for name, frame in unmade(known.details).items():
+            for name, frame in unevaluated(known.details).items():
                 if isinstance(frame, Packed):
                     above = packed[name].pieces if name in packed else ()
                     packed[name] = replace(frame, pieces=[*above, *frame.pieces])
@@ -240,7 +233,7 @@ class Folding:
         return Folded.of(parts, Frames(packed))
 
     def _assembled(
-        self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
+        self, lines: Packed | pl.DataFrame, others: Sequence[FrameOrFactory], mask: pl.Series
     ) -> Parts:
         """A system's rows of some records, without the records."""
         some = lines.filter(mask)
@@ -294,7 +287,7 @@ class Folded:
         frames = {name: getattr(self.part, name).slice(*span) for name, span in spans.items()}
         details = {
             name: replace(frame, pieces=[frame.pieces[number]])
-            for name, frame in unmade(self.part.details).items()
+            for name, frame in unevaluated(self.part.details).items()
             if isinstance(frame, Packed)
         }
         return replace(self.part, details=Frames(details), **frames)
@@ -362,10 +355,10 @@ def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
             empty[name] = pl.lit(None, dtype)
         else:
             columns.append(pl.concat(chunks, rechunk=True))
-    return with_values_once(pl.DataFrame(columns).with_columns(**empty)).select(names)
+    return with_scalar_columns(pl.DataFrame(columns).with_columns(**empty)).select(names)
 
 
-def _rows_of_records(frame: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
+def _rows_of_records(frame: FrameOrFactory, lines: pl.DataFrame) -> pl.DataFrame:
     """The rows of a frame, which may be packed, that belong to some records."""
     place = ["source", "file", "line_no"]
     if isinstance(frame, Packed):
@@ -481,7 +474,7 @@ def read_transcripts(
         }
     part, folded = folding.part_of((lines, *others), versions, last.folded)
     few_columns = {folding.records[0].name: partial(lines, columns_of_findings)}
-    odd = findings(root, transcripts, Frames({**unmade(part.details), **few_columns}), source)
+    odd = findings(root, transcripts, Frames({**unevaluated(part.details), **few_columns}), source)
     return replace(
         part,
         findings=pl.concat([losses, odd]),
@@ -494,7 +487,7 @@ def read_transcripts(
 def sources_with_records(facts: Facts, folding: Folding) -> pl.Series:
     """The inputs of which records are kept, so that their past is assembled from records."""
     frame = folding.records[0]
-    records = unmade(facts.details).get(frame.name, frame.empty())
+    records = unevaluated(facts.details).get(frame.name, frame.empty())
     index = records.index if isinstance(records, Packed) else None
     sources = (columns_of(records, ["source"]) if index is None else index)["source"]
     return sources.unique().cast(pl.String)
@@ -512,8 +505,8 @@ def rewound_transcripts(past: Past, facts: Facts, folding: Folding) -> Past:
     folding : Folding
         That of the system.
     """
-    records: list[MadeFrame] = [
-        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
+    records: list[FrameOrFactory] = [
+        unevaluated(facts.details).get(frame.name, frame.empty()) for frame in folding.records
     ]
     index = folding.index(records[0])
     labels = index["source"].unique().cast(pl.String).sort()
@@ -533,7 +526,7 @@ def rewound_transcripts(past: Past, facts: Facts, folding: Folding) -> Past:
     }
     until = partial(_records_until, past.at)
     kept = {
-        frame.name: later(until, records[0], *([] if rows is records[0] else [rows]))
+        frame.name: map_frames(until, records[0], *([] if rows is records[0] else [rows]))
         for frame, rows in zip(folding.records, records, strict=True)
     }
     parts = [_present_of_threads(facts, part, threads, labels), part]

@@ -17,15 +17,8 @@ from functools import partial
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.connected import components
-from stateanalytics.core.facts import (
-    Facts,
-    Frames,
-    beside,
-    changed_facts,
-    later,
-    unmade,
-)
+from stateanalytics.core.facts import Facts, Frames, changed_facts, map_frames, unevaluated
+from stateanalytics.core.joins import connected_components, left_join
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.errors import ArgumentError
@@ -283,7 +276,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     links = pl.concat(
         entities.select(node=pl.int_range(pl.len()), id=column).drop_nulls() for column in _LINKS
     )
-    work = components(entities.height, links)
+    work = connected_components(entities.height, links)
     kept = work.is_in(work.filter(entities.select(is_needed).to_series()).unique().implode())
     ids = entities["entity_id"].filter(kept).unique().implode()
     is_of_kept = pl.col("entity_id").is_in(ids).fill_null(value=True)
@@ -361,7 +354,7 @@ def _with_history(
     )
     rows = facts.entities.filter(has_begun(at))
     for columns in (of_transitions, of_events, of_invocations):
-        rows = beside(rows, columns)
+        rows = left_join(rows, columns)
     # Ended work without any moment may have been open at the instant.
     has_no_moment = pl.all_horizontal(pl.col("updated_at", "ended_at", "was_changed").is_null())
     is_over = _is_status("raw_status", is_terminal=True)
@@ -553,9 +546,9 @@ def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame)
         for name in ("entities", "transitions", "events")
     }
     replaced = partial(_replaced, ~is_rebuilt, labels.len())
-    details, of_part = dict(unmade(facts.details)), unmade(part.details)
+    details, of_part = dict(unevaluated(facts.details)), unevaluated(part.details)
     for name in details.keys() & of_part.keys():
-        details[name] = later(replaced, details[name], of_part[name])
+        details[name] = map_frames(replaced, details[name], of_part[name])
     return Past(
         changed_facts(facts, **rows, details=Frames(details)),
         pl.concat([past.lost.filter(facts.entities.select(is_other).to_series()), lost]),

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import (
     ENTITIES,
     FINDINGS,

@@ -16,7 +16,8 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, beside, changed_facts, once, pool
+from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, changed_facts
+from stateanalytics.core.joins import deduplicated, left_join, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted, findings_of_store
 from stateanalytics.io.sqlite import Store
@@ -245,7 +246,7 @@ def _not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
         return schema.FINDINGS.empty()
     entities = past.facts.entities
     # A system may have other entities in the past, or another order.
-    present = beside(entities.select(schema.ENTITY_KEY), once(facts.entities))
+    present = left_join(entities.select(schema.ENTITY_KEY), deduplicated(facts.entities))
     is_lost = {
         "raw_status": past.lost["status"],
         "reason_code": past.lost["reason"],

@@ -11,7 +11,15 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, MadeFrame, changed_facts, later, pool, unmade
+from stateanalytics.core.facts import (
+    Facts,
+    FrameOrFactory,
+    Frames,
+    changed_facts,
+    map_frames,
+    unevaluated,
+)
+from stateanalytics.core.joins import pool
 from stateanalytics.io.archive.manifests import Look, digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
@@ -226,7 +234,7 @@ class Pooled:
                 {
                     name: _pooled_lazily(
                         frames[name],
-                        [unmade(part.details)[name] for part in parts if name in part.details],
+                        [unevaluated(part.details)[name] for part in parts if name in part.details],
                     )
                     for name in names
                 }
@@ -264,11 +272,11 @@ class Memory:
     pooled: Pooled | None = None
 
 
-def _pooled_lazily(shape: schema.Frame, frames: Sequence[MadeFrame]) -> MadeFrame:
+def _pooled_lazily(shape: schema.Frame, frames: Sequence[FrameOrFactory]) -> FrameOrFactory:
     """Frames of one shape, pooled on demand; a single one stays, as it may be read in part."""
     if len(frames) == 1 and callable(frames[0]):
         return frames[0]
-    return later(partial(_pooled, shape), *frames)
+    return map_frames(partial(_pooled, shape), *frames)
 
 
 def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.connected import components
-from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.joins import connected_components, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,
@@ -570,7 +570,7 @@ def _groups_of_work(places: Sequence[Place]) -> list[list[Place]]:
         if place.archived
     ]
     groups: dict[int, list[Place]] = {}
-    numbers = components(len(places), pl.concat(works)) if works else range(len(places))
+    numbers = connected_components(len(places), pl.concat(works)) if works else range(len(places))
     for place, number in zip(places, numbers, strict=True):
         groups.setdefault(number, []).append(place)
     return list(groups.values())

@@ -16,10 +16,8 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import (
-    MadeFrame,
-    pool,
-)
+from stateanalytics.core.facts import FrameOrFactory
+from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io.archive.manifests import digest_of_files
@@ -156,7 +154,7 @@ def _rows_of(piece: Piece, files: frozenset[str]) -> pl.DataFrame:
     return rows if files == piece.files else rows.filter(pl.col("file").is_in(files))
 
 
-def columns_of(frame: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
+def columns_of(frame: FrameOrFactory, columns: Iterable[str]) -> pl.DataFrame:
     """Some columns of a frame that may be packed, or a function that makes it."""
     if isinstance(frame, Packed):
         return frame(columns)

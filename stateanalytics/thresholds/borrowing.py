@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.shrinkage import borrowed
 

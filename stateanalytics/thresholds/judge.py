@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import CANDIDATES_S, how_long
+from stateanalytics.core.words import CANDIDATES_S, how_long
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.borrowing import BORROWED, borrow, healthy_lengths
 from stateanalytics.thresholds.choice import Choice, choose

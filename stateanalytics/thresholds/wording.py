@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stateanalytics.core.units import how_long, per_hundred
-from stateanalytics.core.words import count, say
+from stateanalytics.core.words import count, how_long, per_hundred, say
 from stateanalytics.systems.base import Constant
 
 SAID = {

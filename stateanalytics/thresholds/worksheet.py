@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.detectors.quality import SUMS, quality_of_service
 from stateanalytics.state.policy import Policy
 from stateanalytics.thresholds.settings import OTHER, Constant, constants

@@ -17,11 +17,9 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.charts.style import ticks_between
-from stateanalytics.core.components import needing
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, per_hundred
-from stateanalytics.core.words import say
-from stateanalytics.errors import MissingComponentError
+from stateanalytics.core.words import how_long, per_hundred, say
+from stateanalytics.errors import MissingComponentError, needing
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
 _TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'

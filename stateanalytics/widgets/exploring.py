@@ -14,11 +14,11 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.own_columns import OwnColumn, own_column, with_own_column
+from stateanalytics.core.joins import OwnColumn, own_column, with_own_column
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import read_moment
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import aliases
 from stateanalytics.io.sqlite_copy import quoted

@@ -14,9 +14,8 @@ import polars as pl
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long_each
 from stateanalytics.core.windows import read_moment
-from stateanalytics.core.words import count
+from stateanalytics.core.words import count, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.reporting.session import SessionPage, session_page
 from stateanalytics.state.policy import Policy

@@ -12,7 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import CANDIDATES_S, how_long
+from stateanalytics.core.words import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import Disagreements, disagreements
 from stateanalytics.detectors.detections import Detections

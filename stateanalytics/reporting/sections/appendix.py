@@ -7,9 +7,8 @@ from importlib.metadata import version
 
 from stateanalytics.charts import vega
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Window
-from stateanalytics.core.words import say
+from stateanalytics.core.words import how_long, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.sql.conditions import NOT_DRIVEN
 from stateanalytics.state.definitions import GOOD_ENDS

@@ -9,9 +9,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
-from stateanalytics.core.words import count, number, say
+from stateanalytics.core.words import count, how_long, number, say
 from stateanalytics.queries import with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
@@ -200,7 +199,7 @@ def _deciding(row: dict[str, Any], reasons: list[dict[str, Any]]) -> dict[str, A
 def _reason(chosen: dict[str, Any] | None) -> Plain | None:
     if chosen is None:
         return None
-    from stateanalytics.state.reason_codes import REGISTRY
+    from stateanalytics.state.reasons import REGISTRY
 
     known = REGISTRY.get(chosen["code"]) if chosen["code"] else None
     return {

@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.units import how_long
-from stateanalytics.core.words import count, say, share
+from stateanalytics.core.words import count, how_long, say, share
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.by_unit import with_known_units

@@ -5,12 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import WEEK, Window
 from stateanalytics.core.words import (
     capitalised,
     count,
     dollars,
+    how_long,
     listed,
     number,
     say,
@@ -26,7 +26,7 @@ from stateanalytics.reporting.changes import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import is_counted
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 
 N_NAMED = 2
 _LONGEST_NAME = 60

@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import how_long
-from stateanalytics.core.words import say
+from stateanalytics.core.words import how_long, say
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ended_well

@@ -18,8 +18,7 @@ from stateanalytics.reporting.material import (
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT, cause_key
-from stateanalytics.state.headline import share_of
-from stateanalytics.state.population import part_types
+from stateanalytics.state.population import part_types, share_of
 from stateanalytics.systems import all_systems, system_named
 
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
@@ -145,9 +144,8 @@ def _formats(name: str, material: Material) -> list[str]:
 
 def _findings(name: str, material: Material) -> Plain:
     """Problems in the data of a system, the most severe first, then those of most rows."""
-    by_code = findings_by_code(material.facts.findings.filter(system=name)).sort(
-        "severity", -pl.col("n_rows"), "code"
-    )
+    own = material.facts.findings.filter(system=name)
+    by_code = findings_by_code(own, most_rows_first=True)
     columns = ("code", "severity", "n_rows", "message")
     return {
         "n_codes": by_code.height,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.charts.thresholds import say_worksheet
-from stateanalytics.core.units import how_long, per_hundred
-from stateanalytics.core.words import listed, number, say
+from stateanalytics.core.words import how_long, listed, number, per_hundred, say
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.promises import VERDICTS as KEPT

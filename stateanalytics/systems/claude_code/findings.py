@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.claude_code import NAME, frames

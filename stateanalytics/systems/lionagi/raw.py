@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 import polars as pl
 
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.parts import ReadTable, refresh_table

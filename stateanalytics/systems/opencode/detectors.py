@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.systems.base import Constant, Features
 from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.history import Past

@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.findings import per_entity, rows_counted
 from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED

@@ -10,7 +10,8 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import Parser, numbered
