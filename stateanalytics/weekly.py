@@ -26,9 +26,8 @@ from stateanalytics.failures.failure_rows import (
 )
 from stateanalytics.failures.incident_grouping import add_incidents, observed_s
 from stateanalytics.state.definitions import RUN
-from stateanalytics.state.headline import HEADLINE, count_headline
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.state.population import HEADLINE, count_headline, counted, rows_of, within
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.estimates import quantiles

@@ -18,8 +18,8 @@ from stateanalytics.core.vocabulary import (
 )
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
-from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
-from stateanalytics.state.signatures import delivery_code, domain, health_code
+from stateanalytics.state.display import delivery_code, domain, health_code
+from stateanalytics.state.reasons import FORM, OURS, REGISTRY
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.situations import OTHER_AXES, texts_of
 

@@ -37,7 +37,7 @@ from stateanalytics.reporting.sections.headline import headline_of_sums, summari
 from stateanalytics.reporting.sections.over_time import over_time_of
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import counted
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.summaries.summary import Summary, repeated
 
 SHAPE_VERSION = 1

@@ -50,7 +50,7 @@ from stateanalytics.sql.running import Table
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reason_codes import reason_codes
+from stateanalytics.state.reasons import reason_codes
 from stateanalytics.state.states import evaluate_once, reasons_of, states_of
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.linking import LINKS, links

@@ -14,6 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY, Frame, add_spans
 from stateanalytics.core.windows import Moment
 from stateanalytics.errors import check_columns
+from stateanalytics.state.display import add_code, add_words
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import HEALTH_RULE, RETRY_SCHEDULED
 from stateanalytics.state.lifecycle import StatusTable
@@ -25,7 +26,6 @@ from stateanalytics.state.reasons import (
     reasons,
     runaway_code,
 )
-from stateanalytics.state.signatures import add_code, add_words
 
 __all__ = ["reasons", "states", "states_and_reasons"]
 

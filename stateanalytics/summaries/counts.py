@@ -21,8 +21,7 @@ from stateanalytics.failures.templates import VERSION, mine_templates
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.definitions import RUN, TROUBLE, cause_key, ended_well, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, rows_of
-from stateanalytics.state.sampling_units import unit_of
+from stateanalytics.state.population import counted, rows_of, unit_of
 from stateanalytics.state.states import states
 from stateanalytics.summaries.shapes import FIXED, GROUPED_BY
 from stateanalytics.summaries.summary import (

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics.state.sampling_units import FEWEST_PROJECTS
+from stateanalytics.state.population import FEWEST_PROJECTS
 from stateanalytics.survival.curves import known_survival
 from stateanalytics.survival.estimates import TOLERANCE
 from stateanalytics.survival.influence import CELL, incidence_and_influence

@@ -385,7 +385,7 @@ class System:
         Further durations that judge constants: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
     limits : mapping of str to float
-        Time limits for its open work, by names of `state.open_work.LIMITS`. Without any,
+        Time limits for its open work, by names of `state.health.LIMITS`. Without any,
         the policy's limits by kind of work apply.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.

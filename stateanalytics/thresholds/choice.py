@@ -9,7 +9,7 @@ from functools import cached_property
 
 import polars as pl
 
-from stateanalytics.state.sampling_units import FEWEST_PROJECTS
+from stateanalytics.state.population import FEWEST_PROJECTS
 from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.thresholds.counts import EXPOSURE, Support, mistake_columns, waiting_columns
 from stateanalytics.thresholds.leave_one_out import Without

@@ -199,7 +199,7 @@ def _deciding(row: dict[str, Any], reasons: list[dict[str, Any]]) -> dict[str, A
 def _reason(chosen: dict[str, Any] | None) -> Plain | None:
     if chosen is None:
         return None
-    from stateanalytics.state.reason_codes import REGISTRY
+    from stateanalytics.state.reasons import REGISTRY
 
     known = REGISTRY.get(chosen["code"]) if chosen["code"] else None
     return {

@@ -12,8 +12,7 @@ from stateanalytics.reporting.changes import share_fields
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
-from stateanalytics.state.headline import Count, count_headline
-from stateanalytics.state.population import counted
+from stateanalytics.state.population import Count, count_headline, counted
 from stateanalytics.stats.clustered import share_of_units
 
 _COLUMNS = (

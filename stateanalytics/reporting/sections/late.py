@@ -7,7 +7,7 @@ from stateanalytics.core.words import number, say
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.state.headline import count_headline
+from stateanalytics.state.population import count_headline
 from stateanalytics.systems.history import rewound
 
 N_SHOWN = 20

@@ -18,8 +18,7 @@ from stateanalytics.reporting.material import (
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT, cause_key
-from stateanalytics.state.headline import share_of
-from stateanalytics.state.population import part_types
+from stateanalytics.state.population import part_types, share_of
 from stateanalytics.systems import all_systems, system_named
 
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
