@@ -628,7 +628,7 @@ def test_a_page_that_cannot_be_opened_is_named(monkeypatch, capsys, tmp_path):
 def test_an_as_of_in_the_future_is_pointed_out(run, store):
     code, _, err = run("attention", "--show", "states", store, "--as-of", "2999-01-01")
     assert code == 0
-    assert "lies in the future" in err
+    assert "is in the future" in err
     past = run("attention", "--show", "states", store, "--as-of", "2026-05-27")[2]
     assert "in the future" not in past
     assert run("attention", "--show", "states", store, "--as-of", f"{NOW_S}")[0] == 0
@@ -693,8 +693,8 @@ def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments,
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        pytest.param(lambda folder: folder / "gone.db", "Nothing is at", id="no such path"),
-        pytest.param(lambda folder: folder, "holds no state.db", id="an empty directory"),
+        pytest.param(lambda folder: folder / "gone.db", "no file or directory", id="no such path"),
+        pytest.param(lambda folder: folder, "has no state.db", id="an empty directory"),
         pytest.param(lambda folder: folder / "*.db", "No store matches", id="a pattern"),
         pytest.param(
             lambda folder: (folder / "x.db").write_bytes(b"") or folder / "x.db",

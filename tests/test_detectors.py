@@ -234,7 +234,7 @@ def test_an_empty_selection_and_two_of_one_name_are_refused():
         pytest.param({}, "has no rule", id="no rule"),
         pytest.param({"measures": "silence_s"}, "has no rule", id="no threshold"),
         pytest.param(
-            {"fires": pl.lit(value=True), "threshold_s": 3}, "which it would not use", id="both"
+            {"fires": pl.lit(value=True), "threshold_s": 3}, "that it does not use", id="both"
         ),
         pytest.param(
             {"classify": lambda rows, limits: rows["kind"], "threshold_s": pl.lit(3)},

@@ -349,8 +349,8 @@ def test_the_command_leads_with_the_worst_contradiction(run, store):
         pytest.param(("--detector", "A8"), "cannot be evaluated from data: lock", id="not offline"),
         pytest.param(("--detectors", "lionagi@7"), "0.26.1, ", id="no such release"),
         pytest.param(("--detectors", "B2,,B4"), "no detector ''", id="no name"),
-        pytest.param(("--at", "2020-01-01"), "Nothing had begun at", id="before"),
-        pytest.param(("--at", "2030-01-01"), "lies after that", id="after"),
+        pytest.param(("--at", "2020-01-01"), "Nothing had started at", id="before"),
+        pytest.param(("--at", "2030-01-01"), "is later", id="after"),
     ],
 )
 def test_the_command_says_what_is_wrong(run, store, arguments, words):

@@ -99,7 +99,7 @@ def test_thresholds_come_last_and_several_sources_have_no_name():
 
 
 def test_a_thing_to_do_says_what_is_known_and_nothing_else():
-    asked = "Read the message: this code stands for every unforeseen exception."
+    asked = "Read the message: this code covers every unforeseen exception."
     told = summary([cluster(name="no <*>: <*>: poetry (image <*>)"), cluster(name="b", run_s=None)])
     told["failures"]["codes"] = [{"code": "run.failed.exception", "what_to_do": asked}]
     first, second = actions_of(told, "a.db", WEEK)
@@ -183,7 +183,7 @@ def test_bad_news_is_told_and_nothing_else(told, kind, words):
 
 
 def test_what_is_no_tripwire_is_one_line():
-    with pytest.raises(ArgumentError, match="There is nothing called 'regresion'") as raised:
+    with pytest.raises(ArgumentError, match="has no condition 'regresion'") as raised:
         tripped(summary(), ["regresion"])
     assert "regression" in raised.value.hint
 

@@ -236,7 +236,7 @@ def test_raw_tables_hold_what_is_stored(store, kept):
 
 def test_bodies_are_read_only_on_request(store, kept):
     query = "SELECT content FROM raw_messages"
-    with pytest.raises(sa.errors.QueryError, match=r"holds bodies(.|\n)*bodies=True"):
+    with pytest.raises(sa.errors.QueryError, match=r"has texts of messages(.|\n)*bodies=True"):
         kept.sql(query)
     assert kept.sql("SELECT * FROM raw_messages").columns == [
         "store",

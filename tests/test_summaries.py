@@ -420,7 +420,7 @@ def frame_of(folder, name):
 
 
 NO_SUMMARY = {
-    "nothing there": (shutil.rmtree, SourceNotFoundError, "Nothing is at"),
+    "nothing there": (shutil.rmtree, SourceNotFoundError, "There is no file or directory"),
     "no head": (lambda folder: (folder / "head.json").unlink(), NotAStoreError, "is no summary"),
     "another version": (lambda folder: lie(folder, version=1), NotAStoreError, "of version 1"),
     "a version that is 1 to Python": (

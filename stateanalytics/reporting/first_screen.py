@@ -313,8 +313,7 @@ def checked_kinds(kinds: Iterable[str]) -> list[str]:
     asked = [kind.strip() for kind in kinds]
     if wrong := [kind for kind in asked if kind not in ALERTS]:
         raise ArgumentError(
-            f"There is nothing called {in_short(wrong[0])} to fail on; "
-            f"there are {', '.join(ALERTS)}.",
+            f"--fail-on has no condition {in_short(wrong[0])}; there are {', '.join(ALERTS)}.",
             '--fail-on "new-critical,coverage"' + did_you_mean(wrong[0], ALERTS),
         )
     return list(dict.fromkeys(asked))

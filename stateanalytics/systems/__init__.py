@@ -53,7 +53,7 @@ def all_systems() -> tuple[System, ...]:
             continue
         if loaded.name in systems:
             raise StateAnalyticsError(
-                f"Two packages have a system called {loaded.name!r}: {origins[loaded.name]} "
+                f"Two packages define a system {loaded.name!r}: {origins[loaded.name]} "
                 f"and {origin}.",
                 "uninstall one of the two",
             )

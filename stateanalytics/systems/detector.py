@@ -412,8 +412,8 @@ def check(detector: Detector) -> None:
         )
     if detector.fires is not None and detector.threshold_s is not None:
         raise ArgumentError(
-            f"Detector {detector.name!r} has a whole rule and a threshold, which it would not use.",
-            "give measures and threshold_s, and what else makes it fire as also=…; or fires alone",
+            f"Detector {detector.name!r} has a complete rule and a threshold that it does not use.",
+            "give measures and threshold_s, with further conditions in also=…; or only fires",
         )
     _check_limits(detector)
 

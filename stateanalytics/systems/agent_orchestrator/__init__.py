@@ -197,7 +197,7 @@ SYSTEM = System(
     rewind=_rewind,
     used_tokens=_used_tokens,
     advice={
-        "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
+        "audit.open_without_sign_of_life": "check whether its process is alive; if not, "
         "`ao session kill ID`",
     },
     ends=Ends(
