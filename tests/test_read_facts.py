@@ -191,7 +191,7 @@ def test_a_pattern_without_a_match_says_so(tmp_path):
 
 def test_a_directory_without_a_store_names_those_below(tmp_path):
     _store(tmp_path / "deep" / "state.db")
-    with pytest.raises(NotAStoreError, match=r"(?s)holds no state\.db.*deep/state\.db"):
+    with pytest.raises(NotAStoreError, match=r"(?s)has no state\.db.*deep/state\.db"):
         _facts(tmp_path)
 
 
