@@ -36,7 +36,7 @@ def limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         The policy with today's thresholds; v1 by default.
 
@@ -79,9 +79,9 @@ def as_openmetrics(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
     limits : polars.DataFrame, optional
         The answer of `limits`, which reads all of history; None: metrics without limits.
 

@@ -72,7 +72,7 @@ class Snapshot(Facts):
     has_bodies : bool
         Whether texts of messages were read.
     own_tables : mapping of str to polars.DataFrame
-        Tables of yours, by name: see `with_table`.
+        Your own tables, by name: see `with_table`.
     """
 
     stores: tuple[Store, ...] = ()
@@ -672,7 +672,7 @@ def read(
     budget: Budget | str | None = None,
     progress: bool | None = None,
 ) -> Snapshot:
-    """The facts of one or more stores, at one instant.
+    """A snapshot of one or more stores, at one instant.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     Parameters
     ----------
     own : iterable of Detector
-        Rules of yours to include.
+        Your own rules to include.
 
     Returns
     -------

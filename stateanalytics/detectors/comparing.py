@@ -104,7 +104,7 @@ def agreement(
     n_resamples: int = 1000,
     conf_level: float = 0.95,
 ) -> Agreement:
-    """How far each pair of detectors agrees, and all of them together.
+    """How well each pair of detectors agrees, and all of them together.
 
     Parameters
     ----------

@@ -482,7 +482,7 @@ def detect(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     at : datetime, date, ISO text or epoch seconds, optional
         The instant; by default the snapshot's as-of. Only rows up to it are read.
     detectors : str, Detector or sequence of them, optional

@@ -88,7 +88,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     Parameters
     ----------
     facts : Facts
-        What `read` gave.
+        From `read`.
     at : datetime, date, ISO text or epoch seconds, optional
         By default the facts' own as-of, where nothing is lost.
 
