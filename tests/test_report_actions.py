@@ -107,7 +107,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
     assert second["why"] == "2 incidents. An exception in the code that ran."
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
-    assert both["what"].endswith(", and look at 1 more that is open")
+    assert both["what"].endswith(", and check 1 more that is open")
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_the_digest_of_the_sample_is_a_screen(demo_week):
         (
             summary([cluster(is_back=True)]),
             "new-critical",
-            ["1 failure reappeared though resolved"],
+            ["1 failure reappeared after being resolved"],
         ),
         (summary([cluster(state="new", is_expected=True)]), "new-critical", []),
         (summary([cluster(state="growing")]), "regression", ["more of boom: 2 incidents"]),

@@ -232,7 +232,7 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
                 entry = _entry(names, cells, f"{origin}, line {reader.line_num}")
                 cluster = str(entry["cluster_id"])
                 if cluster in entries:
-                    both = (row.get("owner") or "nobody" for row in (entries[cluster], entry))
+                    both = (row.get("owner") or "no owner" for row in (entries[cluster], entry))
                     raise ArgumentError(
                         f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} has "
                         f"two lines, owned by {' and '.join(map(repr, both))}.",
