@@ -122,7 +122,7 @@ class MissingColumnsError(StateAnalyticsError, ValueError):
             f"{function} needs columns {sorted(missing)}, which this frame does not have; "
             f"it has {shown or 'no columns'}.",
             f"rename with .rename({{'old': {sorted(missing)[0]!r}}})" + near,
-            shell="name a column that is there" + near,
+            shell="name an existing column" + near,
         )
 
 

@@ -558,7 +558,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "limits that nobody declared: many runs end after the same time",
+        "limits that are declared nowhere: many runs end after the same time",
         "survival.implicit_timeouts",
         "durations",
         "--show implicit",

@@ -762,8 +762,8 @@ def _loaded(
     if asked.probe and asked.as_of is not None:
         raise ArgumentError(
             "Processes can be looked for only now, and as-of is given.",
-            "leave out as_of, or probe=True",
-            shell="leave out --as-of, or --probe",
+            "omit as_of, or probe=True",
+            shell="omit --as-of, or --probe",
         )
     return read_and_keep(
         asked.paths,

@@ -759,7 +759,7 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("report", "--since", "2030-01-01"), "swap --since and --until"),
         (("report", "--since", "2030-01-01", "--until", "2030-01-02"), "--week 2026-W21"),
         (("report", "--since", "soon"), "ISO text such as 2026-05-18 or"),
-        (("report", "--policy", "gone.toml"), "name a file that is there, or one of: v1"),
+        (("report", "--policy", "gone.toml"), "name an existing file, or one of: v1"),
         (("report", "--week", "0001-W01"), "--compare none"),
         (("attention", "--show", "states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
         (("sql", "SELECT $who"), "Hint: -p who=…"),
@@ -832,7 +832,7 @@ def test_a_file_that_is_not_there_is_told_in_one_way(run, store, tmp_path, monke
     code, _, err = run(command, store, *options, f"t={name}" if what == "table" else name)
     assert code == 2
     assert f"The {what} '{name}' cannot be read: No such file" in err
-    assert "Hint: name a file that is there" in err
+    assert "Hint: name an existing file" in err
     assert f"did you mean 'mine{suffix}'?" in err
 
 

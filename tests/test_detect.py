@@ -70,7 +70,7 @@ def test_what_is_over_is_not_covered_by_rules_about_running_work():
     given = answers(facts([session(raw_status="completed", ended_at=ago(hours=1))]))
     assert given["dashboard_stuck_60m"]["covered"] is False
     assert given["dashboard_stuck_60m"]["fires"] is None
-    assert given["dashboard_stuck_60m"]["why"].startswith("it only looks at running sessions")
+    assert given["dashboard_stuck_60m"]["why"].startswith("it only covers running sessions")
 
 
 def test_a_source_that_does_not_record_a_measure_is_not_covered():

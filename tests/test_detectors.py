@@ -302,7 +302,7 @@ def test_a_detector_whose_inputs_are_not_there_covers_nothing(demo):
     found = sa.detectors.detect(demo, detectors=[odd]).rows
     assert not found["covered"].any()
     assert found["fires"].null_count() == found.height
-    assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]
+    assert found["why"].unique().to_list() == ["it needs n_sneezes, which does not exist"]
 
 
 def test_why_of_what_compares_nothing_is_its_rule_or_what_it_means(demo):

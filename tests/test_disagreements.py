@@ -67,7 +67,7 @@ ROWS = [
     ),
     pytest.param(
         session(**silent(minutes=3)), ("A3", "A2"), "liveness",
-        "A3 takes a process that nobody saw for dead, A2 does not ask for the process; "
+        "A3 treats a process that was not checked as dead, A2 does not ask for the process; "
         "A3 counts 3 min of silence, A2 counts 3 min of silence (limit 6 h)",
         id="process nobody saw",
     ),
@@ -92,7 +92,7 @@ ROWS = [
     pytest.param(
         session(started_at=ago(hours=30), created_at=ago(hours=30)),
         ("fleet_attention_v1", "B2"), "scope",
-        "B9/04 counts 1 d 6 h since start, B2 only looks at running sessions that began "
+        "B9/04 counts 1 d 6 h since start, B2 only covers running sessions that began "
         "or ended within the last 24 h",
         id="window",
     ),

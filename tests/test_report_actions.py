@@ -78,7 +78,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert [one["what"] for one in found] == [
         "Data of 1 input are missing",
         "Resume or stop session s",
-        "Stop “dear”",
+        "Fix “dear”",
     ]
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. No reason was stored."
@@ -94,7 +94,7 @@ def test_thresholds_come_last_and_several_sources_have_no_name():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
              "in_words": "why"}, {"verdict": "keep"}]  # fmt: skip
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "SOURCES", WEEK)
-    assert [one["what"] for one in found] == ["Stop “boom”", "Set slow to 2 h, from 1 h"]
+    assert [one["what"] for one in found] == ["Fix “boom”", "Set slow to 2 h, from 1 h"]
     assert found[0]["command"].startswith("stateanalytics failures SOURCES --week 2026-W21 --show")
 
 
@@ -103,7 +103,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     told = summary([cluster(name="no <*>: <*>: poetry (image <*>)"), cluster(name="b", run_s=None)])
     told["failures"]["codes"] = [{"code": "run.failed.exception", "what_to_do": asked}]
     first, second = actions_of(told, "a.db", WEEK)
-    assert first["what"] == "Stop “no … poetry”"
+    assert first["what"] == "Fix “no … poetry”"
     assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
     assert second["why"] == "2 incidents. An exception in the code that ran."
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)

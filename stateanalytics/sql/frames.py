@@ -66,7 +66,7 @@ class ReasonCodes(Columns, key=("code",)):
 
     code = Text("the code, as in `reasons` and `entities`")
     origin = Text("who defines it: a system, adr0033 or stateanalytics")
-    entity_types = Text("types whose rows carry it, joined by |")
+    entity_types = Text("entity types with this code, joined by |")
     statuses = Text("statuses that it is written with, in words")
     meaning = Text("the reason in words")
     what_to_do = Text("the operator's next step")

@@ -77,7 +77,7 @@ def check_text(query: object) -> str:
             "pass long lists as a parameter: WHERE entity_id IN $ids",
         )
     if "\0" in query or any("\ud800" <= character <= "\udfff" for character in query):
-        raise QueryError("The query holds a NUL or half a surrogate pair.", "remove it")
+        raise QueryError("The query contains a NUL or half a surrogate pair.", "remove it")
     return str(query)
 
 

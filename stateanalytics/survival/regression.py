@@ -44,9 +44,7 @@ def hazard_ratio(runs: pl.DataFrame, group: str, terms: Sequence[str]) -> dict[s
     Ties as in Breslow's likelihood. Where hazards cross, one ratio says little: look at
     the curves.
     """
-    with needing(
-        "statsmodels", "A regression", extra="models", instead="leave out regression=True"
-    ):
+    with needing("statsmodels", "A regression", extra="models", instead="omit regression=True"):
         import numpy as np
         from statsmodels.duration.hazard_regression import PHReg
     nothing = {"estimate": None, "variance": None, "degrees": None}

@@ -109,7 +109,7 @@ def _loaded(entry: EntryPoint, origin: str) -> System | None:
             return value
         problem = f"{entry.value} is a {type(value).__name__}, not a System"
     warnings.warn(
-        f"The system {entry.name!r} of the package {origin} cannot be loaded and is left out: "
+        f"The system {entry.name!r} of the package {origin} cannot be loaded and is excluded: "
         f"{problem}",
         RuntimeWarning,
         stacklevel=3,

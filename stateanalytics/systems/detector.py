@@ -33,8 +33,8 @@ LIVENESS = MappingProxyType(
     {
         "not asked": "it does not ask whether the process is alive",
         "assumed": "it assumes that every process is alive",
-        "unknown is dead": "a process nobody could see counts as dead",
-        "unknown stays unknown": "a process nobody could see is judged by its silence",
+        "unknown is dead": "a process that was not checked counts as dead",
+        "unknown stays unknown": "a process that was not checked is judged by its silence",
     }
 )
 RESTARTS = ("message", "activity", "report", "start", "creation")

@@ -32,7 +32,7 @@ from stateanalytics.thresholds.settings import constants
 VERDICTS = {
     "as_promised": "what came differs from what was promised by little, beyond noise",
     "not_as_promised": "what came differs from what was promised, beyond noise",
-    "cannot_tell": "too few units before or since, or nobody could have promised anything",
+    "cannot_tell": "too few units before or since, or no prediction was possible",
 }
 MEASURES = {
     "false_alarms": "flagged though they were fine",
