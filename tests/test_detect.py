@@ -311,7 +311,7 @@ def test_the_future_does_not_change_the_past(demo):
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        pytest.param("2026-01-01", "Nothing had begun at", id="before anything"),
+        pytest.param("2026-01-01", "Nothing had started at", id="before anything"),
         pytest.param("2030-01-01", "is later, and nothing is known", id="after as-of"),
         pytest.param("noon", "at", id="no moment"),
     ],

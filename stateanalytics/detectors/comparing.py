@@ -39,8 +39,8 @@ CAUSES = MappingProxyType(
         "liveness": "one treats a process that was not checked as dead, the other does not",
         "input": "they read different columns for the same thing",
         "threshold": "their limits differ, and the measured time is between them",
-        "strictness": "both are exactly at the limit, where one fires and the other does not",
-        "clock": "the same time, by clocks that count differently",
+        "strictness": "the time is exactly at the limit, where one fires and the other does not",
+        "clock": "they measure the same time with different clocks",
         "version": "they are two versions of one rule",
         "condition": "one has an additional condition",
     }
