@@ -194,7 +194,7 @@ def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     options = ["--week", "2026-W21", "--sections", "failures", "-o", str(tmp_path / "w.md")]
     assert cli(["report", store, *options, "--fail-on", "coverage"]) == 0
     told = capsys.readouterr()
-    assert "1. Stop " in told.out
+    assert "1. Fix " in told.out
     assert cli(["report", store, *options, "--fail-on", "new-critical|coverage"]) == 3
     assert "failed on 15 failures new" in capsys.readouterr().err
     assert (tmp_path / "w.md").read_text("utf-8").startswith("## ")

@@ -232,11 +232,11 @@ def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     assert command(["failures", path, "--format", "csv"]) == 0
     said = capsys.readouterr()
     assert "run.aborted.runtime_lost" in said.out
-    assert "note: Agent Orchestrator: A failure is also a session that died" in said.err
+    assert "note: Agent Orchestrator: A session that died is a failure, too" in said.err
     made = sa.report(snap, window=(ago(days=400), None), sections=["failures"])
     assert f"{died.height} died" in made.summary["headline"]["finding"]
     assert made.summary["failures"]["n_runs"] == died.height
-    assert "A failure is also a session that died" in made.as_html()
+    assert "A session that died is a failure, too" in made.as_html()
 
 
 def test_what_a_person_stopped_is_no_failure(demo):
