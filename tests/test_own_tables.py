@@ -95,7 +95,7 @@ def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for():
         ("teams.owner", TEAMS.with_columns(agent=pl.lit("x")), "found kind, agent"),
         ("teams.owner", TEAMS.rename({"kind": "sort"}), "found none"),
         ("teams.owner", pl.concat([TEAMS, TEAMS]), "several rows for kind 'agent'"),
-        ("nothing", TEAMS, "There is no column 'nothing' to tell runs apart by"),
+        ("nothing", TEAMS, "There is no column 'nothing' to group runs by"),
     ],
 )
 def test_a_column_of_ones_own_that_is_not_clear_is_one_line(snap, by, teams, words):

@@ -124,9 +124,7 @@ def test_no_source_looks_in_the_usual_places(tmp_path, monkeypatch, store):
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     assert sa.read().sources["source"].to_list() == [str(store)]
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path / "empty"))
-    with pytest.raises(
-        sa.errors.SourceNotFoundError, match=r"usual places are empty: .*empty.*state\.db"
-    ):
+    with pytest.raises(sa.errors.SourceNotFoundError, match=r"usual places are empty.*state\.db"):
         sa.read()
 
 
