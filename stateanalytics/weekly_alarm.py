@@ -14,7 +14,7 @@ from stateanalytics.errors import check_share
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
-from stateanalytics.stats.sequential import evidence_of_more, usual_rate
+from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS, numbers_of_ended
 
 ALARM = Frame(

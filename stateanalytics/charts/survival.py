@@ -27,7 +27,7 @@ from stateanalytics.charts.style import (
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.units import how_long
 from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.curves import quantiles
 
 if TYPE_CHECKING:
     import altair as alt

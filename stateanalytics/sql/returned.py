@@ -21,7 +21,6 @@ from stateanalytics.summaries.shapes import shapes_of
 from stateanalytics.survival import frames as of_durations
 from stateanalytics.systems.archiving import ARCHIVED
 from stateanalytics.thresholds import frames as of_thresholds
-from stateanalytics.thresholds.promises import REVIEW
 from stateanalytics.timeline import TIMELINE
 from stateanalytics.weekly_alarm import ALARM
 from stateanalytics.weekly_limits import LIMITS
@@ -46,7 +45,7 @@ FRAMES_RETURNED: tuple[Frame, ...] = (
     *_of("failures", of_failures.FRAMES),
     *_of("survival", of_durations.FRAMES),
     *_of("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
-    *_of("thresholds", (*of_thresholds.FRAMES, REVIEW)),
+    *_of("thresholds", of_thresholds.FRAMES),
     *_SUMMARY,
 )
 """Every documented frame that is no table of SQL."""

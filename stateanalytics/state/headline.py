@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.state.definitions import TROUBLE, ended_well
 from stateanalytics.state.sampling_units import sampling_units
-from stateanalytics.stats.clustered import ClusteredShare, clustered_share
+from stateanalytics.stats.shares import ClusteredShare, clustered_share
 
 HEADLINE: Mapping[str, str] = {
     "runs": "runs",

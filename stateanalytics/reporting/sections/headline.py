@@ -14,7 +14,7 @@ from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.headline import Count, count_headline
 from stateanalytics.state.population import counted
-from stateanalytics.stats.clustered import share_of_units
+from stateanalytics.stats.shares import share_of_units
 
 _TOLD = (
     *("source", "entity_type", "entity_id", "session_id", "invocation_id", "show_id", "project"),

@@ -9,9 +9,9 @@ from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.core.words import count, listed, number
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.thresholds.advice import Advice, recommend
+from stateanalytics.thresholds.judge import SAID
 from stateanalytics.thresholds.promises import VERDICTS as KEPT
 from stateanalytics.thresholds.promises import review
-from stateanalytics.thresholds.wording import SAID
 
 MOST_SESSIONS = 5_000
 _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")
