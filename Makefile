@@ -106,6 +106,7 @@ gallery: $(VENV)/.developed
 	$(BIN)/python notebooks/make_gallery.py
 
 docs: $(VENV)/.installed
+	$(BIN)/python -m tests.commands_page
 	$(BIN)/stateanalytics sql --schema --format markdown > docs/schema.md
 	$(BIN)/python -c 'from stateanalytics.reporting.sections.appendix import as_markdown; print(as_markdown(), end="")' > docs/numbers.md
 	$(BIN)/python -c 'from pathlib import Path; from tests.systems_page import with_coverage; page = Path("docs/systems.md"); page.write_text(with_coverage(page.read_text("utf-8")), "utf-8")'

@@ -9,7 +9,7 @@
     sa.report(snap).write_html("week.html")
 
 What a week needs stands at the top; the rest in `failures`, `survival`, `detectors`,
-`thresholds` and `errors`. The names are listed once, in the stub beside this file, and
+`thresholds` and `errors`. The names are listed once, in the stub next to this file, and
 loaded when they are first used, so that this import costs next to nothing.
 """
 

@@ -25,7 +25,8 @@ Every message says what was needed, what was found, and ends with a line
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
@@ -80,7 +81,7 @@ class StateAnalyticsError(Exception):
         return str(self.args[0])
 
     def _render_traceback_(self) -> list[str]:
-        """How a notebook shows it: the words, no stack; nothing in them acts."""
+        """How a notebook shows it: the message, escaped, without the stack."""
         return [f"{type(self).__name__}: {visible(str(self), keep=chr(10))}"]
 
 
@@ -113,7 +114,7 @@ class MissingColumnsError(StateAnalyticsError, ValueError):
 
     @classmethod
     def of(cls, missing: Sequence[str], found: Iterable[str], function: str) -> MissingColumnsError:
-        """Name the function, what it lacks and what is there."""
+        """The error that names the function, the missing columns and the present ones."""
         there = sorted(found)
         near = did_you_mean(sorted(missing)[0], there)
         shown = ", ".join(there[:12]) + (f" and {len(there) - 12} more" if len(there) > 12 else "")
@@ -154,7 +155,7 @@ class MaskedWarning(UserWarning):
 
 
 class TruncatedWarning(UserWarning):
-    """A result was cut at its row cap: no error, but never left unsaid."""
+    """A result was cut at its maximum of rows."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -164,15 +165,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def found(value: object) -> str:
-    """What somebody gave instead, in a few words, with its type.
+    """A value that a caller gave, in a few words, with its type.
 
     Examples
     --------
     >>> found("week.html"), found({"a": 1})
     ("str 'week.html'", "dict {'a': 1}")
     """
-    kind, told = type(value).__name__, in_short(value)
-    return told if told.startswith(kind) else f"{kind} {told}"
+    kind, shown = type(value).__name__, in_short(value)
+    return shown if shown.startswith(kind) else f"{kind} {shown}"
 
 
 def in_short(value: object) -> str:
@@ -185,12 +186,12 @@ def in_short(value: object) -> str:
     """
     if hasattr(value, "columns"):
         return type(value).__name__
-    told = repr(value).partition("\n")[0]
-    return told if len(told) <= 60 else f"{told[:59]}…"
+    shown = repr(value).partition("\n")[0]
+    return shown if len(shown) <= 60 else f"{shown[:59]}…"
 
 
 def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> None:
-    """Refuse what is no polars frame, or one that lacks columns a function needs."""
+    """Raise an error unless this is a polars frame with the columns that a function needs."""
     needed = list(needed)
     if not hasattr(frame, "get_columns"):
         shown = ", ".join(needed[:4]) + (", …" if len(needed) > 4 else "")
@@ -211,7 +212,7 @@ def check_number(
     is_above: bool = False,
     is_whole: bool = False,
 ) -> None:
-    """Refuse what is no finite number from ``least`` on; ``usual`` is for the hint."""
+    """Raise an error unless this is a finite number from ``least``; the hint shows ``usual``."""
     kinds: Any = Integral if is_whole else Real
     is_number = isinstance(value, kinds) and not isinstance(value, bool)
     if not is_number or not least <= value < inf or (is_above and value == least):
@@ -234,7 +235,7 @@ def no_such(what: str, name: object, known: Iterable[str]) -> ArgumentError:
 
 
 def check_share(name: str, value: Any, usual: float) -> None:
-    """Refuse what is no share, such as a level of confidence; ``usual`` is for the hint."""
+    """Raise an error unless this is a share, such as a confidence; the hint shows ``usual``."""
     kinds: Any = Real
     if not (isinstance(value, kinds) and 0 < value < 1):
         raise ArgumentError(
@@ -242,3 +243,32 @@ def check_share(name: str, value: Any, usual: float) -> None:
             f"{name}={usual}",
             shell=f"a share such as {usual:g}",
         )
+
+
+@contextmanager
+def needing(library: str, task: str, *, extra: str, instead: str) -> Iterator[None]:
+    """Turn a failed import of an optional library into an error that names the extra.
+
+    Parameters
+    ----------
+    library : str
+        The library that the block imports.
+    task : str
+        What needs it, as the start of a sentence.
+    extra : str
+        The extra of this package that installs it.
+    instead : str
+        What the user can do without it.
+
+    Raises
+    ------
+    MissingComponentError
+        If an import in the block fails.
+    """
+    try:
+        yield
+    except ImportError as missing:
+        raise MissingComponentError(
+            f"{task} needs {library}, which is not installed ({missing}).",
+            f"pip install 'stateanalytics[{extra}]', or {instead}",
+        ) from missing

@@ -29,7 +29,7 @@ from stateanalytics.errors import (
 from stateanalytics.failures.failure_rows import members
 from stateanalytics.questions import Question
 from stateanalytics.reporting import report
-from stateanalytics.reporting.first_screen import said_first
+from stateanalytics.reporting.first_screen import opening
 from stateanalytics.reporting.material import clean, iso
 from stateanalytics.reporting.session import session_page
 from stateanalytics.snapshot import Snapshot, only_frame
@@ -125,7 +125,7 @@ class Tools:
         return self._answer(
             {
                 "window": summary["window"]["label"],
-                "finding": said_first(summary),
+                "finding": opening(summary),
                 "numbers": [
                     {name: number[name] for name in ("title", "shown", "shown_interval", "note")}
                     for number in summary["headline"]["numbers"]

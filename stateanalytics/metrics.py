@@ -1,4 +1,4 @@
-"""The numbers that an alert needs, as OpenMetrics text: few, bounded, of one look."""
+"""The numbers that an alert needs, as OpenMetrics text: few, and bounded in number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stateanalytics.systems.base import OTHER
 from stateanalytics.thresholds.advice import recommend
 
 MOST_VALUES = 10
-"""Of a label that a store fills: the most frequent ones; the others are told as `POOLED`."""
+"""Values of a label that a store fills: the most frequent ones; others count as `POOLED`."""
 POOLED = "_OTHER"
 """What OpenTelemetry calls an ``error.type`` that has no name of its own."""
 NONE = "none"
@@ -31,14 +31,14 @@ _DAY_US = 86_400_000_000
 
 
 def limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
-    """The limits that open runs are held against: as recommended, else today's.
+    """The limits of open runs: the recommended ones, else today's.
 
     Parameters
     ----------
     snap : Snapshot or Facts
         What `read` gave.
     policy : Policy, optional
-        Whose thresholds are today's; v1 by default.
+        The policy with today's thresholds; v1 by default.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def as_openmetrics(
     policy : Policy, optional
         What counts as bad; v1 by default.
     limits : polars.DataFrame, optional
-        What `limits` gave, which looks at all of history; None: no limits are told.
+        The answer of `limits`, which reads all of history; None: metrics without limits.
 
     Returns
     -------
@@ -109,10 +109,12 @@ def as_openmetrics(
     return text.decode()
 
 
-def _metrics(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> Iterator[Metric]:
+def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) -> Iterator[Metric]:
     states, reasons = states_and_reasons(snap, policy=policy)
     rows = population(snap.entities, states, as_of=snap.as_of)
-    runs = _told(counted(rows, RUN).with_columns(is_bad=is_failure().fill_null(value=False)))
+    runs = _short_and_masked(
+        counted(rows, RUN).with_columns(is_bad=is_failure().fill_null(value=False))
+    )
     opened = runs.filter("is_open")
     is_recent = pl.lit(snap.as_of) - pl.col("placed_at") < pl.duration(microseconds=_DAY_US)
     ended = runs.filter(~pl.col("is_open"), is_recent)
@@ -139,8 +141,8 @@ def _metrics(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> I
     for measure, words in (("silence", "silence"), ("age", "age")):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())
         yield _gauge(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
-    if held is not None:
-        yield from _past_limits(opened, held)
+    if limits is not None:
+        yield from _past_limits(opened, limits)
     error = few(pl.when("is_bad").then(pl.col("reason_code").fill_null(POOLED)))
     yield _gauge(
         "day_ended_runs",
@@ -150,36 +152,36 @@ def _metrics(snap: Facts, policy: Policy | None, held: pl.DataFrame | None) -> I
     yield from _spent(ended)
 
 
-def _told(runs: pl.DataFrame) -> pl.DataFrame:
-    """Runs whose texts may leave: short, without what looks like a secret or is not seen."""
+def _short_and_masked(runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs with short texts, without secrets and invisible characters."""
     masked = redact(runs.select("kind", "model", "provider", "reason_code"))[0]
-    # Before they are counted: texts that look alike would be one series twice.
-    seen = pl.all().str.replace_all(ANSI, "").str.replace_all(rf"{UNSEEN}|\r", "")
-    short = masked.select(seen.str.slice(0, _LONGEST_VALUE))
+    # Before counting: two texts that look the same would be two series of one name.
+    printed = pl.all().str.replace_all(ANSI, "").str.replace_all(rf"{UNSEEN}|\r", "")
+    short = masked.select(printed.str.slice(0, _LONGEST_VALUE))
     return runs.with_columns(short).with_columns(
         pl.col("kind", "model", "provider").fill_null(NONE)
     )
 
 
-def _past_limits(opened: pl.DataFrame, held: pl.DataFrame) -> Iterator[Metric]:
-    """Limits by kind, the narrowest that holds for it, and how many open runs are past theirs."""
-    of_kind, of_others = pl.col("kind") == pl.col("of"), pl.col("of") == OTHER
-    is_among_them = of_others & ~pl.col("kind").is_in(pl.col("other_kinds"))
+def _past_limits(opened: pl.DataFrame, limits: pl.DataFrame) -> Iterator[Metric]:
+    """The narrowest limit for each kind, and how many open runs are past their limit."""
+    is_same_kind = pl.col("kind") == pl.col("limited_kind")
+    is_other_kind = (pl.col("limited_kind") == OTHER) & ~pl.col("kind").is_in(pl.col("other_kinds"))
     breadth = (
-        pl.when(of_kind.fill_null(value=False)).then(0).when(is_among_them).then(1)
-        .when(pl.col("of").is_null()).then(2)
+        pl.when(is_same_kind.fill_null(value=False)).then(0).when(is_other_kind).then(1)
+        .when(pl.col("limited_kind").is_null()).then(2)
     )  # fmt: skip
     key = ("system", "kind", "measure")
     applied = (
         opened.select("system", "kind").unique()
-        .join(held.rename({"kind": "of"}), on="system")
+        .join(limits.rename({"kind": "limited_kind"}), on="system")
         .with_columns(breadth=breadth).drop_nulls("breadth")
         .filter(pl.col("breadth") == pl.col("breadth").min().over(key))
-        # Of several the longest: who is past it is past all of them.
+        # The longest of several: a run that is past it is past all of them.
         .group_by(key).agg(pl.col("limit_s").max())
     )  # fmt: skip
-    lasted = pl.when(pl.col("measure") == "silence").then("silence_s").otherwise("age_s")
-    is_past = (lasted > pl.col("limit_s")).fill_null(value=False)
+    duration = pl.when(pl.col("measure") == "silence").then("silence_s").otherwise("age_s")
+    is_past = (duration > pl.col("limit_s")).fill_null(value=False)
     kinds = few("kind")
     judged = opened.with_columns(pooled=kinds).join(applied, on=["system", "kind"])
     yield _gauge(
@@ -198,11 +200,11 @@ def _past_limits(opened: pl.DataFrame, held: pl.DataFrame) -> Iterator[Metric]:
 
 def _spent(ended: pl.DataFrame) -> Iterator[Metric]:
     """Tokens and cost of a day, with the labels of OpenTelemetry's ``gen_ai`` attributes."""
-    of_model = (
+    labels = (
         few("model").alias("gen_ai_request_model"),
         few("provider").alias("gen_ai_provider_name"),
     )
-    tokens = ended.group_by("system", *of_model).agg(
+    tokens = ended.group_by("system", *labels).agg(
         input=pl.col("n_input_tokens").sum(), output=pl.col("n_output_tokens").sum()
     )
     yield _gauge(
@@ -215,12 +217,12 @@ def _spent(ended: pl.DataFrame) -> Iterator[Metric]:
             value_name="value",
         ),
     )
-    cost = ended.group_by("system", *of_model).agg(value=pl.col("cost_usd").sum().round(6))
+    cost = ended.group_by("system", *labels).agg(value=pl.col("cost_usd").sum().round(6))
     yield _gauge("day_cost", "Reported cost of these runs.", cost, "usd")
 
 
 def few(column: str | pl.Expr) -> pl.Expr:
-    """A column of texts with at most `MOST_VALUES` of its own, the most frequent; null is none.
+    """A column with its `MOST_VALUES` most frequent texts, the others as `POOLED`; null stays null.
 
     Examples
     --------
@@ -239,7 +241,7 @@ def _counts(rows: pl.DataFrame, *labels: str | pl.Expr) -> pl.DataFrame:
 
 
 def _gauge(name: str, meaning: str, rows: pl.DataFrame, unit: str = "") -> Metric:
-    """One metric, a gauge: what is counted here shrinks when a store forgets."""
+    """One metric, a gauge: what it counts shrinks when a store deletes rows."""
     # A unit stands at the end of the name, where `Metric` puts it.
     metric = Metric(f"stateanalytics_{name}", meaning, "gauge", unit)
     labels = [column for column in rows.columns if column != "value"]

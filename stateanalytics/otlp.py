@@ -1,7 +1,7 @@
-"""What ended as spans of OpenTelemetry: lines of OTLP/JSON, as collectors read them from a file.
+"""Spans of OpenTelemetry for what ended: lines of OTLP/JSON, which collectors read from a file.
 
-The lines are written here because ``opentelemetry-proto`` writes the ids of spans in base64, where
-OTLP/JSON has hexadecimal; tests read them with it.
+This module writes the lines itself because ``opentelemetry-proto`` writes the ids of spans in
+base64, where OTLP/JSON has hexadecimal; tests read them with it.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def as_otlp(snap: Facts, *, policy: Policy | None = None, redact: bool = True) -
     str
         One ``TracesData`` of OTLP 1.x, ending in a line break: spans of one system, a thousand
         at most. Ids are digests of source, type and id: the same entity has the same span in
-        every export, so that a backend can tell repeated ones.
+        every export, so that a backend recognises repeated ones.
 
     Notes
     -----
     A trace is an invocation, else a session with what belongs to it. What is open has no end,
     and no span; nor have rows that no rate counts (they repeat others, were imported, or have a
-    status that nobody understands) and those without a beginning.
+    status with an unknown meaning) and those without a beginning.
     """
     checked_snapshot(snap, "export")
     spans = _spans(snap, policy)
-    told = redact_frame(spans)[0] if redact else spans
-    for (system,), rows in told.group_by("system", maintain_order=True):
+    masked = redact_frame(spans)[0] if redact else spans
+    for (system,), rows in masked.group_by("system", maintain_order=True):
         for begin in range(0, rows.height, _SPANS_A_LINE):
             batch = rows[begin : begin + _SPANS_A_LINE].iter_rows(named=True)
             yield json.dumps(_traces(str(system), [_span(row) for row in batch])) + "\n"
@@ -79,15 +79,15 @@ def _spans(snap: Facts, policy: Policy | None) -> pl.DataFrame:
     rows = counted(rows_of(snap, policy=policy)).filter(
         ~pl.col("is_open"), pl.col("ended_at") >= pl.col("started_at")
     )
-    whose = ["source", "system"]
+    origin = ["source", "system"]
     sessions = rows.filter(entity_type=RUN).select(
-        *whose, session_id="entity_id", of_session="invocation_id"
+        *origin, session_id="entity_id", session_invocation="invocation_id"
     )
     is_part = (pl.col("entity_type") != RUN) & pl.col("session_id").is_not_null()
     placed = rows.join(
-        sessions.unique([*whose, "session_id"]), on=[*whose, "session_id"], how="left"
+        sessions.unique([*origin, "session_id"]), on=[*origin, "session_id"], how="left"
     ).with_columns(
-        root=pl.coalesce("invocation_id", "of_session", "session_id", "entity_id"),
+        root=pl.coalesce("invocation_id", "session_invocation", "session_id", "entity_id"),
         up_type=pl.coalesce(
             "parent_type", pl.when(is_part).then(pl.lit(RUN)).otherwise(pl.lit("invocation"))
         ),
@@ -95,14 +95,14 @@ def _spans(snap: Facts, policy: Policy | None) -> pl.DataFrame:
             "parent_id", pl.when(is_part).then("session_id").otherwise("invocation_id")
         ),
     )
-    # A parent of another trace, or one that is not told, would leave the span hanging.
-    key = [*whose, "root", "up_type", "up_id"]
-    above = placed.select(*whose, "root", up_type="entity_type", up_id="entity_id").unique()
+    # A parent in another trace, or one that is not exported, would leave the span without one.
+    key = [*origin, "root", "up_type", "up_id"]
+    parents = placed.select(*origin, "root", up_type="entity_type", up_id="entity_id").unique()
     is_itself = (pl.col("up_type") == pl.col("entity_type")) & (
         pl.col("up_id") == pl.col("entity_id")
     )
-    linked = placed.join(above.with_columns(is_told=True), on=key, how="left").with_columns(
-        has_parent=pl.col("is_told").fill_null(value=False) & ~is_itself.fill_null(value=True)
+    linked = placed.join(parents.with_columns(is_exported=True), on=key, how="left").with_columns(
+        has_parent=pl.col("is_exported").fill_null(value=False) & ~is_itself.fill_null(value=True)
     )
     is_run = pl.col("entity_type") == RUN
     is_bad = is_failure().fill_null(value=False)
@@ -114,21 +114,21 @@ def _spans(snap: Facts, policy: Policy | None) -> pl.DataFrame:
         error_type=pl.when(is_bad).then(pl.col("reason_code").fill_null("_OTHER")),
         is_bad=is_bad,
         **{name: pl.col(name).cast(pl.String) for name in ("outcome", "severity")},
-    ).sort(*whose, "started_at", "entity_type", "entity_id")
+    ).sort(*origin, "started_at", "entity_type", "entity_id")
 
 
 def _traces(system: str, spans: list[dict[str, Any]]) -> dict[str, Any]:
     resource = {"attributes": [_attribute("service.name", system)]}
     scope = {"scope": {"name": "stateanalytics"}, "spans": spans, "schemaUrl": SCHEMA_URL}
-    one = {"resource": resource, "scopeSpans": [scope], "schemaUrl": SCHEMA_URL}
-    return {"resourceSpans": [one]}
+    spans_of_system = {"resource": resource, "scopeSpans": [scope], "schemaUrl": SCHEMA_URL}
+    return {"resourceSpans": [spans_of_system]}
 
 
 def _span(row: dict[str, Any]) -> dict[str, Any]:
-    whose = (row["source"], row["system"])
+    origin = (row["source"], row["system"])
     span = {
-        "traceId": _digest(*whose, row["root"], length=32),
-        "spanId": _digest(*whose, row["entity_type"], row["entity_id"]),
+        "traceId": _digest(*origin, row["root"], length=32),
+        "spanId": _digest(*origin, row["entity_type"], row["entity_id"]),
         "name": row["title"],
         "kind": _INTERNAL,
         "startTimeUnixNano": _nanoseconds(row["started_at"]),
@@ -143,7 +143,7 @@ def _span(row: dict[str, Any]) -> dict[str, Any]:
     if row["is_bad"] and row["reason_message"]:
         span["status"]["message"] = row["reason_message"]
     if row["has_parent"]:
-        span["parentSpanId"] = _digest(*whose, row["up_type"], row["up_id"])
+        span["parentSpanId"] = _digest(*origin, row["up_type"], row["up_id"])
     return span
 
 

@@ -330,7 +330,7 @@ class Snapshot(Facts):
         >>> demo().schema("failures.clusters")["column"].to_list()[:3]
         ['cluster_id', 'code', 'template']
         """
-        from stateanalytics.core.dictionary import data_dictionary
+        from stateanalytics.core.shapes import data_dictionary
         from stateanalytics.sql.returned import FRAMES_RETURNED, described
 
         if isinstance(frame, pl.DataFrame):

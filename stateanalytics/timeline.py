@@ -10,7 +10,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, how_long_each
+from stateanalytics.core.words import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems.base import OTHER, Constant

@@ -26,13 +26,12 @@ from stateanalytics.failures.failure_rows import (
 )
 from stateanalytics.failures.incident_grouping import add_incidents, observed_s
 from stateanalytics.state.definitions import RUN
-from stateanalytics.state.headline import HEADLINE, count_headline
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.state.population import HEADLINE, count_headline, counted, rows_of, within
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.systems.history import born, facts_at
+from stateanalytics.systems.history import created_or_started, facts_at
 
 WEEKS = Frame(
     "weeks",
@@ -92,7 +91,7 @@ def weekly_numbers(
         )
     if top is not None:
         check_number("top", top, 10, is_whole=True)
-    begins = snap.entities.select(born().min()).item()
+    begins = snap.entities.select(created_or_started().min()).item()
     calendar = _calendar(weeks_up_to(snap.as_of, n), begins, snap.as_of)
     reached = calendar.filter(pl.col("coverage") != "none")
     weeks = [

@@ -14,8 +14,7 @@ from stateanalytics.errors import check_columns, check_share
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.failures.failure_rows import ended_runs
 from stateanalytics.failures.incident_grouping import members_within
-from stateanalytics.state.headline import count_headline
-from stateanalytics.state.population import within
+from stateanalytics.state.population import count_headline, within
 from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.weekly import DURATION, WEEKS

@@ -14,14 +14,16 @@ import polars as pl
 
 from stateanalytics.core.session_health import (
     HEALTH_ORDER,
+    STALLED_AFTER_S,
     classify_session_health,
     classify_session_health_by_age,
+    limits_by_kind,
+    staleness_by_age,
 )
-from stateanalytics.core.staleness import STALLED_AFTER_S, limits_by_kind, staleness_by_age
 from stateanalytics.core.vocabulary import EXIT_CODES, STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import in_words, truths
-from stateanalytics.state.reason_codes import parents, reason_codes
+from stateanalytics.state.reasons import parents, reason_codes
 from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watcher_trigger
 from stateanalytics.systems.agent_orchestrator.detectors import (

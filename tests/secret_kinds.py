@@ -255,7 +255,7 @@ _OTHERS = [
 
 def planted() -> list[Planted]:
     """One text for each kind of secret, and each service."""
-    from stateanalytics.core.secret_shapes import PLACEHOLDERS
+    from stateanalytics.core.redaction import PLACEHOLDERS
 
     keys = [
         Planted(name, "API key", "rejected: ", key, " (401)", PLACEHOLDERS["API key"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.core.staleness import STALLED_AFTER_S
+from stateanalytics.core.session_health import STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator.constants import (
     detecting_episodes,
@@ -299,7 +299,7 @@ def test_limits_beyond_what_was_seen_are_not_identified():
     assert row["recommended_s"] is None
     assert row["best_high_s"] is None
     assert row["in_words"].startswith("Not identified: beyond 10 min most were stopped ")
-    assert "The cheapest value that was seen is 10 min (10 min or more)" in row["in_words"]
+    assert "The cheapest observed value is 10 min (10 min or more)" in row["in_words"]
     assert row["healthy_upper_s"] is None
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.intervals import poisson_rate, weighted_count
 from stateanalytics.survival.curves import kaplan_meier, quantiles, restricted_mean

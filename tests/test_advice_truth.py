@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.thresholds.choice import choose
 from stateanalytics.thresholds.counts import (
     elapsed_counts,

@@ -12,7 +12,7 @@ from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
 from stateanalytics.state.attention import ATTENTION, attention_items, with_item_id
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.systems import reading as sources
 from tests.frames import AS_OF, ago, facts, frame
 

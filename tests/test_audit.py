@@ -18,6 +18,7 @@ from stateanalytics.auditing import (
 )
 from stateanalytics.core import schema
 from stateanalytics.core.audit import audit_rows, word
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
@@ -272,16 +273,12 @@ def test_little_or_nothing_can_be_audited():
 
 
 def test_the_order_of_rows_does_not_matter(demo):
-    snap = demo
-    shuffled = facts([])
-    object.__setattr__(shuffled, "entities", snap.entities.sample(fraction=1, shuffle=True, seed=1))
-    object.__setattr__(
-        shuffled, "transitions", snap.transitions.sample(fraction=1, shuffle=True, seed=2)
+    shuffled = changed_facts(
+        demo,
+        entities=demo.entities.sample(fraction=1, shuffle=True, seed=1),
+        transitions=demo.transitions.sample(fraction=1, shuffle=True, seed=2),
     )
-    object.__setattr__(shuffled, "events", snap.events)
-    object.__setattr__(shuffled, "details", snap.details)
-    object.__setattr__(shuffled, "as_of", snap.as_of)
-    assert audit(shuffled).equals(audit(snap))
+    assert audit(shuffled).equals(audit(demo))
 
 
 def test_every_code_is_made_by_a_check_and_can_be_acted_on():
@@ -549,14 +546,17 @@ def test_records_of_agent_orchestrator_are_held_against_their_logs():
     assert ("app-4", "audit.open_without_sign_of_life") in told
 
 
-def test_executions_of_opencode_that_ended_twice_are_told():
-    row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1",
-           "outcome": "succeeded", "n_terminals": 2, "first_outcome": "failed",
-           "is_blocked": True}  # fmt: skip
+def audited_execution(**columns):
+    row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1", **columns}
     detail = opencode_frames.EXECUTIONS.conform(pl.DataFrame([row]))
-    snap = facts([])
-    object.__setattr__(snap, "details", {"opencode_executions": detail})
-    assert audit(snap).select("code", "against").rows() == [
+    return audit(changed_facts(facts([]), details={"opencode_executions": detail}))
+
+
+def test_executions_of_opencode_that_ended_twice_are_contradictions():
+    found = audited_execution(
+        outcome="succeeded", n_terminals=2, first_outcome="failed", is_blocked=True
+    )
+    assert found.select("code", "against").rows() == [
         ("audit.success_was_blocked", "the provider's content filter stopped it"),
         ("audit.ended_twice", "2 ends were written, the first says 'failed'"),
     ]
@@ -568,17 +568,14 @@ def test_executions_of_opencode_that_ended_twice_are_told():
         pytest.param("succeeded", True, ["audit.success_was_blocked"], id="blocked"),
         pytest.param("succeeded", False, [], id="a plain success"),
         pytest.param("succeeded", None, [], id="nobody knows"),
-        pytest.param("failed", True, [], id="blocked, and said to have failed"),
+        pytest.param("failed", True, [], id="blocked, and recorded as failed"),
     ],
 )
-def test_only_a_success_that_was_blocked_is_none(outcome, is_blocked, codes):
-    row = {"source": "o", "session_id": "s", "exec_no": 1, "entity_id": "s:execution:1",
-           "outcome": outcome, "n_terminals": 1, "first_outcome": outcome,
-           "is_blocked": is_blocked}  # fmt: skip
-    detail = opencode_frames.EXECUTIONS.conform(pl.DataFrame([row]))
-    snap = facts([])
-    object.__setattr__(snap, "details", {"opencode_executions": detail})
-    assert audit(snap)["code"].to_list() == codes
+def test_only_a_success_that_was_blocked_is_a_contradiction(outcome, is_blocked, codes):
+    found = audited_execution(
+        outcome=outcome, n_terminals=1, first_outcome=outcome, is_blocked=is_blocked
+    )
+    assert found["code"].to_list() == codes
 
 
 def test_the_report_counts_contradictions_with_examples(demo):

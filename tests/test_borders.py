@@ -10,7 +10,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics import charts
 from stateanalytics.core import schema
-from stateanalytics.core.units import how_long, how_long_each
+from stateanalytics.core.words import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import wilson
 from stateanalytics.survival.run_spells import count_left_out, count_spells

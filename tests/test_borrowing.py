@@ -6,7 +6,7 @@ from random import Random
 import polars as pl
 import pytest
 
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.shares import borrowed
 from stateanalytics.thresholds.judge import borrow

@@ -67,8 +67,8 @@ def texts(svg: str) -> list[str]:
 def test_durations_have_a_row_for_each_ending_and_say_which_are_lower_bounds():
     shown = texts(drawn(chart_durations(STEPS)))
     assert "completed: 13" in shown
-    assert "timed out: 3 (lasted at least so long)" in shown
-    assert "still running: 2 (lasted at least so long)" in shown
+    assert "timed out: 3 (lower bounds)" in shown
+    assert "still running: 2 (lower bounds)" in shown
     assert {"1 s", "1 min", "1 h", "6 h"} <= set(shown)
     assert "12" in shown
 

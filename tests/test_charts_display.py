@@ -138,7 +138,7 @@ def test_marks_say_what_they_are():
     told = chart_limits(RUNS).layer[2].to_dict()
     titles = [tip["title"] for tip in told["encoding"]["tooltip"]]
     assert titles == ["ended", "runs", "limit", "took", "run"]
-    assert chart_limits(RUNS).layer[2].data.sort("told_run")["told_took"].to_list() == [
+    assert chart_limits(RUNS).layer[2].data.sort("tooltip_run")["tooltip_took"].to_list() == [
         "1 min", "20 s", "8 min 20 s",
     ]  # fmt: skip
 

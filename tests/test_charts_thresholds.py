@@ -155,7 +155,7 @@ def test_limits_count_equal_runs_and_leave_out_what_is_not_known():
     assert drawn["n"].sum() == 4
     assert drawn.filter(ending="timed_out")["n"].to_list() == [2]
     assert drawn.filter(ending="timed_out")["is_hollow"].to_list() == [True]
-    assert drawn.filter(ending="timed_out")["beside_s"].to_list() == [900.0]
+    assert drawn.filter(ending="timed_out")["drawn_limit_s"].to_list() == [900.0]
     shown = " ".join(texts(CHARTS["limits"]()))
     assert "2 of 4 runs with a known limit ran into it, 2 of them without a single turn." in shown
 

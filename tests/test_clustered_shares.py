@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.reporting.sections.headline import summarize_headline
-from stateanalytics.state.sampling_units import sampling_units, shows_of
+from stateanalytics.state.population import sampling_units, shows_of
 from stateanalytics.stats.intervals import newcombe, wilson
 from stateanalytics.stats.shares import clustered_share, share_of_units
 from tests.frames import WHOSE, ago, facts

@@ -1,38 +1,35 @@
-"""Codex: rollouts of every shape, whole and broken, now and then."""
+"""Codex: rollouts of every shape, whole and broken."""
 
 import contextlib
 import json
-import os
-import random
-import runpy
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
-import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
-from stateanalytics.systems.codex import frames, places
-from stateanalytics.systems.history import facts_at
+from stateanalytics.systems.codex import frames
 from stateanalytics.systems.reading import read_facts
-from tests.conftest import ROOT
-from tests.examples import a_few, examples
+from tests.examples import a_few
+from tests.transcripts import (
+    NOON,
+    SAMPLES,
+    Rollout,
+    after,
+    axes,
+    begun_rollout,
+    facts_of,
+    findings_of,
+    rollout_maker,
+    state_of,
+)
 
-SAMPLE = ROOT / "data" / "samples" / "codex"
-NOON = datetime(2026, 5, 20, 17, 5, tzinfo=UTC)
-maker = SimpleNamespace(**runpy.run_path(str(SAMPLE / "make_rollouts.py")))
-Rollout = maker.Rollout
-IDS = {name: told.thread_id for name, told in maker.lives().items()}
+SAMPLE = SAMPLES / "codex"
+IDS = {name: rollout.thread_id for name, rollout in rollout_maker.lives().items()}
 
 
 @pytest.fixture(scope="module")
@@ -40,43 +37,9 @@ def sample() -> Facts:
     return read_facts(SAMPLE, as_of=NOON)[0]
 
 
-def facts_of(folder: Path, *told: object, as_of: object = None, tail: str = "") -> Facts:
-    for rollout in told:
-        path = folder / rollout.file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(rollout.text() + tail)
-    return read_facts(folder, as_of=as_of or told[0].now + timedelta(seconds=30))[0]
-
-
-def state_of(facts: Facts, entity_id: str | None = None) -> dict:
-    found = states(facts).filter(entity_type="session")
-    [row] = (found if entity_id is None else found.filter(entity_id=entity_id)).to_dicts()
-    return row
-
-
-def axes(facts: Facts, entity_id: str | None = None) -> tuple:
-    row = state_of(facts, entity_id)
-    return row["lifecycle"], row["health"], row["delivery"], row["reason_codes"]
-
-
 def session_of(facts: Facts) -> dict:
     [row] = facts.detail(frames.SESSIONS).to_dicts()
     return row
-
-
-def begun(policy: str = "on-request") -> object:
-    told = Rollout("one", "2026-05-18T09:00:00")
-    told.turn("Do it", policy=policy)
-    return told
-
-
-def found_of(facts: Facts) -> dict[str, int]:
-    return dict(facts.findings.select("code", "n_rows").iter_rows())
-
-
-def test_the_sample_is_what_its_script_makes() -> None:
-    for name, octets in maker.rollouts().items():
-        assert (SAMPLE / name).read_bytes() == octets
 
 
 GOOD = ("completed", "ok", "passed", "run.completed.turn_complete")
@@ -113,8 +76,8 @@ def test_earlier_turns_and_calls_keep_their_own(sample: Facts) -> None:
 
 
 def test_commands_have_exit_codes_and_durations(sample: Facts) -> None:
-    told = sample.detail(frames.TOOLS).select("call_id", "exit_code", "duration_s", "timeout_s")
-    rows = {row[0]: row[1:] for row in told.iter_rows()}
+    calls = sample.detail(frames.TOOLS).select("call_id", "exit_code", "duration_s", "timeout_s")
+    rows = {row[0]: row[1:] for row in calls.iter_rows()}
     assert rows["call_g2"] == (1, 31.0, None)
     assert rows["call_n1"] == (2, 3.5, None)
     assert rows["call_w1"] == (None, None, 600.0)
@@ -134,21 +97,10 @@ def test_what_is_inherited_is_counted_in_the_parent_only(sample: Facts) -> None:
 
 def test_a_limit_is_told_with_what_is_left_of_it(sample: Facts) -> None:
     turns = sample.detail(frames.TURNS).filter(thread_id=IDS["limit"])
-    told = ("rate_limit_reached", "rate_limit_used_percent", "rate_limit_resets_at")
-    assert turns.select(told).rows() == [
+    columns = ("rate_limit_reached", "rate_limit_used_percent", "rate_limit_resets_at")
+    assert turns.select(columns).rows() == [
         ("rate_limit_reached", 100.0, datetime(2026, 5, 20, 18, 0, tzinfo=UTC))
     ]
-
-
-def test_no_text_of_anybody_is_loaded(sample: Facts) -> None:
-    loaded = [sample.entities, sample.events, *sample.details.values()]
-    everything = "".join(str(frame.to_dicts()) for frame in loaded)
-    for said in ("discount is there", "coupon instead", "callers", "class Cart", "Forty"):
-        assert said not in everything
-
-
-def after(minutes: float) -> timedelta:
-    return timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +120,9 @@ def after(minutes: float) -> timedelta:
 def test_open_calls_are_judged_by_their_own_time_limit(
     tmp_path: Path, tool: str, given: dict, minutes: float, health: str
 ) -> None:
-    told = begun()
-    told.call("c1", tool, **given)
-    facts = facts_of(tmp_path, told, as_of=told.now + after(minutes))
+    rollout = begun_rollout()
+    rollout.call("c1", tool, **given)
+    facts = facts_of(tmp_path, rollout, as_of=rollout.now + after(minutes))
     assert state_of(facts)["health"] == health
 
 
@@ -189,31 +141,31 @@ def test_open_calls_are_judged_by_their_own_time_limit(
 def test_a_person_may_be_asked_by_policy_or_because_the_call_says_so(
     tmp_path: Path, policy: str, given: dict, asks: bool
 ) -> None:
-    told = begun(policy)
-    told.call("c1", **given)
-    codes = state_of(facts_of(tmp_path, told))["reason_codes"]
+    rollout = begun_rollout(policy)
+    rollout.call("c1", **given)
+    codes = state_of(facts_of(tmp_path, rollout))["reason_codes"]
     assert ("run.health.awaiting_permission" in codes) == asks
 
 
 def test_a_call_of_a_subagent_waits_as_long_as_that_is_heard_of(tmp_path: Path) -> None:
-    told = begun()
-    told.call("c1", "spawn_agent")
-    child = Rollout("child", "2026-05-18T09:30:00", parent_thread_id=told.thread_id)
+    rollout = begun_rollout()
+    rollout.call("c1", "spawn_agent")
+    child = Rollout("child", "2026-05-18T09:30:00", parent_thread_id=rollout.thread_id)
     child.turn("Look")
-    facts = facts_of(tmp_path, told, child, as_of=child.now + after(9))
-    assert state_of(facts, told.thread_id)["health"] == "running"
+    facts = facts_of(tmp_path, rollout, child, as_of=child.now + after(9))
+    assert state_of(facts, rollout.thread_id)["health"] == "running"
 
 
 def say(text: str, **more: object) -> Callable:
-    return lambda told: told.say(text, **more)
+    return lambda rollout: rollout.say(text, **more)
 
 
 def abort(reason: str) -> Callable:
-    return lambda told: told.event("turn_aborted", turn_id=told.turn_id, reason=reason)
+    return lambda rollout: rollout.event("turn_aborted", turn_id=rollout.turn_id, reason=reason)
 
 
-def warn(told: object) -> None:
-    told.event("error", message="x", codex_error_info="active_turn_not_steerable")
+def warn(rollout: object) -> None:
+    rollout.event("error", message="x", codex_error_info="active_turn_not_steerable")
 
 
 INCOMPLETE = "Incomplete response returned, reason: "
@@ -225,20 +177,20 @@ def http(status: int | None) -> dict:
 
 def fail(info: object, message: str = "no") -> Callable:
     error = {"message": message, "codex_error_info": info}
-    return lambda told: told.complete(None, error=error)
+    return lambda rollout: rollout.complete(None, error=error)
 
 
 def end(last: str | None) -> Callable:
-    return lambda told: told.complete(last)
+    return lambda rollout: rollout.complete(last)
 
 
 def ran(exit_code: int) -> Callable:
-    return lambda told: (told.call("c"), told.ran("c", exit_code, 1.0))
+    return lambda rollout: (rollout.call("c"), rollout.ran("c", exit_code, 1.0))
 
 
-def tail_phase(told: object) -> None:
+def tail_phase(rollout: object) -> None:
     """The message of an answer says that it is the last one, its event does not."""
-    told.lines[-2]["payload"]["phase"] = "final_answer"
+    rollout.lines[-2]["payload"]["phase"] = "final_answer"
 
 
 DECLINED = "invocation.cancelled.permission_rejected"
@@ -282,17 +234,17 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
     rollouts = [
         Rollout(f"case {number}", "2026-05-18T09:00:00") for number in range(len(LAST_TURNS))
     ]
-    for told, (build, _, _) in zip(rollouts, LAST_TURNS, strict=True):
-        told.turn("Do it")
+    for rollout, (build, _, _) in zip(rollouts, LAST_TURNS, strict=True):
+        rollout.turn("Do it")
         for step in build:
-            step(told)
+            step(rollout)
     facts = facts_of(tmp_path, *rollouts)
     shown = states(facts).filter(entity_type="session")
     found = {row["entity_id"]: (row["lifecycle"], row["reason_codes"]) for row in shown.to_dicts()}
-    assert [found[told.thread_id] for told in rollouts] == [
+    assert [found[rollout.thread_id] for rollout in rollouts] == [
         (word, code) for _, word, code in LAST_TURNS
     ]
-    assert found_of(facts)["turn.unknown_abort"] == 1
+    assert findings_of(facts)["turn.unknown_abort"] == 1
 
 
 @pytest.mark.parametrize(
@@ -318,12 +270,12 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
     ],
 )
 def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output, code) -> None:
-    told = begun()
-    told.call("c")
-    told.result("c", output)
-    say("a")(told)
-    end("a")(told)
-    shown = states(facts_of(tmp_path, told)).filter(entity_type="tool_call")
+    rollout = begun_rollout()
+    rollout.call("c")
+    rollout.result("c", output)
+    say("a")(rollout)
+    end("a")(rollout)
+    shown = states(facts_of(tmp_path, rollout)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [code]
 
 
@@ -331,11 +283,11 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
     ("outputs", "delivery"), a_few([([{}], "passed"), ([None], "missing"), ([], "missing")], 2)
 )
 def test_a_review_has_delivered_where_it_was_left(tmp_path, outputs, delivery) -> None:
-    told = begun()
+    rollout = begun_rollout()
     for output in outputs:
-        told.event("exited_review_mode", review_output=output)
-    abort("review_ended")(told)
-    assert state_of(facts_of(tmp_path, told))["delivery"] == delivery
+        rollout.event("exited_review_mode", review_output=output)
+    abort("review_ended")(rollout)
+    assert state_of(facts_of(tmp_path, rollout))["delivery"] == delivery
 
 
 def test_a_thread_without_a_turn_waits_for_one(tmp_path: Path) -> None:
@@ -344,41 +296,41 @@ def test_a_thread_without_a_turn_waits_for_one(tmp_path: Path) -> None:
 
 
 def test_an_end_that_comes_too_late_is_not_believed(tmp_path: Path) -> None:
-    told = begun()
-    first = told.turn_id
-    told.turn("Next")
-    told.event("task_complete", turn_id=first, last_agent_message="late")
-    facts = facts_of(tmp_path, told)
+    rollout = begun_rollout()
+    first = rollout.turn_id
+    rollout.turn("Next")
+    rollout.event("task_complete", turn_id=first, last_agent_message="late")
+    facts = facts_of(tmp_path, rollout)
     reasons = facts.detail(frames.TURNS)["situation"].to_list()
     assert reasons == ["aborted", "awaiting_model"]
 
 
 def test_taken_back_turns_are_skipped_and_counted(tmp_path: Path) -> None:
-    told = begun()
-    told.complete("a")
+    rollout = begun_rollout()
+    rollout.complete("a")
     for prompt in ("Two", "Three"):
-        told.turn(prompt)
-        told.complete("b")
-    told.event("thread_rolled_back", num_turns=2)
-    told.turn("Four")
-    facts = facts_of(tmp_path, told)
+        rollout.turn(prompt)
+        rollout.complete("b")
+    rollout.event("thread_rolled_back", num_turns=2)
+    rollout.turn("Four")
+    facts = facts_of(tmp_path, rollout)
     turns = facts.detail(frames.TURNS)
     assert turns["is_rolled_back"].to_list() == [False, True, True, False]
     assert turns["is_last"].to_list() == [False, False, False, True]
 
 
 def test_tokens_follow_totals_that_fall_and_answers_that_tell_themselves(tmp_path: Path) -> None:
-    told = begun()
-    told.tokens(1000, 0, 10)
-    told.total = dict.fromkeys(maker.PARTS, 0)
-    told.tokens(400, 100, 5)
-    session = session_of(facts := facts_of(tmp_path, told))
+    rollout = begun_rollout()
+    rollout.tokens(1000, 0, 10)
+    rollout.total = dict.fromkeys(rollout_maker.PARTS, 0)
+    rollout.tokens(400, 100, 5)
+    session = session_of(facts := facts_of(tmp_path, rollout))
     assert (session["n_input_tokens"], session["n_cached_tokens"]) == (1400, 100)
-    assert found_of(facts)["tokens.total_fell"] == 1
-    for _ in range(2):  # the same answer, told twice
-        usage = dict(zip(maker.PARTS, (7, 0, 2, 0, 9), strict=True))
-        told.add("token_usage_record", turn_id=told.turn_id, response_id="r", usage=usage)
-    assert session_of(facts_of(tmp_path, told))["n_input_tokens"] == 7
+    assert findings_of(facts)["tokens.total_fell"] == 1
+    for _ in range(2):  # the same answer, rollout twice
+        usage = dict(zip(rollout_maker.PARTS, (7, 0, 2, 0, 9), strict=True))
+        rollout.add("token_usage_record", turn_id=rollout.turn_id, response_id="r", usage=usage)
+    assert session_of(facts_of(tmp_path, rollout))["n_input_tokens"] == 7
 
 
 @pytest.mark.parametrize("way", a_few(["moment", "ordinal", "nothing"], 2))
@@ -406,82 +358,62 @@ def test_what_a_fork_inherits_is_found_without_ids_of_turns(tmp_path: Path, way:
 def test_a_fork_that_points_at_its_history_has_none_of_it(tmp_path: Path) -> None:
     base = {"thread_id": "parent", "end_ordinal_exclusive": 40}
     more = {"history_mode": "paginated", "forked_from_ordinal_exclusive": 40}
-    told = Rollout("one", "2026-05-18T09:00:00", history_base=base, **more)
-    told.turn("Two")
-    told.complete("b")
-    for place, line in enumerate(told.lines):
+    rollout = Rollout("one", "2026-05-18T09:00:00", history_base=base, **more)
+    rollout.turn("Two")
+    rollout.complete("b")
+    for place, line in enumerate(rollout.lines):
         line["ordinal"] = place
-    session = session_of(facts := facts_of(tmp_path, told))
+    session = session_of(facts := facts_of(tmp_path, rollout))
     assert (session["n_prompts"], session["n_copied"]) == (1, 0)
     assert session["parent_thread_id"] == "parent"
     assert axes(facts)[0] == "completed"
 
 
 def test_finished_items_are_calls_where_none_is_written(tmp_path: Path) -> None:
-    told = begun()
+    rollout = begun_rollout()
     for place, (exit_code, status) in enumerate([(0, "completed"), (1, "failed")]):
         ran = {"type": "CommandExecution", "exit_code": exit_code, "status": status}
         item = ran | {"id": f"item_{place}", "duration": {"secs": 2, "nanos": 0}}
-        told.event("item_completed", 2.0, turn_id=told.turn_id, item=item)
-    told.complete("a")
-    facts = facts_of(tmp_path, told)
+        rollout.event("item_completed", 2.0, turn_id=rollout.turn_id, item=item)
+    rollout.complete("a")
+    facts = facts_of(tmp_path, rollout)
     assert (session_of(facts)["n_tool_calls"], session_of(facts)["n_tool_errors"]) == (2, 1)
     assert facts.detail(frames.TOOLS)["name"].to_list() == ["CommandExecution"] * 2
-    assert "tool.result_without_call" not in found_of(facts)
-
-
-def rows_of(facts: Facts) -> pl.DataFrame:
-    """Every entity, whatever finds it in a file."""
-    return facts.entities.drop("source").sort("entity_type", "entity_id")
-
-
-@pytest.mark.parametrize("seed", a_few(range(6), 1))
-def test_lines_in_any_order_say_the_same(sample: Facts, tmp_path: Path, seed: int) -> None:
-    """Moments tell the order where results stand before their calls."""
-    chance, root = random.Random(seed), tmp_path / "root"
-    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("*.py"))
-    for path in sorted(root.rglob("rollout-*.jsonl")):
-        lines = path.read_text().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]
-        chance.shuffle(whole)
-        path.write_text("".join([*whole, *lines[len(whole) :]]))
-    again = read_facts(root, as_of=NOON)[0]
-    assert rows_of(again).equals(rows_of(sample))
-    assert found_of(again)["time.out_of_order"] > found_of(sample).get("time.out_of_order", 0)
+    assert "tool.result_without_call" not in findings_of(facts)
 
 
 def test_a_thread_in_two_places_is_one(tmp_path: Path) -> None:
-    told = begun()
-    told.complete("a")
-    packed = tmp_path / "archived_sessions" / f"{Path(told.file).name}.zst"
+    rollout = begun_rollout()
+    rollout.complete("a")
+    packed = tmp_path / "archived_sessions" / f"{Path(rollout.file).name}.zst"
     packed.parent.mkdir()
-    packed.write_bytes(maker.packed(told.text()))
-    other = tmp_path / "sessions" / Path(told.file).name
+    packed.write_bytes(rollout_maker.packed(rollout.text()))
+    other = tmp_path / "sessions" / Path(rollout.file).name
     other.parent.mkdir()
-    other.write_text("".join(told.text().splitlines(keepends=True)[:-1]))
-    facts = facts_of(tmp_path, told)
+    other.write_text("".join(rollout.text().splitlines(keepends=True)[:-1]))
+    facts = facts_of(tmp_path, rollout)
     assert session_of(facts)["n_files"] == 3
-    assert session_of(facts)["file"] == told.file
+    assert session_of(facts)["file"] == rollout.file
     assert axes(facts)[0] == "completed"
-    assert found_of(facts)["session.in_two_files"] == 1
-    twin = (tmp_path / told.file).with_suffix(".jsonl.zst")
+    assert findings_of(facts)["session.in_two_files"] == 1
+    twin = (tmp_path / rollout.file).with_suffix(".jsonl.zst")
     twin.write_bytes(b"\x28\xb5\x2f\xfd being written")
-    assert "file.unreadable" not in found_of(read_facts(tmp_path, as_of=facts.as_of)[0])
+    assert "file.unreadable" not in findings_of(read_facts(tmp_path, as_of=facts.as_of)[0])
 
 
 def test_a_packed_rollout_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    told = begun()
-    told.complete("a")
-    path = tmp_path / f"{Path(told.file).name}.zst"
-    path.write_bytes(maker.packed(told.text())[:-20])
-    facts = read_facts(tmp_path, as_of=told.now)[0]
-    assert found_of(facts)["file.unreadable"] == 1
+    rollout = begun_rollout()
+    rollout.complete("a")
+    path = tmp_path / f"{Path(rollout.file).name}.zst"
+    path.write_bytes(rollout_maker.packed(rollout.text())[:-20])
+    facts = read_facts(tmp_path, as_of=rollout.now)[0]
+    assert findings_of(facts)["file.unreadable"] == 1
 
 
 def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 2000)
-    told = begun()
-    told.complete("a")
+    rollout = begun_rollout()
+    rollout.complete("a")
     bad = ["[]", "nonsense", '"text"', json.dumps({"type": "event_msg", "x": "y" * 4000})]
     odd = [
         {"type": ["a"], "payload": 3, "timestamp": {}, "ordinal": "x"},
@@ -494,45 +426,45 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None
         {"type": "message", "role": "user", "content": []},
     ]
     tail = "\n".join([*bad, *map(json.dumps, odd)]) + "\n"
-    facts = facts_of(tmp_path, told, tail=tail, as_of=NOON)
-    n_rows = found_of(facts)
+    facts = facts_of(tmp_path, rollout, tail=tail, as_of=NOON)
+    n_rows = findings_of(facts)
     assert (n_rows["record.not_json"], n_rows["record.too_long"]) == (3, 1)
     assert n_rows["record.legacy_shape"] == 1
     assert axes(facts)[0] == "completed"
 
 
 def test_odd_clocks_repeats_and_versions_are_counted(tmp_path: Path) -> None:
-    told = Rollout("one", "2026-05-18T09:00:00", version="9.0.0")
-    told.turn("Do it")
-    told.complete("a")
-    told.lines[-1]["timestamp"] = "2026-05-18T08:00:00.000Z"
-    told.lines += [told.lines[-1]]
-    told.event("task_complete", turn_id=None, last_agent_message="again")
-    facts = facts_of(tmp_path, told, as_of=NOON)
-    n_rows = found_of(facts)
+    rollout = Rollout("one", "2026-05-18T09:00:00", version="9.0.0")
+    rollout.turn("Do it")
+    rollout.complete("a")
+    rollout.lines[-1]["timestamp"] = "2026-05-18T08:00:00.000Z"
+    rollout.lines += [rollout.lines[-1]]
+    rollout.event("task_complete", turn_id=None, last_agent_message="again")
+    facts = facts_of(tmp_path, rollout, as_of=NOON)
+    n_rows = findings_of(facts)
     assert axes(facts)[0] == "completed"
     assert (n_rows["time.out_of_order"], n_rows["version.unknown"]) == (2, 1)
 
 
 def test_what_is_there_twice_or_says_nothing_is_counted(tmp_path: Path) -> None:
-    told = begun()
-    told.tokens(-5, 0, 7)
-    told.tokens(10**30, 0, 1)
-    told.complete("a")
-    once = facts_of(tmp_path, told, as_of=NOON)
-    told.lines = [line for line in told.lines for _ in range(2)]
-    told.lines += [
+    rollout = begun_rollout()
+    rollout.tokens(-5, 0, 7)
+    rollout.tokens(10**30, 0, 1)
+    rollout.complete("a")
+    once = facts_of(tmp_path, rollout, as_of=NOON)
+    rollout.lines = [line for line in rollout.lines for _ in range(2)]
+    rollout.lines += [
         {"type": "event_msg", "timestamp": 1779094800.5, "payload": "text"},
         {"type": "event_msg", "timestamp": -5, "payload": None},
     ]
-    empty = tmp_path / "sessions" / "2026" / "05" / f"rollout-{told.thread_id}.jsonl"
+    empty = tmp_path / "sessions" / "2026" / "05" / f"rollout-{rollout.thread_id}.jsonl"
     empty.parent.mkdir(parents=True, exist_ok=True)
     empty.touch()
-    facts = facts_of(tmp_path, told, as_of=NOON)
+    facts = facts_of(tmp_path, rollout, as_of=NOON)
     assert session_of(facts)["n_prompts"] == session_of(once)["n_prompts"] == 1
     assert session_of(facts)["n_answers"] == session_of(once)["n_answers"]
     assert (session_of(facts)["n_input_tokens"], session_of(facts)["n_output_tokens"]) == (0, 8)
-    n_rows = found_of(facts)
+    n_rows = findings_of(facts)
     assert (n_rows["time.unreadable"], n_rows["record.unknown_event"]) == (2, 2)
     assert (n_rows["usage.below_zero"], n_rows["file.empty"]) == (4, 1)
     assert n_rows["record.repeated"] >= 1
@@ -544,134 +476,39 @@ def test_rollouts_from_before_there_were_records_are_told_of(tmp_path: Path) -> 
     said = {"type": "message", "role": "user", "content": []}
     path.write_text("".join(json.dumps(line) + "\n" for line in (begin, said)))
     facts = read_facts(tmp_path, as_of=NOON)[0]
-    assert found_of(facts) == {"record.legacy_shape": 2}
+    assert findings_of(facts) == {"record.legacy_shape": 2}
     assert state_of(facts)["lifecycle"] == "pending"
-
-
-def test_a_file_that_goes_away_costs_only_itself(tmp_path: Path, monkeypatch) -> None:
-    one, two = begun(), Rollout("two", "2026-05-18T09:00:00")
-    listed = places.rollouts_of
-
-    def found(path: Path) -> list[Path]:
-        files = listed(path)
-        (tmp_path / two.file).unlink(missing_ok=True)
-        return files
-
-    monkeypatch.setattr("stateanalytics.systems.codex.reading.rollouts_of", found)
-    facts = facts_of(tmp_path, one, two)
-    assert facts.entities.filter(entity_type="session").height == 1
-    assert facts.findings["code"].to_list() == ["file.vanished"]
-
-
-def test_a_directory_of_a_hostile_name_says_the_same(tmp_path: Path) -> None:
-    named = tmp_path / os.fsdecode(b"a\n\x1b[31m<b>\xff")
-    told = begun()
-    plain = facts_of(tmp_path / "plain", told)
-    with sa.read(shutil.copytree(tmp_path / "plain", named), as_of=NOON, progress=False) as snap:
-        assert "\x1b" not in repr(snap)
-        key = ["entity_type", "entity_id", "raw_status", "started_at"]
-        assert snap.entities.select(key).equals(plain.entities.select(key))
-        assert snap.findings["code"].equals(plain.findings["code"])
-
-
-@given(st.data())
-@examples(24)
-def test_any_beginning_of_a_rollout_is_read(data: st.DataObject) -> None:
-    texts = {name: text for name, text in maker.rollouts().items() if "rollout-" in name}
-    name = data.draw(st.sampled_from(sorted(texts)))
-    octets = texts[name]
-    n_bytes = data.draw(st.integers(0, len(octets)))
-    with tempfile.TemporaryDirectory() as folder:
-        begun_one = begun()
-        (Path(folder) / Path(begun_one.file).name).write_text(begun_one.text())
-        (Path(folder) / Path(name).name).write_bytes(octets[:n_bytes])
-        facts = read_facts(folder, as_of=NOON)[0]
-    kept = facts.detail(frames.LINES).filter(pl.col("file") == Path(name).name).height
-    if name.endswith(".jsonl"):
-        n_lines = octets[:n_bytes].count(b"\n")
-        n_bad = facts.findings.filter(code="line.unfinished")["n_rows"].sum()
-        assert n_lines <= kept + n_bad <= n_lines + 1
-
-
-def cut_off(at: datetime, to: Path) -> Path:
-    """The sample as a copy that was made at an instant."""
-    shutil.copytree(SAMPLE, to, ignore=shutil.ignore_patterns("*.py", "history.jsonl", "archived*"))
-    for path in to.rglob("*.jsonl"):
-        kept = []
-        for line in path.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):
-                told = json.loads(line)
-                moment = (told.get("timestamp") or told["updated_at"]).replace("Z", "+00:00")
-                kept += [line] if datetime.fromisoformat(moment) <= at else []
-        path.write_text("".join(kept))
-        if not kept:
-            path.unlink()
-    return to
-
-
-@pytest.mark.parametrize("share", a_few(range(8), 1))
-def test_an_earlier_instant_is_what_a_copy_of_then_says(tmp_path, share) -> None:
-    plain = tmp_path / "plain"
-    shutil.copytree(SAMPLE, plain, ignore=shutil.ignore_patterns("archived*", "history.jsonl"))
-    whole = read_facts(plain, as_of=NOON)[0]
-    moments = sorted(set(whole.detail(frames.LINES)["at"].drop_nulls()))[:-1]
-    random.Random(2026).shuffle(moments)
-    for number, at in enumerate(moments[share::8][: 2 if share == 0 else None]):
-        past = facts_at(whole, at)
-        then = past.facts
-        assert past.lost.height == then.entities.height
-        copy = read_facts(cut_off(at, tmp_path / str(number)), as_of=at)[0]
-        key = ["entity_type", "entity_id"]
-        ours, theirs = (facts.entities.drop("source").sort(key) for facts in (then, copy))
-        assert ours.equals(theirs), at
-        seen = [states(facts).drop("source").sort(key) for facts in (then, copy)]
-        assert seen[0].equals(seen[1]), at
-
-
-def test_places_are_told_by_what_is_inside(tmp_path: Path) -> None:
-    assert places.find(SAMPLE) == [SAMPLE]
-    assert places.find(SAMPLE / "sessions") == [SAMPLE / "sessions"]
-    [packed] = (SAMPLE / "archived_sessions").iterdir()
-    assert places.find(packed) == [packed]
-    (tmp_path / "rollout-x.jsonl").write_text('{"type":"user","sessionId":"s"}\n')
-    assert places.find(tmp_path) == []
-    (tmp_path / "rollout-x.jsonl").unlink()
-    hostile = tmp_path / "sessions" / "a\n[x]*" / Path(begun().file).name
-    hostile.parent.mkdir(parents=True)
-    hostile.write_text(begun().text())
-    assert places.find(tmp_path) == [tmp_path]
-    assert read_facts(tmp_path, as_of=NOON)[0].entities.height == 2
 
 
 def test_what_lies_beside_the_rollouts_is_counted(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     for name in ("logs_2.sqlite", "log/codex-tui.log"):
         (tmp_path / name).write_text("")
-    facts = facts_of(tmp_path, begun())
+    facts = facts_of(tmp_path, begun_rollout())
     found = facts.findings.filter(code="source.files_not_read").select("table", "n_rows")
     assert found.rows() == [("*.sqlite", 1), ("log/*.log", 1)]
 
 
 def test_the_newest_index_tells_of_threads_that_have_no_rollout(tmp_path: Path) -> None:
-    told = begun()
+    rollout = begun_rollout()
     (tmp_path / "state_4.sqlite").write_text("an older generation")
     with contextlib.closing(sqlite3.connect(tmp_path / "state_5.sqlite")) as index:
         index.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, rollout_path TEXT)")
-        rows = [(told.thread_id, told.file), ("gone", "sessions/gone.jsonl")]
+        rows = [(rollout.thread_id, rollout.file), ("gone", "sessions/gone.jsonl")]
         index.executemany("INSERT INTO threads VALUES (?, ?)", rows)
         index.commit()
-    found = facts_of(tmp_path, told).findings.filter(code="index.thread_without_rollout")
+    found = facts_of(tmp_path, rollout).findings.filter(code="index.thread_without_rollout")
     assert found.select("n_rows", "example").rows() == [(1, "gone")]
     (tmp_path / "state_5.sqlite").write_text("no database")
-    assert found_of(facts_of(tmp_path, told))["index.unreadable"] == 1
+    assert findings_of(facts_of(tmp_path, rollout))["index.unreadable"] == 1
 
 
 def test_a_search_by_the_provider_is_a_call_that_is_over(tmp_path: Path) -> None:
-    told = begun()
+    rollout = begun_rollout()
     for status in ("completed", "completed", "failed"):
-        told.item("web_search_call", status=status, action={"type": "search", "query": "x"})
-    told.complete("Found.")
-    tools = facts_of(tmp_path, told).detail(frames.TOOLS)
+        rollout.item("web_search_call", status=status, action={"type": "search", "query": "x"})
+    rollout.complete("Found.")
+    tools = facts_of(tmp_path, rollout).detail(frames.TOOLS)
     assert tools.select("name", "is_error").rows() == [
         ("web_search_call", False), ("web_search_call", False), ("web_search_call", True)
     ]  # fmt: skip

@@ -253,7 +253,9 @@ def test_the_report_says_since_when_a_number_is_another(step):
     assert said["runs"] is None
     completed = said["completed"]
     assert completed["since"] == "2026-W11"
-    assert completed["words"].startswith("Lower since 2026-W11: 40 %, before 90 %; within")
+    assert completed["words"].startswith(
+        "Lower since 2026-W11: 40 %, before 90 %; within the expected range"
+    )
     assert said["incidents"]["words"].startswith("Higher since 2026-W11: 12, before 2")
     assert completed["words"] in step.as_html()
 
@@ -281,7 +283,7 @@ def test_the_report_of_a_steady_store_says_so():
         many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
     )
     said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
-    assert said["completed"]["words"].startswith("Within what chance does since 2026-W03 (95 %: ")
+    assert said["completed"]["words"].startswith("No significant change since 2026-W03 (95 %: ")
 
 
 def test_a_report_of_few_weeks_says_nothing_of_levels(demo_week):

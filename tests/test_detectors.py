@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
 from stateanalytics.detectors.detections import feature_columns, in_words, truths
 from stateanalytics.detectors.frames import DETECTIONS, DETECTORS

@@ -13,24 +13,9 @@ from stateanalytics.detectors.comparing import CAUSES, _sentence
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from tests.frames import ago, facts
+from tests.test_detect import session
 
 pytestmark = pytest.mark.usefixtures("read_once")
-
-
-def session(entity_id="s", **columns):
-    return {
-        "entity_id": entity_id,
-        "kind": "agent",
-        "raw_status": "running",
-        "created_at": ago(hours=9),
-        "started_at": ago(hours=9),
-        "updated_at": ago(seconds=40),
-        "last_message_at": ago(seconds=40),
-        "last_activity_at": ago(seconds=40),
-        "has_artifacts": True,
-        "n_messages": 4,
-        **columns,
-    }
 
 
 def silent(**how_long):

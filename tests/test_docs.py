@@ -13,6 +13,7 @@ import stateanalytics as sa
 from stateanalytics.cli import COMMANDS as LISTED
 from stateanalytics.cli import RENAMED, cli, run
 from stateanalytics.reporting.sections.appendix import as_markdown
+from tests.commands_page import with_questions
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.systems_page import with_coverage
@@ -94,6 +95,11 @@ def test_the_page_of_the_schema_is_current(capsys):
     assert capsys.readouterr().out == (ROOT / "docs" / "schema.md").read_text("utf-8")
 
 
+def test_the_page_of_commands_is_made_from_the_questions():
+    """`make docs` writes it again."""
+    assert with_questions(COMMANDS) == COMMANDS
+
+
 def test_the_page_of_the_systems_says_what_is_read():
     """`make docs` writes it again."""
     page = (ROOT / "docs" / "systems.md").read_text("utf-8")
@@ -113,7 +119,7 @@ def test_the_queries_of_the_page_run(demo):
         assert snap.sql(query).width, query
 
 
-PRINTED = {"detectors.md": "The dashboard says", "thresholds.md": "[lionagi"}
+PRINTED = {"detectors.md": "The dashboard shows", "thresholds.md": "[lionagi"}
 RUN_ELSEWHERE = ("fleet.md", "adding_a_system.md")
 
 

@@ -16,12 +16,11 @@ from packaging.utils import canonicalize_name
 from stateanalytics.charts import chart_severity, selecting
 from stateanalytics.cli import doctor as module
 from stateanalytics.cli import run
-from stateanalytics.core.components import needing
-from stateanalytics.errors import MissingComponentError
+from stateanalytics.errors import MissingComponentError, needing
 from stateanalytics.systems.agent_orchestrator.logs import _activity
 from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
 from stateanalytics.systems.places import usual_places
-from stateanalytics.widgets.drawing import Shown, moving
+from stateanalytics.widgets.drawing import Shown, widget_libraries
 from tests.conftest import ROOT
 
 NEEDED = ["polars>=2.1", "click>=8.2", "xlsxwriter>=3.2 ; extra == 'excel'", "ruff; extra == 'dev'"]
@@ -181,7 +180,7 @@ class _Still(Shown):
 
     @property
     def widget(self):
-        with moving():
+        with widget_libraries():
             import ipywidgets  # noqa: F401
 
 

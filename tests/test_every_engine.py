@@ -10,7 +10,8 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
 from tests.conftest import ROOT, SHIPPED
 from tests.engines import (
     DUCKDB,

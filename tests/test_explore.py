@@ -148,7 +148,7 @@ def test_an_unknown_word_or_column_names_near_ones(failures, demo):
 
 @pytest.mark.parametrize("ends", [5, "abc", (1, 2, 3), ("x", "y"), (None, 5), (float("nan"), 5)])
 def test_a_stretch_needs_two_ends(failures, ends):
-    with pytest.raises(ArgumentError, match="run_s is chosen by the two ends"):
+    with pytest.raises(ArgumentError, match="run_s is selected by the two ends"):
         failures.choose(run_s=ends)
 
 

@@ -373,13 +373,13 @@ def test_the_command_owns_and_shows(capsys, tmp_path, demo):
     assert cli(["failures", STORE, "--show", "life", "--ledger", path, "--format", "csv"]) == 0
     shown = capsys.readouterr()
     assert "ada" in shown.out and "unknown" in shown.out
-    assert "of the ledger no failure here has: v1:000000000000" in shown.err
+    assert "in the ledger, but in no failure here: v1:000000000000" in shown.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["own", "v1:3dd4831bf7f3"], "Nothing is said of it. Hint: --owner"),
+        (["own", "v1:3dd4831bf7f3"], "Nothing to record. Hint: --owner"),
         (["own", "x", "--owner", "a"], "no id of a cluster"),
         (["own", "v1:000000000000", STORE, "--owner", "a"], "There is no cluster"),
         (

@@ -111,13 +111,6 @@ def test_a_dimension_that_was_not_recorded_is_left_out():
     assert lifted(*rows)["agent", "coder"]["n_cluster"] == 2
 
 
-def test_the_p_value_is_fishers():
-    for k, drawn, marked, n in [(3, 4, 4, 8), (5, 6, 10, 308), (1, 2, 3, 40), (9, 9, 9, 9)]:
-        ways = sum(comb(marked, i) * comb(n - marked, drawn - i) for i in range(k, drawn + 1))
-        expected = ways / comb(n, drawn)
-        assert hypergeometric_tail(k, drawn, marked, n) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("table", "p"),
     [

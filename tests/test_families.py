@@ -1,4 +1,4 @@
-"""Transcripts that hang together are folded together, and those that do not by themselves."""
+"""Files of transcripts that share ids are a family, assembled together and apart from others."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from stateanalytics.core.facts import Facts, unmade
-from stateanalytics.systems import folding, history, transcripts
+from stateanalytics.core.facts import Facts, unevaluated
+from stateanalytics.systems import folding, transcripts
 from stateanalytics.systems.claude_code import reading as claude_code
 from stateanalytics.systems.codex import reading as codex
 from stateanalytics.systems.folding import with_families
@@ -35,50 +35,31 @@ def assert_same(ours: Facts, theirs: Facts) -> None:
         assert_frame_equal(ours.details[name], rows, check_row_order=False)
 
 
-def test_a_long_chain_is_one_family_and_a_stranger_another() -> None:
+def test_a_long_chain_of_files_is_one_family_and_an_unrelated_file_another() -> None:
     numbers = range(1000, 0, -1)
     rows = {"node": [*map(str, numbers), "other"], "id": [*numbers, -1]}
     rows["of"] = [*(number - 1 for number in numbers), -2]
     chain = pl.DataFrame(rows).with_columns(source=pl.lit("here"))
-    found = with_families(chain, [("id", "of")])
-    assert found["family"].value_counts().sort("count")["count"].to_list() == [1, 1000]
-    # Ids of two kinds are not the same for being alike.
+    families = with_families(chain, [("id", "of")])
+    assert families["family"].value_counts().sort("count")["count"].to_list() == [1, 1000]
+    # Equal ids of two kinds are no link.
     assert with_families(chain, [("id",), ("of",)])["family"].n_unique() == 1001
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_families_one_by_one_tell_what_all_tell_at_once(reading, monkeypatch) -> None:
+def test_batches_of_families_give_the_rows_of_all_families_together(reading, monkeypatch) -> None:
     sample = sample_of(reading)
     lines = sample.detail(reading.FOLDING.records[0])
     assert reading.FOLDING.families(lines).n_unique() > 3
     monkeypatch.setattr(folding, "_MOST_ROWS", 20)
     by_families = sample_of(reading)
     assert_same(by_families, sample)
-    # What few ask for is packed until somebody does.
-    made = unmade(by_families.details).values()
-    assert all(isinstance(each, transcripts.Packed) for each in made)
+    frames = unevaluated(by_families.details).values()
+    assert all(isinstance(frame, transcripts.Packed) for frame in frames)
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_records_of_several_inputs_are_put_together_once_for_all_families(reading, monkeypatch):
-    lines, *others = map(sample_of(reading).detail, reading.FOLDING.records)
-    n_made = []
-
-    def put_together() -> pl.DataFrame:
-        n_made.append(lines.height)
-        return lines
-
-    monkeypatch.setattr(folding, "_MOST_ROWS", 60)
-    is_folded = pl.repeat(value=True, n=lines.height, eager=True)
-    marks = reading.FOLDING.marks(lines)
-    reading.FOLDING.parts_of((put_together, *others), marks, is_folded)
-    assert n_made == [lines.height]
-
-
-@pytest.mark.parametrize("reading", READINGS)
-def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
-    reading, monkeypatch
-) -> None:
+def test_families_without_later_records_keep_their_present_rows(reading, monkeypatch) -> None:
     sample = sample_of(reading)
     moments = sample.detail(reading.FOLDING.records[0])["at"].drop_nulls().sort()
     middle = moments[moments.len() // 2]
@@ -92,22 +73,7 @@ def test_what_hangs_together_with_nothing_later_is_as_if_it_were_folded_again(
 
 
 @pytest.mark.parametrize("reading", READINGS)
-def test_the_shared_history_is_not_asked_of_what_its_records_tell(reading, monkeypatch) -> None:
-    sample, n_asked = sample_of(reading), []
-    with_history = history.with_history
-
-    def counted(facts: Facts, *others: object) -> pl.DataFrame:
-        n_asked.append(facts.entities.height)
-        return with_history(facts, *others)
-
-    monkeypatch.setattr(history, "with_history", counted)
-    then = facts_at(sample, sample.events["at"].drop_nulls().sort()[2]).facts
-    assert n_asked == [0]
-    assert then.entities.height > 0
-
-
-@pytest.mark.parametrize("reading", READINGS)
-def test_an_instant_before_one_that_was_asked_for_is_told_as_by_all_that_is_known(reading) -> None:
+def test_rewinding_in_two_steps_gives_the_rows_of_one_step(reading) -> None:
     sample = sample_of(reading)
     moments = sample.detail(reading.FOLDING.records[0])["at"].drop_nulls().sort()
     earlier, later = (moments[moments.len() * third // 3] for third in (1, 2))
@@ -145,7 +111,7 @@ def test_agents_of_one_name_in_folders_of_no_session_are_one_family(tmp_path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS)
-def test_a_copy_on_another_machine_tells_the_same_and_beside_it_is_counted_once(
+def test_a_copy_on_another_machine_has_the_same_rows_and_is_not_counted_twice(
     reading, tmp_path
 ) -> None:
     original = SAMPLES / reading.__name__.split(".")[-2]

@@ -15,7 +15,7 @@ import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.reporting.sections.fleet import Compared, host_of
-from stateanalytics.reporting.summarize import TOLD
+from stateanalytics.reporting.summarize import COUNTED
 from stateanalytics.stats import shares
 from stateanalytics.stats.shares import Prior, fit_prior
 from tests.conftest import ROOT
@@ -159,7 +159,8 @@ def test_the_page_names_the_host_that_fails_more_than_the_rest(pooled, hosts):
     by_host = fleet["groupings"][0]
     assert (by_host["n"], by_host["n_more"]) == (6, 1)
     assert by_host["rows"][0]["group"].endswith("/c")
-    assert fleet["finding"].startswith("More than the rest fail")
+    assert fleet["finding"].startswith("Host ")
+    assert fleet["finding"].endswith(" fail more than the rest.")
     assert "Who fails more than the rest" in made.as_html()
     assert 'href="#fleet"' in made.as_html()
 
@@ -176,7 +177,7 @@ def test_one_source_has_no_fleet(stores):
 def without_provenance(snap, sections):
     with pytest.MonkeyPatch.context() as patched:
         # Commands name what was read, which is an archive or stores.
-        for place in ("named_runs._as_read", "summarize.place_of"):
+        for place in ("entities._as_read", "summarize.place_of"):
             patched.setattr(f"stateanalytics.reporting.{place}", lambda _: "SOURCES")
         made = sa.report(snap, sections=sections, title="A week", shown=False)
         return made.as_html(), made.as_json()
@@ -234,7 +235,7 @@ LOST = pl.DataFrame({"source": ["x", "y"], "code": ["archive.not_collected", "sa
         ),
         pytest.param(
             {"a": "2026-05-25", "b": "2026-05-26", "c": "2026-05-26", "unchanged": "ac"}, LOST[:0],
-            "3 sources read, 2 of them unchanged when they were collected last.",
+            "3 sources read, 2 of them unchanged at the last collection.",
             id="what has nothing new is not stale",
         ),
         pytest.param(
@@ -267,7 +268,7 @@ def test_coverage_stands_on_top_of_the_page(history, stores, tmp_path):
     sa.collect([*stores, broken], tmp_path / "history")
     with sa.read(tmp_path / "history", progress=False) as snap:
         page = sa.report(snap, sections=[], shown=False).as_html()
-    told = "12 sources read, 12 of them unchanged when they were collected last; 1 could not be "
+    told = "12 sources read, 12 of them unchanged at the last collection; 1 could not be "
     assert told in page
     assert page.index("12 sources read") < page.index("The window in five numbers")
 
@@ -332,10 +333,10 @@ def test_the_numbers_of_sums_are_those_of_all_stores_at_once(of_sums, of_facts):
 @pytest.mark.slow
 def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
     page = of_sums.as_html()
-    (line,) = re.findall(r"Not told, because sums do not hold it: ([^<.]*)\.", page)
+    (line,) = re.findall(r"Not included, because weekly counts do not hold it: ([^<.]*)\.", page)
     others = set(re.split(", | and ", line))
     assert {"attention", "slow", "durations", "thresholds"} <= others
-    assert not others & {*TOLD}
+    assert not others & {*COUNTED}
     found = set(re.findall(r'<section id="([\w-]+)"', page))
     assert found == {"headline", "fleet", "codes", "over-time"}
     assert "ledger" not in of_sums.summary
@@ -343,7 +344,7 @@ def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
 
 def test_some_sections_of_sums_are_told_alone(sums):
     made = sa.report(sums, window=WEEK, sections=["fleet", "slow"])
-    assert {*TOLD} & {*made.summary} == {"headline", "fleet"}
+    assert {*COUNTED} & {*made.summary} == {"headline", "fleet"}
     assert made.summary["sums"]["not_told"].endswith(": slow.")
 
 

@@ -149,16 +149,6 @@ def is_to_the_left(other, own):
     return PLACE[other] < PLACE[own]
 
 
-def test_a_system_names_later_only_what_is_its_own():
-    """`later` imports by text, which the line above does not see."""
-    for path in PACKAGE.glob("systems/*/__init__.py"):
-        text = path.read_text("utf-8")
-        assert f'_HERE = "stateanalytics.systems.{path.parent.name}"' in text
-        named = re.findall(r"later\((.*?)\)", text)
-        assert named
-        assert [name for name in named if not name.startswith('f"{_HERE}.')] == []
-
-
 def test_no_module_outside_of_systems_names_a_system():
     """What differs from system to system is an attribute of `systems.base.System`."""
     names = re.compile(r"lionagi|agent.?orchestrator|opencode|\bAO\b", re.IGNORECASE)

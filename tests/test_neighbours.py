@@ -12,7 +12,7 @@ from stateanalytics import cli
 from stateanalytics.cli.output import put, refuse_input_as_output
 from stateanalytics.errors import ArgumentError
 from stateanalytics.otlp import SCHEMA_URL, as_otlp
-from stateanalytics.sql.views import VIEWS
+from stateanalytics.sql.frames import VIEWS
 from tests.conftest import component
 from tests.frames import AS_OF, ago, facts
 

@@ -16,8 +16,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io import files, json_lines
-from stateanalytics.systems.opencode import places, records
 from stateanalytics.systems.opencode import reading as opencode
+from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few, examples
@@ -170,7 +170,9 @@ def test_each_kind_of_bad_record_is_named_or_ends_the_load(
     told = found(read_facts(path)[0], code)
     assert (told["severity"], told["n_rows"], told["system"]) == ("warning", 1, "opencode")
     assert told["example"]
-    with pytest.raises(DamagedStoreError, match=r"was to be read whole(?s:.*)Hint: .*skip"):
+    with pytest.raises(
+        DamagedStoreError, match=r"was to be read whole.*1 times, first: (?s:.*)Hint: .*skip"
+    ):
         read_facts(path, on_error="raise")
 
 
@@ -241,7 +243,7 @@ def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch)
             raise PermissionError(13, "Permission denied")
         return opened(path)
 
-    for module in (places, records, json_lines):
+    for module in (files, records, json_lines):
         monkeypatch.setattr(module, "open_regular", refuse)
     assert find(tmp_path) == [log]
     lost = opencode.read(locked, label="b.jsonl").findings

@@ -43,39 +43,25 @@ def _id(row: dict, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["execution", "session"])
 @pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
-def test_every_expected_state_holds(samples: Path, folder: str, log: str, kind: str) -> None:
-    states = states_once(samples / log).filter(pl.col("entity_type") == kind)
-    found = {row["entity_id"]: row for row in states.to_dicts()}
-    lines = (samples / "expected" / folder / f"{kind}_states.jsonl").read_text().splitlines()
-    expected = [json.loads(line) for line in lines]
-    for row in expected:
-        ours = found[_id(row, kind)]
-        assert {axis: ours[axis] for axis in AXES} == {axis: row[axis] for axis in AXES}
-        assert ("Blocked by provider" in ours["display"]) == row["blocked"]
-    assert len(found) == len(expected)
-
-
-@pytest.mark.parametrize("kind", ["execution", "session"])
-@pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
-def test_every_expected_reason_holds(samples: Path, folder: str, log: str, kind: str) -> None:
-    reasons = (
-        reasons_once(samples / log).filter(pl.col("entity_type") == kind).sort("entity_id", "order")
-    )
-    found: dict[str, list] = {}
-    for row in reasons.to_dicts():
+def test_every_expected_state_and_reason_holds(
+    samples: Path, folder: str, log: str, kind: str
+) -> None:
+    states = states_once(samples / log).filter(entity_type=kind)
+    by_id = {row["entity_id"]: row for row in states.to_dicts()}
+    reasons: dict[str, list] = {}
+    of_kind = reasons_once(samples / log).filter(entity_type=kind).sort("entity_id", "order")
+    for row in of_kind.to_dicts():
         evidence = json.loads(row["evidence"])[0]
         event_id = None if evidence["kind"] == "rule" else evidence["id"]
-        found.setdefault(row["entity_id"], []).append(
-            {
-                "code": row["code"],
-                "claim_status": row["claim_status"],
-                "confidence": row["confidence"],
-                "event_id": event_id,
-            }
-        )
+        reason = {name: row[name] for name in ("code", "claim_status", "confidence")}
+        reasons.setdefault(row["entity_id"], []).append(reason | {"event_id": event_id})
     lines = (samples / "expected" / folder / f"{kind}_states.jsonl").read_text().splitlines()
     for row in map(json.loads, lines):
-        assert found.get(_id(row, kind), []) == row["reasons"]
+        ours = by_id[_id(row, kind)]
+        assert {axis: ours[axis] for axis in AXES} == {axis: row[axis] for axis in AXES}
+        assert ("Blocked by provider" in ours["display"]) == row["blocked"]
+        assert reasons.get(_id(row, kind), []) == row["reasons"]
+    assert len(by_id) == len(lines)
 
 
 FILTERED = {

@@ -1,4 +1,4 @@
-"""What is written: whole or not at all, and never over anything that was read."""
+"""Outputs: whole or not at all, never over an input, and never in a surprising place."""
 
 import os
 import stat
@@ -6,16 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.files import files_below
 from stateanalytics.io.outputs import refuse_inputs, write_output
 from tests.ao_trees import lifecycle, record, write_json
+from tests.conftest import SHIPPED
 from tests.examples import a_few, examples
 from tests.lionagi_stores import session, write_store
 
@@ -129,13 +132,13 @@ def test_the_work_has_not_begun_when_a_report_is_refused(fleet, monkeypatch):
     assert cli.run(["report", str(fleet / "tree"), "-o", str(fleet / "tree" / "week.html")]) == 2
 
 
-def test_a_link_is_not_followed(tmp_path):
-    precious = tmp_path / "precious"
-    precious.write_text("mine")
-    (tmp_path / "week.html").symlink_to(precious)
+@pytest.mark.parametrize("leads_to", ["precious", "/dev/null"])
+def test_a_link_is_not_followed(tmp_path, leads_to):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "week.html").symlink_to(tmp_path / leads_to)
     with pytest.raises(ArgumentError, match="is a symbolic link, and links are not followed"):
         write_output(tmp_path / "week.html", b"x")
-    assert precious.read_text() == "mine"
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_hard_link_to_something_else_is_let_go(tmp_path):
@@ -181,12 +184,6 @@ def test_standard_output_by_its_name_is_written_to_unless_it_is_a_file(tmp_path,
     assert "without an output the result goes to standard output" in done.stderr
     assert (tmp_path / "week.json").read_bytes() == b"mine"
     assert Path("/dev/stdout").readlink() == before
-
-
-def test_somebody_elses_link_to_a_device_is_not_followed(tmp_path):
-    (tmp_path / "week.html").symlink_to("/dev/null")
-    with pytest.raises(ArgumentError, match="links are not followed"):
-        write_output(tmp_path / "week.html", b"x")
 
 
 def test_on_a_full_disk_the_old_file_stays(tmp_path):
@@ -321,3 +318,55 @@ def test_a_notebook_shows_no_bar_of_short_work_since_it_would_keep_where_it_was(
     with progress("reading", 2, shown=True) as begin:
         begin("one.db")
     assert bool(begun) is (not in_notebook or patience_s < 0)
+
+
+PLACES = ("s3://bucket/history/", "gs://b/x.html", "https://host/x.duckdb", "abfss://c@a/x")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working directory, which must stay so."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_scheme_is_refused_by_name_and_makes_no_folder(demo, here, place):
+    scheme = place.partition(":")[0]
+    for write in (
+        demo.archive,
+        demo.export,
+        lambda to: sa.report(demo, sections=["headline"]).write_html(to),
+        sa.read,
+        lambda to: sa.collect(str(SHIPPED["claude_code"]), to=to),
+        sa.summarize(demo).write,
+        sa.Summary.read,
+    ):
+        with pytest.raises(ArgumentError, match=f"by the scheme '{scheme}'"):
+            write(place)
+    for words in (["archive", str(SHIPPED["lionagi"]), "--to", place], ["attention", place]):
+        assert cli.run(words) == 2
+
+
+def test_report_writes_to_standard_output(here, capsysbinary):
+    words = ["report", str(SHIPPED["claude_code"]), "-o", "-", "--sections", "headline"]
+    assert cli.run(words) == 0
+    out, err = capsysbinary.readouterr()
+    assert out.startswith(b"<!doctype html>") or out.startswith(b"<!DOCTYPE html>")
+    assert out.rstrip().endswith(b"</html>")
+    assert b"wrote" not in out + err
+    assert cli.run([*words, "-f", "json"]) == 0
+    assert capsysbinary.readouterr().out.startswith(b"{")
+
+
+def test_csv_and_parquet_hold_one_table_and_csv_runs_no_formula(demo, tmp_path):
+    own = demo.with_table("t", pl.DataFrame({"a": ["=1+1", "fine"]}))
+    own.export(tmp_path / "x.csv", tables=["t"])
+    assert (tmp_path / "x.csv").read_text().splitlines()[1].startswith("'=")
+    path = demo.export(tmp_path / "x.csv", tables=["states"])
+    assert pl.read_csv(path, infer_schema_length=None).height == sa.states(demo).height
+    assert demo.export(tmp_path / "x.parquet", tables=["states"]).is_file()
+    with pytest.raises(ArgumentError, match=r"A \.csv file holds one table; found 2"):
+        demo.export(tmp_path / "y.csv", tables=["states", "entities"])
+    assert not (tmp_path / "y.csv").exists()

@@ -55,11 +55,11 @@ def test_a_table_of_ones_own_is_joined_and_described(snap, tmp_path):
         ("t", pl.DataFrame({"a": [1], "A": [2]}), "are one in SQL: 'a', 'A'"),
         ("t", pl.DataFrame({"a": [object()]}, schema={"a": pl.Object}), "holds Python objects"),
         ("t", "no/such.csv", "The table 'no/such.csv' cannot be read: No such file"),
-        ("t", "teams.exe", "no kind of table"),
+        ("t", "teams.exe", "not a table that can be read"),
         ("t", "empty.csv", "The table 'empty.csv' cannot be read"),
         ("t", "~nobody-of-that-name/t.csv", "cannot be read: Could not determine home"),
         ("t", pl.DataFrame(), "Table 't' has no columns"),
-        ("t", "/dev/zero", "no kind of table"),
+        ("t", "/dev/zero", "not a table that can be read"),
     ],
 )
 def test_what_is_no_table_is_one_line(snap, tmp_path, monkeypatch, name, rows, words):

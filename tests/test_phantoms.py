@@ -8,7 +8,7 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.phantoms import (

@@ -6,8 +6,7 @@ import pickle
 import pytest
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.state.policy import NAMES, Policy
-from stateanalytics.state.policy_fields import SeverityRule
+from stateanalytics.state.policy import NAMES, Policy, SeverityRule
 from stateanalytics.systems import limits_of_systems
 
 

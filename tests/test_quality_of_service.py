@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
 from stateanalytics.detectors.quality import SUMS, gap_sums, merge_gap_sums, quality_of_service
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError

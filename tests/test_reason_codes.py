@@ -11,7 +11,7 @@ import pytest
 from stateanalytics.auditing import audit
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
-from stateanalytics.state.reason_codes import (
+from stateanalytics.state.reasons import (
     DOMAINS,
     REGISTRY,
     parents,

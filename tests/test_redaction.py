@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.core.redaction import redact, redact_texts
-from stateanalytics.core.secret_shapes import HINTS, PLACEHOLDERS, SHAPES
+from stateanalytics.core.redaction import HINTS, PLACEHOLDERS, SHAPES, redact, redact_texts
 from stateanalytics.testing.failure_corpus import failure_corpus
 from tests.conftest import ROOT
 from tests.examples import a_few, examples

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
-from stateanalytics.core.facts import unmade
+from stateanalytics.core.facts import unevaluated
 from stateanalytics.io.archive import manifests
 from stateanalytics.io.json_lines import chunks_of
 from stateanalytics.systems import folding, transcripts
@@ -153,9 +153,9 @@ def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch
         folded.append(part.entities.height)
         return part
 
-    fold = folding.Folding._part_of
+    fold = folding.Folding._assembled
     monkeypatch.setattr(transcripts, "chunks_of", chunks)
-    monkeypatch.setattr(folding.Folding, "_part_of", part_of)
+    monkeypatch.setattr(folding.Folding, "_assembled", part_of)
     root = sample(system, tmp_path)
     snap = read(root)
     n_batches = len(folded)
@@ -177,7 +177,7 @@ def test_pieces_do_not_grow_in_number(tmp_path, monkeypatch):
     for n in range(12):
         append(root, n)
         snap = snap.refresh(progress=False)
-        made = unmade(snap.details)["claude_lines"]
+        made = unevaluated(snap.details)["claude_lines"]
         n_pieces.append(len(made.pieces))
     assert max(n_pieces) <= n_pieces[0] + 2
     assert_frame_equal(snap.entities, read(root).entities)

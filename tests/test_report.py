@@ -91,7 +91,7 @@ def test_completed_is_of_ended_runs_and_names_the_empty_handed(week):
     assert (completed["n"], completed["of"]) == (7, 13)
     # A fan-out among them is no three witnesses: Wilson's would be 0.29 to 0.77.
     assert completed["interval"] == pytest.approx([0.2528, 0.8009], abs=1e-3)
-    assert completed["note"] == "1 of them without all they promised"
+    assert completed["note"] == "1 of them did not deliver everything they promised"
     assert completed["denominator"] == "runs that ended in the window"
 
 
@@ -326,9 +326,7 @@ def test_little_or_nothing_still_makes_a_report(entities):
 def test_nothing_at_all_is_said_in_words():
     summary = report(facts([])).summary
     assert "No run ended in this window" in summary["headline"]["finding"]
-    assert summary["attention"]["finding"] == (
-        "There is nothing in this window that could need attention."
-    )
+    assert summary["attention"]["finding"] == ("Nothing in this window needs attention.")
     assert summary["failures"]["finding"] == "Nothing failed or timed out in this window."
     assert "No run that started in this window" in summary["durations"]["finding"]
     assert [one["shown"] for one in summary["headline"]["numbers"]] == ["0", *["none"] * 3, "0"]

@@ -20,7 +20,7 @@ from stateanalytics.reporting.digest import MOST_BLOCKS, as_markdown, as_slack
 from stateanalytics.reporting.entities import named_runs, place_of, show_command
 from stateanalytics.reporting.first_screen import actions_of, tripped
 from stateanalytics.reporting.material import clean
-from stateanalytics.reporting.summarize import _asked_of
+from stateanalytics.reporting.summarize import _window_arguments
 from tests.conftest import ROOT, component
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import session, write_store
@@ -76,8 +76,8 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     )  # fmt: skip
     found = actions_of(told, "'a b.db'", WEEK)
     assert [one["what"] for one in found] == [
-        "Read again what is missing: x.db",
-        "Close or save session s",
+        "Data of 1 input are missing",
+        "Resume or stop session s",
         "Stop “dear”",
     ]
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
@@ -115,7 +115,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
 def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
     actions = demo_week.summary["actions"]
     assert len(actions) == 3
-    assert actions[0]["what"].startswith("Close or save ")
+    assert actions[0]["what"].startswith("Resume or stop ")
     assert "18 h 30 min and $4.06 lost" in actions[1]["why"]
     for one in actions:
         words = one["command"].split()[1:]
@@ -158,7 +158,11 @@ def test_the_digest_of_the_sample_is_a_screen(demo_week):
     ("told", "kind", "words"),
     [
         (summary([cluster(state="new")]), "new-critical", ["1 failure new, first: boom"]),
-        (summary([cluster(is_back=True)]), "new-critical", ["1 failure back though resolved"]),
+        (
+            summary([cluster(is_back=True)]),
+            "new-critical",
+            ["1 failure reappeared though resolved"],
+        ),
         (summary([cluster(state="new", is_expected=True)]), "new-critical", []),
         (summary([cluster(state="growing")]), "regression", ["more of boom: 2 incidents"]),
         (summary(), "regression", []),
@@ -224,9 +228,9 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
 
 
 def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week, capsys):
-    reports._say(demo_week.summary)
+    reports._print_verdict(demo_week.summary)
     lead = f"{demo_week.summary['verdict']}. {demo_week.summary['headline']['finding']}"
-    assert lead.startswith("No clear change. 146 of 255 ")
+    assert lead.startswith("No significant change. 146 of 255 ")
     assert capsys.readouterr().out.startswith(f"{lead}\n1. ")
     assert f"<strong>{demo_week.summary['verdict']}.</strong>" in demo_week.as_html()
 
@@ -397,7 +401,7 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
         ("2026-05-04", "2026-05-06"): "--since 2026-05-04T00:00:00Z --until 2026-05-06T00:00:00Z",
     }
     for asked, words in windows.items():
-        assert _asked_of(read_window(asked, as_of=as_of), as_of) == words
+        assert _window_arguments(read_window(asked, as_of=as_of), as_of) == words
 
 
 def test_a_command_on_one_run_of_many_stores_names_its_own():

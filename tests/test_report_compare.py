@@ -61,7 +61,7 @@ def test_a_difference_that_chance_may_make_says_so():
             *some("d", "failed", 3, days=8),
         ]
     )
-    assert found["completed"]["words"].endswith(", within what chance does")
+    assert found["completed"]["words"].endswith(", no significant change")
     assert found["completed"]["is_clear"] is False
 
 
@@ -84,7 +84,7 @@ LONG_OPEN = {
 
 def test_open_work_of_an_earlier_window_is_not_guessed():
     found, _ = changes([*TWO_WEEKS, LONG_OPEN])
-    assert found["unresolved"]["words"] == "How 1 run stood then is not recorded."
+    assert found["unresolved"]["words"] == "How 1 run stood at that time is not recorded."
     assert found["unresolved"]["n"] is None
 
 
@@ -181,17 +181,18 @@ def test_nothing_to_compare_leaves_the_numbers_alone(nothing):
 def test_a_window_before_the_first_record_says_so():
     _, summary = changes(some("good", "completed", 3, days=1))
     assert (
-        summary["compared_with"]["coverage"] == "Nothing was recorded then, so no change is given."
+        summary["compared_with"]["coverage"]
+        == "Nothing was recorded in that window, so no change is given."
     )
     page = report(facts(some("good", "completed", 3, days=1)), sections=["headline"]).as_html()
-    assert "Nothing was recorded then" in page
+    assert "Nothing was recorded in that window" in page
     assert 'class="change' not in page
 
 
 def test_a_window_that_the_data_cover_in_part_says_from_when():
     rows = [*some("good", "completed", 3, days=1), *some("then", "completed", 3, days=8)]
     _, summary = changes(rows)
-    assert summary["compared_with"]["coverage"].endswith("so only a part of it is covered.")
+    assert summary["compared_with"]["coverage"].endswith("so they cover only a part of it.")
 
 
 def test_a_later_window_cannot_be_compared_with():

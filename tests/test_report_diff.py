@@ -266,5 +266,5 @@ def test_a_file_that_is_no_json_is_refused(tmp_path, text):
     """Deep JSON is input 25 of seed 21."""
     path = tmp_path / "week.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ArgumentError, match="was to be the JSON of a report, but it is no JSON"):
+    with pytest.raises(ArgumentError, match="should be the JSON of a report, but is not JSON"):
         sa.diff(path, path)

@@ -7,7 +7,13 @@ from random import Random
 import pytest
 
 from stateanalytics.reporting import report
-from stateanalytics.reporting.changes import FALSE_ALARMS, GROWING, LIMITS, of_changes, with_changes
+from stateanalytics.reporting.changes import (
+    FALSE_ALARMS,
+    GROWING,
+    LIMITS,
+    false_alarm_rate,
+    with_changes,
+)
 from tests.failures import run
 from tests.frames import AS_OF, facts
 
@@ -71,9 +77,9 @@ def test_at_most_one_report_in_twenty_of_weeks_alike_says_that_something_changed
 
 
 def test_all_families_together_spend_what_a_report_may():
-    many_weeks = 2 * LIMITS + 3 * of_changes(3, has_limits=True)
+    many_weeks = 2 * LIMITS + 3 * false_alarm_rate(3, has_limits=True)
     assert GROWING + many_weeks == pytest.approx(FALSE_ALARMS)
-    assert GROWING + 3 * of_changes(3, has_limits=False) == pytest.approx(FALSE_ALARMS)
+    assert GROWING + 3 * false_alarm_rate(3, has_limits=False) == pytest.approx(FALSE_ALARMS)
 
 
 def number(name, n, of, **rest):
@@ -87,5 +93,5 @@ def test_a_difference_beyond_chance_may_be_too_little_for_one_of_several():
     then = [number("completed", 46, 80), number("timed_out", 6, 80)]
     change = with_changes(now, then)[0]["change"]
     assert change["interval"][0] > 0
-    assert change["words"].endswith("too little to tell of one of several numbers")
+    assert change["words"].endswith("not significant among several numbers")
     assert change["is_clear"] is False

@@ -152,7 +152,7 @@ def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
     }  # fmt: skip
     by_name = {number["name"]: number for number in late["numbers"]}
     assert by_name["runs"] == {"name": "runs", "then": [5, None], "now": [3, None]}
-    assert "As known at 2026-05-11 00:00 UTC" in late["finding"]
+    assert "At 2026-05-11 00:00 UTC" in late["finding"]
     changes = sa.diff(kept, now)
     runs = changes.filter(number="runs").select("cause", "runs", "n_before", "n_after").rows()
     assert runs == [
@@ -280,9 +280,7 @@ def test_a_window_up_to_as_of_has_nothing_late(demo):
     for window in (None, "2026-W22"):
         late = report(demo, window=window, sections=["late"], shown=False).summary["late"]
         assert (late["n"], late["known_at"]) == (0, None)
-        assert (
-            late["finding"] == "The data end with the window, so that nothing can have come late."
-        )
+        assert late["finding"] == "The data end with the window, so there can be no late data."
 
 
 def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
@@ -290,7 +288,7 @@ def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
                           transitions=demo.transitions.clear())  # fmt: skip
     late = report(empty, window="2026-W20", sections=["late"], shown=False).summary["late"]
     assert late["n"] == 0
-    assert "nothing came late" in late["finding"]
+    assert "there is no late data" in late["finding"]
 
 
 @pytest.mark.parametrize(

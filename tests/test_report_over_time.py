@@ -96,7 +96,8 @@ def test_order_of_rows_does_not_matter():
 def test_slow_is_not_silent():
     found = slow([running("chatty", hours=9, silent_s=120), running("young", hours=0.5)])
     assert found["finding"].startswith(
-        "1 of 2 open runs has run longer than 1 h, the longest for 9 h, last heard of 2 min ago"
+        "1 of 2 open runs has run longer than 1 h, the longest for 9 h, "
+        "with its last activity 2 min ago"
     )
     assert [row["entity_id"] for row in found["open"]] == ["chatty", "young"]
     assert found["open"][0]["silent"] == "2 min"
@@ -109,9 +110,7 @@ def test_ended_slow_runs_say_how_many_completed_all_the_same():
         ended("short", "completed", days=1) | {"started_at": ago(days=1, minutes=5)},
     ]
     found = slow(rows)
-    assert found["finding"].endswith(
-        "2 of 3 ended runs had taken longer, and 1 of these completed."
-    )
+    assert found["finding"].endswith("2 of 3 ended runs took longer, and 1 of these completed.")
     assert [row["entity_id"] for row in found["ended"]] == ["longer", "long"]
     assert found["ended"][0]["silent"] is None
 

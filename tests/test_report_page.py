@@ -241,7 +241,7 @@ def test_the_page_is_no_longer_than_somebody_reads(demo_page, n_folds, within, m
 
 
 def test_the_first_screen_says_what_failures_cost_and_what_is_new(demo_page, demo_week):
-    assert "No clear change. 146 of 255 ended runs completed" in demo_page.text
+    assert "No significant change. 146 of 255 ended runs completed" in demo_page.text
     assert demo_week.summary["lost"] == (
         "1 d 9 h of runs, cost $7.27 (53 reported none); the window before: 9 h 44 min, $2.36."
     )

@@ -10,7 +10,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting.material import Material
-from stateanalytics.reporting.sections.thresholds import _sentence, summarize_thresholds
+from stateanalytics.reporting.sections.thresholds import _finding, summarize_thresholds
 from stateanalytics.thresholds import Advice, Costs
 from tests.frames import AS_OF, ago, facts
 
@@ -46,8 +46,8 @@ def test_a_change_leads_with_both_values():
     row = {"verdict": "change", "name": "idle", "today_s": 3600.0, "recommended_s": 900.0}
     known = pl.DataFrame([row])
     advice = Advice(known, pl.DataFrame(), Costs(), ())
-    assert _sentence(advice, known).startswith(
-        "1 threshold would cost less elsewhere, most of all idle: 1 h to 15 min; "
+    assert _finding(advice, known).startswith(
+        "1 threshold would cost less at another value, most of all idle: 1 h to 15 min; "
     )
 
 

@@ -48,6 +48,12 @@ def tables_of(path):
         }
 
 
+def salvaged(path):
+    """What was lost of a store, and the rows that were salvaged."""
+    clean = path.with_name("b.db")
+    return salvage(path, clean), tables_of(clean)
+
+
 def roots_of(path):
     with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
         return dict(
@@ -76,15 +82,14 @@ def test_of_three_random_pages_at_least_99_percent_of_the_rows_are_left(
     octets = DEMO.read_bytes()
     n_pages = len(octets) // int.from_bytes(octets[16:18], "big")
     numbers = random.Random(seed).sample(sorted(set(range(2, n_pages + 1)) - schema_pages), 3)
-    told = salvage(damaged(tmp_path / "a.db", octets, numbers, seed=seed), tmp_path / "b.db")
-    left = tables_of(tmp_path / "b.db")
+    losses, left = salvaged(damaged(tmp_path / "a.db", octets, numbers, seed=seed))
     n_left = sum(len(rows) for rows in left.values())
     n_whole = sum(len(rows) for rows in whole.values())
     assert n_left >= 0.99 * n_whole
     for name, rows in left.items():
         assert rows.items() <= whole[name].items(), f"{name} holds rows that never were"
-    n_told = sum(table["n_lost"] for table in told["tables"])
-    assert abs(n_told - (n_whole - n_left)) <= 15
+    n_reported = sum(table["n_lost"] for table in losses["tables"])
+    assert abs(n_reported - (n_whole - n_left)) <= 15
 
 
 DRAWS = {
@@ -119,15 +124,14 @@ def test_no_row_is_made_up_and_every_other_is_counted(
     noise = random.Random(f"{kind}{n_pairs}{seed}")
     path = tmp_path / "a.db"
     path.write_bytes(with_bad_blocks(DEMO.read_bytes(), kind, n_pairs, noise, schema_pages))
-    told = salvage(path, tmp_path / "b.db")
-    left = tables_of(tmp_path / "b.db")
+    losses, left = salvaged(path)
     for name, rows in left.items():
         assert rows.items() <= whole[name].items(), f"{name} holds rows that never were"
     n_left, n_whole = (sum(map(len, tables.values())) for tables in (left, whole))
     # Swapped pages are all there, and go back to the tables that their rows are of.
     assert n_left >= (0.97 if kind == "swapped" else 1 - n_pairs / 250) * n_whole
-    n_told = sum(table["n_lost"] or table["n_unclaimed"] for table in told["tables"])
-    assert abs(n_told - (n_whole - n_left)) <= 0.01 * n_whole
+    n_reported = sum(table["n_lost"] or table["n_unclaimed"] for table in losses["tables"])
+    assert abs(n_reported - (n_whole - n_left)) <= 0.01 * n_whole
 
 
 def two_tables(path, *definitions, n_rows=300, row=lambda table, n: (f"{table}-{n:05}", n)):
@@ -160,8 +164,7 @@ def test_a_root_in_the_place_of_another_gives_no_table_the_rows_of_the_other(tmp
     octets = two_tables(path, *LOOKALIKES)
     before, roots = tables_of(path), roots_of(path)
     path.write_bytes(swapped(octets, roots["t"], roots["u"]))
-    salvage(path, tmp_path / "b.db")
-    assert tables_of(tmp_path / "b.db") == before
+    assert salvaged(path)[1] == before
 
 
 def test_the_empty_page_of_another_table_is_no_empty_table(tmp_path):
@@ -171,8 +174,7 @@ def test_the_empty_page_of_another_table_is_no_empty_table(tmp_path):
         connection.execute(LOOKALIKES[1])
     before, roots = tables_of(path), roots_of(path)
     path.write_bytes(swapped(path.read_bytes(), roots["t"], roots["u"]))
-    salvage(path, tmp_path / "b.db")
-    assert tables_of(tmp_path / "b.db") == before
+    assert salvaged(path)[1] == before
 
 
 def test_rows_of_a_page_that_two_tables_lead_to_are_nobodys_without_an_index(tmp_path):
@@ -185,10 +187,9 @@ def test_rows_of_a_page_that_two_tables_lead_to_are_nobodys_without_an_index(tmp
         size * (roots["t"] - 1) : size * roots["t"]
     ]
     path.write_bytes(both)
-    told = salvage(path, tmp_path / "b.db")
-    left = tables_of(tmp_path / "b.db")
+    losses, left = salvaged(path)
     assert all(rows.items() <= before[name].items() for name, rows in left.items())
-    assert [table["n_unclaimed"] for table in told["tables"]] == [300, 300]
+    assert [table["n_unclaimed"] for table in losses["tables"]] == [300, 300]
 
 
 @pytest.mark.parametrize(
@@ -207,10 +208,9 @@ def test_rows_that_do_not_fit_the_definition_are_set_apart(tmp_path, first, seco
     octets = two_tables(path, first, second, row=row)
     before, roots = tables_of(path), roots_of(path)
     path.write_bytes(swapped(octets, roots["t"], roots["u"]))
-    told = salvage(path, tmp_path / "b.db")
-    left = tables_of(tmp_path / "b.db")
+    losses, left = salvaged(path)
     assert left["t"].items() <= before["t"].items()
-    assert told["n_unclaimed"] + sum(table["n_unclaimed"] for table in told["tables"]) or (
+    assert losses["n_unclaimed"] + sum(table["n_unclaimed"] for table in losses["tables"]) or (
         left == before
     )
 
@@ -221,8 +221,7 @@ def test_a_row_of_another_type_that_the_index_lists_is_kept(tmp_path):
     octets = two_tables(path, *rows, row=lambda t, n: (f"{n}", "soon" if n % 50 == 7 else n))
     before = tables_of(path)
     path.write_bytes(octets + bytes(1024))
-    salvage(path, tmp_path / "b.db")
-    assert tables_of(tmp_path / "b.db") == before
+    assert salvaged(path)[1] == before
 
 
 def test_a_leaf_in_the_place_of_an_interior_page_loses_nothing(tmp_path):
@@ -234,8 +233,7 @@ def test_a_leaf_in_the_place_of_an_interior_page_loses_nothing(tmp_path):
     assert tree.leaf_depth == 2
     interior = file.children(tree.root, trees.LEAST, trees.MOST)[0]
     path.write_bytes(swapped(octets, interior[0], tree.leaves[0].page))
-    salvage(path, tmp_path / "b.db")
-    assert tables_of(tmp_path / "b.db") == before
+    assert salvaged(path)[1] == before
 
 
 def test_a_text_that_goes_on_in_noise_is_not_read(tmp_path):
@@ -246,10 +244,10 @@ def test_a_text_that_goes_on_in_noise_is_not_read(tmp_path):
     numbers = range(2, len(octets) // 1024 + 1)
     (rest,) = (number for number in numbers if octets[1024 * number - 1020 :][:4] == b"yyyy")
     damaged(path, octets, [rest])
-    told = salvage(path, tmp_path / "b.db")
-    left = tables_of(tmp_path / "b.db")["t"]
+    losses, tables = salvaged(path)
+    left = tables["t"]
     assert set(before["t"].items()) - set(left.items()) == {(31, (b"30", b"y" * 1500))}
-    assert told["tables"][0]["n_lost"] == 1
+    assert losses["tables"][0]["n_lost"] == 1
 
 
 def test_an_empty_page_below_a_root_is_a_loss(tmp_path):
@@ -260,9 +258,9 @@ def test_an_empty_page_below_a_root_is_a_loss(tmp_path):
     leaf = trees.walk(file, repair.read_schema(file)[0][0]).leaves[2]
     begin = 1024 * (leaf.page - 1)
     path.write_bytes(octets[: begin + 3] + b"\0\0\4\0\0" + octets[begin + 8 :])
-    told = salvage(path, tmp_path / "b.db")
-    assert told["tables"][0]["n_lost"] == len(leaf.cells)
-    assert told["tables"][0]["n_ranges"] == 1
+    losses, _ = salvaged(path)
+    assert losses["tables"][0]["n_lost"] == len(leaf.cells)
+    assert losses["tables"][0]["n_ranges"] == 1
 
 
 def test_bad_rows_of_a_page_are_counted(tmp_path):
@@ -272,8 +270,8 @@ def test_bad_rows_of_a_page_are_counted(tmp_path):
     leaf = trees.walk(file, repair.read_schema(file)[0][0]).leaves[2]
     begin = 1024 * (leaf.page - 1) + leaf.cells[1].at
     path.write_bytes(octets[:begin] + b"\xff" * 9 + octets[begin + 9 :])
-    told = salvage(path, tmp_path / "b.db")
-    assert told["tables"][0]["n_lost"] == 300 - len(tables_of(tmp_path / "b.db")["t"]) > 0
+    losses, tables = salvaged(path)
+    assert losses["tables"][0]["n_lost"] == 300 - len(tables["t"]) > 0
 
 
 def test_a_table_that_checks_json_is_salvaged(tmp_path):
@@ -286,8 +284,7 @@ def test_a_table_that_checks_json_is_salvaged(tmp_path):
     )
     before = tables_of(path)
     path.write_bytes(octets + bytes(1024))
-    salvage(path, tmp_path / "b.db")
-    assert tables_of(tmp_path / "b.db") == before
+    assert salvaged(path)[1] == before
 
 
 def test_a_long_definition_of_which_the_rest_is_lost_is_named(tmp_path):
@@ -324,8 +321,7 @@ def test_a_few_bad_bytes_in_a_page_lose_a_few_rows_of_it(tmp_path, whole):
     root = roots_of(DEMO)["messages"]
     leaf = trees.walk(file, trees.Tree("messages", "", root)).leaves[3]
     path = damaged(tmp_path / "a.db", file.octets, [leaf.page], at=leaf.cells[1].at, n_bytes=9)
-    salvage(path, tmp_path / "b.db")
-    left = tables_of(tmp_path / "b.db")["messages"]
+    left = salvaged(path)[1]["messages"]
     assert set(whole["messages"]) - set(left) == {leaf.cells[1].rowid}
 
 
@@ -374,9 +370,9 @@ def test_a_long_row_whose_rest_is_lost_is_lost_and_its_neighbours_are_not(tmp_pa
             octets[begin : begin + 4] = b"\xff\xff\xff\xff"  # leads to no page
             break
     path.write_bytes(octets)
-    told = salvage(path, tmp_path / "b.db")
-    assert set(tables_of(tmp_path / "b.db")["t"]) == set(range(60)) - {30}
-    assert told["tables"][0]["ranges"] == [{"first": 30, "last": 30, "n": 1, "page": None}]
+    losses, tables = salvaged(path)
+    assert set(tables["t"]) == set(range(60)) - {30}
+    assert losses["tables"][0]["ranges"] == [{"first": 30, "last": 30, "n": 1, "page": None}]
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
@@ -461,9 +457,8 @@ def test_a_whole_store_is_read_as_ever(tmp_path, demo):
 def test_lost_definitions_are_named_and_nothing_is_guessed(tmp_path, whole):
     file = pages.File.of(DEMO.read_bytes())
     definitions = repair.read_schema(file)[1].leaves[0]
-    told = salvage(damaged(tmp_path / "a.db", file.octets, [definitions.page]), tmp_path / "b.db")
-    assert told["n_definition_pages"] == 1
-    left = tables_of(tmp_path / "b.db")
+    losses, left = salvaged(damaged(tmp_path / "a.db", file.octets, [definitions.page]))
+    assert losses["n_definition_pages"] == 1
     assert 0 < len(left) < len(whole)
     assert all(rows == whole[name] for name, rows in left.items())
 
@@ -518,9 +513,9 @@ def test_a_definition_that_would_run_something_is_not_believed(tmp_path):
             "WHERE name = 'u'"
         )
         connection.commit()
-    told = salvage(path, tmp_path / "b.db")
-    assert [table["table"] for table in told["tables"]] == ["t"]
-    assert told["definitions_refused"] == ["u"]
+    losses, _ = salvaged(path)
+    assert [table["table"] for table in losses["tables"]] == ["t"]
+    assert losses["definitions_refused"] == ["u"]
 
 
 @pytest.mark.slow

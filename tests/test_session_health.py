@@ -11,14 +11,14 @@ from lionagi.state.health import HEALTH_SEVERITY
 from lionagi.state.health import classify_session_health as lionagi_classifier
 from lionagi.state.staleness import staleness_check
 
-from stateanalytics.core.clock import epoch_s
+from stateanalytics.core.engines import epoch_s
 from stateanalytics.core.session_health import (
     HEALTH_ORDER,
     VERSIONS,
     classify_session_health,
     classify_session_health_by_age,
+    staleness_by_age,
 )
-from stateanalytics.core.staleness import staleness_by_age
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples

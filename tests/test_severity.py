@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
-from stateanalytics.state.policy import Policy
-from stateanalytics.state.policy_fields import TONES_OF, SeverityRule
+from stateanalytics.state.policy import TONES_OF, Policy, SeverityRule
 from stateanalytics.state.severity import derive_severity
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples

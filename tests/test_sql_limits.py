@@ -15,7 +15,7 @@ import pytest
 from stateanalytics.errors import ArgumentError, NoRoomError, QueryError, QueryTimeoutError
 from stateanalytics.sql import running
 from stateanalytics.sql.engine import TableFile, TableText, packed
-from stateanalytics.sql.worker import Read, _Desk, _Tables
+from stateanalytics.sql.worker import Read, _Query, _Tables
 from tests.examples import a_few
 from tests.test_sql import EVENTS, SESSIONS, snapshot
 
@@ -251,7 +251,7 @@ def test_rows_are_read_once_for_all_queries_of_a_snapshot(snap):
     assert snap.sql("FROM entities").height == 4
 
 
-def test_rows_are_let_go_with_their_file_and_the_oldest_beyond_a_bound(tmp_path):
+def test_rows_are_released_with_their_file_and_the_oldest_beyond_a_bound(tmp_path):
     files = [TableFile(str(tmp_path / name), {}) for name in "abc"]
     for file in files:
         pl.DataFrame({"n": range(1_000)}).write_ipc_stream(file.path)
@@ -259,10 +259,10 @@ def test_rows_are_let_go_with_their_file_and_the_oldest_beyond_a_bound(tmp_path)
     for file in (*files, files[0]):
         assert tables.rows(file).height == 1_000
     assert tables.unread(files) == []
-    tables.let_go(2 * a_file)
+    tables.release(2 * a_file)
     assert tables.unread(files) == [files[1]]
     Path(files[2].path).unlink()
-    tables.let_go()
+    tables.release()
     assert tables.unread(files) == files[1:]
 
 
@@ -337,7 +337,7 @@ def test_an_engine_that_fails_while_a_query_is_read_is_in_our_words(snap, monkey
     def fails(*_, **__):
         raise duckdb.OutOfMemoryException("Out of Memory Error: it is full")
 
-    desk = _Desk()
+    desk = _Query()
     known = {"a": TableText(("x",), view="SELECT 1 AS x")}
     limits = {"ranked": frozenset(), "as_of": snap.as_of, "timeout_s": 9, "memory_bytes": 2**30}
     params = packed(None)

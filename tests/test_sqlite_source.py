@@ -50,7 +50,7 @@ def n_rows(path, **named):
         return read_table(store, "t", {"id": INTEGER})[0].height
 
 
-def beside(path):
+def folder_listing(path):
     """Everything in the folder of a store, with sizes and times of change."""
     return sorted(
         (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns, entry.stat().st_ino)
@@ -246,11 +246,11 @@ def test_every_real_store_opens(lionagi_samples):
     paths = sorted(lionagi_samples.rglob("state.db"))
     assert len(paths) >= 5
     for path in paths:
-        before = beside(path)
+        before = folder_listing(path)
         with open_store(path) as store:
             store.check()
             assert {"sessions", "branches", "plays"} <= set(store.tables)
-        assert beside(path) == before
+        assert folder_listing(path) == before
 
 
 # --- the private copy ------------------------------------------------------------------
@@ -293,10 +293,10 @@ def test_a_closed_store_says_so(tmp_path):
 def test_a_missing_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    said = refusal(path, errors.NoRoomError)
-    assert "No private copy can be made: " in said
-    assert f"No such file or directory: '{tmp_path / 'gone'}" in said
-    assert "TMPDIR" in said
+    message = refusal(path, errors.NoRoomError)
+    assert "No private copy can be made: " in message
+    assert f"No such file or directory: '{tmp_path / 'gone'}" in message
+    assert "TMPDIR" in message
 
 
 def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
@@ -312,10 +312,10 @@ def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, mo
 def test_a_copy_without_room_says_where_to_put_it(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: type("", (), {"free": 10})())
-    said = refusal(path, errors.NoRoomError)
-    assert "needs 0.0 MB in" in said
-    assert "0.0 MB are free" in said
-    assert "TMPDIR" in said
+    message = refusal(path, errors.NoRoomError)
+    assert "needs 0.0 MB in" in message
+    assert "0.0 MB are free" in message
+    assert "TMPDIR" in message
 
 
 @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), OSError(27, "big")])
@@ -347,8 +347,8 @@ def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
 # --- the process that copies -------------------------------------------------------------
 
 
-def asked(path):
-    """The number of the process that copied a store."""
+def copier(path):
+    """The id of the process that copied a store."""
     with open_store(path) as store:
         pid = store._lease.private_copy._process[0].pid
         store.check()
@@ -357,7 +357,7 @@ def asked(path):
 
 def test_one_process_copies_store_after_store(tmp_path):
     path = written(tmp_path / "state.db")
-    assert asked(path) == asked(path)
+    assert copier(path) == copier(path)
 
 
 def test_two_stores_that_are_open_unchecked_have_a_process_each(tmp_path):
@@ -374,32 +374,32 @@ def test_a_store_that_is_closed_unchecked_ends_its_process(tmp_path):
     assert n_rows(path) == N_ROWS
 
 
-def test_a_process_that_met_a_damaged_store_is_not_asked_again(tmp_path):
+def test_a_process_that_met_a_damaged_store_is_not_used_again(tmp_path):
     path = written(tmp_path / "state.db")
     bad = tmp_path / "bad.db"
     bad.write_bytes(path.read_bytes()[:-4096])
-    before = asked(path)
+    before = copier(path)
     refusal(bad, errors.DamagedStoreError)
-    assert asked(path) != before
+    assert copier(path) != before
 
 
 def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path):
     path = written(tmp_path / "state.db")
-    os.kill(asked(path), signal.SIGKILL)
+    os.kill(copier(path), signal.SIGKILL)
     time.sleep(0.1)
     assert n_rows(path) == N_ROWS
 
 
-def test_a_process_of_other_rights_or_of_a_parent_is_not_asked(tmp_path, monkeypatch):
+def test_a_process_of_other_rights_or_of_a_parent_is_not_used(tmp_path, monkeypatch):
     path = written(tmp_path / "state.db")
-    before = asked(path)
+    before = copier(path)
     monkeypatch.setattr(processes.os, "geteuid", lambda: 12345)
-    assert asked(path) != before
+    assert copier(path) != before
     with warnings.catch_warnings(action="ignore"):  # threads of polars, which the child lets be
         child = os.fork()
     if not child:
         with suppress(BaseException):
-            os._exit(asked(path) == before)
+            os._exit(copier(path) == before)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -410,7 +410,7 @@ def test_threads_that_ask_for_the_first_check_at_once_get_one_answer(tmp_path):
         assert list(threads.map(lambda _: store.unchecked(), range(8))) == [[]] * 8
 
 
-def test_a_process_that_started_ahead_is_the_one_that_is_asked(tmp_path):
+def test_a_process_that_started_ahead_is_used_first(tmp_path):
     processes.end_idle()
     for _ in range(2):
         processes.start_ahead()
@@ -433,18 +433,18 @@ def test_a_path_is_of_the_directory_of_now(tmp_path, monkeypatch):
     assert not processes.mentions(Path("pipe.db"), words, 2**20)
 
 
-# --- beside a writer -------------------------------------------------------------------
+# --- while others write ---------------------------------------------------------------
 
 
-def test_a_store_in_wal_mode_that_nobody_uses_gets_no_files_beside_it(tmp_path):
+def test_a_store_in_wal_mode_that_nobody_uses_gets_no_new_files(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
-    before = beside(path)
+    before = folder_listing(path)
     assert [name for name, *_ in before] == ["state.db"]
     with open_store(path) as store:
         assert not store.is_live
         assert read_table(store, "t", {"id": INTEGER})[0].height == N_ROWS
-        assert beside(path) == before
-    assert beside(path) == before
+        assert folder_listing(path) == before
+    assert folder_listing(path) == before
 
 
 def test_of_a_store_without_a_log_who_writes_uses_it_and_who_reads_does_not(tmp_path):
@@ -457,11 +457,11 @@ def test_of_a_store_without_a_log_who_writes_uses_it_and_who_reads_does_not(tmp_
 def test_rows_that_are_only_in_the_log_are_read(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
     with another_process(HOLD, path, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):
-        before = [name for name, *_ in beside(path)]
+        before = [name for name, *_ in folder_listing(path)]
         with open_store(path) as store:
             assert store.is_live
             assert read_table(store, "t", {"id": INTEGER})[0].height == N_ROWS + 1
-        assert [name for name, *_ in beside(path)] == before
+        assert [name for name, *_ in folder_listing(path)] == before
 
 
 @pytest.mark.parametrize("kept", [("-wal",), ("-wal", "-shm"), ("-shm",)])
@@ -472,7 +472,7 @@ def test_what_a_killed_writer_left_is_read_and_left(tmp_path, kept):
     with another_process(HOLD, live, "PRAGMA wal_autocheckpoint=0", "INSERT INTO t (a) VALUES (1)"):
         for ending in ("", *kept):
             shutil.copy(f"{live}{ending}", f"{path}{ending}")
-    before = beside(path)
+    before = folder_listing(path)
     with open_store(path) as store:
         assert not store.is_live
         assert store.size_bytes == sum(
@@ -480,7 +480,7 @@ def test_what_a_killed_writer_left_is_read_and_left(tmp_path, kept):
         )
         expected = N_ROWS + 1 if "-wal" in kept else N_ROWS
         assert read_table(store, "t", {"id": INTEGER})[0].height == expected
-    assert beside(path) == before
+    assert folder_listing(path) == before
 
 
 def test_a_transaction_that_a_killed_writer_left_half_done_is_rolled_back_in_the_copy(tmp_path):
@@ -489,9 +489,9 @@ def test_a_transaction_that_a_killed_writer_left_half_done_is_rolled_back_in_the
     with another_process(HOLD, path, *spill):
         pass
     assert (tmp_path / "state.db-journal").stat().st_size > 0
-    before = beside(path)
+    before = folder_listing(path)
     assert n_rows(path) == 5000
-    assert beside(path) == before
+    assert folder_listing(path) == before
 
 
 def test_an_uncommitted_write_is_not_seen_and_not_hindered(tmp_path):
@@ -527,7 +527,7 @@ def test_locks_of_this_process_survive_reading_its_store(tmp_path, journal):
         pytest.param(
             "wal",
             ("PRAGMA locking_mode=EXCLUSIVE", "INSERT INTO t (a) VALUES (1)"),
-            id="exclusive locking mode beside a log",
+            id="exclusive locking mode with a log",
         ),
     ],
 )
@@ -535,9 +535,9 @@ def test_a_store_that_stays_locked_is_busy(tmp_path, monkeypatch, journal, state
     monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
     path = written(tmp_path / "state.db", journal=journal)
     with another_process(HOLD, path, *statements):
-        said = refusal(path, errors.StoreBusyError)
-    assert "for 0.2 s: database is locked" in said
-    assert "wait for the program that uses it" in said
+        message = refusal(path, errors.StoreBusyError)
+    assert "for 0.2 s: database is locked" in message
+    assert "wait for the program that uses it" in message
 
 
 def test_a_store_that_never_holds_still_is_busy(tmp_path, monkeypatch):
@@ -568,7 +568,7 @@ WRITE = """
 
 
 @pytest.mark.slow
-def test_every_copy_beside_a_busy_writer_is_of_one_instant(tmp_path):
+def test_every_copy_during_writes_is_of_one_instant(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE total (n INTEGER)")
@@ -606,7 +606,7 @@ def test_a_read_only_file_in_a_read_only_folder_is_read(tmp_path):
         folder.chmod(0o500)
         try:
             assert without_privileges(COUNT, path).strip() == str(N_ROWS)
-            assert [name for name, *_ in beside(path)] == ["state.db"]
+            assert [name for name, *_ in folder_listing(path)] == ["state.db"]
         finally:
             folder.chmod(0o700)
 
@@ -619,33 +619,26 @@ def test_a_live_store_in_a_read_only_folder_is_read_with_its_log(tmp_path):
         for file in folder.iterdir():
             file.chmod(0o400)
         folder.chmod(0o500)
-        before = beside(path)
+        before = folder_listing(path)
         try:
             assert without_privileges(COUNT, path).strip() == str(N_ROWS + 1)
-            assert beside(path) == before
+            assert folder_listing(path) == before
         finally:
             folder.chmod(0o700)
 
 
-def test_a_file_that_may_not_be_read_says_who_may(tmp_path):
-    path = written(tmp_path / "state.db")
-    path.chmod(0)
-    said = without_privileges(COUNT, path)
-    assert said.startswith("StoreBusyError The store '")
-    assert "Permission denied" in said
-    assert "Hint: read it as the user who owns it" in said
-
-
-def test_a_folder_that_may_not_be_entered_says_who_may(tmp_path):
-    (tmp_path / "closed").mkdir()
-    path = written(tmp_path / "closed" / "state.db")
-    (tmp_path / "closed").chmod(0)
+@pytest.mark.parametrize("closed", ["folder/state.db", "folder"])
+def test_without_permission_the_error_says_who_may_read(tmp_path, closed):
+    (tmp_path / "folder").mkdir()
+    path = written(tmp_path / "folder" / "state.db")
+    (tmp_path / closed).chmod(0)
     try:
-        said = without_privileges(COUNT, path)
+        printed = without_privileges(COUNT, path)
     finally:
-        (tmp_path / "closed").chmod(0o700)
-    assert said.startswith("StoreBusyError")
-    assert "Permission denied" in said
+        (tmp_path / closed).chmod(0o700)
+    assert printed.startswith("StoreBusyError The store '")
+    assert "Permission denied" in printed
+    assert "Hint: read it as the user who owns it" in printed
 
 
 # --- what is no store ------------------------------------------------------------------
@@ -664,8 +657,8 @@ def test_a_folder_that_may_not_be_entered_says_who_may(tmp_path):
 )
 def test_nothing_there_says_what_to_type(tmp_path, monkeypatch, path, words):
     monkeypatch.chdir(tmp_path)
-    said = refusal(path, errors.SourceNotFoundError)
-    assert all(word in said for word in ["A SQLite store was needed", *words])
+    message = refusal(path, errors.SourceNotFoundError)
+    assert all(word in message for word in ["A SQLite store was needed", *words])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -673,8 +666,8 @@ def test_links_that_lead_nowhere_say_where_they_lead(tmp_path):
     (tmp_path / "dangling.db").symlink_to("gone.db")
     (tmp_path / "loop.db").symlink_to("loop.db")
     assert "a link to 'gone.db'" in refusal(tmp_path / "dangling.db", errors.SourceNotFoundError)
-    said = refusal(tmp_path / "loop.db", errors.SourceNotFoundError)
-    assert "too many levels of symbolic links" in said
+    message = refusal(tmp_path / "loop.db", errors.SourceNotFoundError)
+    assert "too many levels of symbolic links" in message
 
 
 def test_what_is_no_file_is_named(tmp_path):
@@ -712,29 +705,31 @@ def test_a_file_that_is_no_store_is_named_for_what_it_is(tmp_path, words, conten
 # --- what is damaged -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [60, 100, 4096, 8192, 20_000])
-def test_a_truncated_store_is_damaged(tmp_path, size):
-    path = written(tmp_path / "state.db", n_rows=2000)
+@pytest.mark.parametrize(
+    ("journal", "size"),
+    [*(("delete", size) for size in (60, 100, 4096, 8192, 20_000)), ("wal", 40_000)],
+)
+def test_a_truncated_store_is_damaged(tmp_path, journal, size):
+    path = written(tmp_path / "state.db", journal=journal, n_rows=2000)
     os.truncate(path, size)
-    said = refusal(path, errors.DamagedStoreError)
-    assert "was to be read whole, but it is damaged" in said
+    message = refusal(path, errors.DamagedStoreError)
+    assert "was to be read whole, but it is damaged" in message
     if size > 100:
-        assert f"truncated: {size} of " in said, said
+        assert f"truncated: {size} of " in message, message
 
 
-def test_a_log_that_was_lost_with_its_store_truncated_is_damaged(tmp_path):
-    path = written(tmp_path / "state.db", journal="wal", n_rows=2000)
-    os.truncate(path, 40_000)
-    assert "truncated" in refusal(path, errors.DamagedStoreError)
+def overwrite(path, at, n_bytes, seed):
+    """Write random bytes into a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(random.Random(seed).randbytes(n_bytes))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_page_of_random_bytes_is_damage(tmp_path, seed):
     path = written(tmp_path / "state.db", n_rows=2000)
-    chance = random.Random(seed)
-    with path.open("r+b") as file:
-        file.seek(4096 * chance.randrange(1, path.stat().st_size // 4096))
-        file.write(chance.randbytes(4096))
+    n_pages = path.stat().st_size // 4096
+    overwrite(path, 4096 * random.Random(seed).randrange(1, n_pages), 4096, seed)
     with (
         pytest.raises(errors.DamagedStoreError, match=r"it is damaged: .*\nHint: read a backup"),
         open_store(path) as store,
@@ -742,19 +737,15 @@ def test_a_page_of_random_bytes_is_damage(tmp_path, seed):
         read_table(store, "t", {"id": INTEGER, "a": TEXT})
 
 
-def test_the_end_of_a_long_text_overwritten_is_damage_though_a_scan_passes_over_it(tmp_path):
+def test_the_end_of_a_long_text_overwritten_is_damage_though_no_scan_meets_it(tmp_path):
     path = written(tmp_path / "state.db", n_rows=3, text="x" * 20_000)
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size - 4096)
-        file.write(random.Random(1).randbytes(4096))
+    overwrite(path, path.stat().st_size - 4096, 4096, 1)
     assert "it is damaged" in refusal(path, errors.DamagedStoreError)
 
 
 def test_a_damaged_list_of_tables_is_damage(tmp_path):
     path = written(tmp_path / "state.db")
-    with path.open("r+b") as file:
-        file.seek(100)
-        file.write(random.Random(3).randbytes(3996))
+    overwrite(path, 100, 3996, 3)
     assert "it is damaged" in refusal(path, errors.DamagedStoreError)
 
 
@@ -874,33 +865,26 @@ class _Ending:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "words", "is_damage"),
     [
-        (sqlite3.SQLITE_ERROR, "unsafe use of load_extension()"),
-        (sqlite3.SQLITE_ERROR, "no such collation sequence: mine"),
-        (sqlite3.SQLITE_ERROR, "not authorized"),
-        (sqlite3.SQLITE_AUTH, "not authorized"),
-        (sqlite3.SQLITE_ERROR, "subqueries prohibited in index expressions"),
-        (sqlite3.SQLITE_ERROR, "malformed JSON"),
+        (sqlite3.SQLITE_ERROR, "unsafe use of load_extension()", False),
+        (sqlite3.SQLITE_ERROR, "no such collation sequence: mine", False),
+        (sqlite3.SQLITE_ERROR, "not authorized", False),
+        (sqlite3.SQLITE_AUTH, "not authorized", False),
+        (sqlite3.SQLITE_ERROR, "subqueries prohibited in index expressions", False),
+        (sqlite3.SQLITE_ERROR, "malformed JSON", False),
+        (sqlite3.SQLITE_CORRUPT, "database disk image is malformed", True),
+        (sqlite3.SQLITE_CORRUPT, "malformed database schema (t)", True),
+        (sqlite3.SQLITE_CORRUPT | 1 << 8, "database disk image is malformed", True),
+        (sqlite3.SQLITE_NOTADB, "file is not a database", True),
+        (sqlite3.SQLITE_IOERR | 2 << 8, "disk I/O error", True),
     ],
 )
-def test_a_check_that_an_expression_stops_goes_on_table_by_table(code, words):
-    assert sqlite_copy.look_for_damage(_Ending(code, words)) == ([], [])
-    assert sqlite_copy.look_for_damage(_Ending(code, words, ["bad"])) == ([], ["bad"])
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (sqlite3.SQLITE_CORRUPT, "database disk image is malformed"),
-        (sqlite3.SQLITE_CORRUPT, "malformed database schema (t)"),
-        (sqlite3.SQLITE_CORRUPT | 1 << 8, "database disk image is malformed"),
-        (sqlite3.SQLITE_NOTADB, "file is not a database"),
-        (sqlite3.SQLITE_IOERR | 2 << 8, "disk I/O error"),
-    ],
-)
-def test_a_check_that_bad_pages_stop_is_damage(code, words):
-    assert sqlite_copy.look_for_damage(_Ending(code, words)) == ([words], [])
+def test_bad_pages_end_a_check_and_expressions_only_that_of_their_table(code, words, is_damage):
+    whole = sqlite_copy.look_for_damage(_Ending(code, words))
+    assert whole == (([words], []) if is_damage else ([], []))
+    if not is_damage:
+        assert sqlite_copy.look_for_damage(_Ending(code, words, ["bad"])) == ([], ["bad"])
 
 
 def test_a_check_that_stops_for_another_reason_is_no_verdict():
@@ -934,15 +918,15 @@ def test_an_index_by_a_function_that_is_not_trusted_is_named_and_is_no_damage(
     path = written(tmp_path / "state.db")
     words = "malformed database schema (i) - unsafe use of json_extract()"
     _copier_that(tmp_path, monkeypatch, fails_at="return request(*arguments)", words=words)
-    said = refusal(path, errors.NotAStoreError)
-    assert words in said
-    assert "damaged" not in said
-    assert "DROP INDEX" in said
+    message = refusal(path, errors.NotAStoreError)
+    assert words in message
+    assert "damaged" not in message
+    assert "DROP INDEX" in message
 
 
-def test_damage_is_said_once():
-    said = str(refusals.explained("a.db", "damaged", "database disk image is malformed"))
-    assert said.count("damaged") == 1
+def test_damage_is_reported_once():
+    message = str(refusals.explained("a.db", "damaged", "database disk image is malformed"))
+    assert message.count("damaged") == 1
     assert "truncated: 1 of 2 bytes" in str(refusals.explained("a.db", "truncated", "1 of 2 bytes"))
 
 
@@ -952,29 +936,27 @@ def test_a_check_that_takes_too_long_ends_and_says_so(tmp_path, monkeypatch):
     assert sqlite_copy.checked(str(path)) == {"damage": [], "unchecked": ["*"]}
 
 
-def test_a_damaged_table_beside_a_computed_one_is_damage(tmp_path):
+def test_a_damaged_table_next_to_a_computed_one_is_damage(tmp_path):
     path = written(tmp_path / "state.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE u (a, b GENERATED ALWAYS AS (a) VIRTUAL)")
         (root,) = connection.execute(
             "SELECT rootpage FROM sqlite_master WHERE name = 't'"
         ).fetchone()
-    content = bytearray(path.read_bytes())
-    content[(root - 1) * 4096 : root * 4096] = random.Random(1).randbytes(4096)
-    path.write_bytes(content)
+    overwrite(path, (root - 1) * 4096, 4096, 1)
     assert "damaged" in refusal(path, errors.DamagedStoreError)
 
 
 @pytest.mark.parametrize("log", [b"garbage" * 100, b"", b"7\x7f\x06\x82" * 300])
-def test_a_log_beside_a_store_that_keeps_none_changes_nothing(tmp_path, log):
+def test_a_log_next_to_a_store_without_log_changes_nothing(tmp_path, log):
     path = written(tmp_path / "state.db")
     Path(f"{path}-wal").write_bytes(log)
-    before = beside(path)
+    before = folder_listing(path)
     assert n_rows(path) == N_ROWS
-    assert beside(path) == before
+    assert folder_listing(path) == before
 
 
-def test_names_that_are_not_utf8_are_told(tmp_path):
+def test_names_that_are_not_utf8_are_reported(tmp_path):
     path = written(tmp_path / "state.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE abcd (efgh, i)")

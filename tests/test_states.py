@@ -16,7 +16,7 @@ from stateanalytics.core.session_health import classify_session_health
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import (
     compare_policies,
     count_changes,

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.advice import CURVES
 from stateanalytics.thresholds.judge import SAID

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.survival.time_limits import count_timeouts
 from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators import durations

@@ -7,7 +7,7 @@ from itertools import cycle, islice
 import polars as pl
 import pytest
 
-from stateanalytics.core.facts import with_values_once
+from stateanalytics.core.joins import with_scalar_columns
 
 N = 20_000
 LEVELS = pl.Enum(["low", "high"])
@@ -39,7 +39,7 @@ def _rows(values, dtype):
 )
 def test_rows_are_the_same_and_take_less(values, dtype, is_once):
     rows = _rows(values, dtype)
-    kept = with_values_once(rows)
+    kept = with_scalar_columns(rows)
     if is_once is not None:  # of texts polars counts the letters alone
         assert (kept.estimated_size() < rows.estimated_size() - N // 8) == is_once
     assert (kept.columns, kept.schema) == (rows.columns, rows.schema)
@@ -55,4 +55,4 @@ def test_rows_are_the_same_and_take_less(values, dtype, is_once):
 
 def test_few_rows_are_left_as_they_are():
     rows = _rows(["s"], pl.String).head(100)
-    assert with_values_once(rows) is rows
+    assert with_scalar_columns(rows) is rows

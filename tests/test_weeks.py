@@ -14,7 +14,7 @@ from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import read_window, weeks_up_to
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.reporting import report
-from stateanalytics.state.headline import HEADLINE
+from stateanalytics.state.population import HEADLINE
 from stateanalytics.systems.history import facts_at
 from stateanalytics.weekly import UNITS, WEEKS, weekly_numbers
 from tests.conftest import ROOT

@@ -57,7 +57,7 @@ def test_your_rule_is_exact_and_does_not_judge_what_nobody_measured():
 
 def test_the_view_has_the_matrix_the_causes_and_the_rows(look):
     shown = look.view(["dashboard_stuck_60m", "dashboard_stale_card"])
-    for part in ("Flagged by the line", "Causes", "Rows", "construct", "since start"):
+    for part in ("Flagged by the row", "Causes", "Rows", "construct", "since start"):
         assert part in shown
 
 
@@ -85,7 +85,7 @@ def test_a_move_is_cheaper_than_detecting_again(look, demo):
 def test_it_shows_itself_with_and_without_a_kernel(look):
     bundle = look._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert " stuck beside " in bundle["text/html"]
+    assert " stuck and " in bundle["text/html"]
     assert "DetectorExplorer of 4 detectors" in bundle["text/plain"]
 
 

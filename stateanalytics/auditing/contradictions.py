@@ -8,17 +8,18 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
-from stateanalytics.core.facts import Facts, beside, once
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.vocabulary import (
     ADR_DELIVERIES,
     ADR_HEALTHS,
     ADR_LIFECYCLES,
     EXIT_CODES,
 )
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
-from stateanalytics.state.reason_codes import FORM, OURS, REGISTRY
-from stateanalytics.state.signatures import delivery_code, domain, health_code
+from stateanalytics.state.display import delivery_code, domain, health_code
+from stateanalytics.state.reasons import FORM, OURS, REGISTRY
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.situations import OTHER_AXES, texts_of
 
@@ -82,7 +83,7 @@ def changes_against_history(cases: Cases) -> pl.DataFrame:
         grouped["place"].list.last()
     ]
     rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
-    both = beside(rows, grouped.drop("place").hstack(last)).filter(
+    both = left_join(rows, grouped.drop("place").hstack(last)).filter(
         "has_history",
         pl.col("raw_status").ne_missing(pl.col("status")),
         # An incomplete history ends before the row does: a record that was written later, for
@@ -464,7 +465,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     judged = cases.states.select(*schema.ENTITY_KEY, now_health="health", now_delivery="delivery")
     is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
     rows = cases.rows.filter(is_stored)
-    rows = beside(rows, once(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
+    rows = left_join(rows, deduplicated(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
     own, element, separator = pl.col("reason_code"), pl.element(), schema.CODE_SEPARATOR
     rows = (
         _with_derived_codes(rows)

@@ -1,4 +1,4 @@
-"""What detectors say: where they disagree, what they flag together, and when they were on."""
+"""Detectors: where they disagree, what they flag together, and when their alarms were on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import click, faint, finished, moving, told
+from stateanalytics.charts.interactive import (
+    click_selection,
+    fading,
+    finished,
+    movable_axes,
+    with_tooltips,
+)
 from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, label_axis, largest, utc_axis
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
@@ -32,7 +38,7 @@ def chart_disagreement(
     palette: Palette = LIGHT,
     width: int = 620,
 ) -> alt.LayerChart:
-    """How many rows the detector of a line flags and that of a column does not.
+    """A matrix: how many rows the detector of a row flags and that of a column does not.
 
     Parameters
     ----------
@@ -51,8 +57,8 @@ def chart_disagreement(
     Returns
     -------
     altair.LayerChart
-        The darker a cell, the larger the share of rows; the number is in it. A pair that
-        shares no row has a dash.
+        Darker cells are larger shares of rows; each shows its number. A pair that shares no
+        row has a dash.
 
     Raises
     ------
@@ -63,12 +69,12 @@ def chart_disagreement(
 
     check_columns(pairs, ("a", "b", "n", "n_only_a", "n_only_b"), "chart_disagreement")
     directed = _directed(pairs)
-    order = list(detectors) if detectors is not None else _loudest(directed)
-    drawn, tips = told(
+    order = list(detectors) if detectors is not None else _most_disagreeing(directed)
+    drawn, tips = with_tooltips(
         directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order)),
         flags="flags", and_this_one_does_not="silent", rows="n_only", of="n",
     )  # fmt: skip
-    chosen = click("chosen_pair", "flags", "silent")
+    chosen = click_selection("chosen_pair", "flags", "silent")
     side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
     axis = label_axis(_LABEL_WIDTH - 10, labelPadding=4)
     base = alt.Chart(drawn).encode(
@@ -84,7 +90,7 @@ def chart_disagreement(
             ),
             stroke=alt.value(palette["line"]),
             tooltip=tips,
-            opacity=faint(chosen),
+            opacity=fading(chosen),
         )
         .add_params(chosen)
     )
@@ -112,7 +118,7 @@ def _tilted(axis: alt.Axis) -> alt.Axis:
 
 
 def _directed(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Two rows a pair: who flags, who does not, how many of the rows both look at."""
+    """Two rows for each pair: which detector flags, which does not, and how many rows."""
     forth = pairs.select(flags="a", silent="b", n="n", n_only="n_only_a")
     back = pairs.select(flags="b", silent="a", n="n", n_only="n_only_b")
     return pl.concat([forth, back]).with_columns(
@@ -123,8 +129,8 @@ def _directed(pairs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _loudest(directed: pl.DataFrame) -> list[str]:
-    """The detectors that take part in most disagreements."""
+def _most_disagreeing(directed: pl.DataFrame) -> list[str]:
+    """The detectors with most disagreements."""
     both = pl.concat(
         [directed.select(name="flags", n="n_only"), directed.select(name="silent", n="n_only")]
     )
@@ -135,7 +141,7 @@ def _loudest(directed: pl.DataFrame) -> list[str]:
 def chart_intersections(
     sets: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
 ) -> alt.VConcatChart:
-    """One column a set: above how many rows exactly these detectors flag, below which they are.
+    """Sets of detectors, and how many rows exactly these detectors flag (an UpSet plot).
 
     Parameters
     ----------
@@ -172,8 +178,8 @@ def chart_intersections(
     columns = alt.X("rank:O", axis=None)
     members = pl.col("detector").filter("is_member").sort().str.join(", ")
     totals = used.group_by("rank", "n").agg(detectors=members).sort("rank")
-    totals, tips = told(totals, rows="n", flagged_by="detectors")
-    chosen = click("chosen_set", "rank")
+    totals, tips = with_tooltips(totals, rows="n", flagged_by="detectors")
+    chosen = click_selection("chosen_set", "rank")
     bars = alt.Chart(totals).encode(
         x=columns,
         y=alt.Y(
@@ -185,7 +191,7 @@ def chart_intersections(
     )
     above = alt.layer(
         bars.mark_bar(width=16)
-        .encode(color=alt.value(palette["info"]), tooltip=tips, opacity=faint(chosen))
+        .encode(color=alt.value(palette["info"]), tooltip=tips, opacity=fading(chosen))
         .add_params(chosen),
         bars.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE).encode(
             text="n:Q", color=alt.value(palette["text"])
@@ -200,7 +206,7 @@ def chart_intersections(
             axis=label_axis(_SET_LABEL_WIDTH - 10),
         ),
     )
-    # A member is large and filled, any other one small and hollow: no colour is needed.
+    # Members are large, others small: no colour is needed.
     dots = grid.mark_point(filled=True, opacity=1).encode(
         size=alt.condition("datum.is_member", alt.value(90), alt.value(14)),
         color=alt.condition(
@@ -235,7 +241,7 @@ def chart_alarms(
     palette: Palette = LIGHT,
     width: int = 620,
 ) -> alt.LayerChart:
-    """Ticks where the session gave a sign of life, bars where a detector called it.
+    """Signs of life of a session as ticks, alarms of detectors as bars.
 
     Parameters
     ----------
@@ -253,8 +259,8 @@ def chart_alarms(
     Returns
     -------
     altair.LayerChart
-        One line a detector, by when it first called; a bar that is still going when the
-        data end is hollow.
+        One row for each detector, by its first alarm; an alarm that is still on when the data
+        end is hollow.
 
     Raises
     ------
@@ -268,7 +274,7 @@ def chart_alarms(
     ticks = events.select("at").drop_nulls().unique().sort("at")
     ticks = ticks.gather_every(max(1, -(-ticks.height // MOST_TICKS)))
     ticks = ticks.with_columns(detector=pl.lit(SIGNS))
-    bars, tips = told(
+    bars, tips = with_tooltips(
         alarms.select(NEEDED_ALARMS).sort("started_at", "detector"), detector="detector",
         since="started_at", until="ended_at", still_on="is_censored",
     )  # fmt: skip
@@ -297,7 +303,7 @@ def chart_alarms(
             fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
             tooltip=tips,
         )
-        .add_params(moving("alarms_axis"))
+        .add_params(movable_axes("alarms_axis"))
     )
     chart = alt.layer(marks, calls).properties(
         width=width - _ALARM_LABEL_WIDTH,

@@ -8,13 +8,13 @@ import polars as pl
 
 from stateanalytics.charts.interactive import (
     Source,
-    click,
-    drag,
-    faint,
+    click_selection,
+    displayable,
+    drag_selection,
+    fading,
     finished,
-    living,
-    moving,
-    told,
+    movable_axes,
+    with_tooltips,
 )
 from stateanalytics.charts.style import (
     FONT_SIZE,
@@ -22,10 +22,12 @@ from stateanalytics.charts.style import (
     SHORTEST_S,
     TICKS,
     Palette,
+    facet_header,
     largest,
     log_time,
     tick_labels,
 )
+from stateanalytics.core.words import say
 from stateanalytics.errors import ColumnTypeError, check_columns
 
 if TYPE_CHECKING:
@@ -57,14 +59,14 @@ def chart_durations(
     palette: Palette = LIGHT,
     width: int = 620,
 ) -> alt.FacetChart:
-    """One row of bars for each way to end; hollow bars lasted at least so long.
+    """A row of bars for each ending, by duration; hollow bars are lower bounds.
 
     Parameters
     ----------
     steps : polars.DataFrame
-        What `count_spells` gave: ``ending``, ``low_s``, ``high_s``, ``n``, ``n_cut_off``.
+        From `count_spells`: ``ending``, ``low_s``, ``high_s``, ``n``, ``n_cut_off``.
     slow_after_s : float
-        Where the dashed line stands.
+        Position of the dashed line.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -73,7 +75,7 @@ def chart_durations(
     Returns
     -------
     altair.FacetChart
-        Carries the frame that it draws. Rows share both axes, so heights compare.
+        Holds the frame that it draws. Rows share both axes, so heights can be compared.
 
     Raises
     ------
@@ -84,11 +86,11 @@ def chart_durations(
     """
     import altair as alt
 
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _drawable(steps, slow_after_s), ended="ending_name", runs="n", at_least="low_s",
         below="high_s", cut_off="n_cut_off",
     )  # fmt: skip
-    chosen = click("chosen_durations", "ending", "low_s", "high_s")
+    chosen = click_selection("chosen_durations", "ending", "low_s", "high_s")
     endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
     names = [ENDINGS[ending][0] for ending in endings]
     colours = [palette[ENDINGS[ending][1]] for ending in endings]
@@ -118,7 +120,7 @@ def chart_durations(
         y=runs,
         y2=alt.datum(0),
         tooltip=tips,
-        opacity=faint(chosen),
+        opacity=fading(chosen),
         fill=alt.Fill("ending_name:N", scale=scale, legend=None),
         fillOpacity=alt.condition("datum.is_cut_off", alt.value(0.15), alt.value(1)),
         stroke=alt.Stroke("ending_name:N", scale=scale, legend=None),
@@ -139,15 +141,15 @@ def chart_durations(
         row=alt.Row(
             "row_name:N",
             sort=_row_names(drawn, endings),
-            header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
+            header=facet_header(),
         ),
         spacing=12,
     )
-    return living(chart.properties(description=_description(drawn)), palette, _OF_STEP)
+    return displayable(chart.properties(description=_description(drawn)), palette, _OF_STEP)
 
 
 def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
-    """The steps with what a log axis cannot know: where the open ends are drawn, and names."""
+    """The steps with ends that a log axis can draw, and with names."""
     check_columns(steps, NEEDED, "chart_durations")
     if wrong := [
         name
@@ -167,7 +169,7 @@ def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
         steps.filter(pl.col("ending").is_not_null())
         .with_columns(
             from_s=pl.max_horizontal(pl.col("low_s"), 0.5),
-            # A hair narrower than the step, so that bars stand apart.
+            # Slightly narrower than the step, so that bars do not touch.
             to_s=pl.coalesce("high_s", pl.col("low_s") * 2) * 0.97,
             ending_name=name,
             is_cut_off=is_cut_off,
@@ -176,7 +178,7 @@ def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
                 name,
                 counts,
                 pl.when(is_cut_off.any().over("ending"))
-                .then(pl.lit(" (lasted at least so long)"))
+                .then(pl.lit(" (lower bounds)"))
                 .otherwise(pl.lit("")),
             ),
         )
@@ -192,7 +194,7 @@ def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
 
 
 def _domain(drawn: pl.DataFrame) -> list[float]:
-    """At least a second to two hours, so that two weeks can be laid side by side."""
+    """The axis: at least from a second to two hours, so that charts of two weeks are comparable."""
     is_below_a_second = (drawn["from_s"] < 1).any()
     return [0.5 if is_below_a_second else 1.0, max(2.0 * SLOW_S, largest(drawn, "to_s"))]
 
@@ -216,7 +218,7 @@ SHAPES = {
     "skipped": "triangle-right",
     "running": "triangle-up",
 }
-ASIDE = {
+OFFSETS = {
     "timed_out": 1.0,
     "completed": 0.93,
     "failed": 1.07,
@@ -225,7 +227,7 @@ ASIDE = {
     "cancelled": 1.21,
     "skipped": 1.28,
 }
-"""Endings of one limit stand side by side; those that met it stand on it."""
+"""Endings with the same limit stand side by side; runs that reached it stand on it."""
 _STEPS_A_DECADE = 20
 _OF_LIMIT = Source(
     "timeouts", (("ending", "ending = {}"), ("limit_s", "limit_s = {}")), ranges=("elapsed_s",)
@@ -240,12 +242,12 @@ def chart_limits(
     width: int = 620,
     height: int = 320,
 ) -> alt.LayerChart:
-    """Every run with a known limit: how long it might have taken, and how long it took.
+    """The duration of every run with a known limit, against that limit.
 
     Parameters
     ----------
     runs : polars.DataFrame
-        What `timeouts` gave; runs without a limit or a duration are not drawn.
+        From `timeouts`; runs without a limit or a duration are not drawn.
     sentence : str, optional
         Heading; by default what the chart proves (`say_limits`), "" for none.
     palette : mapping of str to str, optional
@@ -256,8 +258,8 @@ def chart_limits(
     Returns
     -------
     altair.LayerChart
-        Runs on the line took exactly their limit. Shapes say how they ended, side by side
-        where limits are equal; equal runs are drawn once, larger; hollow shapes never
+        Runs on the line took exactly their limit. Shapes show how they ended, side by side
+        where limits are equal; equal runs are drawn as a larger shape; hollow shapes never
         took a turn.
 
     Raises
@@ -268,29 +270,32 @@ def chart_limits(
     import altair as alt
 
     check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _binned(runs), ended="how", runs="n", limit="limit_s", took="elapsed_s", run="run"
     )
-    kept, chosen = click("chosen_endings", "how", in_legend=True), drag("chosen_runs", "x", "y")
+    kept, chosen = (
+        click_selection("chosen_endings", "how", in_legend=True),
+        drag_selection("chosen_runs", "x", "y"),
+    )
     high = 2 * max(largest(drawn, "limit_s"), largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
-    limit = log_time("beside_s", low_s=low, high_s=high, title="configured limit", width=width)
+    limit = log_time("drawn_limit_s", low_s=low, high_s=high, title="configured limit", width=width)
     took = log_time(
         "elapsed_s", low_s=low, high_s=high, title="how long it took", width=height, vertical=True
     )
-    there = [name for name in ENDINGS if name in drawn["ending"].to_list()]
-    names = [ENDINGS[name][0] for name in there]
+    occurring = [name for name in ENDINGS if name in drawn["ending"].to_list()]
+    names = [ENDINGS[name][0] for name in occurring]
     line = (
-        alt.Chart(pl.DataFrame({"beside_s": [low, high], "elapsed_s": [low, high]}))
+        alt.Chart(pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]}))
         .mark_line(strokeDash=[4, 3], strokeWidth=1)
         .encode(x=limit, y=took, color=alt.value(palette["muted"]))
     )
     word = (
-        alt.Chart(pl.DataFrame({"beside_s": [high], "elapsed_s": [high]}))
+        alt.Chart(pl.DataFrame({"drawn_limit_s": [high], "elapsed_s": [high]}))
         .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=FONT_SIZE - 1)
         .encode(x=limit, y=took, text=alt.value("at its limit"), color=alt.value(palette["muted"]))
     )
-    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in there])
+    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in occurring])
     points = (
         alt.Chart(drawn)
         .mark_point(strokeWidth=1.5, clip=True)
@@ -300,7 +305,7 @@ def chart_limits(
             shape=alt.Shape(
                 "how:N",
                 title=None,
-                scale=alt.Scale(domain=names, range=[SHAPES[name] for name in there]),
+                scale=alt.Scale(domain=names, range=[SHAPES[name] for name in occurring]),
                 legend=alt.Legend(orient="top", symbolSize=70, labelColor=palette["text"]),
             ),
             stroke=alt.Stroke("how:N", scale=colours, title=None),
@@ -308,9 +313,9 @@ def chart_limits(
             fillOpacity=alt.condition("datum.is_hollow", alt.value(0), alt.value(0.5)),
             size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
             tooltip=tips,
-            opacity=faint(kept),
+            opacity=fading(kept),
         )
-        .add_params(kept, chosen, moving("limits_axes", "x", "y"))
+        .add_params(kept, chosen, movable_axes("limits_axes", "x", "y"))
     )
     chart = alt.layer(line, word, points).properties(width=width, height=height)
     words = say_limits(runs) if sentence is None else sentence
@@ -318,11 +323,11 @@ def chart_limits(
 
 
 def _binned(runs: pl.DataFrame) -> pl.DataFrame:
-    """Runs that a drawing cannot tell apart, counted."""
+    """Counts of runs that a drawing cannot distinguish."""
     words = {name: how for name, (how, _) in ENDINGS.items()}
     step = (pl.col("elapsed_s").log10() * _STEPS_A_DECADE).round()
     name = pl.col("entity_id") if "entity_id" in runs.columns else pl.lit(None, pl.String)
-    one = pl.when(pl.len() == 1).then(name.first()).otherwise(pl.lit("several"))
+    run = pl.when(pl.len() == 1).then(name.first()).otherwise(pl.lit("several"))
     return (
         runs.filter(
             pl.col("limit_s") > 0, pl.col("elapsed_s") >= 0, pl.col("ending").is_in(list(words))
@@ -332,10 +337,10 @@ def _binned(runs: pl.DataFrame) -> pl.DataFrame:
             is_hollow=pl.col("has_no_turns").fill_null(False),
         )
         .group_by("limit_s", "ending", "is_hollow", step.alias("step"))
-        .agg(pl.col("elapsed_s").median(), n=pl.len(), run=one)
+        .agg(pl.col("elapsed_s").median(), n=pl.len(), run=run)
         .with_columns(
             how=pl.col("ending").replace_strict(words, return_dtype=pl.String),
-            beside_s=pl.col("limit_s") * pl.col("ending").replace_strict(ASIDE),
+            drawn_limit_s=pl.col("limit_s") * pl.col("ending").replace_strict(OFFSETS),
         )
         .sort("ending", "limit_s", "elapsed_s")
         .drop("step")
@@ -347,7 +352,7 @@ def _least(frame: pl.DataFrame, column: str) -> float:
 
 
 def say_limits(runs: pl.DataFrame) -> str:
-    """How many runs met their time limit, and how many of those had not begun to work.
+    """How many runs reached their time limit, and how many of these never took a turn.
 
     Examples
     --------
@@ -364,8 +369,8 @@ def say_limits(runs: pl.DataFrame) -> str:
     """
     known = runs.filter(pl.col("limit_s").is_not_null() & pl.col("elapsed_s").is_not_null())
     if known.is_empty():
-        return "No time limit is known for any run."
-    met = known.filter(pl.col("fits") == "at_limit")
-    empty = met.filter(pl.col("has_no_turns").fill_null(False)).height
-    tail = f", {empty} of them without a single turn" if empty else ""
-    return f"{met.height} of {known.height} runs with a known limit ran into it{tail}."
+        return say("chart.no_limit")
+    at_limit = known.filter(pl.col("fits") == "at_limit")
+    empty = at_limit.filter(pl.col("has_no_turns").fill_null(False)).height
+    tail = say("chart.without_turns", n=empty) if empty else ""
+    return say("chart.at_limit", n=at_limit.height, n_known=known.height, tail=tail)

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import Source, click, faint, finished, living, moving, told
+from stateanalytics.charts.interactive import (
+    Source,
+    click_selection,
+    displayable,
+    fading,
+    finished,
+    movable_axes,
+    with_tooltips,
+)
 from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    facet_header,
     fitted,
     label_axis,
     largest,
@@ -29,7 +38,7 @@ NO_CODE = "(no code)"
 DEPTHS = [0.42, 0.3, 0.2, 0.12]
 _ROW_HEIGHT = 34
 _MOST_CLUSTERS, _MOST_CELLS, _MOST_INCIDENTS = 12, 14, 12
-NOTHING = "(nothing said)"
+NO_MESSAGE = "(no message)"
 _OF_CODE = Source("failures", (("code", "(code = {} OR starts_with(code, {} || '.'))"),))
 _OF_CLUSTER = Source("failures", (("cluster_id", "cluster_id = {}"),))
 _OF_INCIDENT = Source("failures", (("incident_id", "incident_id = {}"),))
@@ -40,7 +49,7 @@ _OF_NODES = ("n_sessions", "n_incidents", "cost_usd", "run_s")
 def chart_failure_codes(
     codes: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
 ) -> alt.LayerChart:
-    """One bar a node, as wide as its rows, under the node that it belongs to.
+    """Reason codes as a tree of bars, each as wide as its rows, under its parent.
 
     Parameters
     ----------
@@ -66,11 +75,11 @@ def chart_failure_codes(
     import altair as alt
 
     check_columns(codes, ("code", "parent", "depth", "n_rows"), "chart_failure_codes")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _placed(codes, width), code="code", rows="n_rows", runs="n_sessions",
         incidents="n_incidents", cost="cost_usd", time="run_s",
     )  # fmt: skip
-    chosen = click("chosen_code", "code")
+    chosen = click_selection("chosen_code", "code")
     depths = max(int(largest(drawn, "depth")), 1)
     total = max(largest(drawn, "end"), 1.0)
     base = alt.Chart(drawn).encode(
@@ -81,7 +90,7 @@ def chart_failure_codes(
         x2="end:Q",
         y2="bottom:Q",
         tooltip=tips,
-        opacity=faint(chosen),
+        opacity=fading(chosen),
         fill=alt.value(palette["critical"]),
         fillOpacity=alt.Opacity(
             "depth:O",
@@ -102,16 +111,16 @@ def chart_failure_codes(
 
 
 def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
-    """Where each node stands: below its parent, beside its siblings, in order of names.
+    """The place of each node: below its parent, next to its siblings, sorted by name.
 
-    Sorted by their segments a node comes right before what belongs to it; so it begins
-    where the rows of its own of all nodes before it end.
+    Sorted by their segments, a node comes right before its children; so it begins where the
+    own rows of all nodes before it end.
     """
-    told_too = [name for name in _OF_NODES if name in codes.columns]
-    rows = codes.select("code", "parent", "depth", "n_rows", *told_too)
-    below = rows.group_by(code="parent").agg(n_below=pl.col("n_rows").sum())
+    sums = [name for name in _OF_NODES if name in codes.columns]
+    rows = codes.select("code", "parent", "depth", "n_rows", *sums)
+    children = rows.group_by(code="parent").agg(n_below=pl.col("n_rows").sum())
     placed = (
-        rows.join(below, on="code", how="left")
+        rows.join(children, on="code", how="left")
         .with_columns(own=pl.col("n_rows") - pl.col("n_below").fill_null(0))
         .sort(pl.col("code").str.split("."), nulls_last=True)
         .with_columns(start=pl.col("own").cum_sum() - pl.col("own"))
@@ -154,8 +163,7 @@ def chart_failure_trend(
     Returns
     -------
     altair.LayerChart
-        More than fourteen steps are put together by twos, threes, …; a week of hours
-        becomes days.
+        More than fourteen steps are grouped by twos, threes, …; a week of hours becomes days.
 
     Raises
     ------
@@ -172,10 +180,10 @@ def chart_failure_trend(
     narrow = width < 2 * _LABEL_WIDTH
     labels = _LABEL_WIDTH // 2 if narrow else _LABEL_WIDTH
     cells = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since, 0.85 * labels - 10)
-    drawn, tips = told(
-        cells, failures="n", step="step", code="code", says="template", cluster="cluster_id"
+    drawn, tips = with_tooltips(
+        cells, failures="n", step="step", code="code", message="template", cluster="cluster_id"
     )
-    chosen = click("chosen_cluster", "cluster_id")
+    chosen = click_selection("chosen_cluster", "cluster_id")
     lines = drawn["name"].unique(maintain_order=True).to_list()
     steps = drawn["step"].unique(maintain_order=True).to_list()
     axis = label_axis(labels - 10)
@@ -192,7 +200,7 @@ def chart_failure_trend(
     )
     cells = base.mark_rect(strokeWidth=1).encode(
         tooltip=tips,
-        opacity=faint(chosen),
+        opacity=fading(chosen),
         fill=alt.value(palette["critical"]),
         fillOpacity=alt.Opacity(
             "n:Q",
@@ -217,7 +225,7 @@ def chart_failure_trend(
 
 
 def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame:
-    """One row a cluster and step, with names that are told apart and fit into a room."""
+    """One row for each cluster and step, with distinct names that fit into a width."""
     if clusters["trend"].dtype == pl.String:
         clusters = clusters.with_columns(pl.col("trend").str.split(", ").cast(pl.List(pl.Int64)))
     lengths = clusters.select(n=pl.col("trend").list.len())
@@ -231,7 +239,7 @@ def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame
     names = [
         fitted(
             f"{row['rank']} "
-            + visible(row["rule_name"] or row["template"] or row["code"] or NOTHING),
+            + visible(row["rule_name"] or row["template"] or row["code"] or NO_MESSAGE),
             room,
         )
         for row in clusters.iter_rows(named=True)
@@ -295,13 +303,13 @@ def chart_incidents(
         "chart_incidents",
     )
     labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _named(incidents, 0.85 * labels - 10, width - labels), since="since", until="until",
         rows="n_rows", sessions="n_sessions",
-        cost="cost_usd", code="code", says="template", linked_by="linked_by",
+        cost="cost_usd", code="code", message="template", linked_by="linked_by",
         incident="incident_id",
     )  # fmt: skip
-    chosen, time_axis = click("chosen_incident", "incident_id"), moving("incidents_axis")
+    chosen = click_selection("chosen_incident", "incident_id")
     lines = drawn["name"].to_list()
     room = alt.Scale(type="utc", padding=8)  # for the marks at both ends
     time = alt.X("since:T", title="UTC", scale=room, axis=utc_axis())
@@ -313,15 +321,15 @@ def chart_incidents(
             axis=label_axis(labels - 10),
         )
     )
-    # A burst of seconds would be too thin to see: its ends are marked.
+    # A burst of seconds would be too thin to see, so its start is marked.
     bars = base.mark_bar(height=10, cornerRadius=2, clip=True).encode(
         x=time, x2="until:T", color=alt.value(palette["critical"]), tooltip=tips,
-        opacity=faint(chosen),
+        opacity=fading(chosen),
     )  # fmt: skip
     ends = base.mark_point(filled=True, shape="diamond", size=50, clip=True).encode(
-        x=time, color=alt.value(palette["critical"]), tooltip=tips, opacity=faint(chosen)
+        x=time, color=alt.value(palette["critical"]), tooltip=tips, opacity=fading(chosen)
     )
-    # Words lean away from the nearer edge.
+    # Labels extend away from the nearer edge.
     words = [
         base.transform_filter(f"datum.is_late == {'true' if is_late else 'false'}")
         .mark_text(
@@ -334,7 +342,9 @@ def chart_incidents(
         .encode(x=time, text="words:N", color=alt.value(palette["text"]), tooltip=tips)
         for is_late in (False, True)
     ]
-    chart = alt.layer(bars.add_params(chosen, time_axis), ends, *words).properties(
+    chart = alt.layer(
+        bars.add_params(chosen, movable_axes("incidents_axis")), ends, *words
+    ).properties(
         width=width - labels,
         height=_INCIDENT_ROW * max(len(lines), 1),
         description=f"{incidents.height} incidents, {drawn.height} of them drawn.",
@@ -345,32 +355,32 @@ def chart_incidents(
 
 
 def _named(incidents: pl.DataFrame, room: float, width: float) -> pl.DataFrame:
-    """The largest ones, by when they began, each with its name and words, cut to their room."""
+    """The largest incidents by start, with their names and labels cut to their width."""
     top = incidents.sort("n_rows", "since", descending=True).head(_MOST_INCIDENTS).sort("since")
     names = [
-        fitted(f"{place} {visible(row['template'] or row['code'] or NOTHING)}", room)
+        fitted(f"{place} {visible(row['template'] or row['code'] or NO_MESSAGE)}", room)
         for place, row in enumerate(top.iter_rows(named=True), start=1)
     ]
     words = pl.format("{} rows, {} sessions: {}", "n_rows", "n_sessions", "linked_by")
     first, span = pl.col("since").min(), pl.col("until").max() - pl.col("since").min()
     share = ((pl.col("since") - first) / span).fill_nan(0.0).fill_null(0.0)
-    beside = pl.when(share > 0.5).then(share).otherwise(1 - share) * width - 10
-    top = top.with_columns(words=words, is_late=share > 0.5, beside=beside)
-    said = [
-        fitted(visible(text), left, FONT_SIZE - 1)
-        for text, left in top.select("words", "beside").rows()
+    label_width = pl.when(share > 0.5).then(share).otherwise(1 - share) * width - 10
+    top = top.with_columns(words=words, is_late=share > 0.5, label_width=label_width)
+    labels = [
+        fitted(visible(text), width_left, FONT_SIZE - 1)
+        for text, width_left in top.select("words", "label_width").rows()
     ]
     cost = [name for name in ("cost_usd",) if name in top.columns]
     return top.select(
         *("since", "until", "incident_id", "n_rows", "n_sessions", "code", "template", "linked_by"),
         *cost,
         "is_late",
-        words=pl.Series(said, dtype=pl.String),
+        words=pl.Series(labels, dtype=pl.String),
         name=pl.Series(names, dtype=pl.String),
     )
 
 
-# Neutral is left to the table: it would set the scale, and needs no attention.
+# Neutral is only in the table: it would dominate the scale, and needs no attention.
 SEVERITIES_DRAWN = ("critical", "warning", "info")
 NEEDED_SEVERITIES = ("entity_type", *SEVERITIES_DRAWN)
 _TYPE_ROW = 24
@@ -381,7 +391,7 @@ _OF_TYPE = Source("states", (("entity_type", "entity_type = {}"), ("severity", "
 def chart_severity(
     by_type: pl.DataFrame, *, palette: Palette = LIGHT, width: int = 620
 ) -> alt.FacetChart:
-    """Bars with their numbers; every column is headed by its severity, worst first.
+    """Entities by type, with a column of bars for each severity, the most severe first.
 
     Parameters
     ----------
@@ -417,8 +427,8 @@ def chart_severity(
     drawn = by_type.select(NEEDED_SEVERITIES).unpivot(
         index="entity_type", variable_name="severity", value_name="n"
     )
-    drawn, tips = told(drawn, type="entity_type", severity="severity", entities="n")
-    chosen = click("chosen_severity", "entity_type", "severity")
+    drawn, tips = with_tooltips(drawn, type="entity_type", severity="severity", entities="n")
+    chosen = click_selection("chosen_severity", "entity_type", "severity")
     bars = alt.Chart(drawn).encode(
         y=alt.Y(
             "entity_type:N",
@@ -441,7 +451,7 @@ def chart_severity(
         .encode(
             color=alt.Color("severity:N", scale=fills, legend=None),
             tooltip=tips,
-            opacity=faint(chosen),
+            opacity=fading(chosen),
         )
         .add_params(chosen),
         bars.mark_text(align="left", dx=4, fontSize=FONT_SIZE).encode(
@@ -459,10 +469,10 @@ def chart_severity(
         column=alt.Column(
             "severity:N",
             sort=list(SEVERITIES_DRAWN),
-            header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
+            header=facet_header(),
         ),
         spacing=10,
     )
     total = int(drawn["n"].sum())
     described = chart.properties(description=f"{total} entities by type and severity.")
-    return living(described, palette, _OF_TYPE)
+    return displayable(described, palette, _OF_TYPE)

@@ -1,4 +1,16 @@
-"""Charts in a notebook: tooltips, selections, moving axes, and a safe way to show themselves."""
+"""Charts in a notebook: tooltips, selections, movable axes, and a safe way to display them.
+
+A drag selects a range and a click a mark (with shift: one more); a double click clears the
+selection. With shift a drag moves the axis, and with ctrl the wheel zooms it: without a key the
+wheel belongs to the notebook. Text of a store is data here as well: it stands in no expression,
+no name and no address.
+
+Altair displays a chart by a script that holds its data as text, with libraries from a network: a
+failure message with ``</script>`` in it would break out, and without a network there is nothing
+to see. Ours hand over data as data, in the MIME types that JupyterLab, VS Code and marimo draw
+themselves, together with the drawing that a report shows. Colours and fonts are added when a
+chart is complete, so that it can be layered, concatenated and configured like any other.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +26,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from stateanalytics.charts.style import FONT_SIZE, Palette, wrapped
-from stateanalytics.core.components import needing
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import dollars_each, how_long_each
+from stateanalytics.core.words import dollars_each, how_long_each
+from stateanalytics.errors import needing
 
 if TYPE_CHECKING:
     import altair as alt
@@ -25,32 +37,31 @@ if TYPE_CHECKING:
     from stateanalytics.charts.selecting import SelectableChart
 
 
-LONGEST_TOLD = 240
+LONGEST_TOOLTIP = 240
 FAINT = 0.25
-"""How opaque marks are beside those that are chosen."""
+"""Opacity of marks that are not selected."""
 _DRAG = "[pointerdown[{key}event.shiftKey], window:pointerup] > window:pointermove!"
 
 
-def told(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[alt.Tooltip]]:
-    """What a mark says of its row: each name, and the column that is told under it.
+def with_tooltips(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[alt.Tooltip]]:
+    """A frame with the texts of tooltips, and the tooltips: names and their columns.
 
     Parameters
     ----------
     frame : polars.DataFrame
         What is drawn.
     **columns : str
-        Name that people read, with ``_`` for blanks, to column; those that are not there
-        are left out.
+        Displayed name, with ``_`` for blanks, to column; absent columns are skipped.
 
     Returns
     -------
     tuple of polars.DataFrame and list of altair.Tooltip
-        The frame with a text a column: moments in UTC, durations in words, amounts in USD.
+        The frame with a text for each column: moments in UTC, durations in words, amounts in USD.
 
     Examples
     --------
     >>> runs = pl.DataFrame({"elapsed_s": [5400.0], "cost_usd": [0.5]})
-    >>> frame, tips = told(runs, took="elapsed_s", cost="cost_usd", agent="agent")
+    >>> frame, tips = with_tooltips(runs, took="elapsed_s", cost="cost_usd", agent="agent")
     >>> frame.row(0)
     (5400.0, 0.5, '1 h 30 min', '$0.50')
     >>> [tip.to_dict()["title"] for tip in tips]
@@ -58,13 +69,13 @@ def told(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[alt.To
     """
     import altair as alt
 
-    there = {name: column for name, column in columns.items() if column in frame.columns}
+    known = {name: column for name, column in columns.items() if column in frame.columns}
     texts = [
-        _text(column, frame.schema[column]).fill_null("–").alias(f"told_{name}")
-        for name, column in there.items()
+        _text(column, frame.schema[column]).fill_null("–").alias(f"tooltip_{name}")
+        for name, column in known.items()
     ]
     tips = [
-        alt.Tooltip(f"told_{name}:N", title=name.strip("_").replace("_", " ")) for name in there
+        alt.Tooltip(f"tooltip_{name}:N", title=name.strip("_").replace("_", " ")) for name in known
     ]
     return frame.with_columns(texts), tips
 
@@ -82,28 +93,28 @@ def _text(column: str, dtype: pl.DataType) -> pl.Expr:
     if dtype.is_float():
         return value.map_elements("{:,.4g}".format, return_dtype=pl.String)
     return value.cast(pl.String).map_elements(
-        lambda text: shortened(visible(text), LONGEST_TOLD), return_dtype=pl.String
+        lambda text: shortened(visible(text), LONGEST_TOOLTIP), return_dtype=pl.String
     )
 
 
-def click(name: str, *fields: str, in_legend: bool = False) -> alt.Parameter:
-    """Marks are chosen by a click, by what they have in these columns; or in the legend."""
+def click_selection(name: str, *fields: str, in_legend: bool = False) -> alt.Parameter:
+    """Selection of marks by their values in these columns, by a click on a mark or the legend."""
     import altair as alt
 
     legend: dict[str, Any] = {"bind": "legend"} if in_legend else {}
     return alt.selection_point(name=name, fields=list(fields), **legend)
 
 
-def drag(name: str, *encodings: str) -> alt.Parameter:
-    """A stretch is chosen by a drag."""
+def drag_selection(name: str, *encodings: str) -> alt.Parameter:
+    """Selection of a range by a drag."""
     import altair as alt
 
     axes: Any = list(encodings or ("x",))
     return alt.selection_interval(name=name, encodings=axes, on=_DRAG.format(key="!"), zoom=False)
 
 
-def moving(name: str, *encodings: str) -> alt.Parameter:
-    """Axes are moved by a drag with shift and stretched by the wheel with ctrl."""
+def movable_axes(name: str, *encodings: str) -> alt.Parameter:
+    """Axes that a drag with shift moves and the wheel with ctrl zooms."""
     import altair as alt
 
     axes: Any = list(encodings or ("x",))
@@ -117,43 +128,41 @@ def moving(name: str, *encodings: str) -> alt.Parameter:
     )
 
 
-def faint(chosen: alt.Parameter | alt.PredicateComposition, opacity: float = 1.0) -> Any:
-    """The opacity of a mark: less where others are chosen."""
+def fading(selection: alt.Parameter | alt.PredicateComposition, opacity: float = 1.0) -> Any:
+    """The opacity of a mark: less where others are selected."""
     import altair as alt
 
-    return alt.when(chosen).then(alt.value(opacity)).otherwise(alt.value(FAINT * opacity))
+    return alt.when(selection).then(alt.value(opacity)).otherwise(alt.value(FAINT * opacity))
 
 
 Chart = TypeVar("Chart")
 Kind = TypeVar("Kind")
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
-# JupyterLab 4 draws the fifth major version only; ours say nothing that it does not know.
-TYPES = {
-    f"application/vnd.vegalite.v{major}+json": f"https://vega.github.io/schema/vega-lite/v{major}.json"
-    for major in (6, 5)
-}
+# JupyterLab 4 draws only the fifth major version; ours use nothing that it lacks.
+_SCHEMA = "https://vega.github.io/schema/vega-lite"
+TYPES = {f"application/vnd.vegalite.v{major}+json": f"{_SCHEMA}/v{major}.json" for major in (6, 5)}
 
 
-# On a page, text begins where the page's does; a notebook of another colour shows the edge.
+# On a page, charts align with the text; a notebook may show the edge of the background.
 _ON_A_PAGE: Any = {"left": 2, "right": 16, "top": 4, "bottom": 4}
 _ON_ITS_OWN: Any = {"left": 6, "right": 12, "top": 8, "bottom": 6}
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows behind a mark are.
+    """The rows of a SQL table that a mark stands for.
 
     Attributes
     ----------
     table : str
-        What SQL calls them.
+        Name of the table.
     conditions : tuple of tuple of str
-        A column of the drawn frame, and SQL that holds of its rows, ``{}`` being its value.
+        A column of the drawn frame, and the SQL condition of its rows; ``{}`` is its value.
     ranges : tuple of str
-        Columns of both frames of which a stretch may be chosen.
+        Columns of both frames of which a range may be selected.
     where : str
-        SQL that holds of all rows that are drawn.
+        SQL condition of all drawn rows.
     """
 
     table: str
@@ -162,34 +171,37 @@ class Source:
     where: str = ""
 
 
-def living(chart: Chart, palette: Palette, source: Source | None = None) -> Chart:
-    """The chart, as one of its kind that shows itself in our type, grid and colours.
+def displayable(chart: Chart, palette: Palette, source: Source | None = None) -> Chart:
+    """The chart with our fonts, grid and colours, which displays itself safely in a notebook.
 
     Parameters
     ----------
     chart : altair top-level chart
-        Stays as it is.
+        Is not changed.
     palette : mapping of str to str
         `LIGHT`, `DARK` or `VARIABLES`.
     source : Source, optional
-        Where the rows behind its marks are.
+        The table of the rows behind its marks.
     """
     plain: Any = getattr(chart, "_plain", type(chart))
-    made: Chart = _kind(plain, tuple(palette.items()), source)(**_parts(chart, plain))
-    return made
+    kind = _displayable_class(plain, tuple(palette.items()), source)
+    result: Chart = kind(**_parts(chart, plain))
+    return result
 
 
 @cache
-def _kind(plain: type, colours: tuple[tuple[str, str], ...], source: Source | None) -> type:
+def _displayable_class(
+    plain: type, colours: tuple[tuple[str, str], ...], source: Source | None
+) -> type:
     own = {"_palette": dict(colours), "_source": source, "_plain": plain}
-    return type(plain.__name__, (_Living, plain), own)
+    return type(plain.__name__, (_Displayable, plain), own)
 
 
 def _parts(chart: Any, plain: type) -> dict[str, Any]:
-    """What a chart is made of, by the names that its part of the schema of Vega-Lite has."""
+    """The parts of a chart by their names in the Vega-Lite schema."""
     parts = {}
     for name in _names(plain):
-        # A method may have the name of a part, so that parts are asked for as items.
+        # A method may have the name of a part, so parts are read as items.
         with suppress(KeyError):
             parts[name] = chart[name]
     return parts
@@ -202,11 +214,11 @@ def _names(plain: type) -> tuple[str, ...]:
     return tuple(name for name in signature(spec).parameters if name != "self")
 
 
-class _Living:
-    """What ours do otherwise; comes before the chart's own class.
+class _Displayable:
+    """Methods that replace those of Altair; this class comes before the chart's own.
 
-    A copy is of the class of its original and has nothing else of it than parts of the
-    chart, so that colours are kept by the class.
+    A copy has the class of its original and only the parts of the chart, so the class keeps
+    the colours.
     """
 
     _palette: Palette
@@ -214,18 +226,18 @@ class _Living:
     _plain: type
 
     def to_dict(self, *args: Any, context: dict[str, Any] | None = None, **options: Any) -> Any:
-        """The specification: with our look where it is whole, and none as a part of another."""
+        """The specification, with our style unless the chart is a part of another."""
         plain: Any = self
         if context is None or context.get("top_level", True):
             plain = plain.copy(deep=False)
             own: Any = _parts(plain, self._plain).get("config")
-            asked = own.to_dict() if hasattr(own, "to_dict") else own
-            look = _look(self._palette)
-            plain["config"] = _merged(look, asked) if isinstance(asked, Mapping) else look
-        return super(_Living, plain).to_dict(*args, context=context, **options)  # type: ignore[misc]
+            custom = own.to_dict() if hasattr(own, "to_dict") else own
+            style = _style(self._palette)
+            plain["config"] = _merged(style, custom) if isinstance(custom, Mapping) else style
+        return super(_Displayable, plain).to_dict(*args, context=context, **options)  # type: ignore[misc]
 
     def live(self) -> SelectableChart:
-        """The same as a widget, whose ``selected`` gives what is chosen in it, and ``sql`` too."""
+        """The chart as a widget with the selection in ``selected`` and ``sql``."""
         from stateanalytics.charts.selecting import SelectableChart
 
         instead = "show the chart itself"
@@ -233,52 +245,52 @@ class _Living:
             return SelectableChart(self)
 
     def __add__(self, other: Any) -> Any:
-        return living(super().__add__(other), self._palette, self._source)  # type: ignore[misc]
+        return displayable(super().__add__(other), self._palette, self._source)  # type: ignore[misc]
 
     def __or__(self, other: Any) -> Any:
-        with one_choice_for_all():
-            return living(super().__or__(other), self._palette)  # type: ignore[misc]
+        with shared_selections():
+            return displayable(super().__or__(other), self._palette)  # type: ignore[misc]
 
     def __and__(self, other: Any) -> Any:
-        with one_choice_for_all():
-            return living(super().__and__(other), self._palette)  # type: ignore[misc]
+        with shared_selections():
+            return displayable(super().__and__(other), self._palette)  # type: ignore[misc]
 
     def _repr_mimebundle_(self, *_args: Any, **_options: Any) -> dict[str, Any]:
         from stateanalytics.charts.svg import as_file, tame
 
         chart: Any = self
         description = chart.description if isinstance(chart.description, str) else "chart"
-        # A notebook is kept with what it shows, and goes to others.
+        # A notebook is saved with its outputs, and shared.
         spec = _without_secrets(tame(chart.to_dict()))
         description = _without_secrets(description)
-        # Where VS Code is dark it writes in white, unless a chart says its ground here.
-        moving = {"background": spec["config"]["background"], **spec}
+        # A dark VS Code writes in white unless the background is set here.
+        with_background = {"background": spec["config"]["background"], **spec}
         return {
-            **{kind: {**moving, "$schema": schema} for kind, schema in TYPES.items()},
+            **{kind: {**with_background, "$schema": schema} for kind, schema in TYPES.items()},
             "image/svg+xml": as_file(spec, label=description),
             "text/plain": f"{type(self).__name__}: {description}",
         }
 
 
 @contextmanager
-def one_choice_for_all() -> Iterator[None]:
-    """Charts of one kind beside each other, in which one choice is meant to hold in all."""
+def shared_selections() -> Iterator[None]:
+    """Concatenate charts of a kind that share a selection, without Altair's warning about it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Automatically deduplicated selection")
         yield
 
 
 def _without_secrets(spec: Any) -> Any:
-    """A specification in which secrets are masked, equal ones alike."""
+    """A specification with masked secrets; equal secrets get equal masks."""
     texts = pl.Series(list(dict.fromkeys(_texts(spec))), dtype=pl.String)
-    told = dict(zip(texts, redact_texts(texts)[0], strict=True))
+    masked = dict(zip(texts, redact_texts(texts)[0], strict=True))
 
     def walk(part: Any) -> Any:
         if isinstance(part, Mapping):
             return {key: walk(value) for key, value in part.items()}
         if isinstance(part, list):
             return [walk(value) for value in part]
-        return told[part] if isinstance(part, str) else part
+        return masked[part] if isinstance(part, str) else part
 
     return walk(spec)
 
@@ -292,7 +304,7 @@ def _texts(part: Any) -> Iterator[str]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Both; where both say something, what is above."""
+    """Two nested mappings merged; where both have a value, that of ``above``."""
     return {
         **below,
         **{
@@ -304,9 +316,9 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _look(palette: Palette) -> dict[str, Any]:
+def _style(palette: Palette) -> dict[str, Any]:
     return {
-        # A notebook may be dark, and the colours are made for their ground.
+        # A notebook may be dark, and the colours are made for their background.
         "background": palette["surface"],
         "font": FONT,
         "padding": _ON_A_PAGE if palette["surface"].startswith("var(") else _ON_ITS_OWN,
@@ -332,17 +344,17 @@ def _look(palette: Palette) -> dict[str, Any]:
 
 
 def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Chart:
-    """The chart under its sentence, which is also its description for those who cannot see.
+    """The chart under its sentence, which is also its description for screen readers.
 
     Parameters
     ----------
     chart : altair top-level chart
     sentence : str
-        Text of a store may be in it: it is drawn as text. "" leaves the chart as it is.
+        May hold text of a store, which is drawn as text. "" adds no title.
     palette : mapping of str to str
         Colours by name.
     width : int
-        Room, in pixels.
+        Available width, in pixels.
     """
     import altair as alt
 
@@ -351,7 +363,7 @@ def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Char
     plain: Any = chart
     shown = visible(sentence)
     lines = wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True)
-    made: Chart = plain.properties(
+    result: Chart = plain.properties(
         title=alt.Title(
             lines,
             anchor="start",
@@ -362,7 +374,7 @@ def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Char
         ),
         description=shown,
     )
-    return made
+    return result
 
 
 def finished(
@@ -374,6 +386,8 @@ def finished(
     width: int,
     source: Source | None = None,
 ) -> Kind:
-    """The chart, of a kind, under its sentence, in our colours: see `titled` and `living`."""
-    made: Kind = living(titled(chart, sentence, palette=palette, width=width), palette, source)
-    return made
+    """The chart under its sentence, in our colours; see `titled` and `displayable`."""
+    result: Kind = displayable(
+        titled(chart, sentence, palette=palette, width=width), palette, source
+    )
+    return result

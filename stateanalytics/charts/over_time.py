@@ -1,4 +1,4 @@
-"""Numbers over time: runs by ending, rates and costs by group, weekly numbers with limits."""
+"""Numbers over time: runs by ending, rates and costs by group, and weekly numbers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ import polars as pl
 from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.charts.interactive import (
     Source,
-    click,
-    faint,
+    click_selection,
+    displayable,
+    fading,
     finished,
-    living,
-    moving,
-    one_choice_for_all,
-    told,
+    movable_axes,
+    shared_selections,
+    with_tooltips,
 )
 from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    facet_header,
     fitted,
     largest,
     utc_axis,
     width_of,
 )
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.own_columns import own_column
+from stateanalytics.core.joins import own_column
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.failures.failure_rates import OTHERS, UNKNOWN, rates
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own
+from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own_columns
 
 if TYPE_CHECKING:
     import altair as alt
@@ -59,7 +61,7 @@ WORDS = {
 LIMITS = ("limit_low", "limit_high")
 _OF_WEEK = Source("weeks", (("week", "week = {}"),))
 MOST = 24
-"""More drawings than this nobody compares; the first series of the frame are drawn."""
+"""More drawings cannot be compared; the first series of the frame are drawn."""
 _UNITS_OF_TIME = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 
@@ -71,28 +73,28 @@ def chart_weeks(
     width: int = 620,
     columns: int = 2,
 ) -> alt.ConcatChart:
-    """Small multiples of the numbers of each week, every series on a scale of its own.
+    """Small multiples of the numbers of each week, every series on its own scale.
 
     Parameters
     ----------
     weeks : polars.DataFrame
-        What `Snapshot.weeks` or `Snapshot.control_limits` gave, or some of its rows. Series
-        without a group are drawn where there are any, else those of groups.
+        From `Snapshot.weeks` or `Snapshot.control_limits`, or some of its rows. Series without
+        a group are drawn if there are any, otherwise the series of groups.
     sentence : str, optional
-        Heading; by default which weeks are drawn, "" for none.
+        Heading; by default the weeks that are drawn, "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
-        Of the whole, in pixels.
+        Of the whole chart, in pixels.
     columns : int
         Drawings side by side.
 
     Returns
     -------
     altair.ConcatChart
-        A line with its interval as a band, and broken lines for its limits where they are
-        there; hollow points are weeks that the data cover in
-        part, and where there is no value the line has a gap.
+        A line with its interval as a band, and dashed lines for its limits if there are any.
+        Hollow points are weeks that the data cover only in part; the line has a gap where
+        there is no value.
 
     Raises
     ------
@@ -114,10 +116,13 @@ def chart_weeks(
     series = rows.partition_by("measure", "group_kind", "group_id", maintain_order=True)
     room = max(60, width // columns - 70)
     has_one_measure = rows["measure"].n_unique() == 1
-    panels = [_panel(one, room, palette, has_measure=not has_one_measure) for one in series[:MOST]]
+    panels = [
+        _panel(rows_of_series, room, palette, has_measure=not has_one_measure)
+        for rows_of_series in series[:MOST]
+    ]
     if not panels:
         panels = [alt.Chart(pl.DataFrame({"week": [], "value": []})).mark_point()]
-    with one_choice_for_all():
+    with shared_selections():
         chart = alt.concat(*panels, columns=columns, spacing=18)
     words = _weeks_sentence(rows) if sentence is None else sentence
     drawn = min(columns, len(panels)) * (room + 40)
@@ -130,7 +135,7 @@ def _panel(
     import altair as alt
 
     scale, unit = _scale(series)
-    # Half an interval has no band: the other end is not bounded by the data.
+    # An interval with only one end has no band.
     is_bounded = pl.col("lower").is_not_null() & pl.col("upper").is_not_null()
     drawn = series.select(
         "week",
@@ -142,11 +147,11 @@ def _panel(
         *(pl.col(name) / scale for name in LIMITS if name in series.columns),
         is_part=pl.col("coverage") == "part",
     )
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         drawn.with_columns(coverage=series["coverage"]), week="week", value="value",
         at_least="lower", at_most="upper", covered="coverage",
     )  # fmt: skip
-    chosen = click("chosen_week", "week")
+    chosen = click_selection("chosen_week", "week")
     every = max(1, -(-drawn.height * 64 // width))
     ticks = drawn["week"].to_list()[::-1][::every]
     x = alt.X(
@@ -168,7 +173,7 @@ def _panel(
             fill=colour,
             fillOpacity=alt.condition("datum.is_part", alt.value(0), alt.value(1)),
             tooltip=tips,
-            opacity=faint(chosen),
+            opacity=fading(chosen),
         )
         .add_params(chosen)
     )
@@ -195,12 +200,12 @@ def _panel_title(row: dict[str, Any], *, has_measure: bool) -> str:
     measure = WORDS.get(str(row["measure"]), str(row["measure"]))
     if row["group_kind"] is None:
         return measure
-    group = row["group_label"] or row["group_id"] or "(nothing said)"
+    group = row["group_label"] or row["group_id"] or "(no message)"
     return f"{measure}, {group}" if has_measure else str(group)
 
 
 def _scale(series: pl.DataFrame) -> tuple[float, str]:
-    """What a value is divided by, and the unit that it then has."""
+    """The divisor of the values, and their unit after the division."""
     unit = str(series["unit"][0])
     if unit.startswith("share"):
         return 0.01, "%" + unit.removeprefix("share")
@@ -211,19 +216,19 @@ def _scale(series: pl.DataFrame) -> tuple[float, str]:
 
 
 def _weeks_sentence(rows: pl.DataFrame) -> str:
-    """Which weeks these are, and which of them say less than a whole week."""
-    told = rows.filter(pl.col("coverage") != "none")["week"].unique().sort()
-    if told.is_empty():
-        return "No week is covered by the data."
+    """The weeks of a chart, and which of them are covered only in part."""
+    weeks = rows.filter(pl.col("coverage") != "none")["week"].unique().sort()
+    if weeks.is_empty():
+        return say("chart.no_week")
     part = rows.filter(pl.col("coverage") == "part")["week"].unique().sort().to_list()
-    end = f"; {' and '.join(part)} only in part" if part else ""
-    span = told[0] if told.len() == 1 else f"{told[0]} to {told[-1]}"
+    end = say("chart.weeks_in_part", weeks=part) if part else ""
+    span = weeks[0] if weeks.len() == 1 else f"{weeks[0]} to {weeks[-1]}"
     measures = rows["measure"].unique().to_list()
     what = f"{WORDS.get(measures[0], measures[0])}, " if len(measures) == 1 else ""
-    return f"{what}{span}, each week as it stood at its end{end}."
+    return say("chart.weeks", what=what, weeks=span, in_part=end)
 
 
-# What is drawn: its column, the title of its axis, its form.
+# Measure: its column, the title of its axis, its format.
 MEASURES = {
     "failed": ("share", "share of ended runs that failed", "%"),
     "runs": ("n_ended", "runs that ended", "~s"),
@@ -231,7 +236,7 @@ MEASURES = {
     "cost": ("cost_usd", "cost of ended runs", "$~s"),
     "lost": ("failed_cost_usd", "cost of failed runs", "$~s"),
 }
-# Of `state.population`, in SQL: what rates may count, and has ended.
+# `state.population` in SQL: runs that rates count and that have ended.
 _COUNTED = (
     "is_terminal AND NOT is_legacy AND lifecycle <> 'unknown' "
     f"AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported') AND {NOT_DRIVEN}"
@@ -252,16 +257,16 @@ def chart_rate(
     width: int = 620,
     height: int = 240,
 ) -> alt.LayerChart:
-    """A share, a number or a cost of runs over steps of time, by project, model, kind, ….
+    """A share, a count or a cost of runs over time, by project, model, kind or another column.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     by, every, window
         As in `failures.rates`.
     of : {"failed", "runs", "failures", "cost", "lost"}
-        The share that failed or timed out; how many ended, or failed; what those cost.
+        The share of failed or timed-out runs; the number that ended or failed; their cost.
     sentence : str
         Heading: what the chart proves.
     palette : mapping of str to str, optional
@@ -272,8 +277,8 @@ def chart_rate(
     Returns
     -------
     altair.LayerChart
-        ``.data`` is what `failures.rates` gave, at most five values and the others. A click
-        in the legend keeps lines; where there is only one, its interval is a band.
+        ``.data`` is the frame of `failures.rates`, at most five values and the others. A click
+        in the legend selects lines; a single line has its interval as a band.
 
     Raises
     ------
@@ -295,14 +300,14 @@ def chart_rate(
             'chart_rate(snap, by="project", of="failed")',
         )
     column, title, form = MEASURES[of]
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _named(rates(snap, by=by, every=every, window=window)), of="name", from_="step_at",
         to="until", runs="n_ended", failed="n_failed", share="share", at_least="share_low",
         at_most="share_high", cost="cost_usd", cost_of_failed="failed_cost_usd",
     )  # fmt: skip
     names = drawn["name"].unique(maintain_order=True).to_list()
-    kept = click("chosen_lines", "name", in_legend=True)
-    chosen = click("chosen_rates", "value", "step_at", "until")
+    kept = click_selection("chosen_lines", "name", in_legend=True)
+    chosen = click_selection("chosen_rates", "value", "step_at", "until")
     fills = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
     legend = None if len(names) < 2 else alt.Legend(orient="top", labelColor=palette["text"])
     step = alt.X("step_at:T", title="UTC", scale=alt.Scale(type="utc", padding=8), axis=utc_axis())
@@ -310,10 +315,10 @@ def chart_rate(
         x=step, color=alt.Color("name:N", title=None, scale=fills, legend=legend)
     )
     value = alt.Y(f"{column}:Q", title=title, axis=alt.Axis(format=form, tickCount=5))
-    # The legend is that of the first layer which has one: a click in it reaches only its choice.
+    # The legend belongs to the first layer that has one, so clicks reach only its selection.
     line = (
         base.mark_line(strokeWidth=1.5, clip=True)
-        .encode(y=value, opacity=faint(kept))
+        .encode(y=value, opacity=fading(kept))
         .add_params(kept)
     )
     points = (
@@ -321,7 +326,7 @@ def chart_rate(
         .encode(
             y=value,
             tooltip=tips,
-            opacity=faint(kept & chosen),
+            opacity=fading(kept & chosen),
             shape=alt.Shape(
                 "name:N",
                 title=None,
@@ -329,7 +334,7 @@ def chart_rate(
                 scale=alt.Scale(domain=names, range=list(SHAPES[: len(names)])),
             ),
         )
-        .add_params(chosen, moving("rates_axis"))
+        .add_params(chosen, movable_axes("rates_axis"))
     )
     band = base.mark_area(fillOpacity=0.15, clip=True).encode(
         y=alt.Y("share_low:Q", title=title), y2="share_high:Q"
@@ -341,24 +346,24 @@ def chart_rate(
         description=f"{title.capitalize()}, {drawn['step_at'].n_unique()} steps of {every}.",
     )
     # A step may begin before the window, and end after it.
-    asked = None if window is None else read_window(window, as_of=snap.as_of)
-    within = [] if asked is None else [_between(asked)]
+    chosen_window = None if window is None else read_window(window, as_of=snap.as_of)
+    within = [] if chosen_window is None else [_between(chosen_window)]
     own = getattr(snap, "own_tables", {})
     joined = own_column(snap.table("entity_states"), by, own) if own else None  # type: ignore[attr-defined]
     source = Source(
-        with_own("entity_states", [joined] if joined else []),
-        (*_whose(by, drawn), ("step_at", "ended_at >= {}"), ("until", "ended_at < {}")),
+        with_own_columns("entity_states", [joined] if joined else []),
+        (*_conditions(by, drawn), ("step_at", "ended_at >= {}"), ("until", "ended_at < {}")),
         where=" AND ".join([is_run(snap.entities["system"].unique()), _COUNTED, *within]),
     )
     return finished(alt.LayerChart, chart, sentence, palette=palette, width=width, source=source)
 
 
-def _between(asked: Window) -> str:
-    return f"ended_at >= {literal(asked.since)} AND ended_at < {literal(asked.until)}"
+def _between(window: Window) -> str:
+    return f"ended_at >= {literal(window.since)} AND ended_at < {literal(window.until)}"
 
 
-def _whose(by: str | None, drawn: pl.DataFrame) -> tuple[tuple[str, str], ...]:
-    """What holds of the runs of a line, in SQL; the others are those of no line."""
+def _conditions(by: str | None, drawn: pl.DataFrame) -> tuple[tuple[str, str], ...]:
+    """SQL conditions for the runs of a line; the others are runs of no line."""
     if by is None:
         return ()
     kept = ", ".join(literal(value) for value in drawn["value"].unique().sort())
@@ -368,7 +373,7 @@ def _whose(by: str | None, drawn: pl.DataFrame) -> tuple[tuple[str, str], ...]:
 
 
 def _named(steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps with a name for each value that fits into a legend, those with most runs first."""
+    """The steps with names that fit into a legend, values with most runs first."""
     values = steps["value"].unique(maintain_order=True)
     names = {value: fitted(visible(value), 150) for value in values}
     size = pl.col("n_ended").sum().over("value")
@@ -393,7 +398,7 @@ _OF_ENDING = Source("spells", (("ending", "ending = {}"),))
 def chart_over_time(
     counts: pl.DataFrame, *, palette: Palette = LIGHT, width: int = 620
 ) -> alt.FacetChart:
-    """One row of bars for each way to end, over steps of time, with their numbers.
+    """A row of bars for each ending, over steps of time, with their numbers.
 
     Parameters
     ----------
@@ -408,7 +413,7 @@ def chart_over_time(
     Returns
     -------
     altair.FacetChart
-        Outcomes share a scale, so heights compare; the row of open runs has its own.
+        Outcomes share a scale, so heights can be compared; open runs have their own scale.
 
     Raises
     ------
@@ -418,8 +423,8 @@ def chart_over_time(
     import altair as alt
 
     check_columns(counts, ("label", "ending", "n"), "chart_over_time")
-    drawn, tips = told(_heights(counts), step="label", ended="row_name", runs="n")
-    chosen = click("chosen_steps", "label", "ending")
+    drawn, tips = with_tooltips(_heights(counts), step="label", ended="row_name", runs="n")
+    chosen = click_selection("chosen_steps", "label", "ending")
     steps = counts["label"].unique(maintain_order=True).to_list()
     rows = drawn["row_name"].unique(maintain_order=True).to_list()
     fills = [palette[colour] for colour in drawn.unique("row_name", maintain_order=True)["colour"]]
@@ -441,7 +446,7 @@ def chart_over_time(
     )
     bars = base.mark_bar().encode(
         tooltip=tips,
-        opacity=faint(chosen),
+        opacity=fading(chosen),
         color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None),
     )
     numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE - 1).encode(
@@ -457,18 +462,18 @@ def chart_over_time(
             row=alt.Row(
                 "row_name:N",
                 sort=rows,
-                header=alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2),
+                header=facet_header(),
             ),
             spacing=10,
         )
     )
     n = int(counts.filter(pl.col("ending") != OPEN)["n"].sum())
     described = chart.properties(description=f"{n} runs by when and how they ended.")
-    return living(described, palette, _OF_ENDING)
+    return displayable(described, palette, _OF_ENDING)
 
 
 def _heights(counts: pl.DataFrame) -> pl.DataFrame:
-    """The counts as heights between 0 and 1, with the name and colour of each row."""
+    """The counts as heights from 0 to 1, with the name and colour of each row."""
     is_open = pl.col("ending") == OPEN
     most = {
         True: largest(counts.filter(is_open), "n") or 1.0,

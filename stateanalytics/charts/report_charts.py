@@ -1,8 +1,8 @@
-"""The charts of a report, drawn by a process of their own while the numbers are made.
+"""The charts of a report, drawn by a separate process while the numbers are computed.
 
-To load what draws takes a second, as long as to draw everything, and a page waits for it
-only at its end: `prepare` begins with it early, and `begin_drawing` with each section, on a
-core that is idle then.
+Loading Altair and Vega takes a second, as long as drawing everything, and a page needs the
+charts only at its end: `prepare` starts the process early, and `begin_drawing` sends it each
+section as it is made, on a core that is otherwise idle.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from stateanalytics.charts.thresholds import chart_worksheet
 from stateanalytics.io.processes import ChildProcess
 
 LIMIT_S = 30.0
-"""For what takes a second; then they are drawn here, by what cannot hang unseen."""
+"""Time limit for what takes a second; afterwards the charts are drawn by this process."""
 WIDTHS = {"wide": 820, "narrow": 310}
 Plain = dict[str, Any]
 Drawings = dict[str, dict[str, str]]
-# Who has JupyterLab has more that altair loads where it finds it, for four times as long as
-# altair itself: grammars of addresses, and a widget. No still drawing asks for them.
+# With JupyterLab installed, Altair loads these optional modules, which takes four times as long
+# as Altair itself. Static drawings do not need them.
 NOT_DRAWN_WITH = ("anywidget", "rfc3987_syntax")
-# It has the libraries that this process has, wherever they come from.
+# The process gets the same import path as this one.
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     f"sys.modules.update(dict.fromkeys({NOT_DRAWN_WITH})); "
@@ -46,17 +46,17 @@ _PREPARED: list[ChildProcess] = []
 
 
 def prepare() -> None:
-    """Start the process that draws the next page, so that it is ready when numbers are."""
+    """Start the process that draws the next page, so that it is ready in time."""
     if not any(process.is_alive() for process in _PREPARED):
-        # Python passes over what is no text there, such as paths that somebody put in.
+        # Entries of the import path that are no text, such as paths, are ignored by Python.
         places = [place for place in sys.path if isinstance(place, str)]
         command = [sys.executable, "-I", "-c", _START, json.dumps(places)]
-        with contextlib.suppress(OSError):  # then they are drawn here
+        with contextlib.suppress(OSError):  # then this process draws
             _PREPARED.append(ChildProcess(command))
 
 
 def begin_drawing(name: str, section: Callable[[], Plain]) -> None:
-    """Let the process that is prepared draw a section while others are made, if there is one."""
+    """Let the prepared process, if there is one, draw a section while others are made."""
     for process in _PREPARED[:1]:
         if name in DRAWN and process.is_alive():
             with process.within(LIMIT_S):
@@ -64,9 +64,9 @@ def begin_drawing(name: str, section: Callable[[], Plain]) -> None:
 
 
 def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
-    """The drawings of a summary, by section and width; the same whoever drew them."""
+    """The drawings of a summary, by section and width; the same from either process."""
     of_sections = {name: summary[name] for name in DRAWN if name in summary}
-    drawings = _drawn_beside(of_sections) or draw(of_sections)
+    drawings = _drawn_by_process(of_sections) or draw(of_sections)
     return {
         name: {size: Markup(drawing) for size, drawing in of_section.items()}
         for name, of_section in drawings.items()
@@ -78,8 +78,8 @@ def draw(sections: Mapping[str, Plain]) -> Drawings:
     return {name: DRAWN[name](section) for name, section in sections.items()}
 
 
-def _drawn_beside(sections: Mapping[str, Plain]) -> Drawings | None:
-    """The same by the process that waits for it; None where there is none, or it failed."""
+def _drawn_by_process(sections: Mapping[str, Plain]) -> Drawings | None:
+    """The drawings from the prepared process; None where there is none, or it failed."""
     with contextlib.suppress(IndexError):
         process = _PREPARED.pop()
         if process.is_alive():
@@ -100,13 +100,13 @@ def _drawn_beside(sections: Mapping[str, Plain]) -> Drawings | None:
 
 @atexit.register
 def end_prepared() -> None:
-    """End the process that waits."""
+    """End the prepared process."""
     while _PREPARED:
         _PREPARED.pop().end()
 
 
 def main() -> None:
-    """What the process does: get ready, draw what comes, and tell it when all is asked for."""
+    """The process: load the libraries, draw each section, and answer when all are asked for."""
     import altair as alt
 
     to_svg(alt.Chart(pl.DataFrame({"x": [1]})).mark_bar().encode(x="x:Q"), name="x", label="x")
@@ -116,7 +116,7 @@ def main() -> None:
         for name, section in sections.items():
             if name not in known or known[name][0] != section:
                 known[name] = section, DRAWN[name](section)
-        # What is begun is not answered: nobody reads before all is asked for.
+        # A section alone is not answered: the caller reads only the answer to all of them.
         if request == "draw":
             print(json.dumps({"drawn": {name: known[name][1] for name in sections}}), flush=True)
 
@@ -125,7 +125,7 @@ def _attention(section: Plain) -> dict[str, str]:
     frame = pl.DataFrame(section["by_type"], infer_schema_length=None)
     if frame.is_empty():
         return {}
-    return _both_widths(chart_severity, frame, "severity", section["finding"])
+    return both_widths(chart_severity, frame, "severity", section["finding"])
 
 
 def _over_time(section: Plain) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _over_time(section: Plain) -> dict[str, str]:
             )
         ]
     )
-    return _both_widths(chart_over_time, frame, "over-time", section["finding"])
+    return both_widths(chart_over_time, frame, "over-time", section["finding"])
 
 
 def _detectors(section: Plain) -> dict[str, str]:
@@ -149,7 +149,7 @@ def _detectors(section: Plain) -> dict[str, str]:
     frame = pl.DataFrame(section["pairs"], infer_schema_length=None)
     order = [row["detector"] for row in section["said"]]
     chart = partial(chart_disagreement, detectors=order)
-    return _both_widths(chart, frame, "detectors", section["finding"])
+    return both_widths(chart, frame, "detectors", section["finding"])
 
 
 def _durations(section: Plain) -> dict[str, str]:
@@ -157,7 +157,7 @@ def _durations(section: Plain) -> dict[str, str]:
     if frame.is_empty():
         return {}
     chart = partial(chart_durations, slow_after_s=section["slow_after_s"])
-    return _both_widths(chart, frame, "durations", section["finding"])
+    return both_widths(chart, frame, "durations", section["finding"])
 
 
 def _thresholds(section: Plain) -> dict[str, str]:
@@ -166,10 +166,10 @@ def _thresholds(section: Plain) -> dict[str, str]:
         return {}
     frame = pl.DataFrame(sheet["curve"], infer_schema_length=None)
     chart = partial(chart_worksheet, sentence="")
-    return _both_widths(chart, frame, "thresholds", sheet["finding"])
+    return both_widths(chart, frame, "thresholds", sheet["finding"])
 
 
-# Section -> its chart; the others are tables and sentences.
+# Sections with a chart; the others are tables and sentences.
 DRAWN: Mapping[str, Callable[[Plain], dict[str, str]]] = MappingProxyType(
     {
         "attention": _attention,
@@ -181,8 +181,8 @@ DRAWN: Mapping[str, Callable[[Plain], dict[str, str]]] = MappingProxyType(
 )
 
 
-def _both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, str]:
-    """One drawing for screens, one for phones: type keeps its size on both."""
+def both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, str]:
+    """A drawing for screens and a narrow one for phones, with the same font size."""
     return {
         size: to_svg(
             chart(frame, palette=VARIABLES, width=width), name=f"{name}-{size}", label=label

@@ -1,4 +1,4 @@
-"""A chart as a widget that knows what is chosen in it: as rows, and as the SQL for them."""
+"""A chart as a widget with its selection: as rows, and as SQL."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class SelectableChart(alt.JupyterChart):
-    """A chart of ours in a notebook with a kernel; nothing that it shows comes from a network.
+    """A chart in a notebook with a kernel; nothing comes from a network.
 
     Attributes
     ----------
     selected : polars.DataFrame
-        The rows that are drawn and chosen; all of them where nothing is.
+        The selected rows of the drawn frame; all of them without a selection.
     sql : str
-        What gives the rows of the snapshot behind them, for ``snap.sql``, over all time.
+        A query for the rows of the snapshot behind them, for ``snap.sql``, over all time.
     """
 
-    # Of this class only: other charts of a user load what they like.
+    # Only for this class: other charts of a user are not changed.
     _esm = vega.bundled(str(alt.JupyterChart._esm))
 
     def __init__(self, chart: Any) -> None:
@@ -36,27 +36,27 @@ class SelectableChart(alt.JupyterChart):
 
     @property
     def selected(self) -> pl.DataFrame:
-        """The rows that are drawn and chosen; all of them where nothing is."""
+        """The selected rows of the drawn frame; all of them without a selection."""
         rows = self._rows()
-        for asked in self._chosen():
-            rows = rows.filter(_holds(asked, rows.schema))
+        for selection in self._chosen():
+            rows = rows.filter(_holds(selection, rows.schema))
         return rows
 
     @property
     def sql(self) -> str:
-        """What gives the rows of the snapshot behind them, for ``snap.sql``, over all time."""
+        """A query for the rows of the snapshot behind them, for ``snap.sql``, over all time."""
         source: Source | None = getattr(self.chart, "_source", None)
         if source is None:
             raise ArgumentError(
-                "What this chart draws is in no table of SQL.", "chart.live().selected"
+                "The rows of this chart are in no SQL table.", "chart.live().selected"
             )
         chosen = list(self._chosen())
         parts = [source.where] if source.where else []
         parts += [
             f"{name} BETWEEN {literal(low)} AND {literal(high)}"
-            for asked in chosen
-            if isinstance(asked, dict)
-            for name, (low, high) in asked.items()
+            for selection in chosen
+            if isinstance(selection, dict)
+            for name, (low, high) in selection.items()
             if name in source.ranges
         ]
         if chosen and source.conditions:
@@ -64,21 +64,21 @@ class SelectableChart(alt.JupyterChart):
         return f"FROM {source.table}" + (f" WHERE {' AND '.join(parts)}" if parts else "")
 
     def _chosen(self) -> Iterator[Any]:
-        """What each selection holds: stretches by column, or a list of values by column."""
+        """The value of each selection: ranges by column, or a list of values by column."""
         for name in self.selections.trait_names():
             value = getattr(self.selections, name).value
-            # Those that move axes choose nothing.
+            # Selections that move axes select nothing.
             if value and not name.endswith(("_axis", "_axes")):
                 yield value
 
     def _rows(self) -> pl.DataFrame:
-        """The frame of the part that selections are of: the one with all of their columns."""
+        """The frame with all columns of the selections."""
         frames = list(_frames(self.chart))
         fields = {
             field
-            for asked in self._chosen()
-            for one in (asked if isinstance(asked, list) else [asked])
-            for field in one
+            for selection in self._chosen()
+            for values in (selection if isinstance(selection, list) else [selection])
+            for field in values
         }
         source: Source | None = getattr(self.chart, "_source", None)
         if source is not None:
@@ -94,18 +94,18 @@ def _frames(chart: Any) -> Iterator[pl.DataFrame]:
             yield from _frames(part)
 
 
-def _holds(asked: Any, schema: pl.Schema) -> pl.Expr:
-    if isinstance(asked, dict):
+def _holds(selection: Any, schema: pl.Schema) -> pl.Expr:
+    if isinstance(selection, dict):
         return pl.all_horizontal(
             pl.col(name).is_between(*(_value(end, schema[name]) for end in ends))
-            for name, ends in asked.items()
+            for name, ends in selection.items()
         )
     return pl.any_horizontal(
         pl.all_horizontal(
             pl.col(name).eq_missing(pl.lit(_value(value, schema[name])))
-            for name, value in one.items()
+            for name, value in values.items()
         )
-        for one in asked
+        for values in selection
     )
 
 
@@ -116,7 +116,7 @@ def _value(value: Any, dtype: pl.DataType) -> Any:
 
 
 def _any_of(rows: pl.DataFrame, source: Source) -> str:
-    """SQL that holds of what any of the rows stands for."""
+    """SQL condition for the rows behind any of the selected marks."""
     columns = [column for column, _ in source.conditions]
     texts = dict(source.conditions)
     either = [
@@ -128,4 +128,4 @@ def _any_of(rows: pl.DataFrame, source: Source) -> str:
         )
         for row in rows.select(columns).unique(maintain_order=True).to_dicts()
     ]
-    return "(" + " OR ".join(f"({one})" for one in either) + ")" if either else "false"
+    return "(" + " OR ".join(f"({condition})" for condition in either) + ")" if either else "false"

@@ -1,4 +1,13 @@
-"""What all charts share: colours, fonts, text widths and the axis of log time."""
+"""What all charts share: colours, fonts, text widths and the axis of log time.
+
+Fills can be distinguished with every kind of colour vision, in both themes. The tokens of
+ADR-0025 are made for text on its own background and are not used here: as fills, warning and
+stale look the same with protanopia. Colour is never the only sign; every chart also names or
+orders what it shows.
+
+A drawing is made before its font is known, and the same text is up to a fifth wider in another
+font. Widths are those of the widest (DejaVu Sans, or Verdana), so that nothing is cut off.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import polars as pl
 
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 
 if TYPE_CHECKING:
     import altair as alt
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 FONT_SIZE = 12
 Palette: TypeAlias = Mapping[str, str]
 
-# What needs attention most stands first, everywhere.
+# The most severe comes first, everywhere.
 ORDER = ("critical", "warning", "info", "neutral", "success")
 
 LIGHT: Palette = MappingProxyType(
@@ -48,34 +57,49 @@ DARK: Palette = MappingProxyType(
         "surface": "#161B24",
     }
 )
-# For SVG inside a page: the page says what they are, so one drawing serves both themes.
+# For SVG inside a page: the page defines them, so that a drawing serves both themes.
 VARIABLES: Palette = MappingProxyType({name: f"var(--chart-{name})" for name in LIGHT})
 
 TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
-"""Moments that stand on an axis of time, where there is room."""
+"""Durations that are labelled on an axis of time, where there is room."""
 SHORTEST_S = 0.5
-"""What takes no time at all is drawn here: a logarithmic axis has no 0."""
+"""Where durations of zero are drawn: a logarithmic axis has no 0."""
 _LEAST_ROOM = 62
 _NARROWER = 0.85
-"""The narrowest font against the widest."""
+"""Width of the narrowest font relative to the widest."""
 
 
 def largest(frame: pl.DataFrame, column: str) -> float:
-    """The largest number of a column; 0 where there is none."""
+    """The largest number of a column; 0 for an empty column."""
     return float(frame[column].cast(pl.Float64).max() or 0)  # type: ignore[arg-type]
 
 
 def utc_axis() -> alt.Axis:
-    """An axis of moments, whose hours are those of 24."""
+    """An axis of moments with a 24-hour clock."""
     import altair as alt
 
     return alt.Axis(tickCount=6, format={"hours": "%H:%M", "minutes": "%H:%M"})
 
 
-def label_axis(room: float, **options: Any) -> alt.Axis:
-    """An axis of names beside rows, in so many pixels.
+def facet_header() -> alt.Header:
+    """The title of a facet: above it, at its left edge."""
+    import altair as alt
 
-    What draws it may measure a narrower font than the page has: it cuts a name sooner.
+    return alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2)
+
+
+def share_axis(field: str, title: str) -> alt.Y:
+    """A vertical axis of shares from 0 to 100 %."""
+    import altair as alt
+
+    axis = alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1])
+    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=axis)
+
+
+def label_axis(room: float, **options: Any) -> alt.Axis:
+    """An axis of row names, with a given width in pixels.
+
+    Vega may measure a narrower font than the page has, so names are cut a little earlier.
     """
     import altair as alt
 
@@ -93,15 +117,15 @@ def leaning_labels(
     ends_s: tuple[float, float],
     width: int,
 ) -> list[alt.Chart]:
-    """Two layers of names: one leans right of its rule, the other left, away from the edge.
+    """Two layers of names, right and left of their rules, away from the nearer edge.
 
     Parameters
     ----------
     marks : polars.DataFrame
-        ``threshold_s``, ``label``, ``line`` (pixels from the top) and ``is_right`` (stands in
-        the right half, so leans left); a name is cut to what is left of the axis.
+        ``threshold_s``, ``label``, ``line`` (pixels from the top) and ``is_right`` (in the right
+        half, so the name stands left of its rule); names are cut to the width of the axis.
     x : altair.X or altair.Y
-        Where the rules stand.
+        Position of the rules.
     dx : int
         Pixels between a rule and its name.
     palette : mapping of str to str
@@ -147,7 +171,7 @@ def log_time(
     width: int,
     vertical: bool = False,
 ) -> alt.X | alt.Y:
-    """An axis of durations from 1 s to weeks, as wide as asked, without colliding ticks.
+    """A logarithmic axis of durations from 1 s to weeks, without colliding ticks.
 
     Parameters
     ----------
@@ -179,7 +203,7 @@ def log_time(
 
 
 def axis_title(text: str, room: float = 480) -> str:
-    r"""A text of anybody as the title of an axis, which Vega-Lite 5 puts into an expression.
+    r"""Untrusted text as the title of an axis, which Vega-Lite 5 puts into an expression.
 
     Examples
     --------
@@ -190,7 +214,7 @@ def axis_title(text: str, room: float = 480) -> str:
 
 
 def ticks_between(low_s: float, high_s: float, width: int) -> list[int]:
-    """The named moments inside, thinned until each has room.
+    """The labelled durations within a range, thinned until each has room.
 
     Examples
     --------
@@ -210,7 +234,7 @@ def tick_labels() -> str:
     return f"{cases} : ''"
 
 
-# Thousandths of the size, from the blank to the tilde.
+# Thousandths of the font size, from the blank to the tilde.
 _WIDTHS = (
     318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
     636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
@@ -221,7 +245,7 @@ _WIDTHS = (
 )  # fmt: skip
 _OTHER, _BOLD = 1000, 1.13
 WIDTHS = {"ascii": _WIDTHS, "other": _OTHER, "bold": _BOLD}
-"""The same, for what draws."""
+"""The same widths, for Vega."""
 
 
 def width_of(text: str, size: float = FONT_SIZE, *, is_bold: bool = False) -> float:
@@ -245,7 +269,7 @@ def widest(texts: Iterable[str], size: float = FONT_SIZE, *, is_bold: bool = Fal
 
 
 def fitted(text: str, room: float, size: float = FONT_SIZE, *, is_bold: bool = False) -> str:
-    """Text cut to a room in pixels, ``…`` at its end where something is gone.
+    """Text cut to a width in pixels, with ``…`` at its end where something is missing.
 
     Examples
     --------
@@ -262,7 +286,7 @@ def fitted(text: str, room: float, size: float = FONT_SIZE, *, is_bold: bool = F
 
 
 def wrapped(text: str, room: float, size: float = FONT_SIZE, *, is_bold: bool = False) -> list[str]:
-    """Lines that fit into a room, parted at blanks; a word that is too wide is cut.
+    """Text wrapped at blanks to lines of a width; a word that is too wide is cut.
 
     Examples
     --------

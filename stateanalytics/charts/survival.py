@@ -1,4 +1,7 @@
-"""How long runs go on: survival curves, and the share of each ending by duration."""
+"""How long runs go on: survival curves, and the share of each ending by duration.
+
+Lines can be distinguished without colour: each stratum has a dash pattern and a direct label.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.interactive import Source, click, drag, faint, finished, moving, told
+from stateanalytics.charts.interactive import (
+    Source,
+    click_selection,
+    drag_selection,
+    fading,
+    finished,
+    movable_axes,
+    with_tooltips,
+)
 from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
@@ -20,12 +31,13 @@ from stateanalytics.charts.style import (
     label_axis,
     largest,
     log_time,
+    share_axis,
     ticks_between,
     widest,
     width_of,
 )
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import quantiles
 
@@ -46,7 +58,7 @@ _STEPS = 300
 _MOST_LABELS = 190
 _LINE = 0.065
 MOST = 5
-"""More lines than this cannot be told apart; the largest strata are drawn."""
+"""More lines cannot be distinguished; the largest strata are drawn."""
 COLOURS = ("info", "critical", "success", "warning", "neutral")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 ALL = "all"
@@ -67,8 +79,7 @@ def chart_survival(
     Parameters
     ----------
     curve : polars.DataFrame
-        What `kaplan_meier` gave; columns that are not its own tell lines apart, and the
-        largest few are drawn.
+        From `kaplan_meier`; any further columns are strata, of which the largest are drawn.
     what : str
         What the runs are called.
     sentence : str, optional
@@ -93,12 +104,12 @@ def chart_survival(
 
     check_columns(curve, NEEDED, "chart_survival")
     strata = [name for name in curve.columns if name not in _CURVE_COLUMNS]
-    drawn = _drawable(named(curve, strata, size="n_at_risk"))
-    drawn, tips = told(
+    drawn = _drawable(with_strata(curve, strata, size="n_at_risk"))
+    drawn, tips = with_tooltips(
         drawn, of="stratum", after="duration_s", still_going="survival", at_least="survival_low",
         at_most="survival_high", at_risk="n_at_risk", ended="n_events", cut_off="n_cut_off",
     )  # fmt: skip
-    names, high = apart(drawn), max(largest(drawn, "duration_s"), 60.0)
+    names, high = strata_of(drawn), max(largest(drawn, "duration_s"), 60.0)
     low = _beginning(drawn)
     labels = round(min(widest(names, is_bold=True) + 10, _MOST_LABELS))
     room = width if names == [ALL] else width - labels
@@ -109,12 +120,7 @@ def chart_survival(
         title=axis_title(f"time since start of {what}"),
         width=width,
     )
-    share = alt.Y(
-        "survival:Q",
-        title="still going",
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
-    )
+    share = share_axis("survival", "still going")
     fill = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
     colour = alt.Color("stratum:N", scale=fill, legend=None)
     dash = alt.StrokeDash(
@@ -132,15 +138,19 @@ def chart_survival(
         .mark_tick(orient="vertical", size=9, thickness=1.5, clip=True)
         .encode(x=time, y=share, color=colour)
     )
-    layers = [band.add_params(drag("chosen_durations"), moving("survival_axis")), line, cut]
+    layers = [
+        band.add_params(drag_selection("chosen_durations"), movable_axes("survival_axis")),
+        line,
+        cut,
+    ]
     if names != [ALL]:
-        label = alt.Chart(_labels(drawn, apart_by=math.log10(high / low) * labels / room))
+        label = alt.Chart(_labels(drawn, min_distance=math.log10(high / low) * labels / room))
         layers.append(
             label.mark_text(
                 align="left", dx=5, fontSize=FONT_SIZE, fontWeight="bold", clip=False
             ).encode(x=time, y="label_at:Q", text="stratum:N", color=colour)
         )
-    # Not seen, and last, so that a pointer meets it: a line tells of one row only.
+    # Invisible and last, so that the pointer meets it: a line has the tooltip of one row only.
     layers.append(
         base.mark_point(size=120, opacity=0, filled=True, clip=True).encode(
             x=time, y=share, color=colour, tooltip=tips
@@ -172,7 +182,7 @@ def chart_survival(
 
 
 def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
-    """The curve from its start, with cut-offs, thinned to what a drawing can show."""
+    """The curve from its start, with censored runs, thinned to the resolution of a drawing."""
     following = pl.col("n_at_risk").shift(-1, fill_value=0).over("stratum")
     counted = curve.with_columns(
         n_cut_off=(pl.col("n_at_risk") - pl.col("n_events") - following).clip(lower_bound=0),
@@ -196,7 +206,7 @@ def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
             n_cut_off=pl.lit(0, dtype=kept.schema["n_cut_off"]),
         )
     )
-    order = {name: place for place, name in enumerate(apart(kept))}
+    order = {name: place for place, name in enumerate(strata_of(kept))}
     return (
         pl.concat([begin, kept])
         .with_columns(_place=pl.col("stratum").replace_strict(order, default=None))
@@ -223,15 +233,15 @@ def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataF
     )
 
 
-def _labels(drawn: pl.DataFrame, *, apart_by: float) -> pl.DataFrame:
-    """Names at the ends of lines; those that would cover each other are moved up."""
+def _labels(drawn: pl.DataFrame, *, min_distance: float) -> pl.DataFrame:
+    """Labels at the ends of lines, moved up where they would overlap."""
     ends = drawn.group_by("stratum", maintain_order=True).last()
     placed: list[dict[str, Any]] = []
     for row in ends.sort("survival", "duration_s", maintain_order=True).to_dicts():
         near = [
             other["label_at"]
             for other in placed
-            if abs(math.log10(row["duration_s"] / other["duration_s"])) < apart_by
+            if abs(math.log10(row["duration_s"] / other["duration_s"])) < min_distance
         ]
         at = max([row["survival"], 0.02, *(taken + _LINE for taken in near)])
         placed.append({**row, "label_at": min(at, 1.0)})
@@ -239,17 +249,17 @@ def _labels(drawn: pl.DataFrame, *, apart_by: float) -> pl.DataFrame:
 
 
 def _row_label() -> str:
-    """One stratum only needs no name: the row says what its numbers are."""
+    """The label of a row of counts; a single stratum needs no name."""
     return f"datum.label === '{ALL}' ? 'at risk' : datum.label"
 
 
 def _beginning(drawn: pl.DataFrame) -> float:
-    """Half of the shortest duration: the curve is seen to begin at 1."""
+    """Half of the shortest duration, so that the curve visibly begins at 1."""
     shortest = drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0)["duration_s"].min()
     return max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
 
 
-def named(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFrame:
+def with_strata(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFrame:
     """Add ``stratum``: the values of the strata as one text, the largest strata first.
 
     Parameters
@@ -257,14 +267,14 @@ def named(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFr
     frame : polars.DataFrame
         Anything with the columns of ``strata``.
     strata : sequence of str
-        Columns that tell the lines apart; none: one line.
+        Columns that define the lines; none for a single line.
     size : str
-        Column by whose largest value strata are ranked.
+        Column whose largest value ranks the strata.
 
     Returns
     -------
     polars.DataFrame
-        Rows of at most `MOST` strata, in the order of their size, then as they came.
+        Rows of at most `MOST` strata, by size, then in their order.
     """
     if not strata:
         return frame.with_columns(stratum=pl.lit(ALL))
@@ -285,8 +295,8 @@ def named(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFr
     )
 
 
-def apart(frame: pl.DataFrame) -> list[str]:
-    """The strata of a named frame, in their order."""
+def strata_of(frame: pl.DataFrame) -> list[str]:
+    """The strata of a frame, in order."""
     return frame["stratum"].unique(maintain_order=True).to_list()
 
 
@@ -330,11 +340,11 @@ def chart_cumulative_incidence(
     Parameters
     ----------
     incidence : polars.DataFrame
-        What `cumulative_incidence` or `state_occupancy` gave, of one stratum.
+        From `cumulative_incidence` or `state_occupancy`, for one stratum.
     what : str
         What the runs are called.
     at_s : float
-        The moment that the sentence speaks of.
+        The duration in the sentence.
     sentence : str, optional
         Heading; by default what the chart proves (`say_cumulative_incidence`), "" for none.
     palette : mapping of str to str, optional
@@ -367,16 +377,16 @@ def chart_cumulative_incidence(
             "filter one: incidence.filter(kind='flow').drop('kind')",
         )
     drawn, order = _stacked(incidence)
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         drawn.with_columns(share=pl.col("high") - pl.col("low")), what="fate", share="share",
         after="duration_s",
     )  # fmt: skip
-    chosen = click("chosen_fate", "ending")
+    chosen = click_selection("chosen_fate", "ending")
     high = max(largest(drawn, "duration_s"), 60.0)
     shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
     low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
     fills = {word: palette[colour] for word, colour in ENDINGS.values()}
-    # Running is no fate: it is what is left.
+    # Running is no ending: it is the remainder.
     fills[ENDINGS[RUNNING][0]] = palette["line"]
     fill = alt.Scale(domain=order, range=[fills.get(name, palette["neutral"]) for name in order])
     room = width - _AREA_LABELS
@@ -387,12 +397,7 @@ def chart_cumulative_incidence(
         title=axis_title(f"time since start of {what}"),
         width=room,
     )
-    share = alt.Y(
-        "low:Q",
-        title=axis_title(f"of all {what}", height),
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
-    )
+    share = share_axis("low", axis_title(f"of all {what}", height))
     areas = (
         alt.Chart(drawn)
         .mark_area(interpolate="step-after", stroke=palette["surface"], strokeWidth=0.6)
@@ -401,12 +406,12 @@ def chart_cumulative_incidence(
             y=share,
             y2="high:Q",
             fill=alt.Fill("fate:N", scale=fill, legend=None),
-            opacity=faint(chosen),
+            opacity=fading(chosen),
             detail="ending:N",
         )
         .add_params(chosen)
     )
-    # Not seen: an area tells of one row only.
+    # Invisible, for the pointer: an area has the tooltip of one row only.
     until = pl.col("duration_s").shift(-1).over("fate", order_by="duration_s").fill_null(high)
     edges = (
         alt.Chart(drawn.with_columns(until_s=until).filter(pl.col("share") > 0))
@@ -473,7 +478,7 @@ def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _area_labels(drawn: pl.DataFrame, order: list[str]) -> pl.DataFrame:
-    """A name and a share at the right end of every area that is there, apart from each other."""
+    """A name and a share at the right end of every area, without overlap."""
     ends = drawn.group_by("fate", maintain_order=True).last().to_dicts()
     rows, at = [], -1.0
     for row in sorted(ends, key=lambda row: order.index(row["fate"])):
@@ -494,7 +499,7 @@ _MOST_STRATA = 3
 
 
 def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95) -> str:
-    """The median with its interval, and whether a late quantile is known.
+    """The median with its interval, and a late quantile, in a sentence.
 
     Examples
     --------
@@ -504,14 +509,18 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     'Half of the flow runs end within 2 min (1 min to not identified); p95 is not identified.'
     """
     if curve.is_empty():
-        return f"There are no {what} to draw."
+        return say("chart.no_runs", what=what)
     at_probs = quantiles(curve, [0.5, prob])
     strata = at_probs.columns[: at_probs.columns.index("prob")]
     if not strata:
         median, late = (
             at_probs.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob)
         )
-        return f"{_half(median, what)}; {_late(late)}."
+        name = "chart.median" if late["duration_s"] is None else "chart.median_and_late"
+        percentile = f"p{100 * prob:g}"
+        return say(
+            name, what=what, median=_within(median), late=percentile, seconds=late["duration_s"]
+        )
     largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
     medians = (
         at_probs.filter(pl.col("prob") == 0.5)
@@ -522,13 +531,13 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
         f"{_name([row[column] for column in strata])} {_within(row)}"
         for row in medians.head(_MOST_STRATA).iter_rows(named=True)
     ]
-    return f"Half of the {what} end: {'; '.join(parts)}."
+    return say("chart.medians", what=what, medians="; ".join(parts))
 
 
 def say_cumulative_incidence(
     incidence: pl.DataFrame, *, at_s: float = 3600.0, what: str = "runs"
 ) -> str:
-    """What has become of the runs by one moment.
+    """The shares of endings by a given duration, in a sentence.
 
     Examples
     --------
@@ -537,40 +546,27 @@ def say_cumulative_incidence(
     >>> say_cumulative_incidence(cumulative_incidence(runs), at_s=90.0)
     'By 1 min 30 s, of 100 runs: 33 done, 67 still running.'
     """
-    by_then = (
+    by_cause = (
         incidence.filter(pl.col("duration_s") <= at_s)
         .sort("duration_s")
         .group_by("cause")
         .agg(pl.col("incidence").last())
         .sort("incidence", "cause", descending=[True, False])
     )
-    left = 1 - float(by_then["incidence"].sum())
-    rows = [(_word(cause), share) for cause, share in by_then.iter_rows() if share >= 0.005]
+    left = 1 - float(by_cause["incidence"].sum())
+    rows = [(_word(cause), share) for cause, share in by_cause.iter_rows() if share >= 0.005]
     if not rows:
-        return f"By {how_long(at_s)}, no {what} have ended."
+        return say("chart.none_ended", at=at_s, what=what)
     ends = ", ".join(f"{100 * share:.0f} {word}" for word, share in rows)
-    return f"By {how_long(at_s)}, of 100 {what}: {ends}, {100 * left:.0f} still running."
-
-
-def _half(row: dict[str, object], what: str) -> str:
-    return f"Half of the {what} end {_within(row)}"
+    running = f"{100 * left:.0f}"
+    return say("chart.endings", at=at_s, what=what, endings=ends, running=running)
 
 
 def _within(row: dict[str, object]) -> str:
     if row["duration_s"] is None:
-        return "at a time that is not identified"
-    low, high = row["duration_low_s"], row["duration_high_s"]
-    return f"within {_spoken(row['duration_s'])} ({_spoken(low)} to {_spoken(high)})"
-
-
-def _late(row: dict[str, object]) -> str:
-    name = f"p{100 * float(str(row['prob'])):g}"
-    known = row["duration_s"]
-    return f"{name} is not identified" if known is None else f"{name} is {_spoken(known)}"
-
-
-def _spoken(seconds: Any) -> str:
-    return how_long(seconds, "not identified", is_estimate=True)
+        return say("chart.no_median")
+    median, low, high = (row[f"duration{end}_s"] for end in ("", "_low", "_high"))
+    return say("chart.within", median=median, low=low, high=high)
 
 
 def _name(values: Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""A chart as a still drawing, for pages and notebooks: no script, no link, nothing loaded."""
+"""A chart as a static SVG, for pages and notebooks: no script, no link, nothing loaded."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stateanalytics.charts import vega
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import ArgumentError, in_short
 
-LONGEST_TEXT = 2_000  # more than any expression of ours, and than anybody reads in a drawing
+LONGEST_TEXT = 2_000  # longer than any expression of ours
 SVG = "http://www.w3.org/2000/svg"
 ELEMENTS = frozenset(
     {"svg", "g", "path", "text", "tspan", "rect", "line", "circle", "defs", "clipPath", "title"}
 )
-# Everything else (on…, href, style, class) falls away, whoever wrote it.
+# Everything else (on…, href, style, class) is removed.
 ATTRIBUTES = frozenset(
     [
         *("id", "viewBox", "preserveAspectRatio", "width", "height", "transform", "d"),
@@ -36,11 +36,11 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
     Parameters
     ----------
     chart : altair chart
-        Text in its data may be hostile; it comes out as text.
+        Text in its data may be hostile; it is written as text.
     name : str
-        Begins every id, so that several drawings can stand on one page.
+        Prefix of every id, so that a page can hold several drawings.
     label : str
-        What the drawing says, for those who cannot see it.
+        Description for screen readers.
 
     Returns
     -------
@@ -56,20 +56,20 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
             'to_svg(chart_survival(curve), name="runs", label="How long runs take")',
         )
     spec = tame(chart.to_dict(validate=False))
-    if hasattr(chart, "live"):  # of ours, whose ground the page gives
+    if hasattr(chart, "live"):  # a chart of ours gets the background of the page
         spec["config"]["background"] = "transparent"
     return inert(vega.drawn(spec), name=name, label=label)
 
 
 def as_file(spec: dict[str, Any], *, label: str) -> str:
-    """A specification that is `tame`, as a drawing that stands by itself."""
+    """A `tame` specification as an SVG file."""
     return inert(vega.drawn(spec), name="chart", label=label).replace(
         "<svg ", f'<svg xmlns="{SVG}" ', 1
     )
 
 
 def tame(value: Any) -> Any:
-    """The same specification without characters that XML lacks, or texts without an end."""
+    """The specification without characters that XML forbids, and with texts of limited length."""
     if isinstance(value, str):
         return shortened(visible(value), LONGEST_TEXT)
     if isinstance(value, dict):
@@ -78,7 +78,7 @@ def tame(value: Any) -> Any:
 
 
 def inert(svg: str, *, name: str, label: str) -> str:
-    """An SVG document written again with known elements and attributes only.
+    """An SVG document reduced to known elements and attributes.
 
     Marks lose their own roles: the drawing is one image with one label, and the page
     gives the numbers as a table.
@@ -86,8 +86,8 @@ def inert(svg: str, *, name: str, label: str) -> str:
     Parameters
     ----------
     svg : str
-        A whole document; scripts, links, styles, handlers and references to anything
-        but its own parts fall away.
+        A whole document; scripts, links, styles, handlers and references to anything but its
+        own parts are removed.
     name, label : str
         As in `to_svg`.
 
@@ -104,7 +104,7 @@ def inert(svg: str, *, name: str, label: str) -> str:
     clean.set("aria-label", label)
     for size in ("width", "height"):
         clean.attrib.pop(size, None)
-    # A page whose font is wider than any that was thought of shows more, and cuts nothing.
+    # If a page has an even wider font, text overflows and is not cut.
     clean.set("style", f"max-width:{_width(drawn)}px;overflow:visible")
     return ElementTree.tostring(clean, encoding="unicode")
 
@@ -129,7 +129,7 @@ def _rewritten(part: ElementTree.Element, ids: dict[str, str]) -> ElementTree.El
 
 
 def _is_drawn(part: ElementTree.Element) -> bool:
-    """Marks that nobody sees are for a pointer, which a drawing has not."""
+    """Whether an element is drawn; invisible marks are for the pointer of a notebook."""
     return _local(part.tag) in ELEMENTS and part.get("opacity") != "0"
 
 

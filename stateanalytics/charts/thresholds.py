@@ -1,4 +1,4 @@
-"""False alarms against delay: one threshold's worksheet, and all of today's constants at once."""
+"""False alarms against delay: the worksheet of a threshold, and all of today's constants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import finished, moving, told
+from stateanalytics.charts.interactive import finished, movable_axes, with_tooltips
 from stateanalytics.charts.style import (
     LIGHT,
     Palette,
@@ -16,7 +16,7 @@ from stateanalytics.charts.style import (
     log_time,
 )
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, per_hundred
+from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import ArgumentError, check_columns
 
 if TYPE_CHECKING:
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 _LABEL_STEP = 15
 RATE = "mistakes_per_100h"
 _LINE = 14
+_MARKS = {
+    "threshold_s": pl.Float64,
+    "mark": pl.String,
+    "label": pl.String,
+    "line": pl.Float64,
+    "is_right": pl.Boolean,
+}
 
 
 def chart_worksheet(
@@ -35,7 +42,7 @@ def chart_worksheet(
     width: int = 620,
     height: int = 240,
 ) -> alt.LayerChart:
-    """Mistakes of one threshold over the delay that each value means.
+    """Mistakes of a threshold over its values, which are the delay of detection.
 
     Parameters
     ----------
@@ -51,8 +58,8 @@ def chart_worksheet(
     Returns
     -------
     altair.LayerChart
-        The vertical axis is a square root, so that few alarms can be read and none is
-        there. Today's value and the cheapest are named where they stand.
+        The vertical axis is a square root, so that zero and few alarms can be read. Today's
+        value and the cheapest are labelled.
 
     Raises
     ------
@@ -74,7 +81,7 @@ def chart_worksheet(
             "filter one: advice.curves.filter(name='stale.flow')",
         )
     known = curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _near(known, pl.col("is_today") | pl.col("is_best"), times=6), threshold="threshold_s",
         mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
     )  # fmt: skip
@@ -92,13 +99,13 @@ def chart_worksheet(
     )
     base = alt.Chart(drawn).mark_line(strokeWidth=2, clip=True)
     line = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
-    # Of their own: a line with points is two marks, and both would have what moves the axis.
+    # A separate layer: a line with points is two marks, and both would have the axis selection.
     points = line.mark_point(size=28, filled=True, opacity=1, clip=True)
-    # Not seen: larger, so that a pointer meets it.
+    # Invisible and larger, so that the pointer meets them.
     near = (
         line.mark_point(size=160, filled=True, opacity=0, clip=True)
         .encode(tooltip=tips)
-        .add_params(moving("worksheet_axis"))
+        .add_params(movable_axes("worksheet_axis"))
     )
     marks = _priced_marks(drawn)
     rule = (
@@ -127,7 +134,7 @@ def chart_worksheet(
 
 
 def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
-    """Today's and the cheapest value, each with its words and the line they stand on."""
+    """Labels of today's and the cheapest value, and the lines of text that they stand on."""
     rows = [
         {
             "threshold_s": row["threshold_s"],
@@ -143,20 +150,11 @@ def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
     for place, row in enumerate(rows):
         row["line"] = 2 + place * _LABEL_STEP
         row["is_right"] = row["threshold_s"] ** 2 > (ends[0] or 1) * (ends[1] or 1)  # type: ignore[operator]
-    return pl.DataFrame(
-        rows,
-        schema={
-            "threshold_s": pl.Float64,
-            "mark": pl.String,
-            "label": pl.String,
-            "line": pl.Float64,
-            "is_right": pl.Boolean,
-        },
-    )
+    return pl.DataFrame(rows, schema=_MARKS)
 
 
 def _near(curve: pl.DataFrame, is_marked: pl.Expr, *, times: float) -> pl.DataFrame:
-    """The part around the marked values; far below them the alarms would set the scale."""
+    """The part of a curve around the marked values; far below, alarms would dominate the scale."""
     marked = curve.filter(is_marked)["threshold_s"]
     if marked.is_empty():
         return curve
@@ -173,7 +171,7 @@ def chart_false_alarms(
     width: int = 620,
     height: int = 260,
 ) -> alt.LayerChart:
-    """How often live sessions are flagged, over the silence that flags them.
+    """The false-alarm rate of live sessions, over the silence that raises the alarm.
 
     Parameters
     ----------
@@ -191,8 +189,8 @@ def chart_false_alarms(
     Returns
     -------
     altair.LayerChart
-        A line with its exact interval, around today's constants, which are named where
-        they stand. The vertical axis is a square root: none is there, and few can be read.
+        A line with its exact interval around today's constants, which are labelled. The
+        vertical axis is a square root, so that zero and few alarms can be read.
 
     Raises
     ------
@@ -214,7 +212,7 @@ def chart_false_alarms(
             "filter one: sheet.filter(kind='flow')",
         )
     known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _near(known, pl.col("is_today"), times=4), silence="threshold_s", false_alarms=RATE,
         at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
     )  # fmt: skip
@@ -247,11 +245,11 @@ def chart_false_alarms(
     line = base.mark_line(strokeWidth=2, clip=True).encode(
         x=silence, y=alarms(RATE), color=alt.value(palette["info"])
     )
-    # Not seen: a line tells of one row only.
+    # Invisible, for the pointer: a line has the tooltip of one row only.
     points = (
         base.mark_point(size=120, opacity=0, filled=True, clip=True)
         .encode(x=silence, y=alarms(RATE), tooltip=tips)
-        .add_params(moving("alarms_axis"))
+        .add_params(movable_axes("alarms_axis"))
     )
     marks = _constant_marks(drawn, (low * high) ** 0.5)
     rules = (
@@ -271,25 +269,18 @@ def chart_false_alarms(
 
 
 def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:
-    """Today's constants with their names, one line each, leaning away from the edge."""
+    """Labels of today's constants, each on a line of text, away from the edge."""
     rows = [
         {
             "threshold_s": row["threshold_s"],
+            "mark": "today",
             "label": f"{how_long(row['threshold_s'])}: {row['constants']}",
             "line": float(2 + _LINE * place),
             "is_right": row["threshold_s"] > middle_s,
         }
         for place, row in enumerate(drawn.filter("is_today").iter_rows(named=True))
     ]
-    return pl.DataFrame(
-        rows,
-        schema={
-            "threshold_s": pl.Float64,
-            "label": pl.String,
-            "line": pl.Float64,
-            "is_right": pl.Boolean,
-        },
-    )
+    return pl.DataFrame(rows, schema=_MARKS)
 
 
 MISTAKES = {
@@ -298,7 +289,7 @@ MISTAKES = {
     ("false_alarm", "100 runs"): "good runs flagged",
     ("lost_run", "100 runs"): "good runs ended",
 }
-"""What a mistake is, by what it costs and what is counted over."""
+"""Names of mistakes, by their cost and the denominator of their rate."""
 
 
 def say_worksheet(curve: pl.DataFrame) -> str:
@@ -322,23 +313,23 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     today = curve.filter("is_today").head(1).to_dicts()
     best = curve.filter("is_best").head(1).to_dicts()
     if not best:
-        return "Not enough data to weigh a threshold."
+        return say("chart.no_worksheet")
     cheapest = best[0]
     what = mistakes_of(cheapest["mistake"], cheapest["per"])
     number, limit = per_hundred(cheapest["mistakes"]), how_long(cheapest["threshold_s"])
     if not today:
-        return f"The cheapest, {limit}: {number} {what}."
+        return say("chart.only_cheapest", limit=limit, n=number, what=what)
     now = today[0]
-    outcome = f"{how_long(now['threshold_s'])}: {per_hundred(now['mistakes'])} {what}."
-    moved = now["threshold_s"] - cheapest["threshold_s"]
-    if not moved:
-        return f"Today's value is the cheapest, {outcome}"
-    sooner = "sooner" if moved > 0 else "later"
-    return f"Today {outcome} The cheapest, {limit}: {number}, {how_long(abs(moved))} {sooner}."
+    outcome = say("chart.outcome", limit=now["threshold_s"], n=now["mistakes"], what=what)
+    shift_s = now["threshold_s"] - cheapest["threshold_s"]
+    if not shift_s:
+        return say("chart.today_is_cheapest", outcome=outcome)
+    name = "chart.cheapest_is_sooner" if shift_s > 0 else "chart.cheapest_is_later"
+    return say(name, outcome=outcome, limit=limit, n=number, shift=abs(shift_s))
 
 
 def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
-    """What the shortest and the longest of today's constants do, with exact intervals.
+    """False alarms of the shortest and the longest of today's constants, with exact intervals.
 
     Examples
     --------
@@ -357,7 +348,7 @@ def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
     """
     today = sheet.filter("is_today", pl.col("mistakes_per_100h").is_not_null()).sort("threshold_s")
     if today.is_empty():
-        return f"No threshold of today can be judged by these {what}."
+        return say("chart.no_false_alarms", what=what)
     ends = today.head(1) if today.height == 1 else pl.concat([today.head(1), today.tail(1)])
     rate, low, high = (f"mistakes_per_100h{end}" for end in ("", "_low", "_high"))
     parts = [
@@ -365,11 +356,11 @@ def say_false_alarms(sheet: pl.DataFrame, *, what: str = "sessions") -> str:
         f"{' wrongly' if place == 0 else ''} ({per_hundred(row[low])} to {per_hundred(row[high])})"
         for place, row in enumerate(ends.iter_rows(named=True))
     ]
-    return f"Of {what}, per 100 session-hours: {', '.join(parts)}."
+    return say("chart.false_alarms", what=what, rates=", ".join(parts))
 
 
 def mistakes_of(mistake: str, per: str) -> str:
-    """What is counted, over what.
+    """The name of a mistake and its denominator.
 
     Examples
     --------

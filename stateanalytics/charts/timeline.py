@@ -1,4 +1,4 @@
-"""One entity's life: a lane for its states, attempts, silences, messages and relatives."""
+"""The timeline of an entity: lanes for states, attempts, silences, messages and relatives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import drag, finished, moving, told
+from stateanalytics.charts.interactive import drag_selection, finished, movable_axes, with_tooltips
 from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, fitted, label_axis, width_of
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("at", "until", "lane", "what", "detail")
 MOST = 400
-"""Rows; of more the first are drawn."""
+"""The most rows that are drawn: the first."""
 _LANE_HEIGHT = 26
 _LABELS, _MOST_LINES = 110, 18
 _RELATIVES = ("parent", "child")
@@ -33,12 +33,12 @@ def chart_timeline(
     palette: Palette = LIGHT,
     width: int = 620,
 ) -> alt.LayerChart:
-    """What lasted as bars, moments as strokes, one lane for each kind of thing.
+    """The timeline of an entity: durations as bars, moments as ticks, a lane for each kind.
 
     Parameters
     ----------
     timeline : polars.DataFrame
-        What `sa.session(snap, id).timeline` is.
+        The frame ``sa.session(snap, id).timeline``.
     sentence : str
         Heading; "" for none.
     palette : mapping of str to str, optional
@@ -49,8 +49,8 @@ def chart_timeline(
     Returns
     -------
     altair.LayerChart
-        Bars are named where their name fits; a silence past a limit is the colour of what
-        is critical. Nothing is drawn of what has no moment. A drag chooses a stretch.
+        Bars are labelled where the label fits; a silence past a limit has the colour of
+        critical. Rows without a moment are not drawn. A drag selects a range of time.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def chart_timeline(
     import altair as alt
 
     check_columns(timeline, NEEDED, "chart_timeline")
-    drawn, tips = told(
+    drawn, tips = with_tooltips(
         _drawn(timeline, width), at="at", until="until", what="what", detail="detail"
     )
     lanes = [lane for lane in LANES if lane in drawn["lane"]]
@@ -87,7 +87,7 @@ def chart_timeline(
         base.transform_filter("datum.lasts")
         .mark_bar(height=14, clip=True, fillOpacity=0.4, stroke=palette["surface"], strokeWidth=1)
         .encode(x2="until:T", color=fill)
-        .add_params(drag("chosen_time"), moving("timeline_axis"))
+        .add_params(drag_selection("chosen_time"), movable_axes("timeline_axis"))
     )
     moments = (
         base.transform_filter("!datum.lasts")
@@ -112,7 +112,7 @@ def _day_or_hour(drawn: pl.DataFrame) -> str:
 
 
 def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
-    """Rows with a moment, drawn to the end of the last, with the name that fits into a bar."""
+    """Rows with a moment, with their lanes, colours and labels that fit into the bars."""
     rows = timeline.filter(pl.col("at").is_not_null()).head(MOST)
     last = rows.select(pl.max_horizontal(pl.col("at").max(), pl.col("until").max())).item()
     span_s = ((last - rows["at"].min()).total_seconds() if rows.height else 0) or 1.0
@@ -133,8 +133,8 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     named = pl.when(is_near).then(pl.col("detail").fill_null("")).otherwise("what")
     order = pl.col("lane").replace_strict(list(LANES), list(range(len(LANES))), default=None)
     lines = placed.with_columns(line=own).sort(order, "at", maintain_order=True)
-    few = lines["line"].unique(maintain_order=True).head(_MOST_LINES)
-    return lines.filter(pl.col("line").is_in(few.implode())).with_columns(
+    shown_lines = lines["line"].unique(maintain_order=True).head(_MOST_LINES)
+    return lines.filter(pl.col("line").is_in(shown_lines.implode())).with_columns(
         lasts=lasts.fill_null(value=False),
         fill=pl.when(is_past).then(pl.lit("past a limit")).otherwise("lane"),
         label=pl.when(room > named.map_elements(width_of, return_dtype=pl.Float64) + 8)

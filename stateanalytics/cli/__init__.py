@@ -1,6 +1,6 @@
 """The command line: arguments, one call of the library, output.
 
-Exit codes: 0 done; 2 the input was wrong (one line on stderr says how, and what to
+Exit codes: 0 done; 2 the input was wrong (one line on stderr explains it, and what to
 type); 1 the run failed (out of time, memory or room, or a store that stays busy), or one
 of several sources did; 3 a report is bad news, where `--fail-on` asks;
 130 interrupted; 141 the reader of the output went away.

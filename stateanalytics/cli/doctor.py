@@ -74,14 +74,14 @@ def _libraries() -> Iterator[tuple[str, bool]]:
     for extra, matches in groups.items():
         if extra in _FOR_DEVELOPERS:
             continue
-        found = [(match, _version_of(match["name"])) for match in matches]
-        if there := ", ".join(f"{match['name']} {number}" for match, number in found if number):
-            yield f"{f'extra {extra}' if extra else 'libraries'}: {there}", True
-        if lacking := [match["name"] + match["range"].strip() for match, n in found if not n]:
+        versions = [(match, _version_of(match["name"])) for match in matches]
+        if installed := ", ".join(f"{match['name']} {n}" for match, n in versions if n):
+            yield f"{f'extra {extra}' if extra else 'libraries'}: {installed}", True
+        if missing := [match["name"] + match["range"].strip() for match, n in versions if not n]:
             what = f"stateanalytics[{extra}]" if extra else "stateanalytics"
             yield (
                 f"{f'extra {extra}' if extra else 'libraries'}: not installed are "
-                f"{', '.join(lacking)}; pip install '{what}'",
+                f"{', '.join(missing)}; pip install '{what}'",
                 bool(extra),
             )
 
@@ -110,7 +110,7 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
 
 
 def _jobs() -> Iterator[tuple[str, bool]]:
-    """The main job in little: the sample is read, asked and drawn."""
+    """The main job on the sample: read it, query it, draw a chart."""
     for words, job in {
         "the sample is read": _read,
         "a query is answered": _ask,

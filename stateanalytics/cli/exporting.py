@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stateanalytics.cli.options import (
+    BUDGET,
     FILE,
     as_of_option,
     bodies_option,
-    budget_given,
     examples,
-    opened,
-    policy_named,
     policy_option,
     redact_option,
     salvage_option,
@@ -26,7 +24,13 @@ from stateanalytics.cli.options import (
     warn,
     with_tables,
 )
-from stateanalytics.cli.output import chosen_format, put, refuse_input_as_output
+from stateanalytics.cli.output import (
+    Request,
+    chosen_format,
+    put,
+    refuse_input_as_output,
+    takes,
+)
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import day_of
 from stateanalytics.errors import ArgumentError
@@ -63,6 +67,7 @@ _N_STALE = 3
 @click.option(
     "-o",
     "--output",
+    "target",
     metavar="FILE|FOLDER",
     help="Write to a .duckdb, .sqlite or .xlsx file, or one table to .csv or .parquet; a name "
     "without a suffix, or that ends in /, is a new folder of Parquet files.",
@@ -91,26 +96,17 @@ _N_STALE = 3
     help="Write the SQL of the ready views into this folder, a file each; no store is read for it.",
 )
 @tables_option
-@as_of_option
-@policy_option
-@bodies_option
-@salvage_option
-@redact_option
+@takes(as_of_option, policy_option, bodies_option, salvage_option, redact_option, formats=None)
 def export(
+    request: Request,
     *,
-    sources: tuple[str, ...],
-    output: str | None,
+    target: str | None,
     metadata: Path | None,
     otlp: Path | None,
     metrics_file: Path | None,
     views_folder: Path | None,
     only: tuple[str, ...],
     own: tuple[str, ...],
-    as_of: str | None,
-    policy: str,
-    bodies: bool,
-    salvage: bool,
-    redact: bool,
 ) -> None:
     """Write tables, metrics or spans into files that other programs open.
 
@@ -118,12 +114,12 @@ def export(
     limits, and failed; limits are the recommended ones, else today's (`watch --metrics FILE`
     keeps the file current).
     """
-    needs_stores = output or otlp or metrics_file
-    if not (needs_stores or views_folder) or (metadata and not output):
-        raise click.UsageError("There is no output. Hint: -o week.duckdb, or --otlp spans.jsonl")
-    if output and not output.endswith(("/", os.sep)):
-        chosen_format(None, Path(output), EXPORTS)
-    files = (output, metadata, otlp, metrics_file)
+    needs_stores = target or otlp or metrics_file
+    if not (needs_stores or views_folder) or (metadata and not target):
+        raise click.UsageError("There is no target. Hint: -o week.duckdb, or --otlp spans.jsonl")
+    if target and not target.endswith(("/", os.sep)):
+        chosen_format(None, Path(target), EXPORTS)
+    files = (target, metadata, otlp, metrics_file)
     for file in files:
         refuse_input_as_output(Path(file) if file else None)
     places = [Path(place).resolve() for place in (*files, views_folder) if place]
@@ -135,26 +131,26 @@ def export(
     if not needs_stores:
         return
     written = []
-    with opened(sources, as_of=as_of, bodies=bodies, salvage=salvage) as snap:
+    with request.opened() as snap:
         for path in (metadata, otlp, metrics_file):
             refuse_input_as_output(path, snap.inputs)
-        chosen = policy_named(policy)
-        if output:
+        policy, redact = request.chosen_policy, request.redact
+        if target:
             joined = with_tables(snap, own)
-            written.append(joined.export(output, tables=only or None, policy=chosen, redact=redact))
+            written.append(joined.export(target, tables=only or None, policy=policy, redact=redact))
             if metadata:
-                _write_metadata(joined, metadata, Path(output).stem, only)
+                _write_metadata(joined, metadata, Path(target).stem, only)
                 written.append(metadata)
         if otlp:
             from stateanalytics.otlp import as_otlp
 
-            lines = as_otlp(snap, policy=chosen, redact=redact)
+            lines = as_otlp(snap, policy=policy, redact=redact)
             put("".join(lines).encode(), otlp, inputs=snap.inputs, is_private=not redact)
             written.append(otlp)
         if metrics_file:
             from stateanalytics.metrics import as_openmetrics, limits
 
-            text = as_openmetrics(snap, policy=chosen, limits=limits(snap, policy=chosen))
+            text = as_openmetrics(snap, policy=policy, limits=limits(snap, policy=policy))
             is_piped = str(metrics_file) == "-"
             put(text.encode(), None if is_piped else metrics_file, inputs=snap.inputs)
             written += [] if is_piped else [metrics_file]
@@ -187,7 +183,7 @@ def _write_metadata(snap: Snapshot, path: Path, database: str, only: tuple[str, 
 
 def _write_views(folder: Path) -> None:
     """The SQL of each ready view, a file each: for dbt and others that query an export."""
-    from stateanalytics.sql.views import VIEWS
+    from stateanalytics.sql.frames import VIEWS
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -196,7 +192,7 @@ def _write_views(folder: Path) -> None:
             f"{str(folder)!r} cannot be written: {error.strerror}.", "name another folder"
         ) from None
     for view in VIEWS:
-        content = f"-- {view.frame.row}\n{view.sql.strip()}\n"
+        content = f"-- {view.frame.row}\n{view.sql}\n"
         put(content.encode(), folder / f"{view.frame.name}.sql")
 
 
@@ -244,7 +240,7 @@ def archive(
     """
     from stateanalytics.systems.archiving import Archiving, collect_each
 
-    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget_given(ctx))
+    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=ctx.meta.get(BUDGET))
     on_error: OnError = "salvage" if salvage else "skip"
     totals: Counter[str] = Counter()
     for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,18 +13,19 @@ from stateanalytics.core.text import visible
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
-    from stateanalytics.state.policy import Policy
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""What `click.option` gives: it adds an option to a command."""
 
-_BUDGET = f"{__name__}.budget"
+BUDGET = f"{__name__}.budget"
+"""Where the context keeps the value of ``--budget``."""
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def combined(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def combined(*options: Option) -> Option:
     """Several options as one, in this order in the help."""
 
-    def add(command: Command) -> Command:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             command = option(command)
         return command
@@ -33,11 +33,11 @@ def combined(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return add
 
 
-def sources_argument(command: Command) -> Command:
-    """The stores to read, and what reading them may cost; see `budget_given`."""
+def sources_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The stores to read, and what reading them may cost; see `Request.opened`."""
 
     def remember(context: click.Context, _: click.Parameter, given: str | None) -> None:
-        context.meta[_BUDGET] = given
+        context.meta[BUDGET] = given
 
     budget = click.option(
         "--budget",
@@ -49,13 +49,8 @@ def sources_argument(command: Command) -> Command:
     return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(budget(command))
 
 
-def budget_given(context: click.Context) -> str | None:
-    """The value of ``--budget``, where the command reads sources."""
-    return context.meta.get(_BUDGET)
-
-
 def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str]:
-    return [name.strip() for names in given for name in names.split(",") if name.strip()]
+    return [name.strip() for names in given for name in names.split(",")]
 
 
 as_of_option = click.option(
@@ -132,7 +127,7 @@ READING = (as_of_option, probe_option, salvage_option, policy_option)
 """The options of every command that derives states from stores."""
 
 
-def _by_option(default: str, about: str) -> Callable[[Command], Command]:
+def _by_option(default: str, about: str) -> Option:
     return click.option(
         "--by",
         multiple=True,
@@ -144,7 +139,12 @@ def _by_option(default: str, about: str) -> Callable[[Command], Command]:
     )
 
 
-OPTIONS: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+def _cost_option(flag: str, minutes: float, cause: str) -> Option:
+    about = f"Minutes of attention that this costs: {cause}."
+    return click.option(flag, type=float, default=minutes, show_default=True, help=about)
+
+
+OPTIONS: Mapping[str, Option] = {
     "window": window_options,
     "own": tables_option,
     "detectors": detectors_option,
@@ -202,34 +202,10 @@ OPTIONS: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         help="Try this limit with --show candidates; may be repeated; by default 5 min to 24 h.",
     ),
     "costs": combined(
-        click.option(
-            "--false-alarm",
-            type=float,
-            default=5.0,
-            show_default=True,
-            help="Minutes of attention that a false alarm costs.",
-        ),
-        click.option(
-            "--undetected-hour",
-            type=float,
-            default=10.0,
-            show_default=True,
-            help="Minutes that an hour costs in which a dead or hopeless run goes unnoticed.",
-        ),
-        click.option(
-            "--lost-run",
-            type=float,
-            default=60.0,
-            show_default=True,
-            help="Minutes that a run costs which was ended though it would have ended well.",
-        ),
-        click.option(
-            "--run-hour",
-            type=float,
-            default=3.0,
-            show_default=True,
-            help="Minutes that an hour of a run costs.",
-        ),
+        _cost_option("--false-alarm", 5.0, "a false alarm"),
+        _cost_option("--undetected-hour", 10.0, "an hour in which a dead run goes unnoticed"),
+        _cost_option("--lost-run", 60.0, "a run that was ended though it would have ended well"),
+        _cost_option("--run-hour", 3.0, "an hour of a run"),
         click.option(
             "--deaths",
             type=float,
@@ -295,9 +271,7 @@ def refuse_options_of_others(mode: str, modes: Mapping[str, Sequence[str]]) -> N
             )
 
 
-def output_options(
-    formats: Iterable[str], otherwise: str = "a table"
-) -> Callable[[Command], Command]:
+def output_options(formats: Iterable[str], otherwise: str = "a table") -> Option:
     """``--format``, ``--output``, ``--redact``, ``--wide`` and ``--safe-csv``."""
     return combined(
         click.option(
@@ -324,47 +298,6 @@ def output_options(
         ),
         redact_option,
     )
-
-
-def opened(
-    sources: Sequence[str],
-    *,
-    as_of: str | None = None,
-    bodies: bool = False,
-    salvage: bool = False,
-    probe: bool = False,
-    is_followed: bool = False,
-) -> Snapshot:
-    """Read the sources, to refresh them or not; note which were found, and what is lost."""
-    from stateanalytics.io import processes
-
-    processes.start_ahead()  # while all that reads is imported
-    from stateanalytics import snapshot
-    from stateanalytics.core.facts import losses_of
-    from stateanalytics.core.redaction import redact
-
-    on_error: Literal["skip", "salvage"] = "salvage" if salvage else "skip"
-    read = snapshot.read if is_followed else snapshot.read_for_once
-    budget = budget_given(click.get_current_context())
-    snap = read(*sources, as_of=as_of, bodies=bodies, on_error=on_error, probe=probe, budget=budget)
-    lost = losses_of(snap.findings).select("source", "message", "severity")
-    for source, message, severity in redact(lost)[0].iter_rows():
-        if severity == "warning":
-            warn(f"{source}: {message}")
-        else:
-            note(f"lost: {source}: {message}")
-    if not sources:
-        note(f"reading {', '.join(snap.sources['source'])}")
-    if as_of is not None and snap.as_of > datetime.now(UTC):
-        note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
-    return snap
-
-
-def policy_named(name_or_path: str) -> Policy:
-    """The policy that an argument names."""
-    from stateanalytics.state.policy import Policy
-
-    return Policy.of(name_or_path)
 
 
 def note(text: str) -> None:

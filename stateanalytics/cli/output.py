@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import Command, note, opened, output_options, policy_named
+from stateanalytics.cli.options import BUDGET, Option, combined, note, output_options, warn
 from stateanalytics.cli.tables import as_csv, as_json, as_parquet, table_for_people
 from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.text import visible
@@ -36,7 +36,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
 """What a table is written as, and the suffixes of each."""
 PAGES: Mapping[str, Sequence[str]] = {"html": (".html", ".htm")}
 _PIECE_BYTES = 2**16
-_OUTPUTS = frozenset({"output", "metadata", "otlp", "metrics_file"})
+_OUTPUTS = frozenset({"output", "target", "metadata", "otlp", "metrics_file"})
 """Options that name what is written, which may be there from the last time."""
 
 
@@ -73,25 +73,55 @@ class Request:
     @property
     def chosen_policy(self) -> Policy:
         """The policy that was named."""
-        return policy_named(self.policy)
+        from stateanalytics.state.policy import Policy
+
+        return Policy.of(self.policy)
 
     @property
     def format(self) -> str:
         """The format of a frame that is the answer."""
         return chosen_format(self.form, self.output)
 
-    def opened(self, *, is_table: bool = True) -> Snapshot:
-        """The snapshot of the stores that were named, once it is known where and what to write."""
+    def opened(self, *, is_table: bool = True, is_followed: bool = False) -> Snapshot:
+        """Read the sources, once it is known where and what to write; note what is lost.
+
+        Parameters
+        ----------
+        is_table : bool
+            Whether the answer is a frame, which has a format.
+        is_followed : bool
+            Whether the snapshot will be refreshed.
+        """
         refuse_input_as_output(self.output)
         if is_table:
             chosen_format(self.form, self.output)
-        return opened(
-            self.sources,
+        from stateanalytics.io import processes
+
+        processes.start_ahead()  # while all that reads is imported
+        from stateanalytics import snapshot
+        from stateanalytics.core.facts import losses_of
+        from stateanalytics.core.redaction import redact
+
+        read = snapshot.read if is_followed else snapshot.read_for_once
+        snap = read(
+            *self.sources,
             as_of=self.as_of,
             bodies=self.bodies,
-            salvage=self.salvage,
+            on_error="salvage" if self.salvage else "skip",
             probe=self.probe,
+            budget=click.get_current_context().meta.get(BUDGET),
         )
+        lost = losses_of(snap.findings).select("source", "message", "severity")
+        for source, message, severity in redact(lost)[0].iter_rows():
+            if severity == "warning":
+                warn(f"{source}: {message}")
+            else:
+                note(f"lost: {source}: {message}")
+        if not self.sources:
+            note(f"reading {', '.join(snap.sources['source'])}")
+        if self.as_of is not None and snap.as_of > datetime.now(UTC):
+            note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
+        return snap
 
     def write(
         self,
@@ -101,28 +131,62 @@ class Request:
         limit: int | None = None,
         inputs: Sequence[Path] = (),
     ) -> None:
-        """Print the answer, or write it to the file that was named."""
-        write(
-            frame,
-            form=self.form,
-            output=self.output,
-            safe_csv=self.safe_csv,
-            redact=self.redact,
-            is_wide=self.wide,
-            columns=columns,
-            limit=self.limit if limit is None else limit,
-            inputs=inputs,
-        )
+        """Print the answer, or write it to the file that was named.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame
+            The answer.
+        columns : sequence of str, optional
+            The columns of a table, durations and sums in words; files always get all, unchanged.
+        limit : int, optional
+            Rows to print; by default 50 in a table, all otherwise.
+        inputs : sequence of Path
+            Files and directories that must not be written over, besides those that the command
+            line names.
+
+        Raises
+        ------
+        ArgumentError
+            If the output cannot be written, or is an input, or Parquet would go to a terminal;
+            or if its suffix contradicts the format, or names none.
+        """
+        refuse_input_as_output(self.output, inputs)
+        limit = limit or self.limit or (50 if self.format == "table" else frame.height)
+        shown = frame.head(limit)
+        if self.redact:
+            shown = _masked(shown)
+        is_file = self.output is not None
+        is_seen = not is_file and sys.stdout.isatty()
+        if self.format == "table":
+            text = table_for_people(shown, columns, is_file=is_file, is_wide=self.wide)
+            content = text.encode("utf-8", "replace")
+        elif self.format == "csv":
+            is_safe = is_file if self.safe_csv is None else self.safe_csv
+            content = as_csv(shown, is_safe=is_safe, is_seen=is_seen).encode()
+        elif self.format == "json":
+            content = as_json(shown, is_seen=is_seen).encode()
+        else:
+            content = as_parquet(shown, is_seen=is_seen)
+        # A file in which nothing was masked on purpose can be read by its owner only.
+        put(content, self.output, inputs=inputs, is_private=not self.redact)
+        if shown.height < frame.height:
+            note(
+                f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv"
+            )
 
 
 def takes(
-    *own: Callable[[Command], Command],
-    formats: Mapping[str, Sequence[str]] = FORMATS,
+    *own: Option,
+    formats: Mapping[str, Sequence[str]] | None = FORMATS,
     otherwise: str = "a table",
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command shared options, and its function one `Request` in place of them."""
+) -> Option:
+    """Give a command shared options, and its function one `Request` in place of them.
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
+    Without ``formats`` the command has no options for the output of a frame.
+    """
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
         shared = [field.name for field in fields(Request)]
 
         @wraps(command)
@@ -130,76 +194,12 @@ def takes(
             given = {name: arguments.pop(name) for name in shared if name in arguments}
             command(Request(**given), **arguments)
 
-        for option in (output_options(formats, otherwise), *reversed(own)):
-            with_request = option(with_request)
-        return with_request
+        decorated: Callable[..., Any] = with_request
+        if formats is not None:
+            decorated = output_options(formats, otherwise)(decorated)
+        return combined(*own)(decorated)
 
     return add
-
-
-def write(
-    frame: pl.DataFrame,
-    *,
-    form: str | None = None,
-    output: Path | None = None,
-    safe_csv: bool | None = None,
-    redact: bool = True,
-    is_wide: bool = False,
-    columns: Sequence[str] | None = None,
-    limit: int | None = None,
-    inputs: Sequence[Path] = (),
-) -> None:
-    """Print a frame, or write it to a file.
-
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        What to print.
-    form : str, optional
-        One of `FORMATS`; by default that of the suffix of ``output``, else a table.
-    output : Path, optional
-        Where to; standard output by default.
-    safe_csv : bool, optional
-        Disarm formulas in CSV; by default where it goes to a file.
-    redact : bool
-        Mask what looks like a secret, and note how many were masked. A file in which nothing
-        was masked on purpose can be read by its owner only.
-    is_wide : bool
-        Wrap what does not fit into a table, instead of cutting it.
-    columns : sequence of str, optional
-        The columns of a table, durations and sums in words; files always get all, unchanged.
-    limit : int, optional
-        Rows to print; by default 50 in a table, all otherwise.
-    inputs : sequence of Path
-        Files and directories that must not be written over, besides those that the command
-        line names.
-
-    Raises
-    ------
-    ArgumentError
-        If the output cannot be written, or is an input, or Parquet would go to a terminal;
-        or if its suffix contradicts the format, or names none.
-    """
-    refuse_input_as_output(output, inputs)
-    form = chosen_format(form, output)
-    shown = frame.head(limit if limit is not None else 50 if form == "table" else frame.height)
-    if redact:
-        shown = _masked(shown)
-    is_seen = output is None and sys.stdout.isatty()
-    if form == "table":
-        text = table_for_people(shown, columns, is_file=output is not None, is_wide=is_wide)
-        content = text.encode("utf-8", "replace")
-    elif form == "csv":
-        is_safe = output is not None if safe_csv is None else safe_csv
-        content = as_csv(shown, is_safe=is_safe, is_seen=is_seen).encode()
-    elif form == "json":
-        content = as_json(shown, is_seen=is_seen).encode()
-    else:
-        content = as_parquet(shown, is_seen=is_seen)
-    put(content, output, inputs=inputs, is_private=not redact)
-    if shown.height < frame.height:
-        # `sql` and `report --against` print all rows, and have no limit to raise.
-        note(f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv")
 
 
 def _masked(frame: pl.DataFrame) -> pl.DataFrame:

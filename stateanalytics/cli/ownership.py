@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, ledger_option, note, opened, sources_argument
+from stateanalytics.cli.options import examples, ledger_option, note, sources_argument
+from stateanalytics.cli.output import Request
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
 
@@ -70,7 +71,7 @@ def own(
     place = ledger or LEDGER
     inputs: tuple[Path, ...] = ()
     if sources:
-        with opened(sources) as snap:
+        with Request(sources=sources).opened() as snap:
             inputs = snap.inputs
             members = failures.members(snap)
             current = find_cluster(cluster, members["cluster_id"], snap)

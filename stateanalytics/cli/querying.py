@@ -166,7 +166,7 @@ def sql(
 
 def _write_schema(request: Request, name: str | None) -> None:
     """Columns of every frame, or of one; of the raw tables, too, where sources are named."""
-    from stateanalytics.core.dictionary import as_markdown, data_dictionary
+    from stateanalytics.core.shapes import as_markdown, data_dictionary
     from stateanalytics.snapshot import only_frame
     from stateanalytics.sql.returned import FRAMES_RETURNED, frames_named
     from stateanalytics.sql.tables import FRAMES
@@ -188,8 +188,8 @@ def _write_schema(request: Request, name: str | None) -> None:
 
 
 def _write_views(request: Request) -> None:
-    from stateanalytics.sql.views import VIEWS
+    from stateanalytics.sql.frames import VIEWS
 
-    texts = [(view.frame.name, view.frame.row, view.sql.strip()) for view in VIEWS]
+    texts = [(view.frame.name, view.frame.row, view.sql) for view in VIEWS]
     frame = pl.DataFrame(texts, schema=["name", "meaning", "sql"], orient="row")
     request.write(frame, columns=("name", "meaning"), limit=frame.height)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from stateanalytics.cli.options import (
     examples,
     limit_option,
     note,
-    opened,
-    policy_named,
     refuse_options_of_others,
     sources_argument,
     with_tables,
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 Given = dict[str, Any]
 """Values of options, by the parameters that they are for."""
 
+_LIST_WIDTH = 78  # with the margin of click, what every terminal has
 N_OPEN_FIRST = 20
 N_NAMED = 3
-_TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 
 
 # --- a command from its questions ------------------------------------------------------
@@ -51,35 +50,49 @@ _TYPES: Mapping[str, Any] = {"bool": bool, "int": int, "float": float, "str": st
 def command_of(name: str) -> click.Command:
     """The command that asks the questions of this name."""
     questions, command = questions_of(name), COMMANDS[name]
-    options = _options(questions)
+    by_key = _options(questions)
 
     def ask(request: Request, **given: Any) -> None:
         question = _chosen(questions, given)
-        _refuse_options_of_others(question, questions, options)
+        _refuse_options_of_others(question, questions, by_key)
         _answer(request, question, given)
 
-    ask.__doc__ = f"{command.summary}\n\n{command.details}"
-    of_all = [option for key, option in options.items() if key != "window"]
-    if "window" in options:
-        of_all += [limit_option, options["window"]]
-    else:
-        of_all += [limit_option]
+    ask.__doc__ = f"{command.summary}\n\n{command.details}\n\n{_list_of(questions)}"
+    # The window comes last of what the questions take, as in the help of `report`.
+    first = [option for key, option in by_key.items() if key != "window"]
+    own = [*first, limit_option, *(by_key[key] for key in by_key if key == "window")]
     return click.command(
         name,
         cls=WithOwn if name == "failures" else click.Command,
         epilog=examples(*(f"stateanalytics {line}" for line in command.examples)),
-    )(sources_argument(takes(*of_all, *READING)(ask)))
+    )(sources_argument(takes(*own, *READING)(ask)))
+
+
+def _list_of(questions: Sequence[Question]) -> str:
+    """The words after ``--show`` with what each lists, as lines that click keeps."""
+    listed = [question for question in questions if question.shown_as]
+    width = max((len(question.shown_as) for question in listed), default=0) + 2
+    indent = " " * width
+    texts = (
+        textwrap.fill(
+            question.gives,
+            _LIST_WIDTH,
+            initial_indent=question.shown_as.ljust(width),
+            subsequent_indent=indent,
+        )
+        for question in listed
+    )
+    return "\n".join(("\b", *texts)) if listed else ""
 
 
 def _options(questions: Sequence[Question]) -> dict[str, Callable[..., Any]]:
     """The options that choose a question, then those that questions take, by their keys."""
     options: dict[str, Callable[..., Any]] = {}
     if listed := [question for question in questions if question.shown_as]:
-        meanings = "; ".join(f"{question.shown_as}: {question.gives}" for question in listed)
         options["show"] = click.option(
             "--show",
             type=click.Choice([question.shown_as for question in listed]),
-            help=f"Choose what is listed, by default {listed[0].shown_as}. {meanings}.",
+            help=f"Choose what is listed: see above; by default {listed[0].shown_as}.",
         )
     for question in questions:
         for key in question.options:
@@ -101,17 +114,15 @@ def _flag(question: Question) -> str:
 def _option_of_function(question: Question, name: str) -> Callable[..., Any]:
     """An option made from the signature and the docstring of the function that takes it."""
     function = question.answer()
-    parameter = inspect.signature(function).parameters[name]
-    described = re.search(rf"^ *{name}\b.* : .*\n((?: {{8,}}.*\n)+)", f"{function.__doc__}\n", re.M)
+    default = inspect.signature(function).parameters[name].default
+    described = re.search(rf"^{name} : .*\n((?: +.*\n)+)", f"{inspect.getdoc(function)}\n", re.M)
     words = " ".join(described[1].split()) if described else f"The {name} of {question.function}"
-    kind = _TYPES[str(parameter.annotation).partition(" |")[0]]
     return click.option(
         f"--{name.replace('_', '-')}",
         name,
-        type=kind,
-        is_flag=kind is bool,
-        default=parameter.default,
-        show_default=parameter.default is not None,
+        is_flag=isinstance(default, bool),
+        default=default,
+        show_default=default is not None,
         help=f"{words.partition('. ')[0].rstrip('.')}.",
     )
 
@@ -282,7 +293,7 @@ def _instant(snap: Snapshot) -> str:
 
 
 def _similar_items(items: pl.DataFrame) -> pl.DataFrame:
-    """Items that ask the same of somebody as one row, with ids that ``show`` takes."""
+    """Items that one action answers as one row, with ids that ``show`` takes."""
     from stateanalytics.queries import grouped_items
 
     named = named_entities(items).with_columns(message=pl.coalesce("message", "code"))
@@ -299,15 +310,16 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     """Failures, narrowed to a code or a cluster, with the notes that belong to them."""
     path = values.pop("earlier")
     values["nested"] = request.format in ("json", "parquet")
-    with opened([path], salvage=request.salvage) if path else nullcontext() as earlier:
+    others = Request(sources=(path,), salvage=request.salvage)
+    with others.opened() if path else nullcontext() as earlier:
         frame = _called(question, snap, {**values, "earlier": earlier})
-    of_all = {"policy": values["policy"], "rules": values["rules"]}
+    shared = {"policy": values["policy"], "rules": values["rules"]}
     if values["cluster"] is not None and "cluster_id" in frame.columns:
         known = frame["cluster_id"]
-        values["cluster"] = find_cluster(values["cluster"], known, snap, **of_all)
+        values["cluster"] = find_cluster(values["cluster"], known, snap, **shared)
     frame = _narrowed(frame, question, code=values["code"], cluster=values["cluster"])
     if question.shown_as == "parameters" and request.redact:
-        frame = _without_masked_words(frame, snap, {**of_all, "window": values["window"]})
+        frame = _without_masked_words(frame, snap, {**shared, "window": values["window"]})
     if question.shown_as == "clusters" and (request.format == "table" or values["ledger"]):
         frame = _with_states_and_owners(frame, snap, values)
     _note_meaning_of_failure(snap)
@@ -377,8 +389,7 @@ def _without_masked_words(parameters: pl.DataFrame, snap: Snapshot, values: Give
     A value stands alone here; the words that mark it as a secret are in the template.
     """
     from stateanalytics import failures
-    from stateanalytics.core.redaction import redact_texts
-    from stateanalytics.core.secret_shapes import PLACEHOLDERS
+    from stateanalytics.core.redaction import PLACEHOLDERS, redact_texts
 
     pattern = r"[A-Za-z0-9]+"
     messages, _ = redact_texts(failures.members(snap, **values)["message"])
@@ -442,7 +453,7 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
     if question.mode == "--against":
         from stateanalytics.state.states import count_changes
 
-        other = policy_named(values["other_policy"])
+        other = Request(policy=values["other_policy"]).chosen_policy
         changed: pl.DataFrame = question.answer()(snap, values["policy"], other)
         for entity_type, before, after, n in count_changes(changed).head(5).iter_rows():
             note(f"{n:,} of type {entity_type} from {before} to {after}")
@@ -482,15 +493,15 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     from stateanalytics.survival.time_limits import count_timeouts, timeouts
 
     by, shown = values["by"], question.shown_as
-    of_snapshot = {name: values[name] for name in ("window", "policy")}
+    shared = {name: values[name] for name in ("window", "policy")}
     if question.over == "snapshot":
         _check_groups([name for name in by if "." not in name], SPELLS, list(SPELLS.dtypes))
         return _called(question, snap, values)
     if question.over == "limited":
-        limited = _with_groups(timeouts(snap, **of_snapshot), by, snap, TIMEOUTS)
+        limited = _with_groups(timeouts(snap, **shared), by, snap, TIMEOUTS)
         return limited if shown == "timeouts" else count_timeouts(limited, by=by)
     ends_by_limit: Any = "event" if shown == "outcomes" else "cut_off"
-    runs = _with_groups(spells(snap, timeouts=ends_by_limit, **of_snapshot), by, snap, SPELLS)
+    runs = _with_groups(spells(snap, timeouts=ends_by_limit, **shared), by, snap, SPELLS)
     n_excluded = runs["left_out"].count()
     if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
         is_or_are = "is" if n_excluded == 1 else "are"
@@ -509,7 +520,7 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
 
 def _with_groups(rows: pl.DataFrame, by: list[str], snap: Snapshot, frame: Frame) -> pl.DataFrame:
     """Rows joined to the columns of the user's own tables that dotted names mean."""
-    from stateanalytics.core.own_columns import with_own_column
+    from stateanalytics.core.joins import with_own_column
 
     for name in by:
         rows = with_own_column(rows, name, snap.own_tables)

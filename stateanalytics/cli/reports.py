@@ -21,8 +21,6 @@ from stateanalytics.cli.options import (
     ledger_option,
     limit_option,
     note,
-    opened,
-    policy_named,
     policy_option,
     prices_option,
     redact_option,
@@ -44,7 +42,7 @@ from stateanalytics.cli.output import (
     takes,
 )
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import dollars_each, how_long_each
+from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.io.frame_files import kind_at
 from stateanalytics.io.private_folders import make_private_folder
 from stateanalytics.systems.base import expanded
@@ -61,17 +59,35 @@ _FORMS = {
     "slack": (".json",),
 }
 """What a report is written as, and the suffixes of each."""
-# What a table has of a week, and what it is called there.
+# Columns of the table of weeks, by measure.
 HEADS = {
     **{name: name for name in ("runs", "completed", "timed_out", "incidents")},
     "failure_run_s": "lost",
     "failure_cost_usd": "cost",
     "duration": "median",
-    # Known of the last weeks only: the first to go where a line is short.
+    # Known for the last weeks only, so that it is the first to be hidden in a narrow terminal.
     "unresolved": "unresolved",
 }
-OF_A_WEEK = ("week", "coverage", "measure", "group_label", "value", "lower", "upper", "n", "n_of")
-LIMITED = (*OF_A_WEEK[:5], "limit_low", "limit_high", "verdict", "level_since", "n", "n_of")
+WEEK_COLUMNS = (
+    "week",
+    "coverage",
+    "measure",
+    "group_label",
+    "value",
+    "lower",
+    "upper",
+    "n",
+    "n_of",
+)
+LIMIT_COLUMNS = (
+    *WEEK_COLUMNS[:5],
+    "limit_low",
+    "limit_high",
+    "verdict",
+    "level_since",
+    "n",
+    "n_of",
+)
 KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind"}
 _PAGE_ONLY = (
     *("is_full", "compare", "sections", "as_known_at", "by", "own", "ledger", "prices"),
@@ -84,7 +100,7 @@ _MODES = {
     **dict.fromkeys(("wide", "safe_csv"), ("--weeks", "--against")),
     "against": ("--against",),
 }
-"""Which of the three things that the command writes an option belongs to."""
+"""Whether an option belongs to the page, to ``--weeks`` or to ``--against``."""
 
 
 @click.command(
@@ -107,7 +123,7 @@ _MODES = {
     flag_value=12,
     type=click.IntRange(min=1),
     metavar="[N]",
-    help="List the numbers of the last 12 ISO weeks, or so many, each as it was at its end.",
+    help="List the numbers of the last 12 ISO weeks, or of N, each as it was at its end.",
 )
 @click.option(
     "--show",
@@ -122,7 +138,7 @@ _MODES = {
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="List so many clusters, codes and kinds with --weeks.",
+    help="List this many clusters, codes and kinds with --weeks.",
 )
 @click.option(
     "--limits",
@@ -142,7 +158,7 @@ _MODES = {
     flag_value="email",
     help="Write one page, the first screen, as --format email does.",
 )
-@click.option("--full", "is_full", is_flag=True, help="Fold nothing: every chapter stands open.")
+@click.option("--full", "is_full", is_flag=True, help="Fold nothing: every chapter is open.")
 @click.option(
     "--compare",
     metavar="WINDOW",
@@ -165,7 +181,7 @@ _MODES = {
     "--by",
     multiple=True,
     metavar="COLUMN",
-    help="Show also who fails more than the rest by this column: model, or teams.owner of a "
+    help="Also show what fails more than the rest by this column: model, or teams.owner of a "
     "--table; may be repeated.",
 )
 @tables_option
@@ -173,7 +189,7 @@ _MODES = {
 @ledger_option
 @prices_option
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, next to the page.")
-@click.option("--title", help="Head the report with this.")
+@click.option("--title", help="Give the report this title.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
 @click.option(
     "--fail-on",
@@ -212,65 +228,47 @@ def _write_page(
     request: Request,
     *,
     is_full: bool,
-    compare: str,
     sections: str | None,
-    as_known_at: str | None,
-    by: tuple[str, ...],
     own: tuple[str, ...],
-    detectors: list[str] | None,
-    ledger: Path | None,
-    prices: Path | None,
     with_json: bool,
-    title: str | None,
     is_opened: bool,
     fail_on: str | None,
+    **given: Any,
 ) -> None:
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.core.progress import progress
     from stateanalytics.reporting import report as make_report
 
-    window = request.window
     form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
     output = request.output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
     is_piped = str(output) == "-"
     targets = _targets(output, form, with_json=with_json)
-    asked = None if sections is None else sections.replace(" ", "").split(",")
-    wires = _wires(fail_on, asked)
+    names = None if sections is None else sections.replace(" ", "").split(",")
+    kinds = _kinds_to_fail_on(fail_on, names)
     for target in targets:
         refuse_input_as_output(target)
     if form == "html" and sections is None:
         prepare()
-    said: dict[str, Any] = {
-        "window": window,
-        "compare": compare,
-        "as_known_at": as_known_at,
-        "by": by,
-        "ledger": ledger,
-        "prices": prices,
-        "detectors": detectors,
-        "sections": asked,
-        "redact": request.redact,
-        "title": title,
-    }
+    given |= {"window": request.window, "sections": names, "redact": request.redact}
     with ExitStack() as open_stores:
         summary = _summary_at(request)
         inputs = tuple(map(Path, request.sources))
         if summary is None:
             snap = open_stores.enter_context(request.opened(is_table=False))
-            inputs, said["policy"] = snap.inputs, request.chosen_policy
+            inputs, given["policy"] = snap.inputs, request.chosen_policy
             snap = with_tables(snap, own)
-            note_of_last_week(window, snap)
+            note_of_last_week(request.window, snap)
         for target in targets:
-            refuse_input_as_output(target, (*inputs, *filter(None, (ledger, prices))))
-        made = make_report(summary or snap, **said)
+            refuse_input_as_output(target, inputs)
+        page = make_report(summary or snap, **given)
     writers: dict[str, Callable[..., Path]] = {
-        "html": partial(made.write_html, is_full=is_full),
-        "email": made.write_email,
-        "slack": made.write_slack,
-        "md": made.write_markdown,
-        "json": made.write_json,
+        "html": partial(page.write_html, is_full=is_full),
+        "email": page.write_email,
+        "slack": page.write_slack,
+        "md": page.write_markdown,
+        "json": page.write_json,
     }
     written = []
     with progress("report", len(targets)) as begin:
@@ -281,10 +279,10 @@ def _write_page(
         _pipe(writers[form])
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
-    _say(made.summary, is_piped=is_piped)
+    _print_verdict(page.summary, is_piped=is_piped)
     if is_opened and written:
         show_in_browser(written[0])
-    bad_news = made.tripped(*wires)
+    bad_news = page.tripped(*kinds)
     for sentence in bad_news:
         note(f"failed on {sentence}")
     if bad_news:
@@ -292,13 +290,13 @@ def _write_page(
 
 
 def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
-    """The files to write, each with its form; none where standard output takes it."""
+    """The formats of the files to write; none where the page goes to standard output."""
     if with_json and form == "slack":
-        raise click.UsageError("Slack's form is JSON of its own. Hint: leave --json out")
+        raise click.UsageError("Slack has its own JSON. Hint: leave --json out")
     if str(output) == "-":
         if with_json:
             raise click.UsageError(
-                "Standard output takes one form. Hint: leave --json out, or -f json -o -"
+                "Standard output takes one format. Hint: leave --json out, or -f json -o -"
             )
         return {}
     numbers = {output.with_suffix(".json"): "json"} if with_json else {}
@@ -306,7 +304,7 @@ def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
 
 
 def _pipe(write: Callable[[Path], Path]) -> None:
-    """What a writer of files writes, on standard output."""
+    """Print what a writer of files writes."""
     folder = make_private_folder()
     try:
         click.echo(write(folder.path / "report").read_bytes(), nl=False)
@@ -314,8 +312,8 @@ def _pipe(write: Callable[[Path], Path]) -> None:
         folder.delete()
 
 
-def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
-    """What to fail on; not without the section that it reads, which would never fail."""
+def _kinds_to_fail_on(fail_on: str | None, sections: list[str] | None) -> list[str]:
+    """The bad news to fail on; refused without the section that they are read from."""
     from stateanalytics.reporting.first_screen import checked_kinds
 
     if fail_on is None:
@@ -330,18 +328,18 @@ def _wires(fail_on: str | None, sections: list[str] | None) -> list[str]:
     )
 
 
-def _say(summary: dict[str, Any], *, is_piped: bool = False) -> None:
-    """The verdict and what to do first, for whoever waits at the terminal."""
-    from stateanalytics.reporting.first_screen import said_first
+def _print_verdict(summary: dict[str, Any], *, is_piped: bool = False) -> None:
+    """Print the verdict and what to do first, for people at the terminal."""
+    from stateanalytics.reporting.first_screen import opening
 
-    click.echo(visible(said_first(summary)), err=is_piped)
-    for place, one in enumerate(summary.get("actions", ()), 1):
-        click.echo(visible(f"{place}. {one['what']}: {one['why']}"), err=is_piped)
-        click.echo(visible(f"   {one['command']}"), err=is_piped)
+    click.echo(visible(opening(summary)), err=is_piped)
+    for place, action in enumerate(summary.get("actions", ()), 1):
+        click.echo(visible(f"{place}. {action['what']}: {action['why']}"), err=is_piped)
+        click.echo(visible(f"   {action['command']}"), err=is_piped)
 
 
 def _summary_at(request: Request) -> Summary | None:
-    """The sum of folders that `Summary.write` made; None where these are stores."""
+    """The merged summaries of folders that `Summary.write` wrote; None where these are stores."""
     sources = request.sources
     stores = [source for source in sources if kind_at(source) != "summary"]
     if len(stores) == len(sources):
@@ -362,14 +360,14 @@ def _summary_at(request: Request) -> Summary | None:
 
 
 def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: bool) -> None:
-    """The numbers of the last ISO weeks; what the data do not reach is empty."""
+    """The numbers of the last ISO weeks; empty before the data begin."""
     with request.opened() as snap:
         numbers = snap.control_limits if has_limits else snap.weeks
         frame = numbers(n, policy=request.chosen_policy, top=top)
         if show != "all":
             kind = pl.col("group_kind")
             frame = frame.filter(kind.eq_missing(pl.lit(KINDS[show], pl.String)))
-        columns: Sequence[str] | None = LIMITED if has_limits else OF_A_WEEK
+        columns: Sequence[str] | None = LIMIT_COLUMNS if has_limits else WEEK_COLUMNS
         is_table = chosen_format(request.form, request.output) == "table"
         if is_table and show == "numbers" and not has_limits:
             for week in frame.filter(coverage="part")["week"].unique().sort():
@@ -379,33 +377,33 @@ def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: b
 
 
 def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:
-    """A row a week, each number of it as people say it."""
+    """A row for each week, with numbers in words."""
     value = pl.col("value")
-    said = {
+    words = {
         "share": (100 * value).round().cast(pl.Int64).cast(pl.String) + " %",
         "s": how_long_each(value, is_estimate=True),
         "USD": dollars_each(value),
     }
     unit = pl.col("unit").str.replace(" of .*", "")
     texts = pl.lit(None, pl.String)
-    for name, text in said.items():
+    for name, text in words.items():
         texts = pl.when(unit == name).then(text).otherwise(texts)
     whole = value.cast(pl.Int64, strict=False).cast(pl.String)
-    texts = pl.when(unit.is_in(list(said))).then(texts).otherwise(whole)
-    said_of = (
+    texts = pl.when(unit.is_in(list(words))).then(texts).otherwise(whole)
+    by_week = (
         numbers.filter(pl.col("measure").is_in(list(HEADS)))
-        .select("week", head=pl.col("measure").replace(HEADS), said=texts)
-        .pivot("head", index="week", values="said")
+        .select("week", head=pl.col("measure").replace(HEADS), words=texts)
+        .pivot("head", index="week", values="words")
     )
-    in_order = said_of.select("week", *(head for head in HEADS.values() if head in said_of))
-    # Weeks before the first that anything is known of are lines without a word.
+    in_order = by_week.select("week", *(head for head in HEADS.values() if head in by_week))
+    # Weeks before the data begin would be empty rows.
     is_known = pl.any_horizontal(pl.exclude("week").is_not_null())
-    begun = in_order.filter(is_known.cum_sum() > 0)
-    return in_order if begun.is_empty() else begun
+    known = in_order.filter(is_known.cum_sum() > 0)
+    return in_order if known.is_empty() else known
 
 
 def _write_difference(request: Request, against: Path) -> None:
-    """Each headline number taken apart by what moved it since another report."""
+    """Each headline number split by what moved it since another report."""
     from stateanalytics.reporting.ledger import diff
 
     if len(request.sources) != 1:
@@ -435,21 +433,8 @@ def _write_difference(request: Request, against: Path) -> None:
     help="Write the page with its drawing to this file.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
-@as_of_option
-@policy_option
-@salvage_option
-@redact_option
-def show(
-    *,
-    sources: tuple[str, ...],
-    entity_id: str,
-    output: Path | None,
-    is_opened: bool,
-    as_of: str | None,
-    policy: str,
-    salvage: bool,
-    redact: bool,
-) -> None:
+@takes(as_of_option, policy_option, salvage_option, redact_option, formats=None)
+def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     """Show everything that is known of one run or other entity, in order.
 
     ID is its id, or the beginning of it; type:ID where several types share one. Shown are its
@@ -458,22 +443,23 @@ def show(
     """
     from stateanalytics.reporting.session import session_page
 
+    output = request.output
     if is_opened and output is None:
         raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
     # Text that cannot be a path, such as one that is too long, is an id; so is one with a
     # folder of its name, as worktrees have.
     path = expanded(entity_id)
     is_folder = Path(path).name == entity_id != os.pardir and os.path.isdir(path)  # noqa: PTH112
-    if not sources and not is_folder and os.path.exists(path):  # noqa: PTH110
+    if not request.sources and not is_folder and os.path.exists(path):  # noqa: PTH110
         raise click.UsageError(
             f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
             f"stateanalytics show {shlex.quote(entity_id)} ID; "
             "`stateanalytics attention --show states` lists ids"
         )
     chosen_format(None, output, PAGES)
-    refuse_input_as_output(output)
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        page = session_page(snap, entity_id, policy=policy_named(policy), redact=redact)
+    with request.opened(is_table=False) as snap:
+        policy = request.chosen_policy
+        page = session_page(snap, entity_id, policy=policy, redact=request.redact)
     if output is None:
         click.echo("\n".join(map(visible, repr(page).split("\n"))))
         return

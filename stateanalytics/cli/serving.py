@@ -14,13 +14,11 @@ from stateanalytics.cli.options import (
     as_of_option,
     examples,
     note,
-    opened,
-    policy_named,
     policy_option,
     salvage_option,
     sources_argument,
 )
-from stateanalytics.cli.output import put, refuse_input_as_output
+from stateanalytics.cli.output import Request, put, refuse_input_as_output, takes
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import visible
 
@@ -54,14 +52,9 @@ if TYPE_CHECKING:
     type=FILE,
     help="Keep what `stateanalytics export --metrics` writes in this file, as of the last look.",
 )
-@policy_option
+@takes(policy_option, formats=None)
 def watch(
-    *,
-    sources: tuple[str, ...],
-    every_s: float,
-    looks: int | None,
-    metrics_file: Path | None,
-    policy: str,
+    request: Request, *, every_s: float, looks: int | None, metrics_file: Path | None
 ) -> None:
     """Print changes of severity as they happen, until Ctrl-C.
 
@@ -71,17 +64,16 @@ def watch(
     from stateanalytics.live import watch as follow
 
     n_changes = 0
-    with opened(sources, is_followed=True) as snap:
+    policy = request.chosen_policy
+    with request.opened(is_followed=True) as snap:
         note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
         try:
             changes = follow(
                 snap,
-                policy=policy_named(policy),
+                policy=policy,
                 every_s=every_s,
                 on_alarm=_print_alarm,
-                on_look=_metrics_writer(metrics_file, snap, policy_named(policy))
-                if metrics_file
-                else None,
+                on_look=_metrics_writer(metrics_file, snap, policy) if metrics_file else None,
             )
             for changed in islice(changes, looks):
                 n_changes += changed.height
@@ -127,9 +119,7 @@ def _print(changed: pl.DataFrame) -> None:
     )
 )
 @sources_argument
-@as_of_option
-@policy_option
-@salvage_option
+@takes(as_of_option, policy_option, salvage_option, formats=None)
 @click.option(
     "--sql/--no-sql",
     "has_sql",
@@ -137,9 +127,7 @@ def _print(changed: pl.DataFrame) -> None:
     show_default=True,
     help="Offer the tools `sql` and `schema`, too.",
 )
-def mcp(
-    *, sources: tuple[str, ...], as_of: str | None, policy: str, salvage: bool, has_sql: bool
-) -> None:
+def mcp(request: Request, *, has_sql: bool) -> None:
     """Serve read-only tools for agents over standard input and output (MCP).
 
     The sources are read once, when it starts, and nothing else is ever opened. Secrets are
@@ -147,5 +135,5 @@ def mcp(
     """
     from stateanalytics.mcp_server import serve
 
-    with opened(sources, as_of=as_of, salvage=salvage) as snap:
-        serve(snap, policy_named(policy), has_sql=has_sql)
+    with request.opened() as snap:
+        serve(snap, request.chosen_policy, has_sql=has_sql)

@@ -19,7 +19,7 @@ import polars as pl
 
 from stateanalytics.cli.options import note
 from stateanalytics.core.text import shortened, visible, without_formula
-from stateanalytics.core.units import dollars_each, how_long_each
+from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import ArgumentError
 
 _PIPE_WIDTH = 160
@@ -36,19 +36,19 @@ _GAP = "  "
 def table_for_people(
     frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool, is_wide: bool
 ) -> str:
-    """Columns of a frame as a table in the words of people, with a note of what is left out."""
+    """Columns of a frame as a table for people, with a note of what did not fit."""
     chosen = frame if columns is None else for_people(frame.select(_with_system(frame, columns)))
-    text, n_left_out = as_table(chosen, _width(is_file), is_wide=is_wide)
-    if n_left_out:
-        columns_ = "column" if n_left_out == 1 else "columns"
-        note(f"{n_left_out} more {columns_} did not fit; --format csv has them all")
+    text, n_hidden = as_table(chosen, _width(is_file), is_wide=is_wide)
+    if n_hidden:
+        plural = "column" if n_hidden == 1 else "columns"
+        note(f"{n_hidden} more {plural} did not fit; --format csv has them all")
     if not is_wide and "…" in text and _PROSE & {*chosen.columns}:
         note("long texts are cut; --wide wraps them")
     return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
 
 
 def _with_system(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-    """The columns to show, with whose system it is where there are several."""
+    """The columns to show, with the system where there are several."""
     is_needed = "system" in frame.columns and frame["system"].drop_nulls().n_unique() > 1
     return list(dict.fromkeys([*columns[:1], "system", *columns] if is_needed else columns))
 
@@ -64,10 +64,10 @@ def _width(is_file: bool) -> int:
 def as_table(frame: pl.DataFrame, width: int, *, is_wide: bool = False) -> tuple[str, int]:
     """A frame as lines of text, and how many of its columns did not fit.
 
-    Columns keep their order. Wide ones give way first, what is said in words at twice the
-    width; none is cut below that of a short word, so the last columns are left out where there
-    are too many. An id is never cut: half of one names nothing. ``is_wide``: nothing is
-    cut, and what is longer than its column goes on below.
+    Columns keep their order. Wide ones shrink first, sentences only from twice the width of
+    others; none shrinks below a short word, so the last columns are hidden where there are
+    too many. An id is never cut, since half of it names nothing. With ``is_wide`` nothing is
+    cut: what is longer than its column continues below.
 
     Examples
     --------
@@ -89,12 +89,12 @@ def as_table(frame: pl.DataFrame, width: int, *, is_wide: bool = False) -> tuple
         for column, whole in zip(frame.get_columns(), is_whole, strict=True)
     ]
     needed = [max(map(cell_len, texts)) for texts in columns]
-    # What is said in words has twice the room of a name.
+    # A sentence gets twice the width of a name.
     share = [2 if name in _PROSE else 1 for name in frame.columns]
 
     def capped(cap: int, n: int) -> list[int]:
         columns = zip(needed[:n], is_whole, share, strict=False)
-        return [length if whole else min(length, cap * many) for length, whole, many in columns]
+        return [length if whole else min(length, cap * times) for length, whole, times in columns]
 
     def fitted_to(n: int) -> list[int]:
         room, cap = width - len(_GAP) * (n - 1), max(needed[:n], default=0)
@@ -102,10 +102,10 @@ def as_table(frame: pl.DataFrame, width: int, *, is_wide: bool = False) -> tuple
             cap -= 1
         return capped(cap, n)
 
-    least = itertools.accumulate(size + len(_GAP) for size in capped(_NARROWEST, len(columns)))
-    n_kept = max(1, sum(end - len(_GAP) <= width for end in least)) if columns else 0
+    ends = itertools.accumulate(size + len(_GAP) for size in capped(_NARROWEST, len(columns)))
+    n_kept = max(1, sum(end - len(_GAP) <= width for end in ends)) if columns else 0
     prose = [i for i, name in enumerate(frame.columns[:n_kept]) if name in _PROSE]
-    # What is said is looked for: columns behind it are left out before it cannot be read.
+    # Sentences matter most: columns to their right are hidden before a sentence gets too narrow.
     while prose and n_kept > prose[-1] + 1:
         sizes = fitted_to(n_kept)
         if all(sizes[i] >= min(needed[i], _READABLE) for i in prose):
@@ -142,12 +142,12 @@ def _wrapped(text: str, size: int) -> list[str]:
     from rich.cells import chop_cells
 
     lines = textwrap.wrap(text, size) or [""]
-    # A line of wide characters takes more room than it has letters.
+    # Wide characters take more room than there are letters.
     return [part for line in lines for part in (chop_cells(line, size) or [""])]
 
 
 def cell(value: Any, *, is_whole: bool = False) -> str:
-    """One value of a table as harmless text, short unless it must be whole; null as nothing.
+    """One value of a table as harmless text, short unless it must be whole; empty for null.
 
     Examples
     --------
@@ -169,53 +169,53 @@ def cell(value: Any, *, is_whole: bool = False) -> str:
 
 
 def for_people(frame: pl.DataFrame) -> pl.DataFrame:
-    """Seconds and dollars as people say them; a name no longer tells a unit that a value has.
+    """Seconds and dollars in words, and names of columns without the unit that values now have.
 
     Examples
     --------
     >>> for_people(pl.DataFrame({"run_s": [97_301.6, None], "cost_usd": [4.929, None]})).rows()
     [('1 d 3 h', '$4.93'), (None, None)]
     """
-    seconds = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_s")]
-    dollars = [name for name, dtype in frame.schema.items() if _is_of(name, dtype, "_usd")]
+    seconds = [name for name, dtype in frame.schema.items() if _has_unit(name, dtype, "_s")]
+    dollars = [name for name, dtype in frame.schema.items() if _has_unit(name, dtype, "_usd")]
     shown = frame.with_columns(
         *(how_long_each(name).alias(name) for name in seconds),
         *map(dollars_each, dollars),
     )
-    plain = {name: name.replace("_usd", "") for name in dollars}
-    plain |= {name: re.sub("_s(?=$|_before$)", "", name) for name in seconds}
-    return shown.rename({old: new for old, new in plain.items() if new not in frame.columns})
+    renamed = {name: name.replace("_usd", "") for name in dollars}
+    renamed |= {name: re.sub("_s(?=$|_before$)", "", name) for name in seconds}
+    return shown.rename({old: new for old, new in renamed.items() if new not in frame.columns})
 
 
-def _is_of(name: str, dtype: pl.DataType, unit: str) -> bool:
+def _has_unit(name: str, dtype: pl.DataType, unit: str) -> bool:
     return name.removesuffix("_before").endswith(unit) and dtype.is_numeric()
 
 
 def named_entities(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with an ``entity`` in one word that ``show`` takes: a UUID by its beginning."""
-    brief = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
-    is_one = pl.col("entity_id").n_unique().over("_brief") == 1
+    """Rows with an ``entity`` that ``show`` takes: type and id, a UUID by its beginning."""
+    start = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+    is_unique = pl.col("entity_id").n_unique().over("_start") == 1
     return (
-        rows.with_columns(_brief=brief)
-        .with_columns(_brief=pl.when(is_one).then("_brief"))
-        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_brief", "entity_id")))
-        .drop("_brief")
+        rows.with_columns(_start=start)
+        .with_columns(_start=pl.when(is_unique).then("_start"))
+        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_start", "entity_id")))
+        .drop("_start")
     )
 
 
 def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.DataFrame:
-    """The rows of a table of changes that say one, if any do, and a note of the others."""
+    """The rows of a table that have a change, if any has, and a note of the number of others."""
     is_quiet = pl.col(column).cast(pl.String).is_in(list(quiet))
     counts = frame.filter(is_quiet)[column].cast(pl.String).value_counts(sort=True)
     if counts["count"].sum() in (0, frame.height):
         return frame
-    said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
-    note(f"{said}: not shown; --format csv has them")
+    words = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
+    note(f"{words}: not shown; --format csv has them")
     return frame.filter(~is_quiet)
 
 
 def as_csv(frame: pl.DataFrame, *, is_safe: bool = False, is_seen: bool = False) -> str:
-    """A frame as CSV: moments in ISO 8601, lists and structs as JSON, null as nothing."""
+    """A frame as CSV: moments in ISO 8601, lists and structs as JSON, null as an empty field."""
     flat = frame.select(_flat(column) for column in frame.get_columns())
     if is_safe:
         texts = pl.col(pl.String).map_elements(without_formula, return_dtype=pl.String)
@@ -239,7 +239,7 @@ def _flat(column: pl.Series) -> pl.Series:
 
 
 def as_json(frame: pl.DataFrame, *, is_seen: bool = False) -> str:
-    """A frame as a JSON list of objects; what is not a number is null."""
+    """A frame as a JSON list of objects; NaN and infinity are null."""
     rows = [_json(row, is_ascii=is_seen) for row in frame.iter_rows(named=True)]
     return "[" + ",\n ".join(rows) + "]\n"
 

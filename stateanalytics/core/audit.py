@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, beside, once
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.package_tables import read_table
 
 PREFIX = "audit."
@@ -83,7 +84,7 @@ class Cases:
                 for name in _JUDGED
             ),
         )
-        return beside(once(self.facts.entities), once(judged)).with_columns(
+        return left_join(deduplicated(self.facts.entities), deduplicated(judged)).with_columns(
             # Null is not known, and what is not known contradicts nothing.
             is_open=(~pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),
             is_over=(pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),

@@ -1,28 +1,27 @@
-"""The adapter of the bulk rules: any frame in, words as small numbers inside, the same kind out.
+"""Rules over a frame of any engine: adapted on the way in, of the same kind on the way out.
 
-Rules compare small integers, because comparing text is what a million rows cost.
-So a column of words is *encoded* on the way in (each known word becomes its position
-in a vocabulary, anything else null) and numbers are *looked up* on the way out. Those
-two steps, and the clock (`rules.clock`), are all that differs between engines; the
-rules between them are Narwhals expressions and the same everywhere.
+Rules compare small integers, because comparing text is what a million rows cost: a column
+of words is *encoded* on the way in (each known word becomes its position in a vocabulary,
+anything else null), and numbers are *looked up* on the way out. Moments become ages, once,
+so that no rule needs a clock. Only these steps differ between engines (`native`); the rules
+between them are Narwhals expressions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Any
 
 import narwhals as nw
 import polars as pl
 
+from stateanalytics.core.native import ENGINES, Engine, Values
+from stateanalytics.core.windows import TICK, Moment, read_moment
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 
 Frame = nw.LazyFrame[Any]
-Value = str | int | float | bool | None
-Values = Sequence[Value] | pl.Series
-
 
 TEMPORARY = "__sa_"
 """Columns that begin so live inside a rule only."""
@@ -77,16 +76,16 @@ class EngineAdapter:
 
 
 def adapt(frame: Any, needed: Mapping[str, Kind], function: str) -> EngineAdapter:
-    """Let a frame in, once it is sure to hold what the rule reads.
+    """A caller's frame, checked to hold what a rule reads.
 
     Parameters
     ----------
     frame : polars DataFrame or LazyFrame, DuckDB relation, PySpark frame, pyarrow Table
-        Any frame that Narwhals can read.
+        Eager frames of any library that Narwhals knows work as well.
     needed : mapping of str to Kind
         Columns the rule reads, and what they must hold. Wholly null columns fit any.
     function : str
-        Who asks, for the message.
+        The caller's name, for the message.
 
     Returns
     -------
@@ -105,49 +104,45 @@ def adapt(frame: Any, needed: Mapping[str, Kind], function: str) -> EngineAdapte
     >>> adapter.give_back(adapter.frame).shape
     (1, 1)
     """
-    try:
-        wrapped = nw.from_native(frame)
-    except TypeError:
+    wrapped = nw.from_native(frame, pass_through=True)
+    is_lazy = isinstance(wrapped, nw.LazyFrame)
+    if not (isinstance(wrapped, nw.DataFrame) or (is_lazy and wrapped.implementation in ENGINES)):
         raise ColumnTypeError(
             f"{function} needs a frame; found {type(frame).__name__}.",
             "give a polars frame, a DuckDB relation, a pyarrow table, or a PySpark frame "
             "(pip install 'stateanalytics[spark]')",
-        ) from None
-    _check(wrapped, needed, function)
-    if isinstance(wrapped, nw.LazyFrame):
-        return EngineAdapter(_typed(wrapped, needed), lambda result: result.to_native())
-    if wrapped.implementation.is_polars():
-        return EngineAdapter(
-            _typed(wrapped.lazy(), needed), lambda result: result.collect().to_native(), True
         )
-    eager = wrapped.implementation
+    _check(wrapped, needed, function)
+    if is_lazy:
+        return EngineAdapter(_typed(wrapped, needed), lambda result: result.to_native())
+    library = wrapped.implementation
     return EngineAdapter(
         _typed(wrapped.lazy(backend="polars"), needed),
-        lambda result: result.collect(backend=eager).to_native(),
+        lambda result: result.collect(backend=library).to_native(),
         is_eager=True,
     )
 
 
 def _check(frame: Any, needed: Mapping[str, Kind], function: str) -> None:
-    found = frame.collect_schema()
-    if missing := [name for name in needed if name not in found]:
-        raise MissingColumnsError.of(missing, found.names(), function)
+    schema = frame.collect_schema()
+    if missing := [name for name in needed if name not in schema]:
+        raise MissingColumnsError.of(missing, schema.names(), function)
     for name, kind in needed.items():
-        if not isinstance(found[name], (*kind.dtypes, nw.Unknown)):
+        if not isinstance(schema[name], (*kind.dtypes, nw.Unknown)):
             raise ColumnTypeError(
-                f"{function} needs {kind.meaning} in column {name!r}; found {found[name]}.",
+                f"{function} needs {kind.meaning} in column {name!r}; found {schema[name]}.",
                 kind.hint,
             )
 
 
 def _typed(frame: Frame, needed: Mapping[str, Kind]) -> Frame:
-    """Give wholly null columns, and truths kept as numbers, the type that rules expect."""
-    found = frame.collect_schema()
+    """Cast wholly null columns, and Booleans kept as numbers, to the type that rules expect."""
+    schema = frame.collect_schema()
     return frame.with_columns(
         nw.col(name).cast(kind.dtype)
         for name, kind in needed.items()
-        if isinstance(found[name], nw.Unknown)
-        or (kind is YES_NO and not isinstance(found[name], nw.Boolean))
+        if isinstance(schema[name], nw.Unknown)
+        or (kind is YES_NO and not isinstance(schema[name], nw.Boolean))
     )
 
 
@@ -190,7 +185,8 @@ def encode(frame: Frame, columns: Mapping[str, tuple[str, Sequence[str]]]) -> Fr
     >>> encode(frame, {"code": ("health", ("ok", "idle"))}).collect()["code"].to_list()
     [1, None, None]
     """
-    return _with_each(frame, columns, _POSITIONS, _any_position)
+    engine = _engine(frame)
+    return _added(frame, ((new, engine.position(*spec)) for new, spec in columns.items()))
 
 
 def lookup(frame: Frame, columns: Mapping[str, tuple[str, Values]]) -> Frame:
@@ -210,43 +206,36 @@ def lookup(frame: Frame, columns: Mapping[str, tuple[str, Values]]) -> Frame:
     >>> lookup(frame, {"tone": ("code", ("info", "danger"))}).collect()["tone"].to_list()
     ['danger', None, 'info']
     """
-    return _with_each(frame, columns, _ITEMS, _any_item)
+    engine = _engine(frame)
+    return _added(frame, ((new, engine.item(*spec)) for new, spec in columns.items()))
 
 
-def constants(frame: Frame, columns: Mapping[str, tuple[str, Sequence[str]]]) -> Frame:
+def add_word(frame: Frame, column: str, word: str, vocabulary: Sequence[str]) -> Frame:
     """Add one word of a vocabulary to every row: an Enum in polars, text elsewhere."""
     if frame.implementation.is_polars():
-        return with_native(
-            frame,
-            {
-                new: pl.lit(word, dtype=pl.Enum(vocabulary))
-                for new, (word, vocabulary) in columns.items()
-            },
-        )
-    return frame.with_columns(nw.lit(word).alias(new) for new, (word, _) in columns.items())
+        return _added(frame, [(column, pl.lit(word, dtype=pl.Enum(vocabulary)))])
+    return frame.with_columns(nw.lit(word).alias(column))
 
 
 def as_words(frame: Frame, columns: Mapping[str, Sequence[str]]) -> Frame:
     """Give columns of words their vocabulary: an Enum in polars; elsewhere they stay text."""
     if not frame.implementation.is_polars():
         return frame
-    typed = {name: pl.col(name).cast(pl.Enum(words)) for name, words in columns.items()}
-    return with_native(frame, typed)
+    return _added(frame, ((name, pl.col(name).cast(pl.Enum(w))) for name, w in columns.items()))
 
 
 def explode_json(frame: Frame, column: str, fields: Mapping[str, type], place: str) -> Frame:
-    """One row for each object of a JSON list: its keys as columns, and its place from 0.
+    """One row for each object of a JSON list: its keys as columns, and its position from 0.
 
     Parameters
     ----------
     frame : narwhals.LazyFrame
-        Of polars, DuckDB or PySpark.
     column : str
-        JSON lists of objects, never null; it goes.
+        JSON lists of objects, never null; it is dropped.
     fields : mapping of str to type
-        Keys of the objects, ``str`` or ``float``. None may be a column already.
+        Keys of the objects, ``str`` or ``float``; none of them is a column already.
     place : str
-        New column for the place in the list.
+        New column for the position in the list.
 
     Examples
     --------
@@ -254,9 +243,9 @@ def explode_json(frame: Frame, column: str, fields: Mapping[str, type], place: s
     >>> explode_json(frame, "why", {"code": str}, "order").collect().rows()
     [(7, 0, 'a'), (7, 1, 'b')]
     """
-    explode: Callable[..., Any] = _EXPLODED.get(frame.implementation, _polars_exploded)
     kept = [name for name in frame.collect_schema().names() if name != column]
-    result: Frame = nw.from_native(explode(frame.to_native(), kept, column, fields, place))
+    exploded = _engine(frame).explode(frame.to_native(), kept, column, fields, place)
+    result: Frame = nw.from_native(exploded)
     return result
 
 
@@ -266,252 +255,117 @@ def contains(frame: Frame, columns: Mapping[str, tuple[str, str]]) -> Frame:
     Parameters
     ----------
     frame : narwhals.LazyFrame
-        Of polars, DuckDB or PySpark.
     columns : mapping of str to (str, str)
         New column: the column that may contain the other, and that other one.
 
     Examples
     --------
-    >>> frame = nw.from_native(pl.LazyFrame({"all": ["a, b", "a", None], "one": ["b", "b", "b"]}))
-    >>> contains(frame, {"has": ("all", "one")}).collect()["has"].to_list()
+    >>> frame = nw.from_native(pl.LazyFrame({"text": ["a, b", "a", None], "part": ["b", "b", "b"]}))
+    >>> contains(frame, {"has": ("text", "part")}).collect()["has"].to_list()
     [True, False, None]
     """
-    make = _CONTAINED.get(frame.implementation, _CONTAINED[nw.Implementation.POLARS])
-    return with_native(frame, {new: make(*pair) for new, pair in columns.items()})
+    engine = _engine(frame)
+    return _added(frame, ((new, engine.contains(*pair)) for new, pair in columns.items()))
 
 
-def with_native(frame: Frame, columns: Mapping[str, Any]) -> Frame:
-    """Add columns written in the engine's own expressions, where Narwhals has no words.
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def epoch_s(now: Moment) -> float:
+    """Epoch seconds of an instant; a number is taken as it is, to the last bit.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no instant.
+
+    Examples
+    --------
+    >>> epoch_s("2026-05-27")
+    1779840000.0
+    """
+    moment = read_moment(now, "now")
+    return float(now) if isinstance(now, (int, float)) else (moment - _EPOCH).total_seconds()
+
+
+def add_ages(frame: Frame, now: Moment, columns: Mapping[str, str]) -> Frame:
+    """Add how long before ``now`` each moment was, in float seconds.
 
     Parameters
     ----------
     frame : narwhals.LazyFrame
-        Of polars, DuckDB or PySpark.
-    columns : mapping of str to native expression
-        New columns, or columns to replace.
-    """
-    native = frame.to_native()
-    if frame.implementation.is_duckdb():
-        import duckdb
+    now : datetime, date, str, int or float
+        The instant that ages are measured at.
+    columns : mapping of str to str
+        New column to the column of moments: a Datetime (UTC, also where it has no zone;
+        Spark reads one without a zone in its session's) or epoch seconds.
 
-        added = {name: expression.alias(name) for name, expression in columns.items()}
-        kept = {name: duckdb.ColumnExpression(name) for name in native.columns}
-        result: Frame = nw.from_native(native.select(*{**kept, **added}.values()))
-    elif frame.implementation.is_pyspark():
-        result = nw.from_native(native.withColumns(dict(columns)))
-    else:
-        result = nw.from_native(native.with_columns(**columns))
-    return result
-
-
-Spec = tuple[str, Any]
-Maker = Callable[[str, Any], Any]
-Own = TypeVar("Own")
-
-
-def by_engine(polars: Own, duckdb: Own, pyspark: Own) -> Mapping[nw.Implementation, Own]:
-    """What each engine has of its own."""
-    engines = (nw.Implementation.POLARS, nw.Implementation.DUCKDB, nw.Implementation.PYSPARK)
-    return MappingProxyType(dict(zip(engines, (polars, duckdb, pyspark), strict=True)))
-
-
-def _with_each(
-    frame: Frame,
-    columns: Mapping[str, Spec],
-    native: Mapping[nw.Implementation, Maker],
-    otherwise: Callable[[str, Any], nw.Expr],
-) -> Frame:
-    make = native.get(frame.implementation)
-    if make is None:
-        return frame.with_columns(otherwise(*spec).alias(new) for new, spec in columns.items())
-    return with_native(frame, {new: make(*spec) for new, spec in columns.items()})
-
-
-def _dtype(values: Values) -> nw.dtypes.DType:
-    kinds = {type(value) for value in values}
-    by_kind: tuple[tuple[type, nw.dtypes.DType], ...] = (
-        (str, nw.String()),
-        (float, nw.Float64()),
-        (bool, nw.Boolean()),
-        (int, nw.Int16()),
-    )
-    return next((dtype for kind, dtype in by_kind if kind in kinds), nw.String())
-
-
-def _any_position(column: str, words: Sequence[str]) -> nw.Expr:
-    return (
-        nw.col(column)
-        .cast(nw.String)
-        .replace_strict(list(words), list(range(len(words))), default=None, return_dtype=nw.Int16)
-    )
-
-
-def _any_item(column: str, values: Values) -> nw.Expr:
-    return nw.col(column).replace_strict(
-        list(range(len(values))), list(values), default=None, return_dtype=_dtype(values)
-    )
-
-
-def _polars_position(column: str, words: Sequence[str]) -> pl.Expr:
-    return pl.col(column).cast(pl.Enum(words), strict=False).to_physical()
-
-
-def _polars_item(column: str, values: Values) -> pl.Expr:
-    dtypes: dict[nw.dtypes.DType, pl.DataType] = {
-        nw.Boolean(): pl.Boolean(),
-        nw.Int16(): pl.Int16(),
-        nw.Float64(): pl.Float64(),
-    }
-    is_series = isinstance(values, pl.Series)
-    series = values if is_series else pl.Series(values, dtype=dtypes.get(_dtype(values), pl.String))
-    return pl.lit(series).gather(pl.col(column).cast(pl.UInt32))
-
-
-def _duckdb_position(column: str, words: Sequence[str]) -> Any:
-    from duckdb import CaseExpression, ColumnExpression, ConstantExpression, FunctionExpression
-
-    place = FunctionExpression(
-        "list_position", ConstantExpression(list(words)), ColumnExpression(column).cast("VARCHAR")
-    )
-    # DuckDB 2 answers null for a word that is not there, DuckDB 1 answered 0.
-    found = CaseExpression(place > ConstantExpression(0), place - ConstantExpression(1))
-    return found.cast("SMALLINT")
-
-
-# SQL engines get a vocabulary as one text that they split once: thousands of literals
-# would be parsed again with every step of the plan.
-_MARK = "\x1f"
-
-
-def _packed(values: Values) -> tuple[str, bool]:
-    """The values as one text, None as the empty one; and is any None among them."""
-    texts = [
-        ""
-        if value is None
-        else str(value).lower()
-        if value is True or value is False
-        else str(value)
-        for value in values
-    ]
-    return _MARK.join(texts), any(value is None for value in values)
-
-
-def _duckdb_item(column: str, values: Values) -> Any:
-    from duckdb import ColumnExpression, ConstantExpression, FunctionExpression, SQLExpression
-
-    types = {nw.Boolean(): "BOOLEAN", nw.Int16(): "SMALLINT", nw.Float64(): "DOUBLE"}
-    wanted = types.get(_dtype(values), "VARCHAR")
-    text, has_none = _packed(values)
-    quoted = text.replace("'", "''")
-    split = f"string_split('{quoted}', '{_MARK}')"
-    if not has_none and wanted != "VARCHAR":
-        split = f"{split}::{wanted}[]"
-    # In a subquery the text is split once, not once per block of rows.
-    listed = SQLExpression(f"(SELECT {split})")
-    item = FunctionExpression(
-        "list_extract", listed, ColumnExpression(column) + ConstantExpression(1)
-    )
-    if not has_none:
-        return item
-    return FunctionExpression("nullif", item, ConstantExpression("")).cast(wanted)
-
-
-def _spark_position(column: str, words: Sequence[str]) -> Any:
-    from pyspark.sql import functions as sf
-
-    place = sf.array_position(sf.array(*map(sf.lit, words)), sf.col(column).cast("string"))
-    return sf.when(place > 0, place - 1).cast("smallint")
-
-
-def _spark_item(column: str, values: Values) -> Any:
-    from pyspark.sql import functions as sf
-
-    types = {nw.Boolean(): "boolean", nw.Int16(): "smallint", nw.Float64(): "double"}
-    wanted = types.get(_dtype(values), "string")
-    text, has_none = _packed(values)
-    array = sf.split(sf.lit(text), _MARK, -1)
-    if not has_none and wanted != "string":
-        array = array.cast(f"array<{wanted}>")
-    item = sf.get(array, sf.col(column).cast("int"))
-    return sf.nullif(item, sf.lit("")).cast(wanted) if has_none else item
-
-
-def _polars_exploded(
-    native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
-) -> Any:
-    dtypes = {name: pl.Float64 if kind is float else pl.String for name, kind in fields.items()}
-    items = pl.col(column).str.json_decode(pl.List(pl.Struct(dtypes)))
-    return (
-        native.select(*kept, items)
-        .with_columns(pl.int_ranges(pl.col(column).list.len()).alias(place))
-        .explode(place, column)
-        .select(*kept, place, *(pl.col(column).struct.field(name) for name in fields))
-    )
-
-
-def _duckdb_exploded(
-    native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
-) -> Any:
-    kinds = ", ".join(
-        f'"{name}": "{"DOUBLE" if kind is float else "VARCHAR"}"' for name, kind in fields.items()
-    )
-    listed = f"""from_json("{column}", '[{{{kinds}}}]')"""
-    names = ", ".join(f'"{name}"' for name in kept)
-    items = native.project(
-        f'{names}, generate_subscripts({listed}, 1) - 1 AS "{place}", unnest({listed}) AS item'
-    )
-    picked = ", ".join(f'item."{name}" AS "{name}"' for name in fields)
-    return items.project(f'{names}, "{place}", {picked}')
-
-
-def _spark_exploded(
-    native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
-) -> Any:
-    from pyspark.sql import functions as sf
-
-    kinds = ", ".join(
-        f"{name}: {'double' if kind is float else 'string'}" for name, kind in fields.items()
-    )
-    items = sf.from_json(sf.col(column), f"array<struct<{kinds}>>")
-    exploded = native.select(*kept, sf.posexplode(items).alias(place, column))
-    picked = (sf.col(f"{column}.{name}").alias(name) for name in fields)
-    return exploded.select(*kept, sf.col(place).cast("bigint").alias(place), *picked)
-
-
-def _polars_contained(whole: str, part: str) -> Any:
-    return pl.col(whole).str.contains(pl.col(part), literal=True)
-
-
-def _duckdb_contained(whole: str, part: str) -> Any:
-    from duckdb import ColumnExpression, FunctionExpression
-
-    return FunctionExpression("contains", ColumnExpression(whole), ColumnExpression(part))
-
-
-def _spark_contained(whole: str, part: str) -> Any:
-    from pyspark.sql import functions as sf
-
-    return sf.contains(sf.col(whole), sf.col(part))
-
-
-_CONTAINED = by_engine(_polars_contained, _duckdb_contained, _spark_contained)
-_EXPLODED = by_engine(_polars_exploded, _duckdb_exploded, _spark_exploded)
-_POSITIONS: Mapping[nw.Implementation, Maker] = by_engine(
-    _polars_position, _duckdb_position, _spark_position
-)
-_ITEMS: Mapping[nw.Implementation, Maker] = by_engine(_polars_item, _duckdb_item, _spark_item)
-
-
-def optional(frame: Frame, name: str, dtype: Any) -> nw.Expr:
-    """A column that may be absent: then it is null throughout, which is "not known".
+    Returns
+    -------
+    narwhals.LazyFrame
+        Ages are negative for moments after ``now``. Null where no moment is known: null,
+        NaN (which SQLite cannot store) and zero.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> frame = nw.from_native(pl.LazyFrame({"a": [1]}))
-    >>> frame.select(b=optional(frame, "b", nw.String)).collect()["b"].to_list()
-    [None]
+    >>> frame = nw.from_native(pl.LazyFrame({"updated_at": [40.0, 0.0, None]}))
+    >>> add_ages(frame, 100, {"age_s": "updated_at"}).collect()["age_s"].to_list()
+    [60.0, None, None]
     """
-    if name in frame.collect_schema().names():
-        return nw.col(name).cast(dtype)
-    return nw.lit(None).cast(dtype)
+    schema, engine = frame.collect_schema(), _engine(frame)
+    # Integer microseconds are exact on every engine.
+    now_us = (read_moment(now, "now") - _EPOCH) // TICK
+    dated = {new: old for new, old in columns.items() if isinstance(schema[old], nw.Datetime)}
+    aged = _added(frame, ((new, engine.age_s(old, now_us)) for new, old in dated.items()))
+
+    def age_of_number(column: str) -> nw.Expr:
+        is_known = nw.col(column) != 0
+        if isinstance(schema[column], (nw.Float32, nw.Float64)):
+            is_known = is_known & ~nw.col(column).is_nan()
+        return nw.when(is_known).then(nw.lit(epoch_s(now)) - nw.col(column).cast(nw.Float64))
+
+    return aged.with_columns(
+        age_of_number(old).alias(new) for new, old in columns.items() if new not in dated
+    )
+
+
+def add_spans(frame: Frame, columns: Mapping[str, tuple[str, str]]) -> Frame:
+    """Add the seconds between two moments of a row.
+
+    Parameters
+    ----------
+    frame : narwhals.LazyFrame
+    columns : mapping of str to (str, str)
+        New column: the earlier and the later column, both Datetime or both epoch seconds.
+
+    Examples
+    --------
+    >>> frame = nw.from_native(pl.LazyFrame({"started_at": [40.0], "ended_at": [100.0]}))
+    >>> add_spans(frame, {"duration_s": ("started_at", "ended_at")}).collect()["duration_s"].item()
+    60.0
+    """
+    schema, engine = frame.collect_schema(), _engine(frame)
+    dated = {
+        new: pair
+        for new, pair in columns.items()
+        if all(isinstance(schema[name], nw.Datetime) for name in pair)
+    }
+    spanned = _added(frame, ((new, engine.span_s(*pair)) for new, pair in dated.items()))
+    return spanned.with_columns(
+        (nw.col(later) - nw.col(earlier)).cast(nw.Float64).alias(new)
+        for new, (earlier, later) in columns.items()
+        if new not in dated
+    )
+
+
+def _engine(frame: Frame) -> Engine:
+    return ENGINES[frame.implementation]
+
+
+def _added(frame: Frame, columns: Iterable[tuple[str, Any]]) -> Frame:
+    """The frame with columns written in the engine's own expressions."""
+    named = dict(columns)
+    if not named:
+        return frame
+    result: Frame = nw.from_native(_engine(frame).with_columns(frame.to_native(), named))
+    return result

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, checked_snapshot, once
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import deduplicated
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import ALARMS
 from stateanalytics.errors import ArgumentError
@@ -95,7 +96,7 @@ def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
     named = facts.entities.with_columns(
         session_id=pl.coalesce("session_id", "entity_id"), is_over=over
     )
-    return once(named, keep="last").select(
+    return deduplicated(named, keep="last").select(
         *(*KEY, "session_id", "kind", "recorded_by", "agent", "is_over"),
         *("created_at", "started_at", "ended_at", "last_message_at"),
     )

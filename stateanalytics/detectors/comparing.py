@@ -12,7 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
 from stateanalytics.detectors.frames import (

@@ -18,8 +18,9 @@ from typing import TypeAlias
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, beside, checked_snapshot, once
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.errors import ArgumentError, check_columns
@@ -116,7 +117,9 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
     """
     columns = ("is_terminal", "is_legacy", "age_s")
     judged = states.select(*schema.ENTITY_KEY, *columns, health=pl.col("health").cast(pl.String))
-    known = beside(past.facts.entities.select(schema.ENTITY_KEY), once(judged, keep="last"))
+    known = left_join(
+        past.facts.entities.select(schema.ENTITY_KEY), deduplicated(judged, keep="last")
+    )
     own = past.facts.entities.with_columns(
         policy_health=known["health"],
         health=known["health"],

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, checked_snapshot, once
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import deduplicated
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import is_found_dead
@@ -38,7 +39,9 @@ def sessions(
 ) -> pl.DataFrame:
     """Every session with the columns of `population`, and ``session``: its number."""
     all_rows = rows_of(facts, policy=policy, rows=rows)
-    return once(all_rows.filter(pl.col("entity_type") == "session")).with_row_index("session")
+    return deduplicated(all_rows.filter(pl.col("entity_type") == "session")).with_row_index(
+        "session"
+    )
 
 
 def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.errors import (
     ArgumentError,

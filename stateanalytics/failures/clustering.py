@@ -17,7 +17,7 @@ from stateanalytics.failures.counting import (
 )
 from stateanalytics.failures.failure_rows import find_members, window_of
 from stateanalytics.failures.masking import WILDCARD, clean_lines
-from stateanalytics.state.reason_codes import with_code_facts
+from stateanalytics.state.reasons import with_code_facts
 
 if TYPE_CHECKING:
     from datetime import datetime

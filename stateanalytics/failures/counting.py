@@ -8,15 +8,9 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from stateanalytics.core.windows import Window
-from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
 
-COST_INPUTS = (
-    *("source", "system", "entity_type", "entity_id", "session_id"),
-    *("started_at", "ended_at", "last_message_at", "end_written_by", "is_end_approximate"),
-    *("n_input_tokens", "n_output_tokens", "cost_usd"),
-)
 COSTS = ("run_s", "n_tokens", "cost_usd")
 
 #: Entities that only group the work of others; their time is the time of their parts.
@@ -40,18 +34,12 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
         null where the row only groups the work of others), ``run_s`` (seconds),
         ``n_tokens`` and ``cost_usd`` of that work. Null: not reported, never free.
 
-    Raises
-    ------
-    MissingColumnsError
-        If a canonical column is absent.
-
     Notes
     -----
     An end that a reaper wrote, or that is approximate, is the time of the observation: such
     work ends at its last message, and without one its length is not known. Rows
     share a unit: sum over distinct units.
     """
-    check_columns(entities, COST_INPUTS, "add_costs (entities)")
     row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
     # Filtering by id first leaves few rows for which the keys have to be built.

@@ -11,7 +11,7 @@ from datetime import timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.own_columns import with_group
+from stateanalytics.core.joins import with_group
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.definitions import RUN, is_failure

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.core.connected import components
+from stateanalytics.core.joins import connected_components
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
@@ -168,4 +168,4 @@ def _with_components(linked: pl.DataFrame) -> pl.DataFrame:
     pairs = pl.concat(
         linked.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
     ).drop_nulls()
-    return linked.with_columns(component=components(linked.height, pairs))
+    return linked.with_columns(component=connected_components(linked.height, pairs))

@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.own_columns import with_own_column
+from stateanalytics.core.joins import with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.failure_rows import window_of

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.cells import shown
 from stateanalytics.io.sqlite import Store
 

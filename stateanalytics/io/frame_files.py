@@ -25,7 +25,6 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.components import needing
 from stateanalytics.core.schema import Frame
 from stateanalytics.core.text import without_formula
 from stateanalytics.errors import (
@@ -34,6 +33,7 @@ from stateanalytics.errors import (
     NotAStoreError,
     SourceNotFoundError,
     in_short,
+    needing,
 )
 from stateanalytics.io.files import read_json_object, read_octets, read_parquet, refuse_scheme
 from stateanalytics.io.outputs import put_whole, refuse_inputs

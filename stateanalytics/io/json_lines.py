@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import (
     LEAST_BYTES,

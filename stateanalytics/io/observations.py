@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.connected import components
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import connected_components, pool
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted
 from stateanalytics.io.parts import Digested, Parts, digested
@@ -146,7 +145,7 @@ def _groups(parts: Sequence[Parts], distinct: Sequence[int]) -> list[list[int]]:
     """Groups of two or more inputs with the same work, oldest observation first."""
     pairs = [(i, n) for n, pair in enumerate(_same_work(parts, distinct)) for i in pair]
     links = pl.DataFrame(pairs, schema={"node": pl.Int64, "id": pl.Int64}, orient="row")
-    component = components(len(parts), links)
+    component = connected_components(len(parts), links)
     groups: dict[int, list[int]] = {}
     for i in distinct:
         groups.setdefault(component[i], []).append(i)

@@ -1,4 +1,4 @@
-"""A report on a window of time: one file that opens anywhere, and the same numbers as JSON."""
+"""A report on a window of time: a file that opens anywhere, and the same numbers as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Report", "report"]
 
 _WORTH_A_PROCESS = 20_000
-"""Entities: the numbers of fewer are made before another process is ready to draw them."""
+"""Entities: with fewer, the numbers are ready before the drawing process is."""
 
 
 def report(
@@ -50,52 +50,52 @@ def report(
     Parameters
     ----------
     snap : Facts, Snapshot or Summary
-        What `read` gave; or what `summarize` counted: of that the report of an ISO week, by
-        default the last one that is over, with the sections that sums allow.
+        From `read`; or a summary from `summarize`, for the report of an ISO week, by default
+        the last one that is over, with the sections that weekly counts allow.
     window : str or pair of moments, optional
         An ISO week such as ``"2026-W21"``, ``"last-week"``, or ``(since, until)``, half-open, in
         UTC; by default the seven days up to as-of. See `stateanalytics.core.windows.read_window`.
     compare : str, pair of moments, or None
-        The window that the five numbers are compared with: ``"previous"`` (as long, right
-        before), ``"last-week"``, any window, or None. See
+        The window that the five numbers are compared with: ``"previous"`` (the same length,
+        right before), ``"last-week"``, any window, or None. See
         `stateanalytics.reporting.changes.earlier_window`.
     as_known_at : datetime, date, ISO text or epoch seconds, optional
-        Report what was known at this instant, such as the end of the window: nothing that was
-        written later counts. By default what is known now; the section on late rows then says
-        what came after the window had ended.
+        Report what was known at this instant, such as the end of the window: rows that were
+        written later do not count. By default what is known now; the section on late data then
+        shows what arrived after the end of the window.
     policy : Policy, optional
-        What counts as bad; ADR-0033's by default.
+        What counts as bad; by default that of ADR-0033.
     sections : iterable of str, optional
-        What to tell, such as ``["attention", "durations"]``; everything by default. Only
-        their work is done. The five numbers of the headline are always there.
+        Sections to include, such as ``["attention", "durations"]``; all by default. Only these
+        are computed. The five numbers of the headline are always included.
     detectors : str, Detector or sequence of them, optional
         Which rules for stale, stuck, slow and dead to compare, as for `detectors.detect`:
         ``"all"``, ``"system@version"``, names. By default those of the current releases.
     by : str or iterable of str, optional
-        Also tell who fails more than the rest by these columns: ``"model"``, or of a table of
-        yours, joined by the column that both have, ``"teams.owner"``.
+        Further columns to compare failure shares by: ``"model"``, or a column of your own
+        table, joined by the column that both have, ``"teams.owner"``.
     ledger : path or polars.DataFrame, optional
-        Who looks after which failure: what `failures.owners` reads, or gave.
+        Owners of failures: a file for `failures.owners`, or its result.
     prices : str or pathlib.Path, optional
-        A file of prices of your own that costs are estimated by, as for `failures.prices`.
+        A file with your own prices for the estimates of costs, as for `failures.prices`.
     redact : bool
-        Mask what looks like a secret; what was masked is counted in the report.
+        Mask what looks like a secret; the report counts what was masked.
     title : str, optional
         Heading.
     shown : bool, optional
-        Show progress; by default where a person looks.
+        Show progress; by default on a terminal.
 
     Returns
     -------
     Report
-        Numbers are made now, the page when it is asked for.
+        With all numbers; the page is made when it is needed.
 
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the policy none, one of the windows makes no sense, or
-        there is no section of a name; the message lists the names. If ``as_known_at`` lies
-        after as-of, or before anything began.
+        If ``snap`` is no snapshot, the policy is no policy, a window makes no sense, or a
+        section is not known; the message lists the sections. If ``as_known_at`` lies after
+        as-of, or before the first row.
 
     Examples
     --------
@@ -116,8 +116,8 @@ def report(
         from stateanalytics.reporting.summarize import summarize_sums
 
         _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None, detectors)
-        told = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
-        return Report(told, is_redacted=redact)
+        summary = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
+        return Report(summary, is_redacted=redact)
     _check(snap, policy)
     from stateanalytics.reporting.changes import earlier_window
     from stateanalytics.reporting.summarize import summarize
@@ -167,9 +167,9 @@ class Report:
     summary : dict
         Every number and sentence as plain data.
     inputs : tuple of Path
-        Files and directories that the report was made from: it refuses to write over them.
+        Files and directories that were read, which are never written over.
     is_redacted : bool
-        Whether secrets were masked; what was not is written for its owner only.
+        Whether secrets were masked; otherwise files are readable for their owner only.
     """
 
     summary: Plain
@@ -177,7 +177,7 @@ class Report:
     is_redacted: bool = True
 
     def as_html(self, *, is_full: bool = False) -> str:
-        """The whole page: one file, no network, no script; ``is_full``: nothing is folded."""
+        """The whole page: one file, no network, no script; ``is_full`` unfolds every section."""
         from stateanalytics.reporting.render import unfolded
 
         return unfolded(self._page) if is_full else self._page
@@ -189,7 +189,7 @@ class Report:
         return render(self.summary)
 
     def as_email(self) -> str:
-        """The first screen and a sentence of each chapter, styled as mail readers want it."""
+        """The first screen and a sentence of each section, styled for mail readers."""
         from stateanalytics.reporting.render import render_email
 
         return render_email(self.summary)
@@ -199,41 +199,41 @@ class Report:
         return json.dumps(self.summary, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
     def as_markdown(self) -> str:
-        """A screen of it for a standing issue or a chat; no text in it makes markup or mentions."""
+        """The first screen as Markdown for an issue or a chat; no text becomes markup."""
         from stateanalytics.reporting.digest import as_markdown
 
         return as_markdown(self.summary)
 
     def as_slack(self) -> str:
-        """A screen of it as JSON that Slack posts: blocks of plain text, within its limits."""
+        """The first screen as JSON for Slack: blocks of plain text, within its limits."""
         from stateanalytics.reporting.digest import as_slack
 
         return json.dumps(as_slack(self.summary), ensure_ascii=False, indent=1) + "\n"
 
     def tripped(self, *kinds: str) -> list[str]:
-        """Why it is bad news: ``new-critical``, ``regression``, ``coverage``; empty: it is none."""
+        """Reasons for an alert of these kinds: ``new-critical``, ``regression``, ``coverage``."""
         from stateanalytics.reporting.first_screen import tripped
 
         return tripped(self.summary, kinds)
 
     def write_email(self, path: str | Path) -> Path:
-        """Write `as_email`, whole or not at all, and say where."""
+        """Write `as_email` atomically and return the path."""
         return self._write(path, self.as_email())
 
     def write_slack(self, path: str | Path) -> Path:
-        """Write `as_slack`, whole or not at all, and say where."""
+        """Write `as_slack` atomically and return the path."""
         return self._write(path, self.as_slack())
 
     def write_markdown(self, path: str | Path) -> Path:
-        """Write `as_markdown`, whole or not at all, and say where."""
+        """Write `as_markdown` atomically and return the path."""
         return self._write(path, self.as_markdown())
 
     def write_html(self, path: str | Path, *, is_full: bool = False) -> Path:
-        """Write the page, whole or not at all, and say where; ``is_full``: nothing is folded."""
+        """Write the page atomically and return its path; ``is_full`` unfolds every section."""
         return self._write(path, self.as_html(is_full=is_full))
 
     def write_json(self, path: str | Path) -> Path:
-        """Write the numbers, and say where."""
+        """Write the numbers and return the path."""
         return self._write(path, self.as_json())
 
     def _write(self, path: str | Path, text: str) -> Path:
@@ -263,10 +263,10 @@ class Report:
 def _check_of_sums(compare: object, *others: object) -> None:
     if any(other is not None for other in others) or compare not in ("previous", "none", None):
         raise ArgumentError(
-            "A summary was counted at one instant by one policy, and its weeks stand side by side; "
-            "found as_known_at, policy, by, ledger, prices or compare, or detectors.",
+            "A summary was counted at one instant by one policy, and already compares its weeks; "
+            "found as_known_at, policy, by, ledger, prices, compare or detectors.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
-            shell="leave --compare, --by, --ledger, --prices, --detectors and --as-known-at out",
+            shell="omit --compare, --by, --ledger, --prices, --detectors and --as-known-at",
         )
 
 

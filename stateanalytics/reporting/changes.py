@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.windows import LAST_WEEK, WEEK, Window, in_utc, iso_week, read_window
-from stateanalytics.core.words import capitalised, count, number, points, share
+from stateanalytics.core.words import capitalised, number, points, say, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
@@ -26,79 +26,80 @@ from stateanalytics.weekly_limits import (
 )
 
 FALSE_ALARMS = 0.05
-"""Of a whole report: of all that it calls growing, higher, lower, above or below together."""
+"""Probability that an unchanged week is called growing, higher, lower, above or below at all."""
 
 LIMITS = 0.0175
-"""For weeks beyond the limits of many, and as much again for new levels."""
+"""Its part for weeks outside their control limits, and as much again for new levels."""
 GROWING = 0.01
-"""For clusters that grow."""
+"""Its part for growing clusters."""
 
 
-def of_changes(n_compared: int, *, has_limits: bool) -> float:
-    """How often each of so many changes against an earlier window may be a false one.
+def false_alarm_rate(n_compared: int, *, has_limits: bool) -> float:
+    """The false-alarm rate of each of several changes against the earlier window.
 
-    They share what is left, which is little where many weeks say the same, and better.
+    They share the rest of the budget, which is small where control limits, the better test,
+    are available.
 
     Examples
     --------
-    >>> round(of_changes(2, has_limits=False), 6)
+    >>> round(false_alarm_rate(2, has_limits=False), 6)
     0.02
     """
-    left = FALSE_ALARMS - GROWING - (2 * LIMITS if has_limits else 0.0)
-    return left / max(n_compared, 1)
+    rest = FALSE_ALARMS - GROWING - (2 * LIMITS if has_limits else 0.0)
+    return rest / max(n_compared, 1)
 
 
 DRAWN = ("runs", "completed", "timed_out", "incidents")
-"""Those that are drawn week by week: of runs, the ones that ended."""
+"""Numbers that are drawn week by week; runs are those that ended."""
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
 MEASURES = ("completed", "timed_out", "incidents")
-"""Those of the five numbers that can be told of a past window as it is known now."""
+"""Numbers that can be computed for a past window from what is known now."""
 OPEN = "unresolved"
-OPEN_DRAWN = "bars: how many were open"
-"""At the end of each window; which of them were in trouble takes a look at each end, and long."""
+"""Drawn as the number of runs open at the end of each window, because computing which of them
+were in trouble would take a past state for each window."""
 
 
 def with_limits(headline: Plain, material: Material) -> Plain:
-    """The numbers of the headline, each with its weeks and what these let expect.
+    """The numbers of the headline, each with its past weeks and its expected range.
 
     Notes
     -----
-    Earlier windows of the same length are counted as they are known now, over runs that had
-    ended; with this one there must be `FEWEST_DRAWN` to draw them, as ``weeks``, and
-    `FEWEST_WEEKS` to say what they let expect, as ``limits``.
+    Earlier windows of the same length are counted from what is known now, over runs that had
+    ended. With this window there must be `FEWEST_DRAWN` to draw them, as ``weeks``, and
+    `FEWEST_WEEKS` for an expected range, as ``limits``.
     """
-    windows = _earlier(material)
+    windows = _earlier_windows(material)
     if len(windows) + 1 < FEWEST_DRAWN:
         return headline
-    here = replace(material.window, label=_name(material.window.since, material.window))
+    current = replace(material.window, label=_name(material.window.since, material.window))
     counted = numbers_of_ended(
-        material.ever, material.failed_ever, (*windows, here), material.facts.as_of
+        material.ever, material.failed_ever, (*windows, current), material.facts.as_of
     )
-    # Of fewer than `FEWEST_WEEKS` it finds none.
-    found = newest(
+    # Fewer than `FEWEST_WEEKS` have no limits.
+    limits = newest(
         control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=2 * LIMITS), MEASURES
     )
     drawn = {name: counted.filter(measure=name)["value"].fill_nan(None) for name in DRAWN}
-    drawn[OPEN] = _open_at_ends(material, (*windows, here))
+    drawn[OPEN] = _open_at_ends(material, (*windows, current))
     numbers = [
-        {**each, **_weeks(drawn[each["name"]])}
-        | ({"drawn": OPEN_DRAWN} if each["name"] == OPEN else {})
-        | ({"limits": _limits(found[each["name"]])} if each["name"] in found else {})
-        for each in headline["numbers"]
+        {**figure, **_weeks(drawn[figure["name"]])}
+        | ({"drawn": say("limits.open_bars")} if figure["name"] == OPEN else {})
+        | ({"limits": _limits(limits[figure["name"]])} if figure["name"] in limits else {})
+        for figure in headline["numbers"]
     ]
-    labels = [window.label for window in (*windows, here)]
+    labels = [window.label for window in (*windows, current)]
     return {**headline, "numbers": numbers, "weeks": labels[-MOST_DRAWN:]}
 
 
 def _weeks(values: pl.Series) -> Plain:
     """The last windows of a number, oldest first, null where nothing ended."""
-    told = values.tail(MOST_DRAWN).to_list()
-    most = max((value or 0.0 for value in told), default=0.0)
-    return {"weeks": told, "bars": [(value or 0.0) / most if most else 0.0 for value in told]}
+    weeks = values.tail(MOST_DRAWN).to_list()
+    most = max((value or 0.0 for value in weeks), default=0.0)
+    return {"weeks": weeks, "bars": [(value or 0.0) / most if most else 0.0 for value in weeks]}
 
 
 def _open_at_ends(material: Material, windows: Sequence[Window]) -> pl.Series:
-    """How many runs that rates count were open at the end of each window, as is known now."""
+    """Number of counted runs that were open at the end of each window, as known now."""
     began = pl.coalesce("started_at", "created_at")
     is_open_at = [
         is_counted(RUN)
@@ -110,8 +111,8 @@ def _open_at_ends(material: Material, windows: Sequence[Window]) -> pl.Series:
     return pl.Series(material.ever.select(counts).row(0), dtype=pl.Int64)
 
 
-def _earlier(material: Material) -> list[Window]:
-    """Windows of the same length, back to back before this one, that the data cover whole."""
+def _earlier_windows(material: Material) -> list[Window]:
+    """Adjacent earlier windows of the same length that the data cover completely."""
     window = material.window
     length = window.until - window.since
     moment = pl.min_horizontal("created_at", "started_at", "ended_at")
@@ -124,7 +125,7 @@ def _earlier(material: Material) -> list[Window]:
 
 
 def _name(moment: Any, window: Window) -> str:
-    """An ISO week by its name, any other stretch by its first day."""
+    """The name of a window: its ISO week, else its first moment."""
     is_week = window.until - window.since == WEEK and window.since == _monday(window)
     return iso_week(moment) if is_week else f"{moment:%Y-%m-%d %H:%M}"
 
@@ -135,7 +136,7 @@ def _monday(window: Window) -> Any:
 
 
 def _limits(row: Mapping[str, Any]) -> Plain:
-    """What is said below a number of the headline."""
+    """The expected range of a number, and whether its level changed."""
     is_share = row["measure"] in SHARES
     if is_share:
         ends, levels = (
@@ -145,13 +146,13 @@ def _limits(row: Mapping[str, Any]) -> Plain:
     else:
         ends = [number(math.ceil(row["limit_low"])), number(math.floor(row["limit_high"]))]
         levels = [number(round(row[name] or 0)) for name in ("level_before", "level")]
-    since, expected = row["level_since"], f"95 %: {ends[0]} to {ends[1]}"
-    words = f"within what chance does since {since} ({expected})"
-    if row["verdict"] != "within":
-        words = f"{row['verdict']} what chance does ({expected})"
+    since = row["level_since"]
+    words = say(f"limits.{row['verdict']}", since=since, low=ends[0], high=ends[1])
     if row["level_before"] is not None:
-        step = "higher" if row["level"] > row["level_before"] else "lower"
-        words = f"{step} since {since}: {levels[1]}, before {levels[0]}; {words}"
+        name = "limits.higher" if row["level"] > row["level_before"] else "limits.lower"
+        if row["verdict"] == "within":
+            words = say("limits.expected", low=ends[0], high=ends[1])
+        words = say(name, since=since, level=levels[1], before=levels[0]) + words
     return {
         "verdict": row["verdict"],
         "since": since,
@@ -222,14 +223,14 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
 
 
 def compared_with(earlier: Window | None, now: Material) -> Plain | None:
-    """Which window stands beside this one, and how much of it the data cover."""
+    """The window of the comparison, and how much of it the data cover."""
     if earlier is None:
         return None
     begins = _first_moment(now.facts.entities)
     if begins is None or begins >= earlier.until:
-        coverage = "Nothing was recorded then, so no change is given."
+        coverage = say("change.not_recorded")
     elif begins > earlier.since:
-        coverage = f"The data begin {in_utc(begins)}, so only a part of it is covered."
+        coverage = say("change.partly_recorded", begin=in_utc(begins))
     else:
         coverage = None
     return {
@@ -242,56 +243,59 @@ def compared_with(earlier: Window | None, now: Material) -> Plain | None:
 
 
 def is_covered(earlier: Window, now: Material) -> bool:
-    """Whether anything was recorded in or before a window."""
+    """Whether anything was recorded in a window or before it."""
     begins = _first_moment(now.facts.entities)
     return begins is not None and begins < earlier.until
 
 
 def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0) -> list[Plain]:
-    """The numbers of this window, each with its change against the earlier one.
+    """The numbers of this window, each with its change against the earlier window.
 
-    What is open is not compared where nobody recorded how ``n_unknown`` runs stood then.
+    Open runs are not compared where the earlier state of ``n_unknown`` runs is not recorded.
     """
     before = {number["name"]: number for number in earlier}
-    n_shares = sum(bool(each["of"] and before[each["name"]]["of"]) for each in numbers)
-    alpha = of_changes(n_shares, has_limits=any("limits" in each for each in numbers))
+    n_shares = sum(bool(figure["of"] and before[figure["name"]]["of"]) for figure in numbers)
+    alpha = false_alarm_rate(n_shares, has_limits=any("limits" in figure for figure in numbers))
     return [
         {**number, "change": _change(number, before[number["name"]], n_unknown, alpha)}
         for number in numbers
     ]
 
 
-def _change(now: Plain, then: Plain, n_unknown: int, alpha: float) -> Plain:
+def _change(now: Plain, before: Plain, n_unknown: int, alpha: float) -> Plain:
     if now["name"] == UNRESOLVED and n_unknown:
-        return _as_change(now, None, f"How {count(n_unknown, 'run')} stood then is not recorded.")
-    if now["name"] == UNRESOLVED and not (now["of"] and then["of"]):
-        return _as_change(now, then, "No run was open at the end of one of the two windows.")
+        return _as_change(now, None, say("change.unknown_open", n=n_unknown))
+    if now["name"] == UNRESOLVED and not (now["of"] and before["of"]):
+        return _as_change(now, before, say("change.none_open"))
     if now["of"] is None:
-        return _as_change(now, then, _more_or_less(now["n"], then["n"]))
-    if not now["of"] or not then["of"]:
-        return _as_change(now, then, "No run ended in one of the two windows.")
-    shares = [share_from(side) for side in (now, then)]
-    difference, low, high = shares[0].minus(shares[1])
-    _, least, most = shares[0].minus(shares[1], confidence=1 - alpha)
-    is_clear = least > 0 or most < 0
-    is_beside = ", too little to tell of one of several numbers"
-    is_within = low <= 0 <= high
-    verdict = "" if is_clear else ", within what chance does" if is_within else is_beside
-    moved = points(difference)
-    is_same = moved == points(0.0) and not is_clear
-    short = "as before" if is_same else f"{moved}, {'clear' if is_clear else 'may be chance'}"
-    words = (
-        f"{points(difference)} against {share(then['share'])} "
-        f"(95 %: {points(low)} to {points(high)}){verdict}"
-    )
+        return _as_change(now, before, _more_or_less(now["n"], before["n"]))
+    if not now["of"] or not before["of"]:
+        return _as_change(now, before, say("change.none_ended"))
+    share_now, share_before = share_from(now), share_from(before)
+    difference, low, high = share_now.minus(share_before)
+    _, lowest, highest = share_now.minus(share_before, confidence=1 - alpha)
+    is_significant = lowest > 0 or highest < 0
+    words = say("change.share", difference=difference, before=before["share"], low=low, high=high)
+    if not is_significant:
+        # Alone it may look significant; of several numbers, one does so by chance.
+        words += say("change.not_significant" if low <= 0 <= high else "change.one_of_several")
+    name = "change.short" if is_significant else "change.short_not_significant"
+    if points(difference) == points(0.0) and not is_significant:
+        name = "change.short_same"
     return _as_change(
-        now, then, words, short, difference=difference, interval=[low, high], is_clear=is_clear
+        now,
+        before,
+        words,
+        say(name, difference=difference),
+        difference=difference,
+        interval=[low, high],
+        is_clear=is_significant,
     )
 
 
 def _as_change(
     now: Plain,
-    then: Plain | None,
+    before: Plain | None,
     words: str,
     short: str | None = None,
     *,
@@ -299,24 +303,24 @@ def _as_change(
     interval: list[float] | None = None,
     is_clear: bool | None = None,
 ) -> Plain:
-    if then is not None and now["of"] is None:
-        difference = float(now["n"] - then["n"])
+    if before is not None and now["of"] is None:
+        difference = float(now["n"] - before["n"])
     return {
-        "n": then["n"] if then else None,
-        "of": then["of"] if then else None,
+        "n": before["n"] if before else None,
+        "of": before["of"] if before else None,
         "difference": difference,
         "interval": interval,
         "is_clear": is_clear,
         "words": words,
-        "short": short or (words if now["of"] is None else "no change known"),
+        "short": short or (words if now["of"] is None else say("change.short_unknown")),
     }
 
 
-def _more_or_less(now: int, then: int) -> str:
-    if now == then:
-        return f"as many as before, {number(then)}" if then else "none before either"
-    step = number(abs(now - then))
-    return f"{step} {'more' if now > then else 'fewer'} than {number(then)} before"
+def _more_or_less(now: int, before: int) -> str:
+    if now == before:
+        return say("change.same", n=before) if before else say("change.none")
+    name = "change.more" if now > before else "change.fewer"
+    return say(name, n=abs(now - before), before=before)
 
 
 def _earlier_by(step: timedelta, window: Window) -> Window:
@@ -340,14 +344,14 @@ _SHARE_FIELDS = ("n_units", "n_effective", "n_if_alike", "degrees")
 
 
 def share_fields(share: ClusteredShare | None) -> Plain:
-    """What an interval of a share rests on; as many degrees as there are, null: it is known."""
+    """The fields of a share that its interval is computed from; infinite degrees are null."""
     if share is None:
         return dict.fromkeys(_SHARE_FIELDS)
-    told = {name: getattr(share, name) for name in _SHARE_FIELDS}
-    return told | {"degrees": share.degrees if math.isfinite(share.degrees) else None}
+    fields = {name: getattr(share, name) for name in _SHARE_FIELDS}
+    return fields | {"degrees": share.degrees if math.isfinite(share.degrees) else None}
 
 
-def share_from(told: Plain) -> ClusteredShare:
-    """The share of a number of this section."""
-    known = told | {"degrees": math.inf if told["degrees"] is None else told["degrees"]}
-    return ClusteredShare(told["n"], told["of"], *(known[name] for name in _SHARE_FIELDS))
+def share_from(figure: Plain) -> ClusteredShare:
+    """The share of a headline number, from its fields."""
+    known = figure | {"degrees": math.inf if figure["degrees"] is None else figure["degrees"]}
+    return ClusteredShare(figure["n"], figure["of"], *(known[name] for name in _SHARE_FIELDS))

@@ -7,21 +7,20 @@ import re
 from collections.abc import Iterator
 
 from stateanalytics.core.text import shortened
-from stateanalytics.core.words import number, spark, spoken
-from stateanalytics.reporting.first_screen import said_first
+from stateanalytics.core.words import number, say, shorten_template, spark
+from stateanalytics.reporting.first_screen import opening
 from stateanalytics.reporting.material import Plain
 from stateanalytics.reporting.sections.failures import lost_in_words
 
 N_CLUSTERS = 5
 _LONGEST_NAME = 72
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~])")
-_ZERO_WIDTH_SPACE = "\u200b"
-# What GitHub makes a link of although it stands there as text, with a backslash before it, too.
+# GitHub makes links of these even after a backslash.
 _LINKED = re.compile(r"(?i)www(?=\.)|gh(?=-\d)|#(?=\d)")
 
 
 def as_markdown(summary: Plain) -> str:
-    """The verdict, the numbers, what to do, and what fails; ends in a line break.
+    """Markdown of the verdict, the numbers, what to do and what fails; ends in a line break.
 
     Parameters
     ----------
@@ -30,29 +29,33 @@ def as_markdown(summary: Plain) -> str:
 
     Notes
     -----
-    Every text may be hostile: none makes markup, a link, or a mention of somebody.
+    Every text may be hostile: none becomes markup, a link, or a mention of somebody.
     """
     return "\n".join(_lines(summary)) + "\n"
+
+
+def _first_loss(losses: list[Plain]) -> str:
+    return say("digest.missing", message=losses[0]["message"], n=len(losses))
 
 
 def _lines(summary: Plain) -> Iterator[str]:
     headline, window = summary["headline"], summary["window"]
     yield f"## {_plain(summary['title'])}: {_plain(window['label'])}"
     yield ""
-    yield f"**{_plain(said_first(summary))}**"
+    yield f"**{_plain(opening(summary))}**"
     if losses := summary["losses"]:
         yield ""
-        yield f"**Data are missing**: {_plain(losses[0]['message'])}; {number(len(losses))} in all."
+        yield f"**Data are missing**: {_plain(_first_loss(losses))}"
     if summary["coverage"]:
         yield ""
         yield _plain(summary["coverage"]["in_words"])
     yield ""
     yield "| | now | 95 % | last weeks | change |"
     yield "|---|---|---|---|---|"
-    for one in headline["numbers"]:
-        weeks = spark(one.get("bars", ())) + (f" {one['drawn']}" if "drawn" in one else "")
-        interval, change = one["shown_interval"] or "", one.get("change") or {}
-        cells = (one["title"], one["shown"], interval, weeks, change.get("short") or "")
+    for figure in headline["numbers"]:
+        weeks = spark(figure.get("bars", ())) + (f" {figure['drawn']}" if "drawn" in figure else "")
+        interval, change = figure["shown_interval"] or "", figure.get("change") or {}
+        cells = (figure["title"], figure["shown"], interval, weeks, change.get("short") or "")
         yield f"| {' | '.join(map(_plain, cells))} |"
     if summary.get("lost"):
         yield ""
@@ -70,21 +73,21 @@ def _actions(actions: list[Plain]) -> Iterator[str]:
     yield ""
     yield "### What to do first"
     yield ""
-    for place, one in enumerate(actions, 1):
-        who = f" ({_plain(one['who'])})" if one["who"] else ""
-        yield f"{place}. **{_plain(one['what'])}**{who}: {_plain(one['why'])}"
-        yield f"   {_code(one['command'])}"
+    for place, action in enumerate(actions, 1):
+        who = f" ({_plain(action['who'])})" if action["who"] else ""
+        yield f"{place}. **{_plain(action['what'])}**{who}: {_plain(action['why'])}"
+        yield f"   {_code(action['command'])}"
 
 
 def _news(news: list[Plain]) -> Iterator[str]:
     if news:
         yield ""
-        yield "### New, worse, back or gone"
+        yield "### New, worse, back or no longer seen"
         yield ""
-    for one in news:
-        names = "; ".join(_plain(name["name"]) for name in one["names"])
-        more = f"; {number(one['n_more'])} more" if one["n_more"] else ""
-        yield f"- **{number(one['n'])} {one['title'].lower()}**: {names}{more}"
+    for change in news:
+        names = "; ".join(_plain(name["name"]) for name in change["names"])
+        more = f"; {number(change['n_more'])} more" if change["n_more"] else ""
+        yield f"- **{number(change['n'])} {change['title'].lower()}**: {names}{more}"
 
 
 def _failures(failures: Plain) -> Iterator[str]:
@@ -94,33 +97,33 @@ def _failures(failures: Plain) -> Iterator[str]:
     yield ""
     yield "### What fails"
     yield ""
-    yield "| failure | state | incidents | lost | whose |"
+    yield "| failure | state | incidents | lost | owner |"
     yield "|---|---|---|---|---|"
-    for one in clusters[:N_CLUSTERS]:
-        lost = lost_in_words(one["lost"])
-        state = "back" if one["is_back"] else one["state"]
+    for cluster in clusters[:N_CLUSTERS]:
+        lost = lost_in_words(cluster["lost"])
+        state = "back" if cluster["is_back"] else cluster["state"]
         cells = (
-            spoken(one["name"], _LONGEST_NAME),
+            shorten_template(cluster["name"], _LONGEST_NAME),
             state,
-            number(one["n_incidents"]),
+            number(cluster["n_incidents"]),
             lost,
-            one["owner"] or "",
+            cluster["owner"] or "",
         )
         yield f"| {' | '.join(map(_plain, cells))} |"
     if len(clusters) > N_CLUSTERS:
         yield ""
-        yield f"{number(len(clusters) - N_CLUSTERS)} more in the whole report."
+        yield say("digest.more", n=len(clusters) - N_CLUSTERS)
 
 
 def _plain(text: str) -> str:
-    """Text that stays text, in one line."""
+    """Text on one line, with every character of Markdown escaped."""
     escaped = _SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
     escaped = _LINKED.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", escaped)
     return escaped.replace("@", f"@{_ZERO_WIDTH_SPACE}").replace("://", f":{_ZERO_WIDTH_SPACE}//")
 
 
 def _code(text: str) -> str:
-    """A code span, with more backticks around it than stand in it."""
+    """A code span, with more backticks around it than inside it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * (longest + 1)
     return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
@@ -132,7 +135,7 @@ _ZERO_WIDTH_SPACE = "\u200b"
 
 
 def as_slack(summary: Plain) -> Plain:
-    """What ``chat.postMessage`` or an incoming webhook takes: ``text`` and ``blocks``.
+    """The message for ``chat.postMessage`` or an incoming webhook: ``text`` and ``blocks``.
 
     Parameters
     ----------
@@ -141,16 +144,16 @@ def as_slack(summary: Plain) -> Plain:
 
     Notes
     -----
-    Every text may be hostile: each stands as ``plain_text``, in which Slack reads no markup,
-    link, mention or emoji. ``text`` is what notifications show.
+    Every text may be hostile: each is sent as ``plain_text``, in which Slack reads no markup,
+    link, mention or emoji. ``text`` is shown in notifications.
     """
     blocks = list(_blocks(summary))
-    heading = f"{summary['title']}: {summary['window']['label']}. {said_first(summary)}"
-    # Only this is read as markup, of which no character is left.
+    heading = f"{summary['title']}: {summary['window']['label']}. {opening(summary)}"
+    # Slack reads this text as markup, so no character of markup is left in it.
     text = _inert(html.escape(" ".join(heading.split()), quote=False).translate(_MARKS))
     if len(blocks) > MOST_BLOCKS:
-        left_out = len(blocks) - MOST_BLOCKS + 1
-        blocks = [*blocks[: MOST_BLOCKS - 1], _section(f"{left_out} more in the whole report.")]
+        note = _section(say("digest.more", n=len(blocks) - MOST_BLOCKS + 1))
+        blocks = [*blocks[: MOST_BLOCKS - 1], note]
     return {"text": shortened(text, LONGEST_TEXT), "blocks": blocks}
 
 
@@ -160,44 +163,49 @@ _MARKS = str.maketrans(dict.fromkeys("*_~`", " "))
 def _blocks(summary: Plain) -> Iterator[Plain]:
     heading = f"{summary['title']}: {summary['window']['label']}"
     yield {"type": "header", "text": _text(heading, LONGEST_HEADER)}
-    yield _section(said_first(summary))
+    yield _section(opening(summary))
     if losses := summary["losses"]:
-        yield _section(f"Data are missing: {losses[0]['message']}; {number(len(losses))} in all.")
+        yield _section(f"Data are missing: {_first_loss(losses)}")
     if summary["coverage"]:
         yield _section(summary["coverage"]["in_words"])
-    fields = [_number(one) for one in summary["headline"]["numbers"]]
+    fields = [_field(figure) for figure in summary["headline"]["numbers"]]
     yield {"type": "section", "fields": fields[:MOST_FIELDS]}
     if summary.get("lost"):
         yield _section(f"Lost to failures: {summary['lost']}")
     if actions := summary.get("actions"):
         yield {"type": "divider"}
-        for place, one in enumerate(actions, 1):
-            who = f" ({one['who']})" if one["who"] else ""
-            yield _section(f"{place}. {one['what']}{who}: {one['why']}\n{one['command']}")
+        for place, action in enumerate(actions, 1):
+            who = f" ({action['who']})" if action["who"] else ""
+            yield _section(f"{place}. {action['what']}{who}: {action['why']}\n{action['command']}")
     if news := summary.get("news"):
         yield {"type": "divider"}
-        for one in news:
-            names = "; ".join(name["name"] for name in one["names"])
-            more = f"; {number(one['n_more'])} more" if one["n_more"] else ""
-            yield _section(f"{number(one['n'])} {one['title'].lower()}: {names}{more}")
+        for change in news:
+            names = "; ".join(name["name"] for name in change["names"])
+            more = f"; {number(change['n_more'])} more" if change["n_more"] else ""
+            yield _section(f"{number(change['n'])} {change['title'].lower()}: {names}{more}")
     clusters = summary.get("failures", {}).get("clusters", ())
     if clusters:
         yield {"type": "divider"}
-        yield _section("\n".join(_failure(one) for one in clusters[:N_CLUSTERS]))
+        yield _section("\n".join(_failure(cluster) for cluster in clusters[:N_CLUSTERS]))
     made_by = _text(f"stateanalytics {summary['made_by']}", LONGEST_FIELD)
     yield {"type": "context", "elements": [made_by]}
 
 
-def _number(one: Plain) -> Plain:
-    interval = f" ({one['shown_interval']})" if one["shown_interval"] else ""
-    change = (one.get("change") or {}).get("short") or ""
-    return _text(f"{one['title']}: {one['shown']}{interval}\n{change}".strip(), LONGEST_FIELD)
+def _field(figure: Plain) -> Plain:
+    interval = f" ({figure['shown_interval']})" if figure["shown_interval"] else ""
+    change = (figure.get("change") or {}).get("short") or ""
+    return _text(f"{figure['title']}: {figure['shown']}{interval}\n{change}".strip(), LONGEST_FIELD)
 
 
-def _failure(one: Plain) -> str:
-    lost = lost_in_words(one["lost"])
-    said = (f"{number(one['n_incidents'])}×", shortened(one["name"], 300), lost, one["owner"] or "")
-    return " · ".join(filter(None, (" ".join(part.split()) for part in said)))
+def _failure(cluster: Plain) -> str:
+    lost = lost_in_words(cluster["lost"])
+    parts = (
+        f"{number(cluster['n_incidents'])}×",
+        shortened(cluster["name"], 300),
+        lost,
+        cluster["owner"] or "",
+    )
+    return " · ".join(filter(None, (" ".join(part.split()) for part in parts)))
 
 
 def _section(text: str) -> Plain:
@@ -206,8 +214,8 @@ def _section(text: str) -> Plain:
 
 def _text(text: str, longest: int) -> Plain:
     # Slack refuses a text of no characters.
-    said = shortened(_inert(text), longest) or "-"
-    return {"type": "plain_text", "text": said, "emoji": False}
+    shown = shortened(_inert(text), longest) or "-"
+    return {"type": "plain_text", "text": shown, "emoji": False}
 
 
 def _inert(text: str) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shell_word
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import dollars, how_long
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 
@@ -28,7 +28,7 @@ LEGACY_TOOLTIP = (
 class Colours:
     """A soft background and a strong foreground, for light and for dark pages.
 
-    The contrasts are those of the ADR's table; `contrast` computes them anew.
+    The contrasts are those of the ADR's table; a test computes them again.
     """
 
     light_background: str
@@ -61,7 +61,7 @@ TOKEN_OF_TONE: Mapping[str, str] = MappingProxyType(
         "neutral": "neutral",
     }
 )
-# Icons that the ADR names for the six statuses, and one for silence.
+# The ADR names icons for the six statuses, and one for silence.
 ICON_OF_LIFECYCLE: Mapping[str, str] = MappingProxyType(
     {
         "running": "activity",
@@ -84,7 +84,7 @@ OTHER_ICON = "dash"
 
 
 def pill_of(row: Mapping[str, Any]) -> Plain:
-    """How the state of one entity is drawn.
+    """The status pill of an entity: its label, colour, icon and tooltip.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def pill_of(row: Mapping[str, Any]) -> Plain:
     -------
     dict
         ``label``, ``token`` (of ADR-0025's colours), ``icon``, ``is_dotted`` and ``tooltip``
-        (None: the label says it all).
+        (None: the label is enough).
 
     Examples
     --------
@@ -121,11 +121,11 @@ def pill_of(row: Mapping[str, Any]) -> Plain:
 SEVERAL = "SOURCES"
 _LONGEST_PLACE = 120
 _KEY = ("entity_type", "entity_id")
-_KEPT = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
+_COLUMNS = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
 
 
 def named_runs(summary: Plain, material: Material) -> list[Plain]:
-    """What an appendix tells of each run, or other entity, that the sections name.
+    """The rows of the list of runs: every entity that a section names.
 
     Parameters
     ----------
@@ -137,69 +137,69 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
     Returns
     -------
     list of dict
-        By type and id; of several stores, each that has such an id. ``command`` shows all that
-        is known of it.
+        By type and id; where several stores have an id, all of them. ``command`` shows the
+        whole history of an entity.
     """
     named = pl.DataFrame(
         sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
     rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
-    # One run is shown off its own store, which is read sooner than all that a pattern stands for.
+    # A single run is shown from its own store, which is faster to read than a whole pattern.
     place = _as_read(material.facts)
-    return [_told(row, place) for row in rows.iter_rows(named=True)]
+    return [_row(row, place) for row in rows.iter_rows(named=True)]
 
 
 def place_of(facts: Facts) -> str:
-    """What was read, as commands are given it; more than a line of it is for the reader to name."""
+    """The inputs as arguments of a command; a placeholder where they are longer than a line."""
     place = _as_read(facts)
-    # Of many stores what stood for them all: a folder, or a pattern, which we expand ourselves.
-    named = _words(facts.named)
+    # For many stores, the folder or pattern that named them; commands expand it themselves.
+    named = _arguments(facts.named)
     return named if place == SEVERAL and 0 < len(named) <= _LONGEST_PLACE else place
 
 
 def _as_read(facts: Facts) -> str:
-    """Each input that was read; of more than a line of them each run names its own."""
+    """Each input that was read, or the placeholder where they are longer than a line."""
     if facts.sources.is_empty():
         return SEVERAL
     archives = [path.parents[1] for path in facts.inputs if path.parent.name == "manifests"]
     live = facts.sources
     if archives:
-        # Of an archive the source is where its store lay; what was read is the archive.
+        # The source of archived rows is the original store; the input is the archive.
         live = live.filter(pl.col("looked_at").is_null())
-    paths = [*map(_near, archives), *live["source"]]
-    place = _words(paths)
+    paths = [*map(_relative, archives), *live["source"]]
+    place = _arguments(paths)
     return place if len(place) <= _LONGEST_PLACE or len(set(paths)) == 1 else SEVERAL
 
 
-def _words(paths: Iterable[str]) -> str:
-    return " ".join(map(_word, dict.fromkeys(paths)))
+def _arguments(paths: Iterable[str]) -> str:
+    return " ".join(map(_argument, dict.fromkeys(paths)))
 
 
-def _word(path: str) -> str:
-    """A path as a shell takes it; ``~``, which we expand ourselves, does not name the user."""
+def _argument(path: str) -> str:
+    """A path as an argument of a shell; ``~`` stands for the home folder, to hide its name."""
     home = f"{Path.home()}{os.sep}"
     return shell_word(f"~/{path.removeprefix(home)}" if path.startswith(home) else path)
 
 
-def _near(path: Path) -> str:
-    near = os.path.relpath(path)
-    return str(path) if near.startswith(os.pardir) else near
+def _relative(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith(os.pardir) else relative
 
 
 def show_command(entity: Mapping[str, Any], place: str) -> str:
-    """How to see one entity at the terminal, whatever stands in its id."""
+    """The command that shows an entity; its id is quoted for the shell."""
     # An id may begin like an option.
     dashes = "-- " if entity["entity_id"].startswith("-") else ""
-    where = _word(entity["source"]) if place == SEVERAL and "source" in entity else place
+    where = _argument(entity["source"]) if place == SEVERAL and "source" in entity else place
     return f"stateanalytics show {dashes}{where} {shlex.quote(entity['entity_id'])}"
 
 
 def _ids(part: Any) -> Iterator[tuple[str, str]]:
-    """Type and id of everything that has an id; what tells no type is a run."""
+    """Type and id of everything that has an id; without a type it is a run."""
     if isinstance(part, Mapping):
         if part.get("entity_id"):
             yield part.get("entity_type", RUN), part["entity_id"]
-        # Of runs that came late the page shows the first; the JSON has them all.
+        # The page shows only the first late runs; the JSON has them all.
         shown = {**part, "rows": part["rows"][: part["n_shown"]]} if "n_shown" in part else part
         for value in shown.values():
             yield from _ids(value)
@@ -208,17 +208,17 @@ def _ids(part: Any) -> Iterator[tuple[str, str]]:
             yield from _ids(value)
 
 
-def _told(row: Plain, place: str) -> Plain:
+def _row(row: Plain, place: str) -> Plain:
     lasted = row["age_s"] if row["is_open"] else row["duration_s"]
     cost = row["cost_usd"]
     return {
-        **{name: row[name] for name in _KEPT},
+        **{name: row[name] for name in _COLUMNS},
         "pill": pill_of(row),
         "severity": row["severity"],
         "began_at": iso(row["started_at"] or row["created_at"]),
         "ended_at": None if row["is_open"] else iso(row["placed_at"]),
         "lasted": None if lasted is None else how_long(lasted),
-        "cost": None if cost is None else f"${cost:,.2f}",
+        "cost": None if cost is None else dollars(cost),
         "code": row["reason_code"],
         "message": row["reason_message"],
         "command": show_command(row, place),

@@ -1,10 +1,17 @@
-"""Every run of a report in one line, and what moved each number from one report to another."""
+"""The ledger of a report, and what changed each number from one report to another.
+
+The numbers of a report say that something changed; its ledger, one short line for each run,
+says which runs changed it. A line holds no text of a store: ids, incidents and facts are
+digests. To compare two reports, the first ledger is turned into the second in steps, one cause
+at a time. Each step changes the numbers by its runs, so that all steps add up; what they do
+not explain is a step of its own and never hidden.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +31,7 @@ from stateanalytics.state.definitions import (
 )
 
 FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "incident", "facts")
-"""What the words of a line are: see `Line`."""
+"""The fields of a line, in order; see `Line`."""
 
 LATER = "later"
 """The ending of a run that was open when the window ended, and has ended since."""
@@ -43,7 +50,7 @@ _FACTS = (
 
 
 class Line(NamedTuple):
-    """One run.
+    """A run in the ledger.
 
     Attributes
     ----------
@@ -52,18 +59,18 @@ class Line(NamedTuple):
     source : int
         Which input of the report it came from, from 0.
     began, placed : int or None
-        Epoch seconds: its start, else creation; the moment that placed it in the window.
+        Epoch seconds of its start, else creation; and of the moment that placed it in a window.
     ending : str
-        ``open``, ``good``, ``timed_out``, ``failed``, ``other``; ``later``: it began before
+        ``open``, ``good``, ``timed_out``, ``failed``, ``other``; ``later`` where it began before
         the end of the window and ended after it, so that a later window counts it;
-        ``left_out``: no rate counts it.
+        ``left_out`` where no rate counts it.
     is_in_trouble : bool
-        Is its severity critical or warning.
+        Whether its severity is critical or warning.
     incident : str or None
-        Digest of the incident that it failed in: of the first by name of its causes, so that
-        most of what comes later leaves it as it is.
+        Digest of the incident that it failed in, made from the first of its causes by name, so
+        that most later rows do not change it.
     facts : str
-        Digest of what is stored about it, whatever a policy makes of it.
+        Digest of what is stored about it, independent of the policy.
     """
 
     run: str
@@ -77,16 +84,16 @@ class Line(NamedTuple):
 
 
 def write_ledger(material: Material) -> list[str]:
-    """The runs of a report as texts, in order of their digest."""
-    words = [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in FIELDS]
+    """The lines of a ledger as texts, sorted by run."""
+    columns = [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in FIELDS]
     shown = _lines(material).with_columns(pl.col("is_in_trouble").cast(pl.Int8))
-    return shown.select(pl.concat_str(words, separator=" ").sort()).to_series().to_list()
+    return shown.select(pl.concat_str(columns, separator=" ").sort()).to_series().to_list()
 
 
 def ledger_of(material: Material) -> tuple[dict[str, Line], dict[str, str]]:
-    """The runs of a report by their digest, and the ids behind the digests.
+    """The lines of a ledger by run, and the id of each run.
 
-    Runs that rates leave out are there too, and those that were open when the window ended.
+    Includes runs that rates exclude, and runs that were still open when the window ended.
     """
     lines = _lines(material)
     ledger = {row[0]: Line(*row) for row in lines.select(FIELDS).iter_rows()}
@@ -100,23 +107,23 @@ def _lines(material: Material) -> pl.DataFrame:
     began = pl.coalesce("started_at", "created_at")
     runs = _runs(material).with_columns(
         place=pl.col("source").replace_strict(places, default=-1, return_dtype=pl.Int64),
-        # The label of an input may change from report to report; its place rarely does.
+        # The label of an input may change between reports; its position rarely does.
         cause=pl.when(pl.col("ending").is_in(FAILURES)).then(
             cause_key().str.strip_prefix(pl.col("source") + "|")
         ),
-        # Ids of two inputs may be the same.
-        again=pl.int_range(pl.len()).over("system", "entity_id"),
+        # Two inputs may have the same id.
+        duplicate=pl.int_range(pl.len()).over("system", "entity_id"),
     )
-    together = material.failed.select(*ENTITY_KEY, "incident_id").unique(ENTITY_KEY)
+    incidents = material.failed.select(*ENTITY_KEY, "incident_id").unique(ENTITY_KEY)
     cause = pl.format("{}|{}", "place", "cause")
     system, identity = (pl.col(name).fill_null("None") for name in ("system", "entity_id"))
     facts = [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in _FACTS]
     return (
-        runs.join(together.lazy(), on=ENTITY_KEY, how="left", maintain_order="left")
+        runs.join(incidents.lazy(), on=ENTITY_KEY, how="left", maintain_order="left")
         .select(
             "entity_id",
             "ending",
-            run=_digests(pl.format("{}|{}|{}", system, identity, "again"), 16),
+            run=_digests(pl.format("{}|{}|{}", system, identity, "duplicate"), 16),
             source="place",
             began=began.dt.epoch("s"),
             placed=pl.col("placed_at").dt.epoch("s"),
@@ -134,18 +141,18 @@ def _lines(material: Material) -> pl.DataFrame:
 
 
 def _runs(material: Material) -> pl.LazyFrame:
-    """The sessions of the window, and those that ended only after it but began before."""
+    """The sessions of the window, and those that began before its end and ended after it."""
     is_session = pl.col("entity_type") == "session"
     until, began = material.window.until, pl.coalesce("started_at", "created_at")
     ended_later = ~pl.col("is_open") & (began < until) & (pl.col("placed_at") >= until)
     is_future = (pl.col("left_out") == "future").fill_null(value=False)
     later = material.ever.lazy().filter(is_session, ended_later, ~is_future)
     is_left_out = pl.col("left_out").is_not_null()
-    put_off = pl.when(is_left_out).then(pl.lit("left_out")).otherwise(pl.lit(LATER))
+    later_ending = pl.when(is_left_out).then(pl.lit("left_out")).otherwise(pl.lit(LATER))
     return pl.concat(
         [
             material.rows.lazy().filter(is_session).with_columns(ending=_ending()),
-            later.with_columns(ending=put_off),
+            later.with_columns(ending=later_ending),
         ]
     )
 
@@ -169,9 +176,9 @@ def _ending() -> pl.Expr:
 
 
 def _digests(texts: pl.Expr, length: int) -> pl.Expr:
-    """Digests of texts. Hashing is all that the loop does: an engine's is no faster."""
+    """Digests of texts, in a Python loop: polars has no hash that is stable across versions."""
 
-    def each(column: pl.Series) -> pl.Series:
+    def digest_each(column: pl.Series) -> pl.Series:
         digests = [
             None
             if text is None
@@ -180,7 +187,7 @@ def _digests(texts: pl.Expr, length: int) -> pl.Expr:
         ]
         return pl.Series(column.name, digests, dtype=pl.String)
 
-    return texts.map_batches(each, return_dtype=pl.String)
+    return texts.map_batches(digest_each, return_dtype=pl.String)
 
 
 def read_ledger(lines: object) -> dict[str, Line]:
@@ -189,7 +196,7 @@ def read_ledger(lines: object) -> dict[str, Line]:
     Raises
     ------
     ArgumentError
-        If they are no ledger.
+        If they are not the lines of a ledger.
 
     Examples
     --------
@@ -222,7 +229,7 @@ def _line(text: str) -> Line:
 
 
 def is_within(line: Line, since: datetime, until: datetime) -> bool:
-    """Does a window count a run, by the rule of `population.population`."""
+    """Whether a window counts a run, by the rule of `population.population`."""
     begin, end = since.timestamp(), until.timestamp()
     if line.ending == "open":
         return line.began is None or line.began < end
@@ -245,11 +252,11 @@ CAUSES = (
     "another grouping",
     "unexplained",
 )
-"""In the order in which they are reckoned; the last is what the others leave over."""
+"""Causes in the order of the steps; the last is the remainder."""
 
 
 class Side(NamedTuple):
-    """One report, as far as its runs can be compared."""
+    """A report, with what is needed to compare its runs."""
 
     ledger: Ledger
     sources: tuple[str, ...]
@@ -260,7 +267,7 @@ class Side(NamedTuple):
 
     @classmethod
     def of(cls, summary: Mapping[str, Any]) -> Side:
-        """What the JSON of a report says."""
+        """The side of a report from its JSON."""
         try:
             provenance, window = summary["provenance"], summary["window"]
             return cls(
@@ -274,12 +281,12 @@ class Side(NamedTuple):
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(
                 f"The JSON of a report lacks {error!s:.60}.",
-                "stateanalytics report STORE --json writes week.json beside week.html",
+                "stateanalytics report STORE --json writes week.json next to week.html",
             ) from None
 
     @classmethod
     def of_material(cls, material: Material) -> tuple[Side, dict[str, str]]:
-        """What a report is made from, and the ids behind its digests."""
+        """The side of a report that is being made, and the ids of its runs."""
         ledger, ids = ledger_of(material)
         facts, window = material.facts, material.window
         sources = tuple(facts.sources["source"])
@@ -289,7 +296,7 @@ class Side(NamedTuple):
         return side, ids
 
     def has_input_of(self, line: Line, other: Side) -> bool:
-        """Is the input of one of its runs an input of another report, by name or by runs."""
+        """Whether the other report has the input of a run, by name or by shared runs."""
         if not 0 <= line.source < len(self.sources):
             return False
         if self.sources[line.source] in other.sources:
@@ -300,24 +307,24 @@ class Side(NamedTuple):
 
 
 def cause_of(run: str, before: Side, after: Side) -> str | None:
-    """What became of one run; None: nothing."""
+    """The cause of a change of a run between two reports; None where nothing changed."""
     was, now = before.ledger.get(run), after.ledger.get(run)
     if was is None or now is None:
         return _departure(was, before, after) if was else _arrival(now, before, after)
-    if _worth(was) == _worth(now):
+    if _counted_as(was) == _counted_as(now):
         return None
     if LATER in (was.ending, now.ending) and not is_open(was) and before.until != after.until:
         return "another window"
     if was.facts == now.facts:
-        if _worth(was)[:-1] == _worth(now)[:-1]:
+        if _counted_as(was)[:-1] == _counted_as(now)[:-1]:
             return "another grouping"
-        return _other_eyes(was, before, after)
+        return _other_rules(was, before, after)
     is_closed = is_open(was) and (has_ended(now) or now.ending == LATER)
     return "closed censoring" if is_closed else "changed rows"
 
 
-def _other_eyes(was: Line, before: Side, after: Side) -> str:
-    """Why a run that nobody wrote to is seen otherwise."""
+def _other_rules(was: Line, before: Side, after: Side) -> str:
+    """Why a run that was not written to has another state: the policy, the as-of, or both."""
     has_policy, has_instant = before.policy != after.policy, before.as_of != after.as_of
     if has_policy and (not is_open(was) or not has_instant):
         return "another policy"
@@ -341,72 +348,72 @@ def _arrival(now: Line | None, before: Side, after: Side) -> str | None:
 def _departure(was: Line, before: Side, after: Side) -> str:
     if not before.has_input_of(was, after):
         return "another input"
-    # Open work may have ended outside of the window; nothing tells where it went.
+    # Open work may have ended outside of the window; the ledger does not record where.
     if not is_within(was, after.since, after.until):
         return "another window"
     return "rows that are gone"
 
 
-def _worth(line: Line) -> tuple[str, bool, str | None]:
-    """What the numbers take from a run."""
+def _counted_as(line: Line) -> tuple[str, bool, str | None]:
+    """How the numbers count a run."""
     return line.ending, line.is_in_trouble and is_open(line), line.incident
 
 
 def is_open(line: Line) -> bool:
-    """Was it open when it was looked at."""
+    """Whether a run was open at as-of."""
     return line.ending == "open"
 
 
 def has_ended(line: Line) -> bool:
-    """Does a number count it as ended in its window."""
+    """Whether a number counts a run as ended in its window."""
     return line.ending not in ("open", "left_out", LATER)
 
 
 def is_counted(line: Line | None) -> bool:
-    """Does any number of its window count it."""
+    """Whether any number of the window counts a run."""
     return line is not None and line.ending not in ("left_out", LATER)
 
 
 MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "incidents")
-_HINT = "stateanalytics report STORE --json writes week.json beside week.html"
-_ELSE = f"; {_HINT}"
+_HINT = "stateanalytics report STORE --json writes week.json next to week.html"
+_HINT_AFTER_PATH = f"; {_HINT}"
 
 
 def diff(last: Any, this: Any) -> pl.DataFrame:
-    """What moved each headline number from one report to another.
+    """What changed each headline number from one report to another.
 
     Parameters
     ----------
     last, this : Report, dict, str or pathlib.Path
-        Reports, their summaries, or the JSON files beside them.
+        Reports, their summaries, or their JSON files.
 
     Returns
     -------
     polars.DataFrame
-        `DIFF`: for each of the five numbers a row per cause that concerns it, in the
-        order of `CAUSES`, and always one for what is unexplained, so that the changes of
-        a number add up from the first report to the second. Of two weeks that have no run in
-        common the causes are what their runs came to, such as *runs that failed*.
+        `DIFF`: for each of the five numbers, a row for every cause that changed it, in the
+        order of `CAUSES`, and always a row for the unexplained rest, so that the changes of a
+        number add up from the first report to the second. If two weeks have no run in common,
+        the causes are the outcomes of their runs, such as *runs that failed*.
 
     Raises
     ------
     ArgumentError
-        If one of them is no report, or was written without a ledger.
+        If either is no report, or was written without a ledger.
     SourceNotFoundError
         If there is no such file.
 
     Notes
     -----
-    *New rows* began after the as-of of the first report; *late rows* before it, and were
-    not there yet. *Closed censoring* is work that was open and has ended since. *Changed
-    rows* were written to otherwise: a sign of life, a correction. Where nothing stored
-    about a run changed, its state did for *another policy* or *another as-of*; of a run
-    that is still open, and where both are others, nobody can say which. Failures of *another
-    grouping* hang together with others than before, and count as more or fewer incidents.
+    *New rows* began after the as-of of the first report; *late rows* began before it and were
+    not stored yet. *Closed censoring* is work that was open and has ended since. *Changed
+    rows* have another stored value: new activity, a correction. Where nothing stored about a
+    run changed, its state changed because of *another policy* or *another as-of*; if a run is
+    still open and both differ, the two cannot be separated. Failures of *another grouping* are
+    related to other failures than before, and count as more or fewer incidents.
 
-    A share is moved by runs that enter or leave either side of it, so that the size of
-    a step depends on the order of steps; their sum does not.
+    Runs change a share by entering or leaving its numerator or denominator, so the size of a
+    step depends on the order of the steps; their sum does not.
 
     Examples
     --------
@@ -422,51 +429,71 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     why = {run: cause_of(run, before, after) for run in before.ledger.keys() | after.ledger.keys()}
     causes: tuple[str, ...] = CAUSES[:-1]
     if before.until <= after.since or after.until <= before.since:
-        # No run is in both: the weeks differ by what their runs came to.
-        why = {run: _of_week(run, cause, before, after) for run, cause in why.items()}
+        # No run is in both weeks: they differ by the outcomes of their runs.
+        why = {run: _outcome_of(run, cause, before, after) for run, cause in why.items()}
         causes = (*causes, *sorted({cause for cause in why.values() if cause} - set(causes)))
-    names = {**_named(first), **_named(second)}
-    rows: list[Plain] = []
+    by_cause = {
+        cause: [run for run, its_cause in why.items() if its_cause == cause] for cause in causes
+    }
+    ids = {**_late_ids(first), **_late_ids(second)}
+    rows = []
     for name in _NUMBERS:
-        stated, meant = _stated(first, name), _stated(second, name)
-        count = _COUNTS[name]
-        held = dict(before.ledger)
-        # Where a ledger does not give its own headline, the rest is unexplained as well.
-        at, steps = stated, []
-        for cause in causes:
-            moved = [run for run, its_cause in why.items() if its_cause == cause]
-            if not moved:
-                continue
-            was = count(held)
-            for run in moved:
-                held.pop(run, None)
-                if run in after.ledger:
-                    held[run] = after.ledger[run]
-            now = count(held)
-            concerned = [run for run in moved if _matters(run, name, before, after)]
-            reached = (at.n + now.n - was.n, _shifted(at.of, was.of, now.of))
-            if concerned or reached != (at.n, at.of):
-                named = sorted(names.get(run, run) for run in concerned)
-                steps.append(_step(name, cause, named, at, _Number(*reached)))
-            at = _Number(*reached)
-        steps.append(_step(name, "unexplained", None, at, meant))
-        rows += [{**step, "title": meant.title} for step in steps]
+        value, last = _stated(first, name), _stated(second, name)
+        for cause, change in _changes(name, by_cause, before, after):
+            # Where a ledger does not reproduce its own headline, the difference is unexplained.
+            changed = _Number(value.n + change.n, _sum(value.of, change.of))
+            runs = sorted(ids.get(run, run) for run in change.runs)
+            if runs or (changed.n, changed.of) != (value.n, value.of):
+                rows.append({**_step(name, cause, runs, value, changed), "title": last.title})
+            value = changed
+        rows.append({**_step(name, "unexplained", None, value, last), "title": last.title})
     return DIFF.conform(pl.DataFrame(rows, schema=DIFF.dtypes))
 
 
-def _of_week(run: str, cause: str | None, before: Side, after: Side) -> str | None:
-    """What a run came to, where it is only in the other week."""
+class _Change(NamedTuple):
+    """A change of a number by one cause, and the runs that the number counts differently."""
+
+    n: int
+    of: int | None
+    runs: list[str]
+
+
+def _changes(
+    name: str, by_cause: Mapping[str, list[str]], before: Side, after: Side
+) -> Iterator[tuple[str, _Change]]:
+    """Turn the first ledger into the second, cause by cause."""
+    count_runs, ledger = _COUNTS[name], dict(before.ledger)
+    for cause, runs in by_cause.items():
+        if not runs:
+            continue
+        was = count_runs(ledger)
+        for run in runs:
+            ledger.pop(run, None)
+            if run in after.ledger:
+                ledger[run] = after.ledger[run]
+        now = count_runs(ledger)
+        of = None if was.of is None or now.of is None else now.of - was.of
+        relevant = [run for run in runs if _is_counted_differently(run, name, before, after)]
+        yield cause, _Change(now.n - was.n, of, relevant)
+
+
+def _sum(value: int | None, change: int | None) -> int | None:
+    return None if value is None or change is None else value + change
+
+
+def _outcome_of(run: str, cause: str | None, before: Side, after: Side) -> str | None:
+    """The outcome of a run that only one of the weeks has."""
     if cause != "another window":
         return cause
     line = after.ledger.get(run) or before.ledger[run]
-    return f"runs that {_CAME_TO.get(line.ending, 'ended otherwise')}"
+    return f"runs that {_OUTCOMES.get(line.ending, 'had another outcome')}"
 
 
-_CAME_TO = {"good": "completed", "timed_out": "timed out", "open": "were open", "failed": "failed"}
+_OUTCOMES = {"good": "completed", "timed_out": "timed out", "open": "were open", "failed": "failed"}
 
 
 class _Number(NamedTuple):
-    """A headline number: a count, or a count of some whole."""
+    """A headline number: a count, or a count and its denominator."""
 
     n: int
     of: int | None
@@ -479,8 +506,8 @@ class _Number(NamedTuple):
         return self.n / self.of if self.of else None
 
 
-def _matters(run: str, name: str, before: Side, after: Side) -> bool:
-    """Does a run count differently for a number."""
+def _is_counted_differently(run: str, name: str, before: Side, after: Side) -> bool:
+    """Whether a number counts a run differently in the two reports."""
     sides = []
     for side in (before, after):
         line = side.ledger.get(run)
@@ -491,7 +518,7 @@ def _matters(run: str, name: str, before: Side, after: Side) -> bool:
     return sides[0] != sides[1]
 
 
-def _shared(good: Callable[[Line], bool], whole: Callable[[Line], bool]) -> Any:
+def _share_of(good: Callable[[Line], bool], whole: Callable[[Line], bool]) -> Any:
     def count(ledger: Ledger) -> _Number:
         of = [line for line in ledger.values() if whole(line)]
         return _Number(sum(good(line) for line in of), len(of))
@@ -501,9 +528,9 @@ def _shared(good: Callable[[Line], bool], whole: Callable[[Line], bool]) -> Any:
 
 _COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
     "runs": lambda ledger: _Number(sum(is_counted(line) for line in ledger.values()), None),
-    "completed": _shared(lambda line: line.ending == "good", has_ended),
-    "timed_out": _shared(lambda line: line.ending == "timed_out", has_ended),
-    "unresolved": _shared(lambda line: line.is_in_trouble, is_open),
+    "completed": _share_of(lambda line: line.ending == "good", has_ended),
+    "timed_out": _share_of(lambda line: line.ending == "timed_out", has_ended),
+    "unresolved": _share_of(lambda line: line.is_in_trouble, is_open),
     "incidents": lambda ledger: _Number(
         len({line.incident for line in ledger.values() if line.incident is not None}), None
     ),
@@ -511,7 +538,7 @@ _COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
 
 
 def _stated(summary: Mapping[str, Any], name: str) -> _Number:
-    """A number as the report itself says it."""
+    """A number as the report shows it."""
     try:
         number = next(
             candidate for candidate in summary["headline"]["numbers"] if candidate["name"] == name
@@ -521,8 +548,8 @@ def _stated(summary: Mapping[str, Any], name: str) -> _Number:
         raise ArgumentError(f"The JSON of a report has no number {name!r}.", _HINT) from None
 
 
-def _named(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The ids of the runs that came late, by digest."""
+def _late_ids(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Ids of the late runs, by digest."""
     late = summary.get("late")
     rows = late.get("rows", ()) if isinstance(late, Mapping) else ()
     return {
@@ -532,29 +559,25 @@ def _named(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _shifted(at: int | None, was: int | None, now: int | None) -> int | None:
-    return None if at is None or was is None or now is None else at + now - was
-
-
-def _step(name: str, cause: str, runs: list[str] | None, at: _Number, then: _Number) -> Plain:
-    has_both = at.value is not None and then.value is not None
+def _step(name: str, cause: str, runs: list[str] | None, before: _Number, after: _Number) -> Plain:
+    has_both = before.value is not None and after.value is not None
     return {
         "number": name,
         "cause": cause,
         "n_runs": None if runs is None else len(runs),
         "runs": runs,
-        "n_before": at.n,
-        "n_after": then.n,
-        "of_before": at.of,
-        "of_after": then.of,
-        "before": at.value,
-        "after": then.value,
-        "change": then.value - at.value if has_both else None,  # type: ignore[operator]
+        "n_before": before.n,
+        "n_after": after.n,
+        "of_before": before.of,
+        "of_after": after.of,
+        "before": before.value,
+        "after": after.value,
+        "change": after.value - before.value if has_both else None,  # type: ignore[operator]
     }
 
 
 def _summary(given: Any, which: str) -> Mapping[str, Any]:
-    """The summary of a report, whatever it is given as."""
+    """The summary of a report, a dict or a JSON file."""
     # A `Report` has its summary; to import the class here would close a circle.
     given = getattr(given, "summary", given)
     if isinstance(given, str | Path):
@@ -563,7 +586,7 @@ def _summary(given: Any, which: str) -> Mapping[str, Any]:
         raise ArgumentError(f"diff needs two reports; {which} is {in_short(given)}.", _HINT)
     if "ledger" not in given:
         raise ArgumentError(
-            f"The report {which} has no ledger, so nobody knows its runs.",
+            f"The report {which} has no ledger, so its runs are not known.",
             "write it again with this version: stateanalytics report … --json",
         )
     return given
@@ -574,10 +597,10 @@ def _from_file(path: Path) -> Any:
         octets, _ = read_octets(path, MAX_REPORT_BYTES)
         return json.loads(octets.decode("utf-8"))
     except FileNotFoundError:
-        raise unreadable("report", path, None, _ELSE, kind=SourceNotFoundError) from None
+        raise unreadable("report", path, None, _HINT_AFTER_PATH, kind=SourceNotFoundError) from None
     except (ValueError, RecursionError):
         raise ArgumentError(
-            f"{str(path)!r} was to be the JSON of a report, but it is no JSON.", _HINT
+            f"{str(path)!r} should be the JSON of a report, but is not JSON.", _HINT
         ) from None
     except OSError as error:
-        raise unreadable("report", path, error.strerror or str(error), _ELSE) from None
+        raise unreadable("report", path, error.strerror or str(error), _HINT_AFTER_PATH) from None

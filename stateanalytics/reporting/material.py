@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.own_columns import with_group
+from stateanalytics.core.joins import with_group
 from stateanalytics.core.redaction import redact_texts
-from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.windows import TICK, Window
 from stateanalytics.failures.failure_rows import find_members
@@ -28,7 +28,7 @@ from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import in_question, rewound
+from stateanalytics.systems.history import rewound, without_settled_work
 
 if TYPE_CHECKING:
     from stateanalytics.detectors.catalogue import Detector
@@ -57,13 +57,13 @@ class Material:
     policy : Policy
         What the states were derived under.
     n_unknown : int
-        Runs of which nobody recorded how they stood when the window ended.
+        Runs whose state at the end of the window is not recorded.
     ledger : polars.DataFrame or None
-        Who looks after which failure: what `owners` gave.
+        Owners of failures, from `failures.owners`.
     prices : polars.DataFrame
-        What `failures.prices` gave.
+        List prices, from `failures.prices`.
     by : sequence of str
-        Columns, beside the usual ones, by which it is told who fails more than the rest.
+        Further columns by which groups are compared in the section on the fleet.
     detectors : sequence of Detector, optional
         Those that are compared; by default those of the current releases about trouble.
     """
@@ -81,7 +81,7 @@ class Material:
     by: Sequence[str] = ()
     detectors: Sequence[Detector] | None = None
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
-    _one_by_one: Lock = field(default_factory=Lock, repr=False, compare=False)
+    _mining_lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -107,21 +107,21 @@ class Material:
         )
 
     def over(self, window: Window) -> Material:
-        """The same facts over another window; what was open as it stood as long after its end."""
-        # Hours after the end of a week only those are open that do not end: so in both weeks.
+        """The facts over another window, open runs as they stood equally long after its end."""
+        # Hours after the end of a week, only runs that never end are still open: in both weeks.
         at = window.until + max(self.facts.as_of - self.window.until, -TICK)
         if at >= self.facts.as_of:
             rows = within(self.ever, window, as_of=self.facts.as_of)
             return replace(self, window=window, rows=rows)
-        past = rewound(in_question(self.facts, at, self.ever["is_open"]), at)
+        past = rewound(without_settled_work(self.facts, at, self.ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
-        then = population(past.facts.entities, judged, as_of=past.at)
-        # An end that was written only later is the end all the same: no run is told twice.
+        at_end = population(past.facts.entities, judged, as_of=past.at)
+        # An end that was recorded later is an end all the same: no run is counted twice.
         of_window = within(self.ever.lazy(), window, as_of=self.facts.as_of)
         ended = of_window.filter(~pl.col("is_open")).collect()
         is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")
         others = (
-            then.with_columns(is_lost=past.lost["status"])
+            at_end.with_columns(is_lost=past.lost["status"])
             .filter(pl.col("is_open") | is_unknown)
             .filter((pl.coalesce("started_at", "created_at") < window.until).fill_null(value=True))
             .join(ended, on=ENTITY_KEY, how="anti", maintain_order="left")
@@ -136,7 +136,7 @@ class Material:
 
     @cached_property
     def systems_read(self) -> list[System]:
-        """The systems that any input or row is of."""
+        """Systems of the inputs and of the entities."""
         frames = (self.facts.sources, self.facts.entities)
         read = {name for frame in frames for name in frame["system"].unique()}
         return [known for known in all_systems() if known.name in read]
@@ -144,7 +144,7 @@ class Material:
     @property
     def failed_ever(self) -> pl.DataFrame:
         """The `members` of all time, mined once for all windows: clusters keep their ids."""
-        with self._one_by_one:  # sections that are made at a time wait for whoever is first
+        with self._mining_lock:  # sections are made in parallel
             if "ever" not in self._mined:
                 self._mined["ever"] = find_members(self.facts, rows=self.ever)
         return self._mined["ever"]
@@ -156,17 +156,17 @@ class Material:
 
     @property
     def counted_rows(self) -> pl.DataFrame:
-        """Everything of the window that rates count, each work once; made when asked for."""
+        """Everything of the window that rates count, without parts and repeats."""
         return counted(self.rows)
 
     @property
     def runs(self) -> pl.DataFrame:
-        """The runs that rates count: sessions, without what is left out; made when asked for."""
+        """The runs that rates count: sessions, without those that are excluded."""
         return counted(self.rows, RUN)
 
     @property
     def ended_runs(self) -> pl.LazyFrame:
-        """Those of `runs` that have ended: most of them, so that each asks for its columns."""
+        """Those of `runs` that have ended; lazy, because they are many."""
         return self.rows.lazy().filter(is_counted(RUN), ~pl.col("is_open"))
 
     @cached_property
@@ -190,9 +190,26 @@ def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> lis
 
 
 def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
-    """How often each value of a column occurs; nulls are not counted."""
+    """Number of rows by value of a column; nulls are not counted."""
     counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
     return dict(counts.iter_rows())
+
+
+def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:
+    """Problems in the data by code, the most severe first, each with an example."""
+    order = {name: place for place, name in enumerate(FINDING_SEVERITIES)}
+    # A severity of a plug-in that is not known here comes last.
+    place = pl.col("severity").replace_strict(order, default=len(order), return_dtype=pl.Int8)
+    return (
+        findings.sort("source", "table", "column", "entity_type", "entity_id", "example")
+        .group_by("code", "severity", maintain_order=True)
+        .agg(
+            pl.col("message", "example", "action").drop_nulls().first(),
+            n_findings=pl.len(),
+            n_rows=pl.col("n_rows").fill_null(1).sum(),
+        )
+        .sort(place, *([-pl.col("n_rows")] if most_rows_first else []), "code")
+    )
 
 
 class Section(NamedTuple):
@@ -203,11 +220,11 @@ class Section(NamedTuple):
     name : str
         Its key in the summary, and the name of its template.
     label : str
-        Its word in the contents of the page.
+        Its name in the contents of the page.
     summarize : callable
-        Material to plain data.
+        From material to plain data.
     place : int
-        Where it stands on the page; in tens, so that another fits between two.
+        Its place on the page; in tens, so that another fits between two.
     """
 
     name: str
@@ -216,30 +233,30 @@ class Section(NamedTuple):
     place: int
 
 
-# Longer text is cut before it is made visible; what is shown is shorter still.
+# Longer text is cut before control characters are escaped; shown text is shorter still.
 LONGEST_READ = 4_000
 LONGEST_SHOWN = 400
 
 
 def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
-    """Plain data with every text made safe to show, and the count of what was taken out.
+    """Plain data with every text made safe to show, and the number of secrets masked by kind.
 
     Parameters
     ----------
     plain : dict, list, str, float, int, bool or None
-        A summary. Keys are ours and stay; every text is taken to be hostile.
+        A summary. Keys are ours and stay; every text may be hostile.
     secrets : bool
         Whether to mask secrets too; control characters are always made visible and
         long texts always cut.
     """
     texts = list(_texts(plain))
     # Half of a surrogate pair fits in no column; it is shown as an escape.
-    whole = pl.Series(
+    encodable = pl.Series(
         [text.encode(errors="backslashreplace").decode() for text in texts], dtype=pl.String
     )
-    # Before they are cut: half of a secret has no shape.
-    masked, n_masked = redact_texts(whole) if secrets else (whole, Counter[str]())
-    shown = {text: _shown(left) for text, left in zip(texts, masked, strict=True)}
+    # Masked before they are cut: half of a secret is not recognised.
+    masked, n_masked = redact_texts(encodable) if secrets else (encodable, Counter[str]())
+    shown = {text: _shown(clean_text) for text, clean_text in zip(texts, masked, strict=True)}
 
     def walk(part: Any) -> Any:
         if isinstance(part, str):
@@ -260,5 +277,5 @@ def _texts(part: Any) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    visibly = visible(text[:LONGEST_READ])
-    return shortened(visibly + "…" if len(text) > LONGEST_READ else visibly, LONGEST_SHOWN)
+    escaped = visible(text[:LONGEST_READ])
+    return shortened(escaped + "…" if len(text) > LONGEST_READ else escaped, LONGEST_SHOWN)

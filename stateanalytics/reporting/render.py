@@ -1,4 +1,4 @@
-"""Plain data to one page of HTML. Everything is escaped; nothing is computed."""
+"""Plain data to a page of HTML. Everything is escaped; nothing is computed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ import polars as pl
 from jinja2.bccache import Bucket
 from markupsafe import Markup
 
-from stateanalytics.charts.report_charts import WIDTHS, drawn
-from stateanalytics.charts.style import DARK, LIGHT, VARIABLES
-from stateanalytics.charts.svg import to_svg
+from stateanalytics.charts.report_charts import both_widths, drawn
+from stateanalytics.charts.style import DARK, LIGHT
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.core import words
 from stateanalytics.reporting.entities import COLOURS
@@ -47,27 +46,19 @@ def render(summary: Plain) -> str:
 
 
 def render_email(summary: Plain) -> str:
-    """Its first screen, and a sentence of each chapter, as mail readers can show them."""
+    """The first screen and a sentence of each section, for mail readers."""
     return _page_of("email", report=summary, sections=_sections_in(summary))
 
 
 def unfolded(page: str) -> str:
-    """The same page with everything open: texts are escaped, so that only our tags are met."""
+    """The same page with everything unfolded: texts are escaped, so only our tags match."""
     return page.replace("<details", "<details open")
 
 
 def render_session(summary: Plain, timeline: pl.DataFrame) -> str:
     """The page of one entity."""
-    chart = {
-        size: Markup(
-            to_svg(
-                chart_timeline(timeline, palette=VARIABLES, width=width),
-                name=f"timeline-{size}",
-                label=summary["finding"],
-            )
-        )
-        for size, width in WIDTHS.items()
-    }
+    drawings = both_widths(chart_timeline, timeline, "timeline", summary["finding"])
+    chart = {size: Markup(drawing) for size, drawing in drawings.items()}
     return _page_of("session", entity=summary, chart=chart)
 
 
@@ -83,11 +74,11 @@ def _has_content(summary: Plain, name: str) -> bool:
 _NEEDED_CONTENT = {"systems": "systems", "fleet": "groupings", "costs": "n_estimated"}
 
 
-def _page_of(name: str, **said: Any) -> str:
+def _page_of(name: str, **values: Any) -> str:
     page: str = (
         _pages()
         .get_template(f"{name}.html.j2")
-        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **said)
+        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **values)
     )
     return page
 
@@ -105,7 +96,7 @@ def _pages() -> jinja2.Environment:
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Templates compiled once (.3 s), kept where and as far as Python keeps compiled modules."""
+    """Compiled templates (.3 s), kept where Python keeps compiled modules."""
 
     _files = SourceFileLoader(__name__, __file__)
 
@@ -113,7 +104,7 @@ class _Compiled(jinja2.BytecodeCache):
         return cache_from_source(str(Path(__file__).parent / "templates" / f"{bucket.key}.py"))
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Take what was kept of the same text by the same versions."""
+        """Load the template compiled from the same text by the same versions."""
         with suppress(OSError):
             bucket.bytecode_from_string(self._files.get_data(self._place(bucket)))
 
@@ -130,7 +121,7 @@ def _style() -> str:
 
 
 def _colours() -> str:
-    """Every colour once, in both themes, under the name that style and charts use."""
+    """All colours in both themes, under the names that style and charts use."""
     charts = [f"--chart-{name}:light-dark({LIGHT[name]},{DARK[name]});" for name in LIGHT]
     pills = [
         f"--{token}-bg:light-dark({c.light_background},{c.dark_background});"

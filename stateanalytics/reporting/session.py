@@ -1,4 +1,4 @@
-"""One entity's life on one page: what it was, what happened, why it ended so, who is like it."""
+"""The page of an entity: its facts, its timeline, why it ended so, and similar failures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import APART
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import count
+from stateanalytics.core.words import how_long, say
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.entities import pill_of
@@ -26,7 +25,7 @@ from stateanalytics.reporting.material import Plain, clean, iso
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.timeline import find_entity, timeline_of
@@ -50,12 +49,12 @@ _FACTS = {
 def session_page(
     snap: Facts, entity_id: str, *, policy: Policy | None = None, redact: bool = True
 ) -> SessionPage:
-    """The page of one entity as plain data, and the frame that it draws.
+    """The page of an entity as plain data, and the frame of its timeline.
 
     Parameters
     ----------
     snap, entity_id, policy, redact
-        As `widgets.timeline.session` has them, which shows the same in a notebook.
+        As for `widgets.timeline.session`, which shows the same in a notebook.
 
     Raises
     ------
@@ -67,8 +66,8 @@ def session_page(
     states, reasons = states_and_reasons(facts, policy=policy)
     runs = spells(facts, policy=policy)
     timeline = timeline_of(facts, entity, states=states, runs=runs, policy=policy)
-    is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
-    state = states.filter(is_it).row(0, named=True)
+    is_entity = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
+    state = states.filter(is_entity).row(0, named=True)
     plain = {
         "name": entity["name"] or entity["entity_id"],
         "entity_type": entity["entity_type"],
@@ -78,8 +77,8 @@ def session_page(
         "pill": pill_of(state),
         "severity": state["severity"],
         "facts": _facts(entity),
-        "reasons": [_reason(row) for row in _of_it(reasons, is_it)],
-        "similar": _similar(facts, states, is_it, runs),
+        "reasons": [_reason(row) for row in _rows_of_entity(reasons, is_entity)],
+        "similar": _similar(facts, states, is_entity, runs),
         "rows": [_row(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
         "n_rows": timeline.height,
     }
@@ -87,15 +86,15 @@ def session_page(
     return SessionPage({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
 
 
-def _of_it(reasons: pl.DataFrame, is_it: pl.Expr) -> Iterator[dict[str, Any]]:
-    return reasons.filter(is_it).sort("order").select(_REASON).iter_rows(named=True)
+def _rows_of_entity(reasons: pl.DataFrame, is_entity: pl.Expr) -> Iterator[dict[str, Any]]:
+    return reasons.filter(is_entity).sort("order").select(_REASON).iter_rows(named=True)
 
 
 def _reason(row: dict[str, Any]) -> Plain:
-    """A reason with what to do about it; None: nothing, or its code is not known."""
+    """A reason with advice; None where there is nothing to do, or its code is not known."""
     known = REGISTRY.get(row["code"]) if row["code"] else None
-    asks = known is not None and not known.what_to_do.startswith("Nothing")
-    return {**row, "what_to_do": known.what_to_do if known and asks else None}
+    advice = known.what_to_do if known else None
+    return {**row, "what_to_do": None if (advice or "Nothing").startswith("Nothing") else advice}
 
 
 _REASON = ("dimension", "code", "message", "claim_status", "confidence", "evidence")
@@ -103,16 +102,16 @@ _REASON = ("dimension", "code", "message", "claim_status", "confidence", "eviden
 
 @dataclass(repr=False, eq=False)
 class SessionPage:
-    """One entity, from `session_page`.
+    """An entity, from `session_page`.
 
     Attributes
     ----------
     summary : dict
-        What the page says, as plain data, fit to be shown.
+        The content of the page as plain data, safe to show.
     timeline : polars.DataFrame
-        `timeline.TIMELINE`: everything that happened, as it is stored.
+        `timeline.TIMELINE`: everything that happened, as stored.
     inputs : tuple of Path
-        What was read: it refuses to write over them.
+        Files that were read, which are never written over.
     is_redacted : bool
         Whether secrets were masked in the summary.
     """
@@ -123,7 +122,7 @@ class SessionPage:
     is_redacted: bool = True
 
     def chart(self, *, width: int = 620) -> alt.LayerChart:
-        """The timeline as a drawing: a lane for each kind of thing."""
+        """The timeline as a chart: a lane for each kind of event."""
         from stateanalytics.charts.timeline import chart_timeline
 
         return chart_timeline(self.drawn, sentence=self.summary["finding"], width=width)
@@ -140,73 +139,75 @@ class SessionPage:
 
     @cached_property
     def drawn(self) -> pl.DataFrame:
-        """The timeline for drawings: names and words of a bar may hold secrets, too."""
-        # Before they are cut: half of a secret has no shape.
+        """The timeline for charts, with secrets masked: the labels of bars may hold some, too."""
+        # Masked before they are cut: half of a secret is not recognised.
         return redact_frame(self.timeline)[0] if self.is_redacted else self.timeline
 
     def write_html(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all, and say where."""
+        """Write the page atomically and return its path."""
         return write_output(
             path, self.as_html().encode(), inputs=self.inputs, is_private=not self.is_redacted
         )
 
     def __repr__(self) -> str:
-        told = self.summary
-        lines = [f"{_called(told)}: {told['finding']}"]
-        lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in told["rows"]]
-        lines += [f"  and {_left(told)} more"] if _left(told) else []
-        return "\n".join([*lines, *filter(None, [told["similar"]["in_words"]]), *_to_do(told)])
+        page = self.summary
+        lines = [f"{_called(page)}: {page['finding']}"]
+        lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in page["rows"]]
+        lines += [f"  and {_left(page)} more"] if _left(page) else []
+        return "\n".join([*lines, *filter(None, [page["similar"]["in_words"]]), *_to_do(page)])
 
     def _repr_html_(self) -> str:
-        told = self.summary
+        page = self.summary
         cells = "".join(
             f"<tr><td{APART}>{html.escape(row['at'] or '?')}</td>"
             f"<td>{html.escape(row['words'])}</td></tr>"
-            for row in told["rows"]
+            for row in page["rows"]
         )
-        head = _called(told)
+        head = _called(page)
         return (
-            f"<p><strong>{html.escape(head)}.</strong> {html.escape(told['finding'])}</p>"
-            f"<table>{cells}</table><p>{html.escape(told['similar']['in_words'])}</p>"
-            + "".join(f"<p>{html.escape(line)}</p>" for line in _to_do(told))
+            f"<p><strong>{html.escape(head)}.</strong> {html.escape(page['finding'])}</p>"
+            f"<table>{cells}</table><p>{html.escape(page['similar']['in_words'])}</p>"
+            + "".join(f"<p>{html.escape(line)}</p>" for line in _to_do(page))
         )
 
 
-def _to_do(told: Plain) -> list[str]:
-    """What its reasons advise, each once."""
-    advice = [reason["what_to_do"] for reason in told["reasons"] if reason["what_to_do"]]
-    return [f"What to do: {one}" for one in dict.fromkeys(advice)]
+def _to_do(page: Plain) -> list[str]:
+    """The advice of its reasons, without repeats."""
+    advice = [reason["what_to_do"] for reason in page["reasons"] if reason["what_to_do"]]
+    return [f"What to do: {text}" for text in dict.fromkeys(advice)]
 
 
-def _called(told: Plain) -> str:
-    """Its type and name, and its id where that is another word."""
-    what = f"{told['entity_type']} {told['name']}"
-    return what if told["name"] == told["entity_id"] else f"{what} ({told['entity_id']})"
+def _called(page: Plain) -> str:
+    """Its type and name, and its id where that differs."""
+    what = f"{page['entity_type']} {page['name']}"
+    return what if page["name"] == page["entity_id"] else f"{what} ({page['entity_id']})"
 
 
-def _left(told: Plain) -> int:
-    return int(told["n_rows"]) - len(told["rows"])
+def _left(page: Plain) -> int:
+    return int(page["n_rows"]) - len(page["rows"])
 
 
 def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> str:
-    """The state in words, after or for how long, and why."""
+    """The state, its duration and its reason, in a sentence."""
     began, ended = entity["started_at"], entity["ended_at"]
     lasted = ((ended or as_of) - began).total_seconds() if began else None
-    words = state["display"] or state["lifecycle"] or "unknown"
-    when = "" if lasted is None else f"{' after' if ended else ', open for'} {how_long(lasted)}"
+    state_name = state["display"] or state["lifecycle"] or "unknown"
+    name = "session.after" if ended else "session.open_for"
+    duration = "" if lasted is None else say(name, seconds=lasted)
     why = entity["reason_message"] or entity["reason_code"]
-    return f"{words}{when}{f': {why}' if why else ''}"
+    reason = say("session.reason", text=why) if why else ""
+    return say("session.finding", state=state_name, duration=duration, reason=reason)
 
 
 def _facts(entity: dict[str, Any]) -> list[Plain]:
-    told = [{"label": label, "value": entity[name]} for name, label in _FACTS.items()]
+    facts = [{"label": label, "value": entity[name]} for name, label in _FACTS.items()]
     limit_s, cost = entity["timeout_s"], entity["cost_usd"]
     elapsed_s = entity["timeout_elapsed_s"]
     if None not in (limit_s, elapsed_s):
         after = f"after {elapsed_s:,g} s (configured timeout: {limit_s:,g} s)"
-        told.append({"label": "Timed out", "value": after})
+        facts.append({"label": "Timed out", "value": after})
     tokens = [entity["n_input_tokens"], entity["n_output_tokens"]]
-    told += [
+    facts += [
         {"label": "Time limit", "value": None if limit_s is None else how_long(limit_s)},
         {"label": "Cost", "value": None if cost is None else f"{cost:,.2f} USD"},
         {
@@ -214,31 +215,30 @@ def _facts(entity: dict[str, Any]) -> list[Plain]:
             "value": None if None in tokens else f"{tokens[0]:,}, {tokens[1]:,}",
         },
     ]
-    return [one for one in told if one["value"] is not None]
+    return [fact for fact in facts if fact["value"] is not None]
 
 
-def _similar(facts: Facts, states: pl.DataFrame, is_it: pl.Expr, runs: pl.DataFrame) -> Plain:
-    """What became of the others that failed with the same words."""
+def _similar(facts: Facts, states: pl.DataFrame, is_entity: pl.Expr, runs: pl.DataFrame) -> Plain:
+    """What became of other entities that failed with the same message."""
     failed = find_members(facts, rows=rows_of(facts, states=states))
-    own = failed.filter(is_it)
+    own = failed.filter(is_entity)
     if own.is_empty():
         return {"in_words": "", "cluster_id": None, "template": None}
     cluster = own["cluster_id"][0]
-    others = failed.filter(pl.col("cluster_id") == cluster, ~is_it)
+    others = failed.filter(pl.col("cluster_id") == cluster, ~is_entity)
     resumed = runs.join(others, on=schema.ENTITY_KEY, how="semi")
     works = resumed.group_by(schema.ENTITY_KEY).agg(
         is_resumed=pl.len() > 1, ended_well=pl.col("ending").last().is_in(list(GOOD_ENDS))
     )
     n_resumed = int(works["is_resumed"].sum())
     n_well = works.filter("is_resumed", "ended_well").height
-    then = f"; {n_resumed} of them went on later, {n_well} to a good end" if n_resumed else ""
-    together = failed.join(own.drop_nulls("incident_id"), on="incident_id", how="semi")
-    if together.height > 1:
-        span_s = (together["failed_at"].max() - together["failed_at"].min()).total_seconds()  # type: ignore[operator, union-attr]
-        then += f"; {together.height} failed together within {how_long(span_s)}"
-    words = f"{count(others.height, 'other entity', 'other entities')} failed with the same words"
+    more = say("session.resumed", n=n_resumed, n_well=n_well) if n_resumed else ""
+    incident = failed.join(own.drop_nulls("incident_id"), on="incident_id", how="semi")
+    if incident.height > 1:
+        span = incident.select(pl.col("failed_at").max() - pl.col("failed_at").min()).item()
+        more += say("session.together", n=incident.height, seconds=span.total_seconds())
     return {
-        "in_words": f"{words[0].upper()}{words[1:]} (cluster {cluster}){then}.",
+        "in_words": say("session.similar", n=others.height, cluster=cluster, more=more),
         "cluster_id": cluster,
         "template": own["template"][0],
     }

@@ -23,7 +23,7 @@ from stateanalytics.core.windows import (
     iso_week,
     read_window,
 )
-from stateanalytics.core.words import count, listed, share
+from stateanalytics.core.words import say, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
 from stateanalytics.reporting.entities import named_runs, place_of
@@ -37,16 +37,16 @@ from stateanalytics.reporting.sections.headline import headline_of_sums, summari
 from stateanalytics.reporting.sections.over_time import over_time_of
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import counted
-from stateanalytics.state.reason_codes import REGISTRY
-from stateanalytics.summaries.summary import Summary, each_again
+from stateanalytics.state.reasons import REGISTRY
+from stateanalytics.summaries.summary import Summary, repeated
 
 SHAPE_VERSION = 1
 """Of the summary: changes when a key changes its meaning or goes away."""
 LOSSES = ("source", "table", "code", "n_rows", "message", "example", "action")
 
-_LEDGER, _BEFORE = "ledger", "earlier window"  # what is made beside the sections
-# Rows: fewer are done before threads have begun, and the steps of more keep all cores busy
-# one by one, with less memory.
+_LEDGER, _BEFORE = "ledger", "earlier window"  # work that is done next to the sections
+# Rows: fewer are done before threads have started; more keep all cores busy without threads,
+# with less memory.
 _WORTH_THREADS = range(20_000, 300_000)
 _N_THREADS = 2
 
@@ -67,7 +67,7 @@ def summarize(
     material : Material
         Facts, states and reasons, narrowed to a window.
     sections : sequence of Section
-        What to tell; the headline is among them.
+        Sections to include; the headline is one of them.
     earlier : Window, optional
         A window that the headline is compared with.
     title : str, optional
@@ -93,7 +93,7 @@ def summarize(
     facts = material.facts
     losses = losses_of(facts.findings)
     raw: Plain = {
-        **said_of(window, title or title_of(window), facts.as_of),
+        **frame_of_report(window, title or title_of(window), facts.as_of),
         "compared_with": compared_with(earlier, material),
         "losses": plain_rows(losses, LOSSES),
         "coverage": coverage_of(facts.sources, losses),
@@ -101,7 +101,7 @@ def summarize(
     }
     raw |= front_of(raw, before.lost if before else None)
     raw["runs"] = named_runs(summaries, material)
-    raw["actions"] = actions_of(raw, place_of(facts), _asked_of(window, facts.as_of))
+    raw["actions"] = actions_of(raw, place_of(facts), _window_arguments(window, facts.as_of))
     cleaned, masked = clean(raw, secrets=redact)
     return {
         **cleaned,
@@ -119,31 +119,32 @@ def _parts(
     redact: bool,
     begin: Callable[[str], object],
 ) -> tuple[dict[str, Plain], _Before | None, list[str]]:
-    """The sections, what is told of the earlier window, and the ledger.
+    """The sections, the numbers of the earlier window, and the ledger.
 
-    None of them needs another, and most of the work of each is polars', which leaves cores
-    idle between its many small steps: of a large material several are made at a time, the
-    long ones first, which are the last of the page.
+    They do not depend on each other, and polars leaves cores idle between many small steps:
+    for a large material several are made in parallel, the slowest first, which are the last of
+    the page.
     """
     work: dict[str, Callable[[], Any]] = {
-        section.name: partial(_made, section, material, redact=redact, begin=begin)
+        section.name: partial(_summarized, section, material, redact=redact, begin=begin)
         for section in sections
     }
     work |= {_LEDGER: partial(write_ledger, material), _BEFORE: lambda: None}
     if earlier:
-        is_told = any(section.name == "failures" for section in sections)
-        work[_BEFORE] = partial(_before, material, earlier, has_failures=is_told)
+        has_failures = any(section.name == "failures" for section in sections)
+        work[_BEFORE] = partial(_before, material, earlier, has_failures=has_failures)
     if material.ever.height not in _WORTH_THREADS:
-        made = {name: make() for name, make in work.items()}
+        results = {name: task() for name, task in work.items()}
     else:
         with ThreadPoolExecutor(_N_THREADS) as threads:
             waiting = {name: threads.submit(work[name]) for name in reversed(work)}
-            made = {name: each.result() for name, each in waiting.items()}
-    return {section.name: made[section.name] for section in sections}, made[_BEFORE], made[_LEDGER]
+            results = {name: future.result() for name, future in waiting.items()}
+    summaries = {section.name: results[section.name] for section in sections}
+    return summaries, results[_BEFORE], results[_LEDGER]
 
 
 class _Before(NamedTuple):
-    """What a report tells of the window that it is compared with."""
+    """The earlier window of a comparison."""
 
     numbers: list[Plain]
     n_unknown: int
@@ -151,30 +152,30 @@ class _Before(NamedTuple):
 
 
 def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
-    """The earlier window's numbers; what its failures cost where that is said."""
+    """The numbers of the earlier window, and the cost of its failures where it is shown."""
     before = material.over(earlier)
-    is_told = has_failures and is_covered(earlier, material)
+    has_cost = has_failures and is_covered(earlier, material)
     return _Before(
         summarize_headline(before)["numbers"],
         before.n_unknown,
-        lost_in_all(before.failed) if is_told else None,
+        lost_in_all(before.failed) if has_cost else None,
     )
 
 
-def _made(
+def _summarized(
     section: Section, material: Material, *, redact: bool, begin: Callable[[str], object]
 ) -> Plain:
-    """A section, which is drawn as it will be shown while the next ones are made."""
+    """A section; its chart is drawn in the background while the next sections are made."""
     begin(section.label.lower())
-    made = section.summarize(material)
+    summary = section.summarize(material)
     if section.name == HEADLINE:
-        made = with_limits(made, material)
-    begin_drawing(section.name, lambda: clean(made, secrets=redact)[0])
-    return made
+        summary = with_limits(summary, material)
+    begin_drawing(section.name, lambda: clean(summary, secrets=redact)[0])
+    return summary
 
 
-def said_of(window: Window, title: str, as_of: datetime) -> Plain:
-    """What every report says of itself."""
+def frame_of_report(window: Window, title: str, as_of: datetime) -> Plain:
+    """Version, title and window: the keys that every report begins with."""
     return {
         "shape_version": SHAPE_VERSION,
         "made_by": version("stateanalytics"),
@@ -189,23 +190,23 @@ def said_of(window: Window, title: str, as_of: datetime) -> Plain:
     }
 
 
-def _asked_of(window: Window, as_of: datetime) -> str:
-    """The window as commands are asked for it."""
+def _window_arguments(window: Window, as_of: datetime) -> str:
+    """The window as arguments of a command."""
     year, week, day = window.since.isocalendar()
     if day == 1 and window == read_window(f"{year}-W{week:02}", as_of=as_of):
         return f"--week {year}-W{week:02}"
-    asked = f"--since {iso(window.since)}"
-    return asked if window.until > as_of else f"{asked} --until {iso(window.until)}"
+    since = f"--since {iso(window.since)}"
+    return since if window.until > as_of else f"{since} --until {iso(window.until)}"
 
 
 def redactions(masked: Mapping[str, int], *, is_on: bool) -> Plain:
-    """How many secrets of each kind were masked."""
+    """Number of masked secrets by kind."""
     kinds = [{"kind": kind, "n": n} for kind, n in sorted(masked.items())]
     return {"is_on": is_on, "n": sum(masked.values()), "kinds": kinds}
 
 
 def title_of(window: Window) -> str:
-    """The heading of a report that nobody gave another."""
+    """The default title of a report."""
     return "Weekly report" if window.until - window.since == WEEK else f"Report on {_days(window)}"
 
 
@@ -225,28 +226,28 @@ def summarize_sums(
     title: str | None = None,
     redact: bool = True,
 ) -> Plain:
-    """The report of a summary as plain data; see `stateanalytics.reporting.report`.
+    """The report of weekly counts as plain data; see `stateanalytics.reporting.report`.
 
     Raises
     ------
     ArgumentError
-        If the window is no ISO week, or there is no section of a name.
+        If the window is no ISO week, or a section is not known.
     """
     week = _week_of(counts, window)
     chosen = [section.name for section in choose_sections(sections)]
     raw: Plain = {
-        **said_of(week, title or title_of(week), counts.as_of),
+        **frame_of_report(week, title or title_of(week), counts.as_of),
         "compared_with": None,
         "actions": [],
         "runs": [],
         **front_of({"headline": {"numbers": []}}),
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
         "coverage": coverage_of(counts.sources, counts.losses),
-        **{name: TOLD[name](counts, week) for name in chosen if name in TOLD},
+        **{name: COUNTED[name](counts, week) for name in chosen if name in COUNTED},
     }
     raw["sums"] = {
-        **_sums(counts, [name for name in chosen if name not in TOLD]),
-        # Of failures, sums hold less than the section of that name tells.
+        **_sums(counts, [name for name in chosen if name not in COUNTED]),
+        # Weekly counts hold less than the section on failures shows.
         "codes": raw.pop("failures", None),
     }
     cleaned, masked = clean(raw, secrets=redact)
@@ -254,13 +255,13 @@ def summarize_sums(
 
 
 def _week_of(counts: Summary, window: object) -> Window:
-    """The ISO week that was asked for; by default the last one that is over."""
-    asked = read_window(window or LAST_WEEK, as_of=counts.as_of)
-    week = read_window(iso_week(asked.since), as_of=counts.as_of)
-    if (week.since, week.until) != (asked.since, asked.until):
+    """The requested ISO week; by default the last week that is over."""
+    requested = read_window(window or LAST_WEEK, as_of=counts.as_of)
+    week = read_window(iso_week(requested.since), as_of=counts.as_of)
+    if (week.since, week.until) != (requested.since, requested.until):
         raise ArgumentError(
-            f"A summary is counted by ISO week; found {asked.label}.",
-            f'window="{iso_week(asked.since)}"',
+            f"A summary is counted by ISO week; found {requested.label}.",
+            f'window="{iso_week(requested.since)}"',
         )
     return week
 
@@ -270,16 +271,14 @@ def _week_name(week: Window) -> str:
 
 
 def _rows_of_week(counts: Summary, week: Window) -> pl.DataFrame:
-    """The entities of a week, a row each: those of `population.within`."""
+    """The entities of a week, one row each, as of `population.within`."""
     is_open, ended = pl.col("is_open"), pl.col("week")
-    began_by_then = (pl.col("began_week") <= _week_name(week)).fill_null(value=True)
+    has_begun = (pl.col("began_week") <= _week_name(week)).fill_null(value=True)
     is_future = (pl.col("left_out") == "future").fill_null(value=False)
-    is_in = (is_open & began_by_then) | (
-        ~is_open & (ended == _week_name(week)).fill_null(value=True)
-    )
+    is_in = (is_open & has_begun) | (~is_open & (ended == _week_name(week)).fill_null(value=True))
     if week.until > counts.as_of:
         is_in |= is_future
-    return each_again(counts.states.filter(is_in))
+    return repeated(counts.states.filter(is_in))
 
 
 def _headline_from_counts(counts: Summary, week: Window) -> Plain:
@@ -289,7 +288,7 @@ def _headline_from_counts(counts: Summary, week: Window) -> Plain:
 
 
 def _codes_from_counts(counts: Summary, week: Window) -> Plain:
-    """Failures by reason code, each with the commonest text that is kept of it."""
+    """Failures by reason code, each with its most common stored message."""
     codes = counts.codes.filter(pl.col("week") == _week_name(week))
     texts = counts.failures().drop_nulls("template").unique("code", keep="first")
     n_causes, n_rows = int(codes["n_causes"].sum()), int(codes["n_rows"].sum())
@@ -299,11 +298,9 @@ def _codes_from_counts(counts: Summary, week: Window) -> Plain:
         .join(texts.select("code", "template"), on="code", how="left", nulls_equal=True)
         .sort("n_causes", "n_rows", "code", descending=[True, True, False], nulls_last=True)
     )
-    finding = f"{count(n_rows, 'failed or timed-out row').capitalize()} come from " + count(
-        n_causes, "cause"
-    )
+    name = "sums.failures" if n_rows else "sums.no_failure"
     return {
-        "finding": f"{finding}." if n_rows else "Nothing failed or timed out in this week.",
+        "finding": say(name, n_rows=n_rows, n_causes=n_causes),
         "k": counts.k,
         "n_more": max(by_code.height - N_CODES, 0),
         "rows": [
@@ -318,11 +315,11 @@ def _codes_from_counts(counts: Summary, week: Window) -> Plain:
 
 
 def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
-    """The weeks up to the one that is reported, as far back as anything began."""
+    """The weeks up to the reported one, from the first week with a run."""
     runs = counted(counts.states, RUN)
     first = str(runs["began_week"].min() or "")
-    back = [week.since - WEEK * back for back in reversed(range(N_WEEKS))]
-    moments = [moment for moment in back if iso_week(moment) >= first] or [week.since]
+    mondays = [week.since - WEEK * n for n in reversed(range(N_WEEKS))]
+    moments = [moment for moment in mondays if iso_week(moment) >= first] or [week.since]
     began = runs.drop_nulls("began_week")
     ended = began.filter(~pl.col("is_open")).with_columns(
         ended_week=pl.max_horizontal("week", "began_week")
@@ -349,8 +346,10 @@ def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
         .group_by("from_at", ending=pl.col("outcome").cast(pl.String))
         .agg(n=pl.col("n").sum(), n_failed=pl.col("n").filter("has_failed").sum())
     )
-    told = over_time_of(steps, ends, "week")
-    return {**told, "denominator": "runs, by the ISO week in which they ended"}
+    return {
+        **over_time_of(steps, ends, "week"),
+        "denominator": say("over_time.counted_weeks"),
+    }
 
 
 def _fleet_from_counts(counts: Summary, week: Window) -> Plain:
@@ -366,21 +365,25 @@ def _fleet_from_counts(counts: Summary, week: Window) -> Plain:
     return fleet_of(frames if counts.sources.height > 1 else {}, "cause")
 
 
-TOLD: Mapping[str, Callable[[Summary, Window], Plain]] = {
+COUNTED: Mapping[str, Callable[[Summary, Window], Plain]] = {
     HEADLINE: _headline_from_counts,
     "fleet": _fleet_from_counts,
     "failures": _codes_from_counts,
     "over_time": _over_time_from_counts,
 }
-"""The sections that sums allow."""
+"""The sections that weekly counts allow."""
 
 
 def _sums(counts: Summary, others: list[str]) -> Plain:
     n = int(counts.states["n"].sum())
-    inputs = count(counts.sources.height, "input").capitalize()
-    names = listed(name.replace("_", " ") for name in others)
+    names = [name.replace("_", " ") for name in others]
     return {
-        "finding": f"{inputs} with {count(n, 'entity', 'entities')}, counted as of "
-        f"{in_utc(counts.as_of)} by policy {counts.policy}.",
-        "not_told": f"Not told, because sums do not hold it: {names}." if others else "",
+        "finding": say(
+            "sums.finding",
+            n=counts.sources.height,
+            n_entities=n,
+            at=in_utc(counts.as_of),
+            policy=counts.policy,
+        ),
+        "not_told": say("sums.not_included", sections=names) if others else "",
     }

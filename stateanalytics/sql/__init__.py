@@ -13,9 +13,9 @@ own, but with the rights of this user. Time holds wherever the engine is, since 
 is killed; memory is DuckDB's own count and, where the system limits data (Linux), a limit
 of the process a little above it.
 
-Two sides. `running` and `process` are of the process that asks; `worker`, `engine`, `guard`,
-`parsing` and `values` are of the one that answers, and import no library but DuckDB and
-Arrow, so that it starts in a quarter of a second.
+Two sides. `running` belongs to the process that queries; `worker`, `engine`, `guard` and
+`parsing` to the one that answers, and import no library but DuckDB and Arrow, so that it
+starts in a quarter of a second.
 """
 
 from stateanalytics.sql.running import Table, run

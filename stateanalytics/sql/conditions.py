@@ -1,7 +1,8 @@
-"""Counts of one table by several columns, each under what was chosen in all of the others.
+"""SQL conditions for what somebody selected, and counts under such a selection.
 
-What is chosen is SQL that holds of a row. DuckDB counts by places instead, one byte a row and
-column, worked out once: the same rows, in a fraction of the time that texts would take.
+A cross-filter counts a table by several columns, each under the selection in all others. The
+selection is an SQL condition; DuckDB counts by bin numbers instead, one byte for each row and
+column, which gives the same rows in a fraction of the time that texts would take.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics.core.own_columns import OwnColumn
+from stateanalytics.core.joins import OwnColumn
 from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.systems import all_systems
@@ -26,14 +27,14 @@ NOT_DRIVEN = (
     "WHERE is_counted_by_driver AND NOT is_legacy AND lifecycle <> 'unknown' "
     "AND coalesce(ended_at, started_at, created_at) IS NOT NULL), false)"
 )
-"""SQL that leaves out transcripts of work that another system's session counts.
+"""SQL condition that excludes transcripts of work that another system's session counts.
 
-What counts nowhere by itself, a legacy status above all, counts nothing that it drove.
+A session that is not counted itself, such as one with a legacy status, hides no transcript.
 """
 
 
 def literal(value: object) -> str:
-    """A value in DuckDB's SQL: a text of a store stays a text.
+    """A value as a literal of DuckDB's SQL: text of a store stays text.
 
     Examples
     --------
@@ -50,18 +51,20 @@ def literal(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def with_own(of: str, joined: Sequence[OwnColumn]) -> str:
-    """A table with columns of one's own tables, under their dotted names."""
+def with_own_columns(table: str, joined: Sequence[OwnColumn]) -> str:
+    """SQL of a table joined to columns of the user's own tables, under their dotted names."""
     if not joined:
-        return of
-    names = (f'{quoted(x.table)}.{quoted(x.column)} AS "{x.table}.{x.column}"' for x in joined)
+        return table
+    names = (
+        f'{quoted(own.table)}.{quoted(own.column)} AS "{own.table}.{own.column}"' for own in joined
+    )
     keys = {own.table: own.key for own in joined}
     joins = (f" LEFT JOIN {quoted(name)} USING ({quoted(key)})" for name, key in keys.items())
-    return f"(SELECT rows.*, {', '.join(names)} FROM {of} AS rows{''.join(joins)})"
+    return f"(SELECT rows.*, {', '.join(names)} FROM {table} AS rows{''.join(joins)})"
 
 
 def is_run(systems: Iterable[str]) -> str:
-    """SQL that holds of the runs among entities of some systems.
+    """SQL condition for the runs among entities of some systems.
 
     Examples
     --------
@@ -79,16 +82,16 @@ def is_run(systems: Iterable[str]) -> str:
 
 
 MOST_VALUES = 12
-"""Words of a column that are counted one by one: those with most rows."""
+"""Words of a column that are counted separately: the most frequent ones."""
 _BINS = 40
 _STEPS_S = (
     *(60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_419_200),
     *(7_257_600, 31_449_600),
 )
 _BEYOND = 1e300
-"""Numbers from here on are as good as infinite: steps beyond them are."""
+"""Numbers from here on count as missing: a bin beyond them would be infinite."""
 Chosen: TypeAlias = Mapping[str, Sequence[int]]
-"""By column the places that are chosen: of words each, of a scale the first and the last."""
+"""Chosen bins by column: every one of words, the first and the last one of a scale."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Dimension:
     is_scale : bool
         Whether its values lie on a scale of time or of numbers; else they are words.
     values : tuple
-        Its words, None for rows without one; or the edges of its steps, one more than those.
+        Its words, None for rows without one; or the edges of its bins.
     """
 
     name: str
@@ -111,24 +114,24 @@ class Dimension:
 
     @property
     def n_places(self) -> int:
-        """Counts that it has."""
+        """The number of its bins."""
         return len(self.values) - self.is_scale
 
     def at(self, places: Sequence[int]) -> str:
-        """The same of the place of a row."""
+        """SQL after the bin number of a row: whether it is one of these."""
         if self.is_scale:
             return f"BETWEEN {min(places)} AND {max(places)}"
         return f"IN ({', '.join(map(str, places))})"
 
     def between(self, low: object, high: object) -> list[int]:
-        """The first and the last place of a stretch, which is widened to whole steps."""
+        """The first and the last bin of a range, which is widened to whole bins."""
         edges: list[Any] = list(self.values)
         first = max(0, bisect_right(edges, low) - 1)
         last = min(self.n_places - 1, max(first, bisect_left(edges, high) - 1))
         return [min(first, self.n_places - 1), last]
 
     def condition(self, places: Sequence[int]) -> str:
-        """SQL that holds of the rows at these places."""
+        """SQL condition for the rows in these bins."""
         column = quoted(self.name)
         if self.is_scale:
             low, high = self.values[min(places)], self.values[max(places) + 1]
@@ -140,27 +143,27 @@ class Dimension:
 
 
 class CrossFilter:
-    """One table in a DuckDB of its own, counted by each of its dimensions.
+    """A table in its own DuckDB, counted by each of its dimensions.
 
     Parameters
     ----------
     rows : polars.DataFrame
         The table.
     columns : collection of str
-        What to count by; a column without values is left out.
+        What to count by; a column without values is excluded.
     """
 
     def __init__(self, rows: pl.DataFrame, columns: Collection[str]) -> None:
         import duckdb
 
         self.rows = rows
-        found = {name: _dimension(rows[name]) for name in columns}
-        self.dimensions = {name: one for name, one in found.items() if one is not None}
+        dimensions = {name: _dimension(rows[name]) for name in columns}
+        self.dimensions = {name: known for name, known in dimensions.items() if known is not None}
         self._connection = duckdb.connect(":memory:")
         self._connection.execute("SET TimeZone = 'UTC'")
         places = {
-            f"place of {name}": _place(one, _comparable(rows[name]))
-            for name, one in self.dimensions.items()
+            f"place of {name}": _place(dimension, _comparable(rows[name]))
+            for name, dimension in self.dimensions.items()
         }
         # A table has a column, even where there is nothing to count.
         placed = rows.select(pl.repeat(0, pl.len(), dtype=pl.UInt8)).with_columns(**places)
@@ -169,7 +172,7 @@ class CrossFilter:
         self._connection.unregister("_rows")
 
     def where(self, chosen: Chosen, *, but: str | None = None) -> str:
-        """SQL that holds of the rows that are chosen, by every column ``but`` one."""
+        """SQL condition for the chosen rows, by every column but ``but``."""
         parts = [
             self.dimensions[name].condition(places)
             for name, places in chosen.items()
@@ -178,7 +181,7 @@ class CrossFilter:
         return " AND ".join(parts)
 
     def _at(self, chosen: Chosen, *, but: str | None = None) -> str:
-        """The same as `where`, of places."""
+        """The condition of `where`, on bin numbers."""
         parts = [
             f"{_place_of(name)} {self.dimensions[name].at(places)}"
             for name, places in chosen.items()
@@ -187,28 +190,28 @@ class CrossFilter:
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def counts(self, chosen: Chosen) -> dict[str, list[int]]:
-        """Rows at each place of each dimension, under what is chosen in the others."""
+        """Rows in each bin of each dimension, under the choice in the others."""
         return {name: list(self._counted(name, chosen)) for name in self.dimensions}
 
     def n_rows(self, chosen: Chosen) -> int:
-        """Rows that are chosen."""
-        found = self._connection.execute(f"SELECT count(*) FROM counted{self._at(chosen)}")
-        return int(found.fetchall()[0][0])
+        """The number of chosen rows."""
+        result = self._connection.execute(f"SELECT count(*) FROM counted{self._at(chosen)}")
+        return int(result.fetchall()[0][0])
 
     def selected(self, chosen: Chosen, *, most: int | None = None) -> pl.DataFrame:
-        """The rows that are chosen, in their order; the first ``most`` of them."""
+        """The chosen rows, in their order; at most the first ``most``."""
         end = "" if most is None else f" LIMIT {most}"
-        found = self._connection.execute(
+        result = self._connection.execute(
             f"SELECT rowid FROM counted{self._at(chosen)} ORDER BY rowid{end}"
         )
-        return self.rows[[row for (row,) in found.fetchall()]]
+        return self.rows[[row for (row,) in result.fetchall()]]
 
     def _counted(self, name: str, chosen: Chosen) -> Iterator[int]:
         place = _place_of(name)
-        found = self._connection.execute(
+        result = self._connection.execute(
             f"SELECT {place}, count(*) FROM counted{self._at(chosen, but=name)} GROUP BY {place}"
         )
-        at = dict(found.fetchall())
+        at = dict(result.fetchall())
         return (at.get(n, 0) for n in range(self.dimensions[name].n_places))
 
 
@@ -242,13 +245,13 @@ def _comparable(values: pl.Series) -> pl.Series:
         return values.cast(pl.Datetime("us", "UTC"))
     if values.dtype.is_numeric():
         number = values.cast(pl.Float64)
-        is_told = number.abs() < _BEYOND
-        return pl.select(pl.when(is_told).then(number).alias(values.name)).to_series()
+        is_finite = number.abs() < _BEYOND
+        return pl.select(pl.when(is_finite).then(number).alias(values.name)).to_series()
     return values.cast(pl.String)
 
 
 def _edges_of_time(values: pl.Series) -> tuple[datetime, ...]:
-    """Whole steps of time, as fine as there is room for; weeks begin on Monday."""
+    """Edges of bins of time, as narrow as the number of bins allows; weeks begin on Monday."""
     first, last = values.min(), values.max()
     assert isinstance(first, datetime)
     assert isinstance(last, datetime)
@@ -261,7 +264,7 @@ def _edges_of_time(values: pl.Series) -> tuple[datetime, ...]:
 
 
 def _after(moment: datetime, seconds: float) -> datetime:
-    """The moment so much later, within the calendar."""
+    """The moment that many seconds later, within the calendar."""
     try:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
@@ -269,13 +272,15 @@ def _after(moment: datetime, seconds: float) -> datetime:
 
 
 def _edges(values: pl.Series) -> tuple[float, ...]:
-    """Steps of equal ratio where values span decades, the first from 0; else of equal width."""
+    """Edges of bins: of equal ratio where values span decades, else of equal width."""
     low, high = float(values.min() or 0), float(values.max() or 0)  # type: ignore[arg-type]
     above = values.filter(values > 0)
-    least = float(above.min() or 1)  # type: ignore[arg-type]
-    if low >= 0 and high > 20 * least:
+    smallest = float(above.min() or 1)  # type: ignore[arg-type]
+    if low >= 0 and high > 20 * smallest:
         # Four steps a decade, at most.
-        start = max(math.floor(math.log10(least) * 4), math.floor(math.log10(high) * 4) - _BINS + 2)
+        start = max(
+            math.floor(math.log10(smallest) * 4), math.floor(math.log10(high) * 4) - _BINS + 2
+        )
         edges = [float(f"{10 ** (n / 4):.2g}") for n in range(start + 1, start + _BINS + 2)]
         last = next(n for n, edge in enumerate(edges) if edge > high)
         return (0.0, *edges[: last + 1])
@@ -289,11 +294,11 @@ def _nice(width: float) -> float:
     return next(step * size for step in (1, 2, 5, 10) if width <= step * size)
 
 
-def _place(one: Dimension, values: pl.Series) -> pl.Series:
-    """At which place of a dimension each row is; null at none."""
-    if not one.is_scale:
-        places = {word: n for n, word in enumerate(one.values)}
+def _place(dimension: Dimension, values: pl.Series) -> pl.Series:
+    """The bin number of each row; null for none."""
+    if not dimension.is_scale:
+        places = {word: n for n, word in enumerate(dimension.values)}
         return values.replace_strict(places, default=None, return_dtype=pl.UInt8)
-    inner = pl.Series(one.values[1:-1], dtype=values.dtype)
+    inner = pl.Series(dimension.values[1:-1], dtype=values.dtype)
     at = inner.search_sorted(values, side="right").cast(pl.UInt8)
     return pl.select(pl.when(values.is_not_null()).then(at)).to_series()

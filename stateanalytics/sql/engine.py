@@ -112,8 +112,8 @@ def connect() -> DuckDBPyConnection:
 
     connection = duckdb.connect(":memory:", config=dict(_CONFIG))
     connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-    for name, arguments, once, is_long, call in _BOUNDED:
-        body = _bounded(name, once.split(), is_long, call)
+    for name, arguments, checked, is_long, call in _BOUNDED:
+        body = _bounded(name, checked.split(), is_long, call)
         connection.execute(f"CREATE MACRO {name}({arguments}) AS {body}")
     # A pattern stays where it is: as the value of a lambda it would be read for every row.
     three, four = (
@@ -125,7 +125,7 @@ def connect() -> DuckDBPyConnection:
 
 
 def warm_up() -> None:
-    """Do once, on one row, what the first query would wait for: imports and threads."""
+    """Do on one row what the first query would otherwise wait for: imports and threads."""
     import nanoarrow as na
     import polars as pl
 
@@ -140,44 +140,44 @@ def warm_up() -> None:
         connection.unregister("rows")
 
 
-def _bounded(name: str, once: Sequence[str], is_long: str, call: str) -> str:
-    """SQL that makes a long value or, with few words, refuses to."""
+def _bounded(name: str, checked: Sequence[str], is_long: str, call: str) -> str:
+    """SQL that makes a long value, or an error where it would be too long."""
     refusal = (
         f"{name}() makes at most {LONGEST_TEXT:,} characters, "
         f"or {MOST_GROWTH:,} bytes more than it was given"
     )
-    null = " OR ".join(f"{argument} IS NULL" for argument in once)
+    null = " OR ".join(f"{argument} IS NULL" for argument in checked)
     sql = (
         f"CASE WHEN {null} THEN NULL WHEN {is_long} THEN error('{refusal}') "
         f"ELSE system.main.{call} END"
     )
-    for argument in reversed(once):
+    for argument in reversed(checked):
         sql = f"list_transform([{argument}], lambda {argument}: {sql})[1]"
     return sql
 
 
-def in_order_of_need(
+def load_order(
     wanted: Collection[str], known: Mapping[str, TableText], connection: DuckDBPyConnection
 ) -> list[str]:
-    """The tables a query names and those that its views need, each after what it needs."""
+    """The tables that a query and its views need, each after those that it builds on."""
     columns = {name: table.columns for name, table in known.items()}
     needed: dict[str, None] = {}
     for name in sorted(wanted):
         view = known[name].view
         if view is not None:
             below = read_query(view, columns, connection).tables
-            needed |= dict.fromkeys(in_order_of_need(below, known, connection))
+            needed |= dict.fromkeys(load_order(below, known, connection))
         needed[name] = None
     return list(needed)
 
 
-def provide(
+def add_tables(
     connection: DuckDBPyConnection,
     tables: Sequence[str],
     known: Mapping[str, TableText],
     rows: Mapping[str, tuple[pl.DataFrame, TableFile]],
 ) -> None:
-    """Give the engine the tables of `in_order_of_need`, with their rows as `rows_of` gave them."""
+    """Give the engine the tables of `load_order`, with the rows that `read_rows` gave."""
     for name in tables:
         view = known[name].view
         if view is None:
@@ -186,19 +186,19 @@ def provide(
             connection.execute(f"CREATE VIEW {quoted(name)} AS {view}")
 
 
-def rows_of(file: TableFile) -> pl.DataFrame:
+def read_rows(file: TableFile) -> pl.DataFrame:
     """The rows of a table."""
     import polars as pl
 
-    # As octets: for a path polars looks for a library of file systems, which takes .3 s.
-    # In one piece, which the first query would make of it else.
+    # As bytes: for a path polars looks for a library of file systems, which takes .3 s.
+    # In one piece, since otherwise the first query would join the pieces.
     return pl.read_ipc_stream(Path(file.path).read_bytes()).rechunk()
 
 
 def _register(
     connection: DuckDBPyConnection, name: str, rows: pl.DataFrame, file: TableFile
 ) -> None:
-    """Hand a table over; its ranked columns sort by rank in SQL too."""
+    """Register a table in the engine; its ranked columns sort by rank in SQL too."""
     from stateanalytics.io.duckdb_rows import DuckDBRows
 
     hidden = f"_rows_of_{name}"
@@ -208,7 +208,7 @@ def _register(
 
 
 def replacing_words(connection: DuckDBPyConnection, columns: Mapping[str, Sequence[str]]) -> str:
-    """What follows ``SELECT *`` so that columns of words sort by their rank."""
+    """SQL after ``SELECT *`` that makes columns of words sort by their rank."""
     ranked = []
     for column, words in columns.items():
         kind = "ENUM(" + ", ".join("'" + word.replace("'", "''") + "'" for word in words) + ")"
@@ -218,29 +218,35 @@ def replacing_words(connection: DuckDBPyConnection, columns: Mapping[str, Sequen
     return f" REPLACE ({', '.join(ranked)})" if ranked else ""
 
 
-def close_the_door(connection: DuckDBPyConnection, timeout_s: float) -> None:
-    """Let nothing in or out any more: no files, no network, no other settings."""
+def lock_down(connection: DuckDBPyConnection, timeout_s: float) -> None:
+    """Allow no files, no network and no change of settings from here on."""
     connection.execute(f"SET max_execution_time = {max(1, math.ceil(timeout_s * 1000))}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 def write_rows(
-    connection: DuckDBPyConnection, sql: str, values: Any, path: str, *, max_rows: int, most: int
+    connection: DuckDBPyConnection,
+    sql: str,
+    values: Any,
+    path: str,
+    *,
+    max_rows: int,
+    max_bytes: int,
 ) -> list[tuple[str, list[str] | None]]:
     """Run a query and write its result to a file of an Arrow stream.
 
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
-        With its door closed.
+        After `lock_down`.
     sql, values : str, dict or list
-        What to run, with which parameters.
+        The query and its parameters.
     path : str
         Where the result goes.
     max_rows : int
-        One more is written, to tell a result that was cut.
-    most : int
+        One more is written, so that a cut result can be recognised.
+    max_bytes : int
         Bytes that the result may have.
 
     Returns
@@ -261,14 +267,14 @@ def write_rows(
     for batch in na.c_array_stream(result):
         batches.append(pl.DataFrame(batch))
         n_bytes += batches[-1].estimated_size()
-        if n_bytes > most:
-            raise too_large(most)
+        if n_bytes > max_bytes:
+            raise too_large(max_bytes)
     pl.concat(batches).write_ipc_stream(path)
-    return [(name, words_of(kind)) for name, kind in zip(names, types, strict=True)]
+    return [(name, enum_words(kind)) for name, kind in zip(names, types, strict=True)]
 
 
 _WHOLE = {"tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger"}
-_AS_THEY_ARE = {"varchar", "boolean", "double", "uuid", "json", "enum", "blob", "time"}
+_UNCHANGED = {"varchar", "boolean", "double", "uuid", "json", "enum", "blob", "time"}
 _MOMENTS = {
     "timestamp": "TIMESTAMP",
     "timestamp_s": "TIMESTAMP",
@@ -286,7 +292,7 @@ _NESTED = {"list", "array", "struct", "map"}
 
 
 def packed(params: Parameters) -> bytes:
-    """Values for a query's parameters as the process that runs it takes them.
+    """Values for a query's parameters, as bytes for the process that runs it.
 
     Raises
     ------
@@ -326,7 +332,7 @@ def _no_value(error: Exception) -> QueryError:
     )
 
 
-def bound(params: Parameters, names: frozenset[str]) -> dict[str, Any] | list[Any] | None:
+def bind(params: Parameters, names: frozenset[str]) -> dict[str, Any] | list[Any] | None:
     """Check the values for a query's parameters against the names it uses.
 
     Parameters
@@ -431,8 +437,8 @@ def _inner(kind: DuckDBPyType) -> list[DuckDBPyType]:
     return [child for _, child in kind.children if not isinstance(child, int | list)]
 
 
-def words_of(kind: DuckDBPyType) -> list[str] | None:
-    """The words of a type that has some, in their order."""
+def enum_words(kind: DuckDBPyType) -> list[str] | None:
+    """The words of an enum type, in their order; None for other types."""
     return dict(kind.children)["values"] if kind.id == "enum" else None  # type: ignore[return-value]
 
 
@@ -445,13 +451,13 @@ def _cast(column: str, kind: DuckDBPyType) -> str:
         return f"epoch({column})"
     if name == "list" and _inner(kind)[0].id in _MOMENTS:
         return f"list_transform({column}, lambda moment: {_cast('moment', _inner(kind)[0])})"
-    if name in _AS_THEY_ARE or (name in _NESTED and _is_plain(kind)):
+    if name in _UNCHANGED or (name in _NESTED and _is_plain(kind)):
         return column
     return f"{column}::{_TARGETS.get(name, 'VARCHAR')}"
 
 
 def _is_plain(kind: DuckDBPyType) -> bool:
-    """Whether a nested value can be given as it is; moments in it could be infinite."""
+    """Whether a nested value needs no cast; moments in it could be infinite."""
     if kind.id in _NESTED:
         return all(_is_plain(child) for child in _inner(kind))
-    return kind.id in _WHOLE | _AS_THEY_ARE | {"decimal", "float", "ubigint"}
+    return kind.id in _WHOLE | _UNCHANGED | {"decimal", "float", "ubigint"}

@@ -1,4 +1,4 @@
-"""Every table of a snapshot in a file that other programs open, or in a DuckDB of one's own."""
+"""Every table of a snapshot in a file that other programs open, or in a DuckDB of the user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-OF_ONE_TABLE = (".csv", ".parquet")
+_SINGLE_TABLE = (".csv", ".parquet")
 
 
 def export_tables(
@@ -47,7 +47,7 @@ def export_tables(
     Parameters
     ----------
     tables : mapping of str to callable
-        Each name, and what gives its rows.
+        Functions that give the rows, by name of the table.
     to : str or pathlib.Path
         ``.duckdb``, ``.sqlite`` or ``.xlsx``; of one table ``.csv`` or ``.parquet``; anything
         else is a folder of Parquet files.
@@ -61,7 +61,7 @@ def export_tables(
     Returns
     -------
     pathlib.Path
-        Where it is now.
+        The path of the file or folder.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def export_tables(
         If Excel's writer is not installed.
     """
     suffix = Path(to).suffix.lower()
-    if suffix in OF_ONE_TABLE and len(tables) != 1:
+    if suffix in _SINGLE_TABLE and len(tables) != 1:
         raise ArgumentError(
             f"A {suffix} file holds one table; found {len(tables)}.",
             f'name one: tables=["states"]; or several in {str(to).removesuffix(suffix)!r}.duckdb',
@@ -103,11 +103,11 @@ def export_tables(
 
 
 def _refuse_used(to: str) -> None:
-    """An error where a log lies beside a database: it would be replayed into the new one."""
+    """Refuse a database with a log next to it, which would be replayed into the new one."""
     logs = (Path(to + ending).expanduser() for ending in (*LOG_ENDINGS, ".wal"))
-    if found := [log.name for log in logs if os.path.lexists(log)]:
+    if existing := [log.name for log in logs if os.path.lexists(log)]:
         raise ArgumentError(
-            f"{to!r} is in use, or was left half written: {found[0]!r} lies beside it.",
+            f"{to!r} is in use, or was left half written: {existing[0]!r} lies next to it.",
             "close what has it open, or name a new file",
         )
 
@@ -115,7 +115,7 @@ def _refuse_used(to: str) -> None:
 def duckdb_of(
     tables: Mapping[str, Callable[[], pl.DataFrame]], as_of: datetime
 ) -> DuckDBPyConnection:
-    """A DuckDB in memory with every table in it, and ``as_of()``; nothing of it is closed."""
+    """A DuckDB in memory with every table in it, and ``as_of()``; it has no sandbox."""
     import duckdb
 
     connection = duckdb.connect(":memory:")
@@ -130,7 +130,7 @@ def _write_duckdb(tables: Tables, path: Path, as_of: datetime) -> None:
         with closing(duckdb.connect(str(path))) as connection:
             _fill(connection, tables, as_of)
     except duckdb.Error as error:  # a full disk, say
-        raise OSError(f"DuckDB says: {error}") from error
+        raise OSError(f"DuckDB reports: {error}") from error
 
 
 def _fill(connection: DuckDBPyConnection, tables: Tables, as_of: datetime) -> None:

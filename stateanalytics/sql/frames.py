@@ -1,8 +1,25 @@
-"""The frames that only SQL can name: tables about the snapshot, and ready questions."""
+"""The frames that only SQL can name: tables about the snapshot, and ready views.
+
+Ready views are the dashboard of ADR-0017: its queries, over normalized facts and relative to
+as-of instead of the clock. Where ADR-0025 moved a threshold, the policy's value counts.
+Each view is a file of SQL in ``data/``.
+"""
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import OUTCOMES, Entities, EntityKey, States
+from dataclasses import dataclass
+from importlib import resources
+
+from stateanalytics.core.schema import (
+    ENTITIES,
+    ENTITY_KEY,
+    OUTCOMES,
+    STATES,
+    Entities,
+    EntityKey,
+    Frame,
+    States,
+)
 from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, Words, YesNo, frame
 
 
@@ -158,6 +175,30 @@ class SessionsAndPlays(Columns, key=("source", "system", "play_id")):
     play_outcome = Words(OUTCOMES, "was the output accepted")
 
 
-READY_QUESTIONS = tuple(
-    map(frame, (RunningSessions, Failed24h, SlowSessions, NeedsReview, SessionsAndPlays))
+@dataclass(frozen=True)
+class View:
+    """A ready view: the frame it gives, and its SQL."""
+
+    frame: Frame
+    sql: str
+
+
+def _view(shape: type[Columns]) -> View:
+    of_view = frame(shape)
+    file = resources.files(__package__).joinpath("data", f"{of_view.name}.sql")
+    return View(of_view, file.read_text("utf-8").strip())
+
+
+ENTITY_STATES = View(
+    Frame(
+        "entity_states",
+        "one entity with its facts and its state",
+        ENTITY_KEY,
+        (*ENTITIES.columns, *STATES.columns[len(ENTITY_KEY) :]),
+    ),
+    "SELECT * FROM entities JOIN states USING (source, system, entity_type, entity_id)",
+)
+VIEWS = (
+    ENTITY_STATES,
+    *map(_view, (RunningSessions, Failed24h, SlowSessions, NeedsReview, SessionsAndPlays)),
 )

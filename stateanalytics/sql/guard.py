@@ -1,4 +1,4 @@
-"""What a piece of SQL asks for, read from its syntax tree before anything runs.
+"""What a query asks for, read from its syntax tree before anything runs.
 
 DuckDB's own parser makes the tree, so there is no second reading of the text to fool.
 Only what is known passes: one statement that selects, tables of the snapshot by their
@@ -105,7 +105,7 @@ def read_query(
     *,
     ranked: Collection[str] = (),
 ) -> Reading:
-    """Check that a query asks for nothing but the snapshot, and say what it needs.
+    """Check that a query asks for nothing but the snapshot, and list what it needs.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class _Walk:
         self.n_stars = 0
 
     def through(self, tree: Any) -> None:
-        """Visit every node; an own stack, since a query may nest deeper than Python."""
+        """Visit every node, with an explicit stack: a query may nest deeper than Python allows."""
         waiting: list[tuple[Any, frozenset[str], int, int]] = [(tree, frozenset(), 0, 0)]
         while waiting:
             node, names, doubled, level = waiting.pop()
@@ -303,7 +303,7 @@ class _Walk:
 
 
 def _levels(tree: Any, defined: dict[str, int]) -> int:
-    """How many SELECTs build on one another, through FROM as through names of WITH."""
+    """How many SELECTs build on one another, through FROM and through names of WITH."""
     deepest = 0
     waiting: list[tuple[Any, int]] = [(tree, 0)]
     while waiting:
@@ -323,7 +323,7 @@ def _levels(tree: Any, defined: dict[str, int]) -> int:
 
 
 def no_such_table(name: str, known: Collection[str]) -> QueryError:
-    """The error for a table that is not there, with those that are."""
+    """The error for a table that does not exist, with those that do."""
     there = sorted(known)
     plain = [table for table in there if not table.startswith("raw_")]
     raw = len(there) - len(plain)
@@ -355,13 +355,13 @@ def _check_show(node: dict[str, Any]) -> None:
         raise refused("SHOW was found", "SHOW TABLES, or DESCRIBE and a table")
 
 
-def _check_order(node: dict[str, Any], with_rank: Collection[str]) -> None:
-    """Words such as severity have a rank, which the engine forgets beside a plain text."""
+def _check_order(node: dict[str, Any], ranked_columns: Collection[str]) -> None:
+    """Words such as severity have a rank, which the engine ignores next to plain text."""
     if node["type"] not in _ORDERINGS:
         return
     sides = [node.get(side) or {} for side in ("left", "right", "input", "lower", "upper")]
     named = [side["column_names"][-1] for side in sides if side.get("class") == "COLUMN_REF"]
-    ranked = [name for name in named if name.casefold() in with_rank]
+    ranked = [name for name in named if name.casefold() in ranked_columns]
     if ranked and any(side.get("class") in ("CONSTANT", "PARAMETER") for side in sides):
         raise QueryError(
             f"{ranked[0]} has a rank, and a comparison with plain text would go by letters.",

@@ -1,4 +1,4 @@
-"""A query as DuckDB's parser reads it, and DuckDB's errors in our words."""
+"""Parse a query with DuckDB, and translate DuckDB's errors into ours."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def one_statement(query: str, connection: DuckDBPyConnection) -> tuple[str, str,
 
 
 def check_text(query: object) -> str:
-    """Refuse what is no text of a query before anything reads it.
+    """Refuse what is not the text of a query before anything reads it.
 
     Raises
     ------
@@ -202,7 +202,7 @@ class Columns(Protocol):
         """Those that were not read."""
 
 
-def in_our_words(
+def as_our_error(
     error: Exception, tables: Iterable[Columns], memory_bytes: int = MEMORY_BYTES
 ) -> QueryError:
     """DuckDB's error as ours: its first sentences, and a hint.
@@ -214,7 +214,7 @@ def in_our_words(
     tables : iterable of Table
         The tables of the query, to name their columns.
     memory_bytes : int
-        The limit that held.
+        The limit of memory.
     """
     import duckdb
 
@@ -231,7 +231,7 @@ def in_our_words(
         return _no_such_column(missing[1], tables)
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
         return QueryError(f"The SQL engine failed on this query: {message}", "write it another way")
-    return QueryError(f"The query cannot be run: {message}", _fitting(error))
+    return QueryError(f"The query cannot be run: {message}", _hint_for(error))
 
 
 def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
@@ -239,7 +239,7 @@ def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
         return QueryError(
             f"The column {name!r} holds bodies, which were not read.",
             "read the store with bodies=True",
-            shell="say --bodies",
+            shell="add --bodies",
         )
     known = sorted({column for table in tables for column in table.columns})
     listed = ", ".join(known[:60]) + (f" and {len(known) - 60} more" if len(known) > 60 else "")
@@ -251,7 +251,7 @@ def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
     )
 
 
-def _fitting(error: Exception) -> str:
+def _hint_for(error: Exception) -> str:
     import duckdb
 
     if isinstance(error, duckdb.ConversionException):
@@ -306,7 +306,7 @@ def _size(n_bytes: int) -> str:
 def broken_down(exit_code: int | None, limit_bytes: int) -> QueryError:
     """The error for a query whose process ended before it answered."""
     return QueryError(
-        f"The SQL engine broke down on this query (exit code {exit_code}), most likely for "
-        f"want of memory, of which it may have {_size(limit_bytes)}.",
+        f"The SQL engine broke down on this query (exit code {exit_code}), most likely because "
+        f"it needs more memory than {_size(limit_bytes)}.",
         f"{_WITH_LESS}; or write it another way",
     )

@@ -1,4 +1,4 @@
-"""The frames that public functions return and SQL cannot name: declared, and found by name.
+"""The frames that public functions return and SQL cannot name.
 
 A name in angle brackets stands for columns that the call chooses: ``<by>`` for those that
 its ``by`` names, ``<given>`` for those of the frame given.
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from stateanalytics.core.dictionary import SHAPE, dtype_name
 from stateanalytics.core.schema import ENTITIES, RETURNED, SPELLS, Column, Frame
+from stateanalytics.core.shapes import SHAPE, dtype_name
 from stateanalytics.detectors import frames as of_detectors
 from stateanalytics.detectors.comparing import INTERSECTIONS
 from stateanalytics.failures import frames as of_failures
@@ -28,8 +28,8 @@ from stateanalytics.weekly_limits import LIMITS
 _TABLES = {frame.name for frame in FRAMES}
 
 
-def _of(namespace: str, frames: Iterable[Frame]) -> tuple[Frame, ...]:
-    """The frames as users find them: ``failures.clusters``."""
+def _in_namespace(namespace: str, frames: Iterable[Frame]) -> tuple[Frame, ...]:
+    """The frames with their names for users: ``failures.clusters``."""
     return tuple(
         replace(frame, name=f"{namespace}.{frame.name}")
         for frame in frames
@@ -37,15 +37,15 @@ def _of(namespace: str, frames: Iterable[Frame]) -> tuple[Frame, ...]:
     )
 
 
-_SUMMARY = _of("summary", shapes_of(("<by>",), ("<detector>",)).values())
+_SUMMARY = _in_namespace("summary", shapes_of(("<by>",), ("<detector>",)).values())
 
 FRAMES_RETURNED: tuple[Frame, ...] = (
     *RETURNED,
     *(LIMITS, ALARM, TIMELINE, ARCHIVED),
-    *_of("failures", of_failures.FRAMES),
-    *_of("survival", of_durations.FRAMES),
-    *_of("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
-    *_of("thresholds", of_thresholds.FRAMES),
+    *_in_namespace("failures", of_failures.FRAMES),
+    *_in_namespace("survival", of_durations.FRAMES),
+    *_in_namespace("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
+    *_in_namespace("thresholds", of_thresholds.FRAMES),
     *_SUMMARY,
 )
 """Every documented frame that is no table of SQL."""
@@ -71,7 +71,7 @@ RETURNED_BY: Mapping[str, tuple[str, ...]] = {
 
 
 def frames_named(name: str) -> tuple[Frame, ...]:
-    """The documented frames that a name stands for: a table's, a frame's or a function's.
+    """The documented frames of a table, a frame or a function, by its name.
 
     Parameters
     ----------

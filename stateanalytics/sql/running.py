@@ -31,7 +31,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from stateanalytics.core.maps import as_pairs
+from stateanalytics.core.redaction import as_pairs
 from stateanalytics.core.schema import FRAMES
 from stateanalytics.errors import (
     ArgumentError,
@@ -66,7 +66,7 @@ class Table(TableText):
     Attributes
     ----------
     load : callable, optional
-        Gives its rows; called when a query names the table.
+        Gives the rows; called when a query names the table.
     merged : set of str
         Columns in which masking made different texts equal; known once the rows are loaded.
     """
@@ -76,7 +76,7 @@ class Table(TableText):
     _written: list[TableFile] = field(default_factory=list, repr=False)
 
     def file(self, name: str) -> TableFile:
-        """Its rows as a file, which is written once and deleted with this table.
+        """The rows as a file, which is written when first needed and deleted with this table.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class Table(TableText):
                 # As a stream, for which polars needs no threads: a fork has none.
                 frame.write_ipc_stream(path)
             except OSError as error:
-                reason = f"the system says: {error!s:.200}"
+                reason = f"the system reports: {error!s:.200}"
                 raise no_room(f"table {name}", reason, int(frame.estimated_size())) from error
             words = {
                 column: dtype.categories.to_list()
@@ -128,7 +128,7 @@ def run(
     max_rows : int
         Rows that are kept; a longer result is cut and a `TruncatedWarning` given.
     timeout_s : float
-        Seconds for the query itself, from the first look at its text; loading the tables
+        Seconds for the query itself, beginning with the check of its text; loading the tables
         it names does not count.
     memory_bytes : int
         Memory that the query may take.
@@ -136,12 +136,12 @@ def run(
     Returns
     -------
     polars.DataFrame, shape (at most max_rows, ...)
-        The second column of the same name has ``_1`` behind it, and so on.
+        The second column of a name gets ``_1`` appended, and so on.
 
     Raises
     ------
     QueryError, QueryRefusedError, QueryTimeoutError
-        As their names say.
+        If the query is wrong, is refused, or is too slow.
     ArgumentError
         If a limit is no positive number.
     NoRoomError
@@ -151,18 +151,18 @@ def run(
     known = {
         name: TableText(table.columns, table.left_out, table.view) for name, table in tables.items()
     }
-    asked = Read(
+    read = Read(
         *(check_text(query), packed(params), known, _ranked(), as_of, timeout_s, memory_bytes)
     )
     grace_s = min(max(_GRACE * timeout_s, _LEAST_GRACE_S), _MOST_GRACE_S)
     with worker() as process:
         began = time.monotonic()
-        needed = process.ask(asked, timeout_s + grace_s, asked)["tables"]
+        needed = process.ask(read, timeout_s + grace_s, read)["tables"]
         left_s = max(0.001, timeout_s - (time.monotonic() - began))
         files = {name: tables[name].file(name) for name in needed}
-        with _file_for_a_while() as path:
+        with _temporary_file() as path:
             message = Run(files, str(path), max_rows, left_s)
-            columns = process.ask(message, left_s + grace_s, asked)["columns"]
+            columns = process.ask(message, left_s + grace_s, read)["columns"]
             result = _as_frame(path, columns)
     merged = [
         f"{name}.{column}"
@@ -174,7 +174,7 @@ def run(
         warnings.warn(
             MaskedWarning(
                 f"What looks like a secret is masked in {', '.join(merged)}, so that different "
-                "values are equal there: joins, groups and DISTINCT take them for one. "
+                "values are equal there: joins, groups and DISTINCT treat them as equal. "
                 "redact=False keeps them apart."
             ),
             stacklevel=3,
@@ -224,7 +224,7 @@ def _new_file() -> Path:
 
 
 @contextlib.contextmanager
-def _file_for_a_while() -> Iterator[Path]:
+def _temporary_file() -> Iterator[Path]:
     path = _new_file()
     try:
         yield path
@@ -233,15 +233,15 @@ def _file_for_a_while() -> Iterator[Path]:
 
 
 def _delete(path: Path, maker: int) -> None:
-    if os.getpid() == maker:  # a fork has no part in it
+    if os.getpid() == maker:  # a fork does not own it
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def _as_frame(path: Path, columns: Sequence[tuple[str, list[str] | None]]) -> pl.DataFrame:
-    """A result as a frame of our dtypes, its columns named apart."""
+    """A result as a frame of our dtypes, with unique names of columns."""
     frame = pl.read_ipc_stream(path.read_bytes())
-    names = _apart([name for name, _ in columns])
+    names = _unique([name for name, _ in columns])
     return pl.DataFrame(
         [
             _typed(column, words).alias(name)
@@ -261,28 +261,27 @@ def _typed(column: pl.Series, words: list[str] | None) -> pl.Series:
     return as_pairs(column)
 
 
-def _apart(names: Sequence[str]) -> list[str]:
-    """Names of columns, the second of the same name with ``_1`` behind it, and so on."""
+def _unique(names: Sequence[str]) -> list[str]:
+    """Names of columns, the second of a name with ``_1`` appended, and so on."""
     taken: list[str] = []
     for name in names:
-        free = name
-        number = 0
-        while free in taken:
+        candidate, number = name, 0
+        while candidate in taken:
             number += 1
-            free = f"{name}_{number}"
-        taken.append(free)
+            candidate = f"{name}_{number}"
+        taken.append(candidate)
     return taken
 
 
 class WorkerProcess:
-    """A process of ours that runs queries.
+    """A process that runs queries.
 
     Attributes
     ----------
     pid : int
-        Its number.
+        Its process id.
     is_spent : bool
-        Whether it must not be asked again: it is late, dead, or keeps memory.
+        Whether it must not get another query: it is late, dead, or keeps memory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -306,27 +305,27 @@ class WorkerProcess:
             self.end()
             raise QueryError(
                 "The process that runs queries did not start.",
-                f"{sys.executable} -c 'import duckdb, nanoarrow, polars' says why",
+                f"{sys.executable} -c 'import duckdb, nanoarrow, polars' shows why",
             )
 
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can get a query."""
         return not self.is_spent and self._process.poll() is None
 
-    def ask(self, message: Read | Run, within_s: float, asked: Read) -> dict[str, Any]:
-        """The answer to a message; kills the process if it does not come in time.
+    def ask(self, message: Read | Run, within_s: float, query: Read) -> dict[str, Any]:
+        """The answer to a message; kills the process if there is none in time.
 
         Raises
         ------
         QueryError
-            What the query ended with.
+            If the query failed.
         """
         answer, is_late = self._exchange(message, within_s)
         if answer is None:
             self.end()
             if is_late:
-                raise too_slow(asked.timeout_s)
-            raise broken_down(self._process.returncode, asked.memory_bytes)
+                raise too_slow(query.timeout_s)
+            raise broken_down(self._process.returncode, query.memory_bytes)
         if "error" in answer:
             kind = _ERRORS[answer["error"]]
             raise kind(answer["problem"], answer["hint"], shell=answer["shell"])
@@ -335,10 +334,10 @@ class WorkerProcess:
     def _exchange(
         self, message: Start | Read | Run, within_s: float
     ) -> tuple[dict[str, Any] | None, bool]:
-        """What comes back, if anything does, and whether it was killed for that."""
+        """The answer, if there is one, and whether the process was killed because it was late."""
         self.is_spent = True
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is dead: nothing comes back
+        with contextlib.suppress(OSError):  # a dead process: there will be no answer
             pickle.dump(message, self._process.stdin)
             self._process.stdin.flush()
         until = time.monotonic() + within_s
@@ -355,11 +354,11 @@ class WorkerProcess:
 
 
 def _listen(output: IO[bytes], answers: queue.SimpleQueue[bytes]) -> None:
-    """Put every line into a queue, which unlike a pipe can be waited for with a limit."""
-    begun = b""
+    """Put every line into a queue: waiting for a queue can have a limit, unlike for a pipe."""
+    rest = b""
     with output:
         while piece := output.read(2**16):
-            *lines, begun = (begun + piece).split(b"\n")
+            *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 answers.put(line)
     answers.put(b"")
@@ -370,35 +369,35 @@ def _end(process: subprocess.Popen[bytes], starter: int) -> None:
         process.kill()
         process.wait()
     else:
-        process.returncode = 0  # a fork has no part in it, but for its end of the pipe
+        process.returncode = 0  # a fork owns only its end of the pipe
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # what was not written yet goes nowhere
+    with contextlib.suppress(OSError):  # unwritten data are dropped
         process.stdin.close()
 
 
 class _Workers:
-    """Those of this process that wait for a query, and the folder they are handed files in."""
+    """Idle workers of this process, and the folder for files that they get and give."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew; in a fork, whose parent goes on with the old ones."""
+        """Start empty; in a fork, the parent keeps the workers."""
         self._lock = threading.Lock()
         self._idle: list[WorkerProcess] = []
         self._folder: PrivateFolder | None = None
 
     def folder(self) -> Path:
         with self._lock:
-            # Somebody may clear the folder for temporary files of what is old.
+            # A cleaner of temporary files may have deleted it.
             if self._folder is None or not self._folder.path.is_dir():
                 self._folder = make_private_folder()
                 atexit.register(_delete_folder, self._folder, os.getpid())
             return self._folder.path
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[WorkerProcess]:
-        worker = self._taken() or WorkerProcess(self.folder())
+    def borrowed(self) -> Iterator[WorkerProcess]:
+        worker = self._idle_worker() or WorkerProcess(self.folder())
         try:
             yield worker
         finally:
@@ -409,7 +408,7 @@ class _Workers:
             if not is_kept:
                 worker.end()
 
-    def _taken(self) -> WorkerProcess | None:
+    def _idle_worker(self) -> WorkerProcess | None:
         while True:
             with self._lock:
                 if not self._idle:
@@ -431,10 +430,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def worker() -> contextlib.AbstractContextManager[WorkerProcess]:
-    """A process to ask, for the time of one query."""
-    return _WORKERS.one()
+    """A worker process, for the time of one query."""
+    return _WORKERS.borrowed()
 
 
 def handing_folder() -> Path:
-    """The private folder for what goes to such a process and comes from it."""
+    """The private folder for files that a worker gets and gives."""
     return _WORKERS.folder()

@@ -1,9 +1,8 @@
 """Everything that SQL over a snapshot can name, each table loaded when it is first named.
 
-Canonical frames say what is meant; raw tables say what is there, column by column as it
-was written. SQLite types values and not columns, so a raw column gets the one type that
-all its cells have in all stores, and text where they differ: nothing is cast away. Moments
-stay what they are, epoch seconds.
+Canonical frames hold meanings; raw tables hold what is stored, column by column. SQLite types
+values and not columns, so a raw column gets the type that all its cells have in all stores, and
+text where they differ: no value is lost by a cast. Moments stay epoch seconds.
 """
 
 from __future__ import annotations
@@ -23,12 +22,13 @@ import polars as pl
 from stateanalytics import questions
 from stateanalytics.auditing import as_findings, audit, outside_vocabulary
 from stateanalytics.core import schema
-from stateanalytics.core.dictionary import data_dictionary
-from stateanalytics.core.facts import Facts, pool
-from stateanalytics.core.maps import as_pairs
-from stateanalytics.core.redaction import redact_names, redact_with_names
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
+from stateanalytics.core.redaction import as_pairs, redact_names, redact_with_names
 from stateanalytics.core.schema import Frame
-from stateanalytics.errors import ArgumentError, found, in_short
+from stateanalytics.core.shapes import data_dictionary
+from stateanalytics.errors import ArgumentError, in_short
+from stateanalytics.errors import found as kind_of
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
@@ -38,13 +38,19 @@ from stateanalytics.io.files import open_regular, read_parquet, unreadable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.io.sqlite_tables import read_table
-from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES
+from stateanalytics.sql.frames import (
+    COLUMNS,
+    ERROR_COUNTS,
+    REASON_CODES,
+    SNAPSHOT,
+    TABLES,
+    VIEWS,
+)
 from stateanalytics.sql.running import Table
-from stateanalytics.sql.views import VIEWS
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reason_codes import reason_codes
+from stateanalytics.state.reasons import reason_codes
 from stateanalytics.state.states import evaluate_once, reasons_of, states_of
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.linking import LINKS, links
@@ -136,7 +142,7 @@ _TYPES = {"i": "integer", "r": "real", "t": "text", "b": "blob"}
 
 
 def _kinds(stores: Iterable[Store], table: str, columns: Sequence[str]) -> dict[str, str]:
-    """The one kind of each column; ``mixed`` where its cells differ."""
+    """The kind of each column; ``mixed`` where its cells differ."""
     seen: dict[str, set[str]] = {column: set() for column in columns}
     for store in stores:
         here = [column for column in columns if column in store.tables[table]]
@@ -211,7 +217,7 @@ def tables_of(
     policy : Policy, optional
         For ``states``, ``reasons``, ``attention`` and ``phantoms``; v1 by default.
     bodies : bool
-        Whether raw tables show what people and models said.
+        Whether raw tables show texts of people and models.
     own : mapping of str to polars.DataFrame, optional
         Tables of the user, from `own_tables.own_table`.
 
@@ -235,10 +241,7 @@ def tables_of(
     }
     return {
         **{name: _table(name, load) for name, load in loaders.items()},
-        **{
-            view.frame.name: Table(tuple(view.frame.dtypes), view=view.sql.strip())
-            for view in VIEWS
-        },
+        **{view.frame.name: Table(tuple(view.frame.dtypes), view=view.sql) for view in VIEWS},
         **{
             name: Table(
                 columns,
@@ -280,7 +283,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         ),
         WEEKS.name: lambda: weekly_numbers(facts, policy=policy),
         schema.AUDIT.name: audited,
-        # Problems of reading, words outside of the ADR, contradictions: one question finds all.
+        # Problems of reading, words outside of the ADR and contradictions are in one table.
         schema.FINDINGS.name: lambda: pool(
             [facts.findings, outside_vocabulary(states()), as_findings(audited())],
             schema.FINDINGS,
@@ -419,7 +422,7 @@ def _read_own(path: str | Path) -> pl.DataFrame:
     read = _READERS.get(Path(path).suffix.lower())
     if read is None:
         raise ArgumentError(
-            f"{str(path)!r:.200} is no kind of table that is read; those are "
+            f"{str(path)!r:.200} is not a table that can be read; that takes "
             f"{', '.join(_READERS)}.",
             _HINT,
             shell=_IN_SHELL,
@@ -444,7 +447,9 @@ def _as_polars(rows: Any) -> pl.DataFrame:
     try:
         frame: pl.DataFrame = nw.from_native(rows, eager_only=True).to_polars()
     except TypeError:
-        raise ArgumentError(f"A table is a frame or a file; found {found(rows)}.", _HINT) from None
+        raise ArgumentError(
+            f"A table is a frame or a file; found {kind_of(rows)}.", _HINT
+        ) from None
     return frame
 
 

@@ -1,9 +1,8 @@
 """The process that runs queries: one at a time, each in a DuckDB of its own.
 
-`process` starts it. It may be killed at any moment, and what a query took goes with it:
-that is how a limit of time or memory holds wherever the engine happens to be, in its
-parser, its planner or a single call that nothing interrupts. It ends with the process
-that started it, whose end closes its input.
+`running` starts it. It may be killed at any moment, which frees what a query took: so a limit
+of time or memory holds wherever the engine is, in its parser, its planner or a single call that
+nothing interrupts. It ends when the process that started it does, which closes its input.
 """
 
 from __future__ import annotations
@@ -28,36 +27,36 @@ from stateanalytics.io.private_folders import delete_if_abandoned
 from stateanalytics.sql.engine import (
     TableFile,
     TableText,
-    bound,
-    close_the_door,
+    add_tables,
+    bind,
     connect,
-    in_order_of_need,
-    provide,
-    rows_of,
+    load_order,
+    lock_down,
+    read_rows,
     unpacked,
     warm_up,
     write_rows,
 )
 from stateanalytics.sql.functions import RESULT_BYTES
 from stateanalytics.sql.guard import Reading, read_query
-from stateanalytics.sql.parsing import from_arrow, in_our_words, too_slow
+from stateanalytics.sql.parsing import as_our_error, from_arrow, too_slow
 
 if TYPE_CHECKING:
     import polars as pl
     from duckdb import DuckDBPyConnection
 
-# Beside what the engine counts itself: its plans, batches on their way, its threads.
-_BESIDE_BYTES = 256 * 1024**2
-# What this process may keep of a query, in its allocator; with more it is not asked again.
+# What the engine does not count itself: its plans, batches on their way, its threads.
+_UNCOUNTED_BYTES = 256 * 1024**2
+# What the allocator may keep after a query; with more, the process gets no other one.
 _KEPT_BYTES = 256 * 1024**2
 _MOST_TABLE_BYTES = 2 * 2**30
-"""Of the tables that are kept for the next query; a larger one is read for each."""
-_LOOK_EVERY_S = 60.0
+"""Tables that are kept for the next query; a larger one is read for each query."""
+_RELEASE_EVERY_S = 60.0
 _LOCK_GOES_WITHIN_S = 2.0
 
 
 class Start(NamedTuple):
-    """The first message: where libraries are, and the folder of whoever sends it."""
+    """The first message: paths of libraries, and the folder of the sender."""
 
     libraries: list[str]
     folder: str
@@ -76,7 +75,7 @@ class Read(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run the query that was read last; the answer names the columns of the result."""
+    """Run the query of the last `Read`; the answer names the columns of the result."""
 
     files: Mapping[str, TableFile]
     result: str
@@ -85,7 +84,7 @@ class Run(NamedTuple):
 
 
 def main() -> None:
-    """Answer messages until whoever sends them is gone."""
+    """Answer messages until their sender ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     messages, answers = _pipes()
     start: Start = pickle.load(messages)
@@ -94,41 +93,41 @@ def main() -> None:
     threading.Thread(
         target=_listen, args=(messages, waiting, Path(start.folder)), daemon=True
     ).start()
-    desk = _Desk()
-    desk.prepare()
+    query = _Query()
+    query.prepare()
     warm_up()
     at_rest = _data_bytes()
     _end_without_a_dump()
     answer: dict[str, Any] = {}
     while True:
-        answer["is_spent"] = _data_bytes() - at_rest - desk.tables.data_bytes > _KEPT_BYTES
+        answer["is_spent"] = _data_bytes() - at_rest - query.tables.data_bytes > _KEPT_BYTES
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-        desk.prepare()
-        message = _next(waiting, desk.tables)
+        query.prepare()
+        message = _next(waiting, query.tables)
         if at_rest and isinstance(message, Read):
-            most_bytes = at_rest + message.memory_bytes + _BESIDE_BYTES
-            _limit_data(most_bytes + desk.tables.data_bytes)
+            most_bytes = at_rest + message.memory_bytes + _UNCOUNTED_BYTES
+            _limit_data(most_bytes + query.tables.data_bytes)
         elif at_rest and isinstance(message, Run):
-            # Its octets, the frame that they become, and that in one piece.
-            new = 3 * sum(map(_size, desk.tables.unread(message.files.values())))
-            _limit_data(most_bytes + desk.tables.data_bytes + new)
-        answer = desk.answer(message)
+            # The bytes of a file, the frame made of them, and that frame in one piece.
+            new = 3 * sum(map(_size, query.tables.unread(message.files.values())))
+            _limit_data(most_bytes + query.tables.data_bytes + new)
+        answer = query.answer(message)
 
 
 def _next(waiting: queue.SimpleQueue[Read | Run], tables: _Tables) -> Read | Run:
-    """The next message; until it comes, tables of snapshots that are gone are let go."""
+    """The next message; while waiting, release tables of snapshots that were closed."""
     while True:
         with contextlib.suppress(queue.Empty):
-            message = waiting.get(timeout=_LOOK_EVERY_S)
+            message = waiting.get(timeout=_RELEASE_EVERY_S)
             if isinstance(message, Read):
-                tables.let_go()
+                tables.release()
             return message
-        tables.let_go()
+        tables.release()
 
 
 class _Kept(NamedTuple):
-    """The rows of a table, the octets of its file, and by how much more this process grew."""
+    """The rows of a table, the size of its file, and by how much this process grew with them."""
 
     rows: pl.DataFrame
     file_bytes: int
@@ -136,7 +135,7 @@ class _Kept(NamedTuple):
 
 
 class _Tables:
-    """Rows that were read for a query, for the next one that names the same table."""
+    """Rows that were read for a query, kept for the next one that names the same table."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
@@ -147,21 +146,21 @@ class _Tables:
         return sum(kept.data_bytes for kept in self._kept.values())
 
     def unread(self, files: Iterable[TableFile]) -> list[TableFile]:
-        """Those of some files whose rows are not here."""
+        """The files that have not been read."""
         return [file for file in files if file.path not in self._kept]
 
     def rows(self, file: TableFile) -> pl.DataFrame:
-        """The rows of a file, which is then the last to be let go."""
+        """The rows of a file, which is then the last to be released."""
         kept = self._kept.pop(file.path, None)
         if kept is None:
             before = _data_bytes()
-            rows = rows_of(file)
+            rows = read_rows(file)
             kept = _Kept(rows, _size(file), max(0, _data_bytes() - before))
         self._kept[file.path] = kept
         return kept.rows
 
-    def let_go(self, most_bytes: float = math.inf) -> None:
-        """Of files that are deleted, and of the oldest beyond so many octets of files."""
+    def release(self, most_bytes: float = math.inf) -> None:
+        """Drop rows of deleted files, and the oldest rows beyond this many bytes of files."""
         left = most_bytes
         for path, kept in reversed(list(self._kept.items())):
             left -= kept.file_bytes
@@ -170,7 +169,7 @@ class _Tables:
 
 
 def _pipes() -> tuple[IO[bytes], IO[str]]:
-    """The two ends that belong to the parent, where nothing else here finds them."""
+    """Both pipes of the parent, moved away from standard input and output."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     ends = os.dup(0), os.dup(1)
     for standard in (0, 1):
@@ -179,18 +178,18 @@ def _pipes() -> tuple[IO[bytes], IO[str]]:
 
 
 def _listen(messages: IO[bytes], waiting: queue.SimpleQueue[Read | Run], folder: Path) -> None:
-    with contextlib.suppress(Exception):  # half a message: its sender was killed
+    with contextlib.suppress(Exception):  # half a message: the sender was killed
         while True:
             waiting.put(pickle.load(messages))
-    # A killed process lets go of its pipes and its lock one after the other.
+    # A killed process closes its pipes before it releases its lock.
     until = time.monotonic() + _LOCK_GOES_WITHIN_S
     while not delete_if_abandoned(folder, young_s=-1) and time.monotonic() < until:
         time.sleep(0.05)
     os._exit(0)
 
 
-class _Desk:
-    """Where one query lies, from its reading to its result."""
+class _Query:
+    """One query, from its check to its result."""
 
     def __init__(self) -> None:
         self.tables = _Tables()
@@ -200,21 +199,21 @@ class _Desk:
         self._reading: Reading | None = None
 
     def prepare(self) -> None:
-        """Have an engine ready, while nobody waits for it."""
+        """Have an engine ready before somebody waits for it."""
         self._fresh = self._fresh or connect()
 
     def answer(self, message: Read | Run) -> dict[str, Any]:
-        """What a message asks for, or the error that it ends with."""
+        """The answer to a message, or the error that it ends with."""
         try:
             return self._read(message) if isinstance(message, Read) else self._run(message)
         except Exception as error:
             self._clear()
-            words = self._in_our_words(error)
+            refusal = self._as_our_error(error)
         return {
-            "error": type(words).__name__,
-            "problem": words.problem,
-            "hint": words.hint,
-            "shell": words.shell,
+            "error": type(refusal).__name__,
+            "problem": refusal.problem,
+            "hint": refusal.hint,
+            "shell": refusal.shell,
         }
 
     def _clear(self) -> None:
@@ -222,44 +221,44 @@ class _Desk:
             self._connection.close()
         self._connection = None
 
-    def _read(self, asked: Read) -> dict[str, Any]:
+    def _read(self, read: Read) -> dict[str, Any]:
         began = time.monotonic()
         self._clear()
-        self._asked, self._reading = asked, None
+        self._asked, self._reading = read, None
         connection, self._fresh = self._fresh or connect(), None
         self._connection = connection
-        connection.execute(f"SET memory_limit = '{asked.memory_bytes // 1024}KiB'")
-        moment = asked.as_of.astimezone(UTC).isoformat(" ")
+        connection.execute(f"SET memory_limit = '{read.memory_bytes // 1024}KiB'")
+        moment = read.as_of.astimezone(UTC).isoformat(" ")
         connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{moment}'")
-        columns = {name: table.columns for name, table in asked.known.items()}
-        self._reading = read_query(asked.query, columns, connection, ranked=asked.ranked)
-        self._values = bound(unpacked(asked.params), self._reading.parameters)
-        self._tables = in_order_of_need(self._reading.tables, asked.known, connection)
-        if time.monotonic() - began > asked.timeout_s:
-            raise too_slow(asked.timeout_s)
-        return {"tables": [name for name in self._tables if asked.known[name].view is None]}
+        columns = {name: table.columns for name, table in read.known.items()}
+        self._reading = read_query(read.query, columns, connection, ranked=read.ranked)
+        self._values = bind(unpacked(read.params), self._reading.parameters)
+        self._tables = load_order(self._reading.tables, read.known, connection)
+        if time.monotonic() - began > read.timeout_s:
+            raise too_slow(read.timeout_s)
+        return {"tables": [name for name in self._tables if read.known[name].view is None]}
 
-    def _run(self, asked: Run) -> dict[str, Any]:
+    def _run(self, run: Run) -> dict[str, Any]:
         assert self._asked is not None
         assert self._connection is not None
         assert self._reading is not None
-        rows = {name: (self.tables.rows(file), file) for name, file in asked.files.items()}
-        provide(self._connection, self._tables, self._asked.known, rows)
+        rows = {name: (self.tables.rows(file), file) for name, file in run.files.items()}
+        add_tables(self._connection, self._tables, self._asked.known, rows)
         del rows
-        self.tables.let_go(_MOST_TABLE_BYTES)
-        close_the_door(self._connection, asked.left_s)
+        self.tables.release(_MOST_TABLE_BYTES)
+        lock_down(self._connection, run.left_s)
         columns = write_rows(
             self._connection,
             self._reading.sql,
             self._values,
-            asked.result,
-            max_rows=asked.max_rows,
-            most=min(RESULT_BYTES, self._asked.memory_bytes),
+            run.result,
+            max_rows=run.max_rows,
+            max_bytes=min(RESULT_BYTES, self._asked.memory_bytes),
         )
         self._clear()
         return {"columns": columns}
 
-    def _in_our_words(self, error: Exception) -> QueryError:
+    def _as_our_error(self, error: Exception) -> QueryError:
         import duckdb
         import polars as pl
 
@@ -272,7 +271,7 @@ class _Desk:
         if isinstance(error, duckdb.Error):
             names = self._reading.tables if self._reading else ()
             named = [self._asked.known[name] for name in names]
-            return in_our_words(error, named, memory_bytes)
+            return as_our_error(error, named, memory_bytes)
         if isinstance(error, RuntimeError | pl.exceptions.PolarsError | OSError | MemoryError):
             return from_arrow(error, timeout_s, memory_bytes)
         return QueryError(f"The query cannot be run: {error!r:.400}", "write it another way")
@@ -291,7 +290,7 @@ def _size(file: TableFile) -> int:
 
 
 def _limit_data(most_bytes: int) -> None:
-    """Let the system refuse what the engine does not count."""
+    """Let the operating system refuse memory that the engine does not count."""
     # Not every system can; the engine's own limit remains.
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
@@ -302,7 +301,7 @@ def _limit_data(most_bytes: int) -> None:
 
 
 def _data_bytes() -> int:
-    """What `_limit_data` limits, as it is now; 0 where the system does not say."""
+    """The current size of what `_limit_data` limits; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf(
             "SC_PAGE_SIZE"

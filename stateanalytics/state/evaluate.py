@@ -1,4 +1,13 @@
-"""All rules over all rows: from entities to the small numbers that states are read off."""
+"""All rules over all rows: from entities to the small numbers that states are read from.
+
+The steps follow each other: columns without a value are dropped, moments become ages,
+statuses become cells, rules that read a row alone are applied, facts of linked rows are
+joined, and the rules that read those are applied.
+
+Only plays, shows, engine runs and schedules depend on other rows. The facts for them
+are gathered into one small frame with unique keys and joined; a frame without any of them
+skips that.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +19,6 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.core.clock import add_ages
 from stateanalytics.core.engines import (
     MOMENT,
     NUMBER,
@@ -21,43 +29,54 @@ from stateanalytics.core.engines import (
     Frame,
     Kind,
     adapt,
+    add_ages,
     encode,
     first_true,
     lookup,
 )
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment, read_moment
 from stateanalytics.errors import ArgumentError, found, in_short
-from stateanalytics.state.delivery import (
+from stateanalytics.state.health import (
+    BLOCKED_LIKE,
+    DUE_AGE,
+    FIRST_RECORDED,
+    HAS_BLOCKED,
+    HAS_RUNNING,
+    HEALTH,
+    HEALTH_RULE,
+    IS_QUIET,
+    MESSAGE_AGE,
+    QUIET_SESSION,
+    RECORDED_WORDS,
+    RULES,
+    RUNNING_LIKE,
+    SESSION_RULE,
+    SIGN_AGE,
+    add_limits,
+    entity_rules,
+    health_values,
+    numbered,
+    open_work_rules,
+    session_rules,
+)
+from stateanalytics.state.lifecycle import (
     DELIVERY,
     DELIVERY_RULE,
     NO_DELIVERY,
     RECORDED_DELIVERIES,
+    StatusTable,
     delivery_rules,
     delivery_values,
 )
-from stateanalytics.state.health import (
-    FIRST_RECORDED,
-    HEALTH,
-    HEALTH_RULE,
-    MESSAGE_AGE,
-    RECORDED_WORDS,
-    SESSION_RULE,
-    START_AGE,
-    entity_rules,
-    health_values,
-    numbered,
-    session_rules,
-)
-from stateanalytics.state.lifecycle import StatusTable
-from stateanalytics.state.links import (
-    SESSION_DELIVERY,
-    add_links,
-    needs_links,
-    without_links,
-)
-from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE, add_limits, open_work_rules
 from stateanalytics.state.policy import Policy
 
+_LINKED = ("play", "engine_run", "show", "schedule")
+_ROW = f"{TEMPORARY}row"
+_SESSION = f"{TEMPORARY}session"
+_SESSION_KEY = ["source", "system", _SESSION]
+_SESSION_DELIVERY = f"{TEMPORARY}session_delivery"
+_ADDED = (IS_QUIET, _SESSION_DELIVERY, HAS_RUNNING, HAS_BLOCKED)
 _HEALTH, _DELIVERY = f"{TEMPORARY}recorded_health", f"{TEMPORARY}recorded_delivery"
 
 _KIND_OF: dict[Any, Kind] = {
@@ -98,9 +117,9 @@ RECORDED = kinds_of(
 
 @dataclass(frozen=True)
 class Contents:
-    """What a frame holds, so that rules for what it does not hold cost nothing.
+    """What kinds of rows a frame has, so that rules for absent kinds cost nothing.
 
-    Only a frame whose rows are at hand is looked at; of any other all is assumed.
+    Only a frame in memory is looked at; of any other frame everything is assumed.
 
     Attributes
     ----------
@@ -158,14 +177,45 @@ def evaluate(
     facts : Facts, Snapshot, or a frame of entities
         See `states.states`.
     function : str
-        Who asks, for messages.
+        The caller's name, for messages.
     policy, as_of
         See `states.states`.
     also : dict of str to Kind, optional
         Further columns to keep.
     """
+    entities, moment = _entities_and_instant(facts, function, as_of)
+    chosen = Policy.v1() if policy is None else policy
+    if not isinstance(chosen, Policy):
+        raise ArgumentError(
+            f"{function} needs a Policy; found {in_short(chosen)}.",
+            'policy=Policy.named("operator"), or one of your own from Policy.v1().replace(…)',
+        )
+    needed = {**NEEDED, **(also or {})}
+    native = nw.from_native(entities, pass_through=True)
+    names = native.collect_schema().names() if hasattr(native, "collect_schema") else ()
+    optional = {
+        name: kind
+        for name, kind in (OPTIONAL | RECORDED).items()
+        if name in names and name not in needed
+    }
+    adapter = adapt(entities, {**needed, **optional}, function)
+    frame, has_recorded = _without_empty_columns(adapter, needed, optional)
+    rules = _rules(chosen, has_recorded=has_recorded)
+    own = _with_own_rules(rules.table.add(add_ages(frame, moment, _AGES)), rules, chosen)
+    contents = Contents()
+    if adapter.is_eager:
+        own = own.collect().lazy()
+        contents = Contents(*own.select(rules.contents).collect().row(0))
+    linked = add_links(own, rules.table) if contents.has_links else without_links(own)
+    ruled = linked.with_columns(
+        rules.of_all if contents.has_others else [nw.col(SESSION_RULE).alias(HEALTH_RULE)]
+    )
+    judged = lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})
+    return Evaluation(adapter, judged, rules.table, chosen, moment, contents)
+
+
+def _entities_and_instant(facts: Any, function: str, as_of: Moment | None) -> tuple[Any, datetime]:
     is_facts = hasattr(facts, "entities") and hasattr(facts, "as_of")
-    entities = facts.entities if is_facts else facts
     moment = facts.as_of if is_facts and as_of is None else as_of
     if moment is None and not hasattr(nw.from_native(facts, pass_through=True), "collect_schema"):
         place = repr(facts) if isinstance(facts, str) else "'state.db'"
@@ -178,145 +228,191 @@ def evaluate(
             f"{function} of a bare frame needs to know when: as_of is not given.",
             f'{function}(frame, as_of="2026-05-27T00:00Z")',
         )
-    chosen = Policy.v1() if policy is None else policy
-    if not isinstance(chosen, Policy):
-        raise ArgumentError(
-            f"{function} needs a Policy; found {in_short(chosen)}.",
-            'policy=Policy.named("operator"), or one of your own from Policy.v1().replace(…)',
-        )
-    at = read_moment(moment, "as_of")
-    needed = {**NEEDED, **(also or {})}
-    there = nw.from_native(entities, pass_through=True)
-    names = there.collect_schema().names() if hasattr(there, "collect_schema") else ()
-    optional = {
-        name: kind
-        for name, kind in (OPTIONAL | RECORDED).items()
-        if name in names and name not in needed
-    }
-    adapter = adapt(entities, {**needed, **optional}, function)
-    rows, has_recorded, only = _looked_over(adapter, needed, optional)
-    table = status_table(chosen, has_recorded=has_recorded)
-    own = _own(rows, table, chosen, at, only)
-    contents = Contents()
-    if adapter.is_eager:
-        own, contents = _surveyed(own, table)
-    linked = add_links(own, table) if contents.has_links else without_links(own)
-    ruled = _everyones(linked, table, chosen, at) if contents.has_others else _sessions(linked, at)
-    judged = lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})
-    return Evaluation(adapter, judged, table, chosen, at, contents)
+    return facts.entities if is_facts else facts, read_moment(moment, "as_of")
 
 
-@lru_cache(maxsize=8)
-def status_table(policy: Policy, *, has_recorded: bool = False) -> StatusTable:
-    """The table of statuses under a policy; made once, for it never changes."""
-    return StatusTable(policy, has_recorded)
-
-
-def _looked_over(
+def _without_empty_columns(
     adapter: EngineAdapter, needed: dict[str, Kind], optional: dict[str, Kind]
-) -> tuple[Frame, bool, str | None]:
-    """The columns that count, is anything recorded, and the one type that all rows have.
+) -> tuple[Frame, bool]:
+    """The columns that rules read, nulls where there is no value; and is anything recorded.
 
-    A column without a value is as good as none: rules for it would only cost time. DuckDB
+    A column without a value counts as absent: rules for it would only cost time. DuckDB
     counts values faster than it plans those rules; Spark would start a job for it.
     """
     frame, filled = adapter.frame, set(optional)
-    only = None
-    if adapter.is_eager or frame.implementation.is_duckdb():
-        is_session = (nw.col("entity_type").cast(nw.String) == "session").fill_null(value=False)
-        counts = {name: nw.col(name).count() for name in optional}
-        looked = frame.select(is_session.all().alias("only"), **counts).collect("polars")
-        filled = {name for name in optional if looked[name].item()}
-        # An empty relation of another engine has no answer: then no type is assumed.
-        only = "session" if adapter.is_eager and looked["only"].item() else None
+    if optional and (adapter.is_eager or frame.implementation.is_duckdb()):
+        counts = frame.select(nw.col(*optional).count()).collect("polars")
+        filled = {name for name in optional if counts[name].item()}
     has_recorded = not filled.isdisjoint(RECORDED)
     every = OPTIONAL | (RECORDED if has_recorded else {})
     wanted = {name: kind for name, kind in every.items() if name not in needed}
-    held = frame.select(*needed, *(name for name in wanted if name in filled))
+    kept = frame.select(*needed, *(name for name in wanted if name in filled))
     absent = [
         nw.lit(None, kind.dtype).alias(name) for name, kind in wanted.items() if name not in filled
     ]
-    return held.with_columns(absent) if absent else held, has_recorded, only
+    return kept.with_columns(absent) if absent else kept, has_recorded
 
 
-def _own(
-    frame: Frame, table: StatusTable, policy: Policy, as_of: datetime, only: str | None = None
-) -> Frame:
-    """What a row says by itself: its cell, its silence, a session's health, the delivery."""
-    ages = {
-        "silence_s": "last_activity_at",
-        MESSAGE_AGE: "last_message_at",
-        START_AGE: "started_at",
-    }
-    ready = table.add(add_ages(frame, as_of, ages), only)
-    if table.has_recorded:
-        aged = add_ages(ready, as_of, {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"})
-        words = {
-            _HEALTH: ("recorded_health", RECORDED_WORDS),
-            _DELIVERY: ("recorded_delivery", RECORDED_DELIVERIES),
-        }
-        ready = encode(add_limits(aged, policy), words)
-    ruled = ready.with_columns(_own_rules(table, policy))
-    derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
-    if not table.has_recorded:
-        return derived
-    given = nw.col(_DELIVERY).cast(nw.Int16)
-    return derived.with_columns(nw.coalesce(given, nw.col(DELIVERY)).alias(DELIVERY))
+_AGES = {
+    "age_s": "started_at",
+    "silence_s": "last_activity_at",
+    "updated_age_s": "updated_at",
+    MESSAGE_AGE: "last_message_at",
+    SIGN_AGE: "last_sign_at",
+    DUE_AGE: "due_at",
+}
 
 
-@lru_cache(maxsize=16)
-def _own_rules(table: StatusTable, policy: Policy) -> tuple[nw.Expr, nw.Expr]:
-    """The numbers of the rules that say a session's health, and the delivery."""
-    rules = session_rules(table, policy)
-    if table.has_recorded:
-        rules = numbered(open_work_rules(table)) | rules
-    judged = first_true(rules)
-    delivered = first_true(dict(enumerate(delivery_rules(table).values())))
-    if table.has_recorded:
-        judged = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, judged)
-        delivered = nw.when(nw.col("recorded_delivery").is_null()).then(delivered)
-    return judged.alias(SESSION_RULE), delivered.alias(DELIVERY_RULE)
+@dataclass(frozen=True)
+class _Rules:
+    """The expressions of one policy.
+
+    Attributes
+    ----------
+    table : StatusTable
+    of_row : tuple of narwhals.Expr
+        Numbers of the rules that a row alone decides: a session's health, the delivery.
+    of_all : tuple of narwhals.Expr
+        The rule of everyone's health, and the delivery, with the facts of linked rows.
+    contents : tuple of narwhals.Expr
+        The fields of `Contents`, over all rows.
+    """
+
+    table: StatusTable
+    of_row: tuple[nw.Expr, ...]
+    of_all: tuple[nw.Expr, ...]
+    contents: tuple[nw.Expr, ...]
 
 
-def _surveyed(own: Frame, table: StatusTable) -> tuple[Frame, Contents]:
-    held = own.collect()
-    answers = held.select(_contents(table)).row(0)
-    return held.lazy(), Contents(*answers)
-
-
-@lru_cache(maxsize=16)
-def _contents(table: StatusTable) -> tuple[nw.Expr, ...]:
-    """The fields of `Contents`, of all rows."""
-    asked = {
-        "has_others": ~table.of("session"),
-        "has_links": needs_links(table),
+# Building the expressions takes longer than applying them to a small store that is reread.
+@lru_cache(maxsize=8)
+def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
+    table = StatusTable(policy, has_recorded)
+    of_session = session_rules(table, policy)
+    if has_recorded:
+        of_session = numbered(open_work_rules(table)) | of_session
+    health = first_true(of_session)
+    delivery = first_true(dict(enumerate(delivery_rules(table).values())))
+    if has_recorded:
+        health = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, health)
+        delivery = nw.when(nw.col("recorded_delivery").is_null()).then(delivery)
+    is_play = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
+    of_session_delivery = nw.col(_SESSION_DELIVERY)
+    by_session = nw.when(is_play & (of_session_delivery != NO_DELIVERY)).then(of_session_delivery)
+    others = first_true(entity_rules(table, policy))
+    contents = {
+        "has_others": ~table.is_type("session"),
+        "has_links": table.is_type(*_LINKED),
         "has_unnamed": table.where(lambda cell: not cell.is_known_text),
     }
-    return tuple(is_so.any().alias(name) for name, is_so in asked.items())
-
-
-def _sessions(frame: Frame, as_of: datetime) -> Frame:
-    aged = add_ages(frame, as_of, {"age_s": "started_at"})
-    return aged.with_columns(
-        nw.col(SESSION_RULE).alias(HEALTH_RULE), updated_age_s=nw.lit(None, nw.Float64)
+    return _Rules(
+        table,
+        of_row=(health.alias(SESSION_RULE), delivery.alias(DELIVERY_RULE)),
+        of_all=(
+            nw.coalesce(nw.col(SESSION_RULE), others).alias(HEALTH_RULE),
+            nw.coalesce(by_session, nw.col(DELIVERY)).alias(DELIVERY),
+        ),
+        contents=tuple(holds.any().alias(name) for name, holds in contents.items()),
     )
 
 
-def _everyones(frame: Frame, table: StatusTable, policy: Policy, as_of: datetime) -> Frame:
-    """What follows once the links are known: everyone's health, a play's delivery."""
-    ages = {"age_s": "started_at", "updated_age_s": "updated_at"}
-    if not table.has_recorded:
-        ages |= {SIGN_AGE: "last_sign_at", DUE_AGE: "due_at"}
-    return add_ages(frame, as_of, ages).with_columns(_everyones_rules(table, policy))
+def _with_own_rules(frame: Frame, rules: _Rules, policy: Policy) -> Frame:
+    """Rows with what they show by themselves: a session's health, the delivery."""
+    if not rules.table.has_recorded:
+        ruled = frame.with_columns(rules.of_row)
+        return lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    words = {
+        _HEALTH: ("recorded_health", RECORDED_WORDS),
+        _DELIVERY: ("recorded_delivery", RECORDED_DELIVERIES),
+    }
+    ruled = encode(add_limits(frame, policy), words).with_columns(rules.of_row)
+    derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    recorded = nw.col(_DELIVERY).cast(nw.Int16)
+    return derived.with_columns(nw.coalesce(recorded, nw.col(DELIVERY)).alias(DELIVERY))
 
 
-@lru_cache(maxsize=16)
-def _everyones_rules(table: StatusTable, policy: Policy) -> tuple[nw.Expr, nw.Expr]:
-    """The number of the rule that says the health of whatever it is, and the delivery."""
-    rules = first_true(entity_rules(table, policy))
-    worked = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
-    theirs = nw.when(worked & (SESSION_DELIVERY != NO_DELIVERY)).then(SESSION_DELIVERY)
+def without_links(own: Frame) -> Frame:
+    """What `add_links` gives where nothing is linked."""
+    return own.with_columns(nw.lit(None, nw.Int16).alias(name) for name in _ADDED)
+
+
+def add_links(own: Frame, table: StatusTable) -> Frame:
+    """Add the facts of linked rows: of the session that works for a row, and of its children.
+
+    Parameters
+    ----------
+    own : narwhals.LazyFrame
+        Entities with their cell, their session's rule and their delivery.
+    table : StatusTable
+        What cells mean.
+
+    Returns
+    -------
+    narwhals.LazyFrame
+        The same rows.
+    """
+    sessions, children = _linked_sessions(own, table), _children(own, table)
+    if not own.implementation.is_polars():
+        with_session = own.with_columns(_session_id(table))
+        return with_session.join(sessions, on=_SESSION_KEY, how="left").join(
+            children, on=list(ENTITY_KEY), how="left"
+        )
+    # Joined by the number of the row: one integer to compare instead of four texts.
+    rows = own.to_native().with_row_index(_ROW)
+    wrapped: Frame = nw.from_native(rows)
+    linked = wrapped.filter(table.is_type(*_LINKED)).select(_ROW, *ENTITY_KEY, _session_id(table))
+    by_row = (
+        linked.join(sessions, on=_SESSION_KEY, how="left")
+        .join(children, on=list(ENTITY_KEY), how="left")
+        .select(_ROW, *_ADDED)
+    )
+    joined: Frame = nw.from_native(
+        rows.join(by_row.to_native(), on=_ROW, how="left", maintain_order="left")
+    )
+    return joined.drop(_ROW)
+
+
+def _session_id(table: StatusTable) -> nw.Expr:
+    """The session that works for the row, where one does."""
+    is_worked = table.is_type("play", "engine_run")
+    return nw.when(is_worked).then(nw.col("session_id")).alias(_SESSION)
+
+
+def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
+    """Facts of the sessions that work for other rows, one row a session."""
+    quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in QUIET_SESSION]
+    workers = own.select("source", "system", _session_id(table))
+    sessions = own.filter(table.is_type("session")).select(
+        "source",
+        "system",
+        **{
+            _SESSION: nw.col("entity_id"),
+            IS_QUIET: nw.col(SESSION_RULE).is_in(quiet).cast(nw.Int16),
+            _SESSION_DELIVERY: nw.col(DELIVERY).cast(nw.Int16),
+        },
+    )
     return (
-        nw.coalesce(nw.col(SESSION_RULE), rules).alias(HEALTH_RULE),
-        nw.coalesce(theirs, nw.col(DELIVERY)).alias(DELIVERY),
+        sessions.join(workers.filter(~nw.col(_SESSION).is_null()), on=_SESSION_KEY, how="semi")
+        .group_by(*_SESSION_KEY)
+        .agg(nw.col(IS_QUIET, _SESSION_DELIVERY).max())
     )
+
+
+def _children(own: Frame, table: StatusTable) -> Frame:
+    """Facts of the plays of shows and the runs of schedules, one row a parent."""
+    is_child = (table.is_type("play") & (nw.col("parent_type") == "show")) | (
+        table.is_type("schedule_run") & (nw.col("parent_type") == "schedule")
+    )
+    is_running = table.has_status("play", *RUNNING_LIKE) | table.has_status(
+        "schedule_run", "running"
+    )
+    is_blocked = table.has_status("play", *BLOCKED_LIKE)
+    parents = own.filter(is_child & ~nw.col("parent_id").is_null()).select(
+        "source",
+        "system",
+        nw.col("parent_type").alias("entity_type"),
+        nw.col("parent_id").alias("entity_id"),
+        is_running.cast(nw.Int16).alias(HAS_RUNNING),
+        is_blocked.cast(nw.Int16).alias(HAS_BLOCKED),
+    )
+    return parents.group_by(*ENTITY_KEY).agg(nw.col(HAS_RUNNING, HAS_BLOCKED).max())

@@ -11,18 +11,73 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import and_
+from types import MappingProxyType
 
 import narwhals as nw
 
 from stateanalytics.core import schema
-from stateanalytics.core.engines import TEMPORARY
-from stateanalytics.core.session_health import VERSIONS, HealthFacts, health_rules
-from stateanalytics.core.staleness import limit_s
+from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
+from stateanalytics.core.session_health import VERSIONS, HealthFacts, health_rules, limit_s
 from stateanalytics.state.lifecycle import StatusTable
-from stateanalytics.state.open_work import DUE_AGE, SIGN_AGE
 from stateanalytics.state.policy import Policy
+from stateanalytics.systems import limits_of_systems
+
+LIMITS = MappingProxyType(
+    {
+        "stalled_after_s": "silent for at least so long: stalled",
+        "dead_after_s": "silent for at least so long, and nothing claims to resume it: dead",
+        "tool_factor": "so many times longer for both, while a part of it is at work",
+        "retry_grace_s": "a retry that is later than that is overdue: stalled",
+        "min_runaway_steps": "steps that ended for no known reason make it degraded: it runs away",
+    }
+)
+"""Every limit that a system can have, and what follows beyond it."""
+
+SIGN_AGE, DUE_AGE = f"{TEMPORARY}sign_age_s", f"{TEMPORARY}due_age_s"
+"""Ages of the last sign of life, and of what is due; negative: it is due later."""
+
+RUNAWAY = f"{TEMPORARY}is_runaway"
+_SYSTEM = f"{TEMPORARY}system"
+_LIMIT = {name: f"{TEMPORARY}{name}" for name in LIMITS}
+
+
+def add_limits(frame: Frame, policy: Policy) -> Frame:
+    """Add the limits of each row's system, and `RUNAWAY`: has it run in circles for too long."""
+    systems = tuple(limits_of_systems())
+    coded = encode(frame, {_SYSTEM: ("system", systems)})
+    limits = {
+        column: (_SYSTEM, [policy.limit(system, name) for system in systems])
+        for name, column in _LIMIT.items()
+    }
+    runs_away = nw.col("n_unknown_finishes") >= nw.col(_LIMIT["min_runaway_steps"])
+    return lookup(coded, limits).with_columns(runs_away.fill_null(value=False).alias(RUNAWAY))
+
+
+def open_work_rules(table: StatusTable) -> dict[str, nw.Expr]:
+    """The rules as expressions by name, over `SIGN_AGE`, `DUE_AGE` and what `add_limits` added."""
+    is_open = table.where(lambda cell: cell.is_recorded and cell.lifecycle == "running")
+    is_judged = is_open & ~nw.col(_SYSTEM).is_null() & nw.col("recorded_health").is_null()
+    waits = ~nw.col("retry_code").is_null()
+    silence_s = nw.col(SIGN_AGE)
+    factor = nw.when(nw.col("n_running") > 0).then(nw.col(_LIMIT["tool_factor"]))
+    times = nw.coalesce(factor, nw.lit(1.0))
+    patience_s = nw.coalesce(nw.col("patience_s"), nw.col(_LIMIT["stalled_after_s"]) * times)
+    is_late = (silence_s >= nw.col(_LIMIT["dead_after_s"]) * times).fill_null(value=False)
+    is_claimed = nw.col("is_resume_claimed").fill_null(value=False)
+    rules = {
+        "process_gone": (~nw.col("process_alive")).fill_null(value=False),
+        "retry_overdue": waits & (nw.col(DUE_AGE) > nw.col(_LIMIT["retry_grace_s"])),
+        "retry_scheduled": waits,
+        "question_open": nw.col("n_questions") > 0,
+        "dead": is_late & ~is_claimed,
+        "stalled": silence_s >= patience_s,
+        "runaway": nw.col(RUNAWAY),
+        "active": nw.lit(value=True),
+    }
+    return {f"open_{name}": is_judged & rule for name, rule in rules.items()}
+
 
 HEALTH_OR_NONE = (*schema.HEALTHS, None)
 
@@ -30,8 +85,8 @@ SESSION_RULE = f"{TEMPORARY}session_rule"
 HEALTH_RULE = f"{TEMPORARY}health_rule"
 HEALTH = f"{TEMPORARY}health"
 
-MESSAGE_AGE, START_AGE = f"{TEMPORARY}message_age_s", f"{TEMPORARY}start_age_s"
-"""Columns: how long ago the last message and the start of a row are, in seconds."""
+MESSAGE_AGE = f"{TEMPORARY}message_age_s"
+"""Column: how long ago the last message of a row was, in seconds."""
 
 QUIET_SESSION = ("stalled", "process_dead", "orphaned")
 """Healths of a session that make the play or engine run it works for stalled."""
@@ -137,12 +192,11 @@ def numbered(rules: Mapping[str, nw.Expr]) -> dict[int, nw.Expr]:
     return {_NUMBERS[name]: rule for name, rule in rules.items()}
 
 
-@lru_cache(maxsize=8)
 def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     """The rules for sessions, by their number in `RULES`.
 
     They read ``silence_s``, ``kind``, ``process_alive``, ``has_artifacts``,
-    ``n_messages``, `MESSAGE_AGE`, `START_AGE` and ``has_stale_locks``.
+    ``n_messages``, `MESSAGE_AGE`, ``age_s`` and ``has_stale_locks``.
     """
     limits = {**dict(policy.stalled_after_s), "default": policy.stalled_after_default_s}
     # A moment that nobody recorded is no silence; to the recorder it is 1970.
@@ -162,7 +216,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         has_output=nw.col("has_artifacts").fill_null(value=False)
         | (nw.col("n_messages").fill_null(0) != 0)
         # The list of messages may be empty or lost; a message after the start is one all the same.
-        | (nw.col(MESSAGE_AGE) < nw.col(START_AGE)).fill_null(value=False),
+        | (nw.col(MESSAGE_AGE) < nw.col("age_s")).fill_null(value=False),
         has_stale_locks=nw.col("has_stale_locks"),
     )
     of_classifier = health_rules(session_facts, VERSIONS["0.36"], policy.idle_after_s)
@@ -173,16 +227,15 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     is_silent = (nw.col("silence_s") > session_facts.stale_after_s).fill_null(value=False)
     unseen = {"unseen_silent": is_unseen & is_silent, "unseen": is_unseen}
     rules = {name: {**of_classifier, **unseen}[name] for name in SESSION_RULES}
-    named = {f"session_{name}": table.of("session") & rule for name, rule in rules.items()}
+    named = {f"session_{name}": table.is_type("session") & rule for name, rule in rules.items()}
     return numbered({"status_unknown": of_sessions(is_terminal=None), **named})
 
 
-@lru_cache(maxsize=8)
 def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     """The rules for everything but sessions, by their number in `RULES`.
 
     They read ``silence_s`` and ``updated_age_s``, ``age_s``, `SIGN_AGE` and `DUE_AGE`,
-    ``cadence_s`` and ``n_running`` of schedules, and what `links.add_links` adds.
+    ``cadence_s`` and ``n_running`` of schedules, and what `evaluate.add_links` adds.
     """
 
     def is_open(entity_type: str) -> nw.Expr:
@@ -198,27 +251,27 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     never_s = nw.lit(float("inf") if policy.is_unseen_dead else None, nw.Float64)
     silence_s = nw.coalesce(nw.col("silence_s"), never_s)
     unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), never_s)
-    at_work = table.reads("play", *RUNNING_LIKE)
-    is_on = table.reads("schedule", "enabled")
+    at_work = table.has_status("play", *RUNNING_LIKE)
+    is_on = table.has_status("schedule", "enabled")
     cadence, n_running = nw.col("cadence_s"), nw.col("n_running")
     sign_age_s, due_age_s = nw.col(SIGN_AGE), nw.col(DUE_AGE)
     late_s = nw.max_horizontal(cadence * policy.overdue_cadences, cadence + policy.overdue_grace_s)
     facts = (cadence, n_running, sign_age_s, due_age_s)
     has_no_record = reduce(and_, (fact.is_null() for fact in facts))
-    is_fire = table.reads("schedule_run", "running")
+    is_fire = table.has_status("schedule_run", "running")
     is_engine = is_open("engine_run")
     named = {
-        "does_not_apply": table.of("invocation", "branch"),
+        "does_not_apply": table.is_type("invocation", "branch"),
         "status_unknown": table.where(lambda cell: cell.lifecycle == "unknown"),
-        "play_blocked": table.reads("play", "blocked"),
+        "play_blocked": table.has_status("play", "blocked"),
         "over": table.where(lambda cell: cell.is_terminal),
         "play_session_quiet": at_work & yes(quiet),
         "play_silent": at_work & quiet.is_null() & yes(silence_s >= policy.play_stalled_after_s),
         "play_unseen": at_work & quiet.is_null() & silence_s.is_null(),
         "play_active": at_work,
-        "show_play_running": table.of("show") & yes(has_running),
-        "show_play_blocked": table.of("show") & yes(nw.col(HAS_BLOCKED) == 1),
-        "schedule_off": table.reads("schedule", "disabled"),
+        "show_play_running": table.is_type("show") & yes(has_running),
+        "show_play_blocked": table.is_type("show") & yes(nw.col(HAS_BLOCKED) == 1),
+        "schedule_off": table.has_status("schedule", "disabled"),
         "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
         "schedule_running": is_on & (yes(n_running > 0) | yes(has_running)),
         # Without a cadence there is only the planned time: what has not fired by now missed it.

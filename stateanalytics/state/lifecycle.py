@@ -1,10 +1,12 @@
-"""What a stored status says: the lifecycle, the outcome, and whether it is over, in bulk.
+"""What a stored status means: lifecycle, outcome, whether it is over; and what was delivered.
 
 Entity type and stored status together name one *cell* of a small table, which is
-filled once per policy from `vocabulary.STATUS_WORDS` and `vocabulary.ADR_WORDS`.
+filled for each policy from `vocabulary.STATUS_WORDS` and `vocabulary.ADR_WORDS`.
 Everything that follows from the status alone is looked up there. Where a system recorded
 the lifecycle in ADR-0033's words itself (``recorded_lifecycle``), that and the recorded
 outcome name the cell.
+
+ADR-0033's delivery is whether an entity produced what it promised, by entity type.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import product
 from operator import or_
+from types import MappingProxyType
 
 import narwhals as nw
 
+from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS, TABLES, StatusWord
 from stateanalytics.state.definitions import GOOD_ENDS
-from stateanalytics.state.policy import Policy
-from stateanalytics.state.policy_fields import EMPTY, NULL
+from stateanalytics.state.policy import EMPTY, NULL, Policy
 
 CELL = f"{TEMPORARY}cell"
 _TYPE = f"{TEMPORARY}type"
@@ -155,35 +158,26 @@ class StatusTable:
         read = self.policy.status_read(entity_type or "", raw_status) if is_known else None
         return StatusCell(entity_type, raw_status, is_known, _WORDS.get((entity_type, read)))
 
-    def add(self, frame: Frame, only: str | None = None) -> Frame:
+    def add(self, frame: Frame) -> Frame:
         """Add `CELL`, the number of each row's cell, from ``entity_type`` and ``raw_status``.
 
-        With ``only``, all rows are known to be of that type, which then is not read.
         With recorded cells, ``recorded_lifecycle`` and ``recorded_outcome`` go first.
         """
-        texts = {_STATUS: ("raw_status", self.statuses)}
-        if only is None:
-            texts[_TYPE] = ("entity_type", TYPES)
-        coded = encode(frame, texts)
+        words = {_STATUS: ("raw_status", self.statuses), _TYPE: ("entity_type", TYPES)}
+        coded = encode(frame, words)
         n_slots = len(self.statuses) + 2
-        status = nw.col(_STATUS).cast(nw.Int16)
         slot = (
             nw.when(nw.col("raw_status").is_null())
             .then(nw.lit(0, nw.Int16))
-            .otherwise(status.fill_null(n_slots - 2) + 1)
+            .otherwise(nw.col(_STATUS).cast(nw.Int16).fill_null(n_slots - 2) + 1)
         )
-        if only is not None:
-            numbered = coded.with_columns((slot + TYPES.index(only) * n_slots).alias(CELL))
-            is_session = nw.lit(only == "session")
-        else:
-            entity_type = nw.col(_TYPE).cast(nw.Int16).fill_null(len(TYPES))
-            numbered = coded.with_columns((entity_type * n_slots + slot).alias(CELL))
-            is_session = nw.col("entity_type").cast(nw.String) == "session"
+        entity_type = nw.col(_TYPE).cast(nw.Int16).fill_null(len(TYPES))
+        numbered = coded.with_columns((entity_type * n_slots + slot).alias(CELL))
         if self.has_recorded:
-            numbered = self._with_recorded(numbered, is_session)
-        return numbered.drop(list(texts))
+            numbered = self._with_recorded(numbered)
+        return numbered.drop(list(words))
 
-    def _with_recorded(self, frame: Frame, is_session: nw.Expr) -> Frame:
+    def _with_recorded(self, frame: Frame) -> Frame:
         words = {
             _LIFECYCLE: ("recorded_lifecycle", LIFECYCLES),
             _OUTCOME: ("recorded_outcome", OUTCOMES),
@@ -199,34 +193,25 @@ class StatusTable:
         ]
         placed = lookup(coded.with_columns(pair), {_LIFECYCLE: (_LIFECYCLE, places)})
         first = len(self.all) - len(_RECORDED_CELLS)
-        start = nw.when(is_session.fill_null(value=False)).then(nw.lit(first, nw.Int16))
+        is_session = (nw.col("entity_type").cast(nw.String) == "session").fill_null(value=False)
+        start = nw.when(is_session).then(nw.lit(first, nw.Int16))
         group = start.otherwise(nw.lit(first + len(_PAIRS), nw.Int16))
         cell = nw.coalesce(group + nw.col(_LIFECYCLE), nw.col(CELL)).alias(CELL)
         return placed.with_columns(cell).drop(list(words))
 
-    def of(self, *types: str | None) -> nw.Expr:
+    def is_type(self, *types: str | None) -> nw.Expr:
         """Is the row of one of these types; never null."""
-        if types not in self._told:
-            self._told[types] = self.where(lambda cell: cell.entity_type in types)
-        return self._told[types]
+        return self.where(lambda cell: cell.entity_type in types)
 
-    @cached_property
-    def _told(self) -> dict[tuple[object, ...], nw.Expr]:
-        """What `of` and `reads` gave before: few questions are asked again and again."""
-        return {}
-
-    def reads(self, entity_type: str, *statuses: str) -> nw.Expr:
+    def has_status(self, entity_type: str, *statuses: str) -> nw.Expr:
         """Is the row of this type, and its status read as one of these; never null."""
-        asked = (entity_type, statuses)
-        if asked not in self._told:
-            self._told[asked] = self.where(
-                lambda cell: (
-                    cell.entity_type == entity_type
-                    and cell.word is not None
-                    and cell.word.raw_status in statuses
-                )
+        return self.where(
+            lambda cell: (
+                cell.entity_type == entity_type
+                and cell.word is not None
+                and cell.word.raw_status in statuses
             )
-        return self._told[asked]
+        )
 
     def where(self, holds: Callable[[StatusCell], bool | None]) -> nw.Expr:
         """Is the row's cell one for which this holds; never null."""
@@ -268,3 +253,73 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
     firsts = [n for n in numbers if n - 1 not in held]
     lasts = [n for n in numbers if n + 1 not in held]
     return list(zip(firsts, lasts, strict=True))
+
+
+DELIVERY_OR_NONE = (*schema.DELIVERIES, None)
+NO_DELIVERY = len(schema.DELIVERIES)
+"""Position in `DELIVERY_OR_NONE` of what has no delivery at all."""
+
+RECORDED_DELIVERIES = (*schema.DELIVERIES, schema.NO_WORD)
+"""What a system may record, by position as in `DELIVERY_OR_NONE`."""
+
+DELIVERY_RULE = f"{TEMPORARY}delivery_rule"
+DELIVERY = f"{TEMPORARY}delivery"
+
+WORDS = MappingProxyType(
+    {
+        "ended_without_evidence": "missing",
+        "does_not_apply": None,
+        "nothing_is_promised": "not_expected",
+        "promise_invalid": "invalid",
+        "no_contract": "not_expected",
+        "verdict_invalid": "invalid",
+        "contract_is_empty": "not_expected",
+        "not_over_yet": "unknown",
+        "verified": "passed",
+        "optional_missing": "partial",
+        "required_missing": "missing",
+        "not_verified": "unknown",
+    }
+)
+"""Every rule in order of precedence, and the delivery it means."""
+
+_NONE = ("invocation", "schedule", "team", "branch", "engine_run", "dispatch", None)
+_NOT_EXPECTED = ("show", "schedule_run", "play")
+
+
+def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
+    """The rules as expressions that are never null, by name.
+
+    They read ``has_contract``, ``is_contract_valid``, ``is_verdict_valid``, ``verdict``
+    and ``n_expected``. A play delivers what its session delivers: `states` lays that over.
+
+    Notes
+    -----
+    A verdict of work that is not over is provisional, so it is ``unknown`` and never
+    missing. A failed verdict is ``missing`` however much else was produced;
+    ``n_required_missing`` and ``n_produced`` say how much.
+    """
+
+    def yes(expression: nw.Expr) -> nw.Expr:
+        return expression.fill_null(value=False)
+
+    verdict = nw.col("verdict")
+    return {
+        "ended_without_evidence": table.where(lambda cell: cell.is_without_evidence),
+        "does_not_apply": table.is_type(*_NONE),
+        "nothing_is_promised": table.is_type(*_NOT_EXPECTED),
+        "promise_invalid": yes(~nw.col("is_contract_valid")),
+        "no_contract": ~yes(nw.col("has_contract")),
+        "verdict_invalid": yes(~nw.col("is_verdict_valid")),
+        "contract_is_empty": yes(nw.col("n_expected") == 0),
+        "not_over_yet": ~table.where(lambda cell: cell.is_terminal),
+        "verified": yes(verdict == "passed"),
+        "optional_missing": yes(verdict == "warning"),
+        "required_missing": yes(verdict == "failed"),
+        "not_verified": nw.lit(value=True),
+    }
+
+
+def delivery_values() -> tuple[int, ...]:
+    """Position in `DELIVERY_OR_NONE` of what each rule of `WORDS` means."""
+    return tuple(DELIVERY_OR_NONE.index(word) for word in WORDS.values())

@@ -1,27 +1,97 @@
-"""Which rows a number counts, and which it leaves out: decided once, for every number.
+"""Which rows a number counts, which it excludes, and which of them are independent.
 
 A row belongs to a window by one rule: the moment it ended, else started,
 else was created. Work that is still open is judged at as-of; it belongs to every
 window that ends after it began.
+
+The sessions of one fan-out succeed and fail together. An interval or a test of runs counts
+independent units, not rows: shows, invocations, sessions; or projects, where there are many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts, beside, once
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_columns
+from stateanalytics.state.definitions import TROUBLE, ended_well
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.sampling_units import shows_of
 from stateanalytics.state.states import states_at_hand
+from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import is_driven, with_usage
+
+FEWEST_PROJECTS = 8
+"""From so many projects of like weight on, a project is the unit: work of one is alike, too."""
+
+_SESSION = ["source", "system", "session_id"]
+
+
+def shows_of(entities: pl.DataFrame) -> pl.Series:
+    """The show that each entity's session plays in; null: none.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        Canonical ``entities``.
+    """
+    plays = (
+        entities.lazy()
+        .filter(pl.col("entity_type") == "play", pl.col("parent_type") == "show")
+        .select(*_SESSION, show_id="parent_id")
+        .drop_nulls()
+        .unique(_SESSION, keep="first", maintain_order=True)
+        .collect()
+    )
+    if plays.is_empty():
+        return pl.repeat(None, entities.height, dtype=pl.String, eager=True).alias("show_id")
+    return entities.select(_SESSION).join(plays, on=_SESSION, how="left", maintain_order="left")[
+        "show_id"
+    ]
+
+
+def unit_of() -> pl.Expr:
+    """The show of a row, else its invocation, session or itself, as text with its source."""
+    unit = pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")
+    return pl.concat_str("source", unit, separator="\n").alias("unit")
+
+
+def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
+    """The independent unit that each run belongs to, and what those units are called.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        Rows of a `population`. Rows of sums, which nobody can tell apart, are a unit each.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame(
+    ...     {"source": "s", "show_id": [None, None], "invocation_id": ["i", "i"],
+    ...      "session_id": ["1", "2"], "entity_id": ["1", "2"], "project": ["p", "q"]},
+    ...     schema_overrides={"show_id": pl.String},
+    ... )
+    >>> units, name = sampling_units(runs)
+    >>> units.n_unique(), name
+    (1, 'invocation')
+    """
+    if "invocation_id" not in runs.columns:
+        return pl.int_range(runs.height, eager=True), "run"
+    # 32 bits would not hold the square of a large one.
+    sizes = runs["project"].drop_nulls().value_counts(name="n")["n"].cast(pl.Float64)
+    if sizes.len() >= FEWEST_PROJECTS and sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum():
+        # Work without a project is of no other's kind.
+        return runs.select(pl.coalesce("project", unit_of())).to_series(), "project"
+    return runs.select(unit_of()).to_series(), "invocation"
+
 
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
@@ -68,14 +138,14 @@ def population(
     """
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
-    known = once(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
+    known = deduplicated(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
     uncounted = left_out_by_themselves(entities, known)
     driven = is_driven(entities, uncounted)
     told = with_usage(entities, uncounted).with_columns(
         is_mirror(entities, driven), shows_of(entities)
     )
     rows = (
-        beside(told, known)
+        left_join(told, known)
         .with_columns(driven, is_open=is_open())
         .with_columns(
             placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
@@ -241,3 +311,68 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
 def part_types() -> tuple[str, ...]:
     """Types of which every row is told by another one, in whatever system."""
     return tuple(dict.fromkeys(name for known in all_systems() for name in known.part_types))
+
+
+HEADLINE: Mapping[str, str] = {
+    "runs": "runs",
+    "completed": "share of ended runs",
+    "timed_out": "share of ended runs",
+    "unresolved": "share of open runs",
+    "incidents": "incidents",
+}
+"""The names of the numbers, and what each is counted in."""
+
+
+class Count(NamedTuple):
+    """How many, and of how many; of None: a count, and no share.
+
+    Of a share, ``sure`` says how many independent units it comes from, which are a ``unit`` each.
+    """
+
+    n: int
+    of: int | None = None
+    sure: ClusteredShare | None = None
+    unit: str = ""
+
+
+def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
+    """The five numbers of some runs.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        The sessions of a window that rates count: `population.counted` of a `population`.
+    n_incidents : int
+        How many incidents the failed ones are; what hangs together say their messages.
+
+    Returns
+    -------
+    dict of str to Count
+        By the names of `HEADLINE`, in its order.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame(
+    ...     {
+    ...         "is_open": [False, False, True], "outcome": ["completed", "failed", None],
+    ...         "severity": ["neutral", "critical", "warning"],
+    ...     }
+    ... )
+    >>> [(count.n, count.of) for count in count_headline(runs, 1).values()]
+    [(3, None), (1, 2), (0, 2), (1, 1), (1, None)]
+    """
+    ended, still_open = runs.filter(~pl.col("is_open")), runs.filter("is_open")
+    return {
+        "runs": Count(runs.height),
+        "completed": share_of(ended, ended_well()),
+        "timed_out": share_of(ended, pl.col("outcome") == "timed_out"),
+        "unresolved": share_of(still_open, pl.col("severity").is_in(list(TROUBLE))),
+        "incidents": Count(n_incidents),
+    }
+
+
+def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:
+    """How many of some runs have a property, and how many independent units say so."""
+    units, unit = sampling_units(runs)
+    sure = clustered_share(runs.select(is_hit.fill_null(value=False)).to_series(), units)
+    return Count(sure.n_hits, sure.n, sure, unit)

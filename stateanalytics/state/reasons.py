@@ -1,11 +1,12 @@
-"""Why a state is what it is: the stored reason, and what the rules derived from facts."""
+"""Why a state is what it is: stored and derived reasons, and the registry of their codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 import narwhals as nw
 import polars as pl
@@ -13,19 +14,26 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.engines import (
     TEMPORARY,
+    TEXT,
     Frame,
+    adapt,
+    add_word,
     as_words,
-    constants,
     explode_json,
     lookup,
 )
 from stateanalytics.core.package_tables import read_table
-from stateanalytics.core.staleness import by_kind
-from stateanalytics.core.units import how_long
+from stateanalytics.core.session_health import by_kind
+from stateanalytics.core.vocabulary import TABLES, ReasonCode
 from stateanalytics.core.windows import Moment
-from stateanalytics.state.delivery import DELIVERY, DELIVERY_OR_NONE, DELIVERY_RULE
-from stateanalytics.state.delivery import WORDS as DELIVERY_WORDS
-from stateanalytics.state.display import add_duration_text
+from stateanalytics.core.words import how_long
+from stateanalytics.state.display import (
+    REASON_DELIVERIES,
+    REASON_HEALTHS,
+    add_code,
+    add_duration_text,
+    domain,
+)
 from stateanalytics.state.evaluate import Evaluation, evaluate, kinds_of
 from stateanalytics.state.health import (
     HEALTH,
@@ -34,12 +42,142 @@ from stateanalytics.state.health import (
     OPEN_RULES,
     RETRY_SCHEDULED,
     RULES,
+    RUNAWAY,
     RUNS_AWAY,
 )
-from stateanalytics.state.lifecycle import CELL, StatusTable
-from stateanalytics.state.open_work import RUNAWAY
+from stateanalytics.state.lifecycle import (
+    CELL,
+    DELIVERY,
+    DELIVERY_OR_NONE,
+    DELIVERY_RULE,
+    StatusTable,
+)
+from stateanalytics.state.lifecycle import WORDS as DELIVERY_WORDS
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.signatures import REASON_DELIVERIES, REASON_HEALTHS, add_code, domain
+from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import codes_from_csv
+
+LEGACY_IMPORTED = "legacy.imported"
+"""The one code of two segments."""
+
+DOMAINS = (*TABLES, "run", "schedule_definition", "system", "knowledge")
+"""First segments: domains of the recorders, ADR-0033's entity types, and those we infer about."""
+
+
+class _InferredCause(NamedTuple):
+    dimension: str
+    cause: str
+    meaning: str
+    what_to_do: str
+
+
+def _inferred() -> Iterator[ReasonCode]:
+    """What an inferred reason says, for every entity that it may be inferred about."""
+    causes = read_table("stateanalytics.state", "inferred_codes.csv", _InferredCause)
+    for entity_type in TABLES:
+        for cause in causes:
+            yield ReasonCode(
+                f"{domain(entity_type)}.{cause.dimension}.{cause.cause}",
+                "stateanalytics",
+                (entity_type,),
+                "",
+                cause.meaning,
+                cause.what_to_do,
+                emitted_by="states",
+            )
+
+
+def _registry() -> Mapping[str, ReasonCode]:
+    """All codes; ADR-0033's words come before a system's, an earlier system's before a later."""
+    everything = (
+        *_inferred(),
+        *(code for system in reversed(all_systems()) for code in system.reason_codes()),
+        *codes_from_csv("stateanalytics.state"),
+    )
+    return MappingProxyType({code.code: code for code in everything})
+
+
+REGISTRY: Mapping[str, ReasonCode] = _registry()
+
+OURS = ("adr0033", "stateanalytics")
+"""Origins of codes that every system may write."""
+
+# Either namespace's rule, registered or not: the recorders' ``domain.status.cause`` or ADR-0033's
+# ``entity_type.dimension.cause``.
+_SEGMENT = "[a-z][a-z0-9_]*"
+FORM = rf"^(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}$"
+
+
+def parents(code: str) -> tuple[str, ...]:
+    """The groups a code belongs to, widest first.
+
+    Examples
+    --------
+    >>> parents("run.failed.exit_nonzero")
+    ('run', 'run.failed')
+    """
+    parts = code.split(".")
+    return tuple(".".join(parts[:size]) for size in range(1, len(parts)))
+
+
+def reason_codes() -> pl.DataFrame:
+    """The registry as a frame, sorted by code; lists are joined by ``|``.
+
+    Examples
+    --------
+    >>> reason_codes().filter(pl.col("origin") == "adr0033").height
+    14
+    """
+    rows = [
+        {
+            **vars(known),
+            "entity_types": "|".join(known.entity_types),
+            "nearest": "|".join(known.nearest),
+            "domain": parents(known.code)[0],
+        }
+        for known in REGISTRY.values()
+    ]
+    return pl.DataFrame(rows).sort("code")
+
+
+def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
+    """What the registry says about the code of each row.
+
+    Parameters
+    ----------
+    frame : frame
+    column : str, default "reason_code"
+        The column of codes.
+
+    Returns
+    -------
+    frame
+        The same rows and kind with ``code_domain`` (``run``), ``code_group``
+        (``run.failed``), ``is_code_valid``, ``is_code_registered`` (null without a
+        code), ``code_meaning`` and ``code_what_to_do`` (null for unregistered codes).
+
+    Examples
+    --------
+    >>> codes = pl.DataFrame({"reason_code": ["run.failed.exception", "made.up"]})
+    >>> with_code_facts(codes).select("code_group", "is_code_valid").rows()
+    [('run.failed', True), ('made', False)]
+    """
+    adapter = adapt(frame, {column: TEXT}, "with_code_facts")
+    code = nw.col(column)
+    meanings = {known.code: known.meaning for known in REGISTRY.values()}
+    steps = {known.code: known.what_to_do for known in REGISTRY.values()}
+    is_formed = code.str.contains(FORM)
+    return adapter.give_back(
+        adapter.frame.with_columns(
+            code_domain=code.str.replace_all(r"\..*$", ""),
+            code_group=code.str.replace_all(r"\.[^.]*$", ""),
+            is_code_valid=is_formed | (code == LEGACY_IMPORTED),
+            is_code_registered=nw.when(~code.is_null()).then(code.is_in(sorted(REGISTRY))),
+            code_meaning=code.replace_strict(meanings, default=None, return_dtype=nw.String),
+            code_what_to_do=code.replace_strict(steps, default=None, return_dtype=nw.String),
+        )
+    )
+
 
 NEEDED_TOO = kinds_of(
     *("reason_message", "evidence", "is_end_approximate", "n_required_missing", "n_produced")
@@ -137,7 +275,7 @@ def reasons(
         the input, then what ended badly without any, then what was derived about health,
         then about delivery, then what systems recorded themselves, then what their limits
         say. Only states that need explaining have derived reasons
-        (`UNEXPLAINED_OUTCOMES`, `signatures.REASON_HEALTHS`, ``REASON_DELIVERIES``).
+        (`UNEXPLAINED_OUTCOMES`, `display.REASON_HEALTHS`, ``REASON_DELIVERIES``).
         ``order`` sorts the reasons of one entity: the stored one is 0 (or that there is
         none), recorded ones count from 0, and derived ones follow; where nothing was
         stored, what was derived still begins at 1.
@@ -209,8 +347,8 @@ def _stored(evaluation: Evaluation) -> Frame:
         message=nw.col("reason_message"),
         confidence=confidence.otherwise(nw.lit(1.0)),
     )
-    words = {"dimension": ("lifecycle", schema.DIMENSIONS), "claim_status": ("observed", _CLAIMS)}
-    return constants(named, words).select(*_COLUMNS)
+    placed = add_word(named, "dimension", "lifecycle", schema.DIMENSIONS)
+    return add_word(placed, "claim_status", "observed", _CLAIMS).select(*_COLUMNS)
 
 
 def add_unexplained(frame: Frame, table: StatusTable, into: str) -> Frame:
@@ -327,7 +465,7 @@ def _explained(
     evidence = [cause.evidence(name) for name, cause in zip(names, causes, strict=True)]
     claims = pl.Series([cause.claim for cause in causes], dtype=pl.Enum(_CLAIMS))
     worded = lookup(
-        constants(rows, {"dimension": (dimension, schema.DIMENSIONS)}),
+        add_word(rows, "dimension", dimension, schema.DIMENSIONS),
         {
             "message": (rule, [cause.text for cause in causes]),
             "evidence": (rule, evidence),

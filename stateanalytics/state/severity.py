@@ -8,8 +8,7 @@ from typing import Any
 import narwhals as nw
 
 from stateanalytics.core.engines import TEMPORARY, TEXT, Frame, adapt, encode, first_true, lookup
-from stateanalytics.state.policy import Policy
-from stateanalytics.state.policy_fields import AXES
+from stateanalytics.state.policy import AXES, Policy
 
 _FIRED = f"{TEMPORARY}fired"
 

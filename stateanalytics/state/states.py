@@ -11,10 +11,10 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.clock import add_spans
-from stateanalytics.core.engines import TEMPORARY, Frame
+from stateanalytics.core.engines import TEMPORARY, Frame, add_spans
 from stateanalytics.core.windows import Moment
 from stateanalytics.errors import check_columns
+from stateanalytics.state.display import add_code, add_words
 from stateanalytics.state.evaluate import Evaluation, evaluate
 from stateanalytics.state.health import HEALTH_RULE, RETRY_SCHEDULED
 from stateanalytics.state.lifecycle import StatusTable
@@ -26,7 +26,6 @@ from stateanalytics.state.reasons import (
     reasons,
     runaway_code,
 )
-from stateanalytics.state.signatures import add_code, add_words
 
 __all__ = ["reasons", "states", "states_and_reasons"]
 

@@ -1,8 +1,7 @@
-"""Counts of stores: small, and they add up over a fleet.
+"""Counts of stores: small, and additive over a fleet.
 
-Every statistic of this package is a sum over stores. `summarize` counts one store, or an
-archive source by source, on whatever machine it lies; `merge` adds the counts, to the same
-numbers that one read of all stores would give. No message is in them.
+`summarize` counts one store, or an archive source by source, on any machine; `merge` adds
+the counts, and the sums are those of one read of all stores. They hold no messages.
 """
 
 from stateanalytics.summaries.counts import summarize as summarize

@@ -1,4 +1,4 @@
-"""Counting stores: from facts to the frames of a summary."""
+"""From facts to a summary: counts, and samples by which copies are recognised."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from stateanalytics.failures.templates import VERSION, mine_templates
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.definitions import RUN, TROUBLE, cause_key, ended_well, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, rows_of
-from stateanalytics.state.sampling_units import unit_of
+from stateanalytics.state.population import counted, rows_of, unit_of
 from stateanalytics.state.states import states
 from stateanalytics.summaries.shapes import FIXED, GROUPED_BY
 from stateanalytics.summaries.summary import (
@@ -39,7 +38,7 @@ from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.reading import OnError, facts_in_shards
 
 K = 3
-"""In how many sessions a template is seen at least, before its text is kept."""
+"""The least number of sessions with a template for its text to be kept."""
 
 _STATE = [name for name in FIXED["states"].dtypes if name not in ("week", "began_week", "n")]
 _SPELL = ("timeout_s", "duration_s", "ending", "ended", "cause", "cut_off_by", "left_out")
@@ -55,31 +54,31 @@ def summarize(
     k: int = K,
     on_error: OnError = "skip",
 ) -> Summary:
-    """Count one store, or an archive source by source, so that it can be added to others.
+    """Count a store, or an archive source by source, into a summary that can be merged.
 
     Parameters
     ----------
     source : path or Snapshot
-        As for `read`: a store, an archive, a directory or a pattern; or what `read` gave.
-        Of an archive that is larger than memory a few sources are read at a time.
+        As for `read`: a store, an archive, a directory or a pattern; or a snapshot. A few
+        sources of an archive that is larger than memory are read at a time.
     as_of : datetime, date, ISO text or epoch seconds, optional
-        The instant to count at. Give one for a whole fleet: it decides what is cut off.
+        The instant to count at; the same for a whole fleet, as it decides what is censored.
     policy : Policy, optional
         What counts as bad; v1 by default.
     by : sequence of str
-        Columns of ``entities`` that runs and silences are counted apart by.
+        Columns of ``entities`` by which runs and silences are grouped.
     thresholds_s : iterable of float, optional
-        Thresholds of silence; by default those that people would set, 10 s to a week.
+        Thresholds of silence; by default usual ones from 10 s to a week.
     k : int
-        Of a message what does not vary is kept, its secrets masked, where it was seen in at
-        least so many sessions; of rarer ones a digest.
+        The template of a message is kept, with secrets masked, where at least so many
+        sessions have it; else a digest.
     on_error : {"skip", "raise", "salvage"}
         As for `read`.
 
     Returns
     -------
     Summary
-        Small, whatever the size of the store.
+        Its size does not depend on the size of the store.
 
     Raises
     ------
@@ -90,8 +89,8 @@ def summarize(
 
     Notes
     -----
-    It can be sent to any `concurrent.futures.Executor`, and its answer back. Start
-    processes with ``spawn`` or ``forkserver``: threads of polars do not survive a fork.
+    It can run in any `concurrent.futures.Executor`. Start processes with ``spawn`` or
+    ``forkserver``: threads of polars do not survive a fork.
 
     Examples
     --------
@@ -122,7 +121,7 @@ def _counted(
     check_columns(runs, by, "summarize")
     if texts := [name for name in by if name not in GROUPED_BY]:
         raise ArgumentError(
-            f"summarize cannot count apart by {', '.join(texts)}: only names are kept.",
+            f"summarize cannot group by {', '.join(texts)}: only names are kept.",
             f"some of {', '.join(GROUPED_BY)}",
         )
     lengths = runs.with_columns(pl.col("duration_s").ceil())
@@ -147,7 +146,7 @@ def _counted(
 
 
 def _sampled(facts: Facts) -> pl.DataFrame:
-    """The inputs, each with a sample of the work that is counted of it."""
+    """The inputs, each with a sample of its work."""
     return facts.sources.join(work_samples(facts.entities), on="source", how="left")
 
 
@@ -156,7 +155,7 @@ def _week(moment: str = "placed_at") -> pl.Expr:
 
 
 def _dated(rows: pl.DataFrame) -> pl.DataFrame:
-    """Entities with the weeks of their end and of their begin."""
+    """Entities with the weeks of their start and end."""
     return rows.with_columns(
         week=pl.when(~pl.col("is_open")).then(_week()),
         began_week=pl.coalesce("started_at", "created_at").dt.strftime("%G-W%V"),
@@ -180,7 +179,7 @@ def _codes(failed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _groups(rows: pl.DataFrame) -> pl.DataFrame:
-    """Ended runs by week, source and project; the project is text of a store."""
+    """Ended runs by week, source and project, whose name is masked as text of a store."""
     ended = counted(rows, RUN).filter(~pl.col("is_open")).with_columns(_week())
     masked = ended.with_columns(_masked(ended.select("project"))["project"])
     return count_groups_of_runs(masked, ("week",))
@@ -196,7 +195,7 @@ def count_groups_of_runs(ended: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
 
 
 def _units(rows: pl.DataFrame) -> pl.DataFrame:
-    """How many units have how many runs that came to each end, by the week of the end."""
+    """Units (shows, invocations) by the number of their runs with each outcome, by week."""
     runs = counted(rows, RUN).with_columns(week=pl.when(~pl.col("is_open")).then(_week()))
     of_units = runs.group_by("week", "is_open", unit_of()).agg(
         n_runs=pl.len().cast(pl.Int64),
@@ -208,16 +207,16 @@ def _units(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _detections(facts: Facts, policy: Policy, judged: pl.DataFrame) -> pl.DataFrame:
-    """How many entities each combination of answers is about."""
+    """Number of entities for each combination of detectors that fire."""
     return by_name(add_counts([_one_each(detect(facts, policy=policy, states=judged).fires)]))
 
 
 def _templates(facts: Facts, policy: Policy, rows: pl.DataFrame, k: int) -> pl.DataFrame:
-    """Failures by code and pattern, with the texts that k sessions have."""
+    """Failures by code and pattern, with texts that at least k sessions have."""
     members = find_members(facts, policy=policy, rows=rows)
     mined = mine_templates(members["message"]).select("pattern", template="template_typed")
     own = pl.concat_str("entity_type", "entity_id", separator=":")
-    # Masked behind the miner: placeholders would be words to it.
+    # Masked after mining, as placeholders would be words for the miner.
     failed = members.select(
         "system",
         "code",
@@ -253,24 +252,24 @@ def _digests(texts: pl.Series) -> pl.Series:
 
 
 def _one_each(rows: pl.DataFrame) -> pl.DataFrame:
-    # Not a literal: a frame without columns would get a row by it.
+    # Not a literal, which would add a row to a frame without columns.
     return rows.with_columns(n=pl.repeat(1, pl.len(), dtype=pl.Int64))
 
 
 def _masked(rows: pl.DataFrame) -> pl.DataFrame:
-    """A summary leaves the machine of its store, and what looks like a secret does not."""
+    """Rows with secrets masked, as a summary leaves the machine of its store."""
     return redact(rows)[0]
 
 
 N_SAMPLED = 32
-"""Of the work of one input so much is remembered; of copies it is mostly the same."""
+"""Number of digests of an input; copies mostly have the same ones."""
 
 _DIGITS = 12
 _OLDEST = 2**31
 
 
 def work_samples(entities: pl.DataFrame) -> pl.DataFrame:
-    """Digests of some of the dated work that each input tells.
+    """Digests of a sample of the dated work of each input.
 
     Parameters
     ----------
@@ -284,13 +283,13 @@ def work_samples(entities: pl.DataFrame) -> pl.DataFrame:
 
     Notes
     -----
-    Which work is remembered depends on the work alone, so that inputs that share much of it
-    remember some of the same (a bottom-k sketch).
+    The sample depends on the work alone, so that samples of inputs that share work overlap
+    (a bottom-k sketch).
     """
     born_ms = pl.col("created_at").dt.epoch("ms")
     dated = entities.filter(pl.col("created_at").is_not_null()).select(
         "source",
-        # Knuth's multiplicative hash, in what 64 bits hold: times that follow each other lie apart.
+        # Knuth's multiplicative hash within 64 bits, so that consecutive times are scattered.
         place=born_ms % _OLDEST * 2_654_435_761 % 2**32,
         work=pl.concat_str("system", "entity_type", "entity_id", born_ms, separator="\n"),
     )

@@ -1,4 +1,4 @@
-"""The frames of a summary: what is counted, and apart by what."""
+"""The frames of a summary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stateanalytics.detectors.quality import SUMS
 N = Column("n", INTEGER, "how many")
 
 GROUPED_BY = ("source", "system", "entity_type", "kind", "agent", "model", "project", "playbook")
-"""What runs and silences may be counted apart by: names, and no text of a message."""
+"""Columns by which runs and silences may be grouped: names, and no text of a message."""
 
 _SYSTEM = SOURCES.named("system")
 _WEEK = Column("week", TEXT, "ISO week in which it ended; null: open, or undated")
@@ -60,7 +60,7 @@ _SHAPES = (
             *STATES.named("lifecycle", "outcome", "health", "delivery", "severity", "tone"),
             *STATES.named("is_legacy"),
             Column("is_open", YES_NO, "not ended, by a status that is understood"),
-            Column("is_mirror", YES_NO, "another row tells it already"),
+            Column("is_mirror", YES_NO, "another row records the same work"),
             Column("left_out", TEXT, "why no rate counts it; null: counted"),
             Column("has_failed", YES_NO, "it is a failure, by what its system calls one"),
             N,
@@ -97,7 +97,7 @@ _SHAPES = (
     ),
     Frame(
         "units",
-        "units (shows, invocations) of one week of whose runs equally many came to each end",
+        "units (shows, invocations) of one week with equal numbers of runs by outcome",
         ("week", "is_open", "n_runs", "n_completed", "n_timed_out", "n_unresolved"),
         (
             _WEEK,
@@ -135,8 +135,8 @@ FRAMES = ("sources", "losses", "states", "codes", "groups", "units", "spells", "
 
 
 def shapes_of(by: Sequence[str], detectors: Sequence[str]) -> Mapping[str, Frame]:
-    """The shapes of all frames of a summary by these columns, with answers of these detectors."""
-    columns = [Column(name, TEXT, "what it is counted apart by") for name in by]
+    """The shapes of all frames of a summary with these grouping columns and detectors."""
+    columns = [Column(name, TEXT, "a column that groups") for name in by]
     spells = [column for column in _SPELL if column.name not in by]
     sums = [
         Column(name, INTEGER, "as in `gap_sums`", "us" if name.endswith("_us") else "")
@@ -147,11 +147,11 @@ def shapes_of(by: Sequence[str], detectors: Sequence[str]) -> Mapping[str, Frame
         Frame("spells", "runs that took equally long", tuple(by), (*columns, *spells, N)),
         Frame(
             "silences",
-            "silences beside one threshold",
+            "silences compared with one threshold",
             (*by, "threshold_s"),
             (*columns, Column("threshold_s", REAL, "flags longer silences", "s"), *sums),
         ),
-        Frame("detections", "entities of which detectors say the same", (), (*answers, N)),
+        Frame("detections", "entities with the same answers of detectors", (), (*answers, N)),
     )
     shapes = {**FIXED, **{shape.name: shape for shape in own}}
     return {name: shapes[name] for name in FRAMES}

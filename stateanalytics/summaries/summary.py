@@ -1,4 +1,4 @@
-"""What counting gives: frames of counts at one instant, kept as a folder of Parquet files."""
+"""Summaries: frames of counts at one instant, which add up and are stored as Parquet files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stateanalytics.summaries.shapes import FIXED, FRAMES, GROUPED_BY, shapes_of
 KIND = Kind("summary", 2, 'sa.summarize("history/").write("fleet/")')
 _MOST_PLACES = 2**31
 _MOST = 2.0**62
-"""Of any sum: more does not fit a column."""
+"""The greatest sum that fits into a column."""
 _LONGEST_NAME = 200
 
 
@@ -41,16 +41,16 @@ class Summary:
     policy : str
         Version of the policy that was applied.
     k : int
-        In how many sessions of one count a message template was seen at least; of rarer ones
-        there is a digest and no text.
+        The least number of sessions with a message template for its text to be kept; rarer
+        ones have a digest.
     by : tuple of str
-        The columns that runs and silences are counted apart by.
+        The columns by which runs and silences are grouped.
     sources : polars.DataFrame
-        Which inputs are in it: ``source``, ``system``, ``format``, ``fingerprint``,
+        The inputs: ``source``, ``system``, ``format``, ``fingerprint``,
         ``n_entities``, ``n_events``, ``last_at``, ``looked_at``, ``is_unchanged``,
-        ``work_sample`` (of `copies.work_samples`).
+        ``work_sample`` (of `counts.work_samples`).
     losses : polars.DataFrame
-        What of them is missing, in the words of ``findings``.
+        What is missing of them, with the texts of ``findings``.
     states : polars.DataFrame
         ``n`` entities by ISO ``week`` of their end (null: open) and of their begin, by
         ``system``, ``entity_type`` and the axes of their state.
@@ -107,7 +107,7 @@ class Summary:
             raise ArgumentError(
                 f"{n:,} runs are more rows than one frame holds.", "use summary.spells, by its n"
             )
-        return each_again(self.spells)
+        return repeated(self.spells)
 
     def agreement(self) -> pl.DataFrame:
         """Cross table, raw agreement, kappa, MCC, AC1 and PABAK of every pair of detectors.
@@ -229,19 +229,19 @@ FAILURE_SUMS = (
 """How rows about failures add up."""
 
 
-def each_again(counted: pl.DataFrame) -> pl.DataFrame:
-    """Rows without ``n``, each as often as it was counted."""
+def repeated(counted: pl.DataFrame) -> pl.DataFrame:
+    """Rows without ``n``, each repeated ``n`` times."""
     times = counted.select(row=pl.int_range(pl.len()).repeat_by("n"))["row"]
     return counted.drop("n")[times.list.explode(empty_as_null=False)]
 
 
 def _shapes(head: Mapping[str, Any]) -> Mapping[str, Frame]:
-    """The shapes of the frames that a head tells of, once what it tells makes sense."""
+    """The shapes of the frames that a head describes; an error where it makes no sense."""
     as_of, policy, k = head["as_of"], head["policy"], head["k"]
     if type(k) is not int or not 1 <= k < _MOST_PLACES or not _is_name(policy):
         raise ValueError("k or policy")
     moment = datetime.fromisoformat(as_of)
-    # Without its offset it would be read in the zone of whoever reads it.
+    # Without an offset its meaning would depend on the time zone of the reader.
     if moment.tzinfo is None or not 1900 < moment.astimezone(UTC).year < 2200:
         raise ValueError(as_of)
     by, detectors = _names(head["by"]), _names(head["detectors"])
@@ -251,7 +251,7 @@ def _shapes(head: Mapping[str, Any]) -> Mapping[str, Frame]:
 
 
 def _problem(name: str, frame: pl.DataFrame) -> str | None:
-    """What no count can be; rows of losses are not always known."""
+    """Why a frame cannot hold counts; None where it can. Losses may have null counts."""
     counts = [] if name == "losses" else frame.select(pl.col(pl.Int64)).get_columns()
     if any(column.null_count() or not (column >= 0).all() for column in counts):
         return "counts that are none"
@@ -263,21 +263,21 @@ def _problem(name: str, frame: pl.DataFrame) -> str | None:
     return None
 
 
-def _names(told: Any) -> Sequence[str]:
-    if not isinstance(told, list) or not all(map(_is_name, told)) or len({*told}) < len(told):
+def _names(value: Any) -> Sequence[str]:
+    if not isinstance(value, list) or not all(map(_is_name, value)) or len({*value}) < len(value):
         raise TypeError("not names")
-    return told
+    return value
 
 
 def _is_name(text: Any) -> bool:
-    """A short text, without half a character."""
+    """Whether a value is a short text of whole characters."""
     if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_NAME:
         return False
     return bool(text.encode())
 
 
 def merge(summaries: Iterable[Summary]) -> Summary:
-    """The summary of all inputs together, as if they had been read at once.
+    """The summary of all inputs, as if they had been read together.
 
     Parameters
     ----------
@@ -287,20 +287,20 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     Returns
     -------
     Summary
-        In whatever order and grouping parts are merged, the counts are the same.
+        The counts do not depend on the order and the grouping of the parts.
 
     Raises
     ------
     ArgumentError
-        If there is none, they do not fit together, or one input is in several.
+        If there is none, they are not comparable, or an input is in several of them.
 
     Notes
     -----
-    A summary has no ids. An input that is in several is refused by its fingerprint. A copy
-    that reads another way, such as a later backup, or a store without the run directories that
-    lie beside the original, is counted twice, and ``losses`` name it
-    (``summary.counted_twice``) by the sample that each summary has of its work: give both to
-    one `summarize`, or collect them into an archive, which count their work once.
+    A summary has no ids. An input that is in several summaries is refused by its fingerprint.
+    A copy with other rows, such as a later backup, or a store without the run directories of
+    the original, is counted twice, and named in ``losses`` (``summary.counted_twice``) as the
+    samples of their work overlap: give both to one `summarize`, or collect them into an
+    archive, which deduplicate their work.
 
     Examples
     --------
@@ -313,7 +313,7 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     _check_fit(parts)
     first = parts[0]
     sources = in_order("sources", [part.sources for part in parts])
-    # Of all inputs again, so that it matters not in which order parts are merged.
+    # Computed from all inputs, so that the order of merging does not matter.
     losses = [part.losses.filter(pl.col("code") != CODE) for part in parts]
     return Summary(
         as_of=first.as_of,
@@ -334,17 +334,17 @@ def merge(summaries: Iterable[Summary]) -> Summary:
 
 
 def in_order(name: str, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Rows that are not added up, in the shape of a frame and in order."""
+    """Rows that are not summed, sorted, in the shape of a frame."""
     shape = FIXED[name]
     return pl.concat([shape.conform(part) for part in parts]).sort(shape.dtypes.names())
 
 
 def add_counts(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Equal rows of all parts as one, with their ``n`` added; sorted."""
+    """The distinct rows of all parts with the sum of their ``n``, sorted."""
     rows = pl.concat(parts, how="diagonal")
     keys = [name for name in rows.columns if name != "n"]
     counts = rows.group_by(keys).agg(pl.col("n").sum()).select(*keys, "n")
-    # Without keys, nothing at all makes one group.
+    # Without keys even an empty frame gives one group.
     return counts.filter(pl.col("n") > 0).sort(keys) if keys else counts.clear()
 
 
@@ -359,7 +359,7 @@ def add_groups(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def add_templates(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Failures by system, code and pattern; of its texts the one that says most."""
+    """Failures by system, code and pattern, with the most specific of its texts."""
     text = pl.col("pattern")
     fewest_open = (
         text.str.count_matches(WILDCARD, literal=True),
@@ -371,7 +371,7 @@ def add_templates(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def by_name(detections: pl.DataFrame) -> pl.DataFrame:
-    """Detectors by name: stores of different systems have different ones."""
+    """Columns of detectors sorted by name, as stores of different systems differ in them."""
     names = sorted(name for name in detections.columns if name != "n")
     return detections.select(*names, "n").sort(names)
 
@@ -401,11 +401,11 @@ def _check_fit(parts: Sequence[Summary]) -> None:
             )
     if len({part.by for part in parts}) > 1:
         raise ArgumentError("merge needs summaries by the same columns.", "one `by` for all")
-    # A copy within one summary was counted once, and has nothing of its own there.
+    # A copy within one summary was deduplicated, and has no entities there.
     sources = pl.concat([part.sources for part in parts]).filter(pl.col("n_entities") > 0)
-    again = sources.filter(pl.col("fingerprint").is_duplicated())
-    if again.height:
-        names = ", ".join(visible(name) for name in again["source"].unique().sort().head(3))
+    copies = sources.filter(pl.col("fingerprint").is_duplicated())
+    if copies.height:
+        names = ", ".join(visible(name) for name in copies["source"].unique().sort().head(3))
         raise ArgumentError(
             f"The same data is in more than one summary: {names}.",
             "leave copies and backups of a store out",
@@ -416,7 +416,7 @@ CODE = "summary.counted_twice"
 
 
 def counted_twice(sources: pl.DataFrame) -> pl.DataFrame:
-    """A loss for each input that tells work of another, which merging can only add up.
+    """A loss for each input that shares work with another, which merging counts twice.
 
     Parameters
     ----------
@@ -429,24 +429,24 @@ def counted_twice(sources: pl.DataFrame) -> pl.DataFrame:
         ``source``, ``system``, ``code``, ``message`` and ``action``, sorted by source.
     """
     inputs = sources.sort("source", "fingerprint").with_row_index("number")
-    told = inputs.select("number", pl.col("work_sample").str.split(" ")).explode(
+    digests = inputs.select("number", pl.col("work_sample").str.split(" ")).explode(
         "work_sample", empty_as_null=True
     )
     first = pl.col("number").min().over("work_sample")
-    again = (
-        told.drop_nulls()
+    copies = (
+        digests.drop_nulls()
         .select("number", first=first)
         .filter(pl.col("first") < pl.col("number"))
         .group_by("number")
         .agg(pl.col("first").min())
     )
     names = inputs.select(first="number", other="source")
-    found = inputs.join(again, on="number").join(names, on="first").sort("number")
-    others = [None if other is None else visible(other) for other in found["other"]]
-    return found.select(
+    pairs = inputs.join(copies, on="number").join(names, on="first").sort("number")
+    others = [None if other is None else visible(other) for other in pairs["other"]]
+    return pairs.select(
         "source",
         "system",
         code=pl.lit(CODE),
-        message=pl.format("work of it is told by {} too", pl.Series(others, dtype=pl.String)),
+        message=pl.format("it shares work with {}", pl.Series(others, dtype=pl.String)),
         action=pl.lit("counted twice: leave one of them out, or collect both into one archive"),
     )

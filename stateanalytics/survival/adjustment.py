@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from stateanalytics.core.components import needing
-from stateanalytics.state.sampling_units import FEWEST_PROJECTS
+from stateanalytics.errors import needing
+from stateanalytics.state.population import FEWEST_PROJECTS
 from stateanalytics.survival.jackknife import incidence_and_influence
 from stateanalytics.survival.log_rank import logrank
 from stateanalytics.survival.risk_sets import (

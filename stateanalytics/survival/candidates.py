@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.core.units import CANDIDATES_S, how_long_each
+from stateanalytics.core.words import CANDIDATES_S, how_long_each
 from stateanalytics.errors import check_columns, check_number
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.curves import kaplan_meier

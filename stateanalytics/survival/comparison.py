@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.stats.distributions import (

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import polars as pl
 
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile
 from stateanalytics.survival.jackknife import (

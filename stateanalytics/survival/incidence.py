@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.curves import ConfType, interval

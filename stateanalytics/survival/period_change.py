@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.own_columns import with_own_column
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.joins import with_own_column
 from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand

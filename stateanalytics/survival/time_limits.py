@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY, TIMEOUTS
-from stateanalytics.core.units import how_long_each
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf

@@ -1,7 +1,7 @@
-"""Every system that is known, in one list: those of this package, then installed ones.
+"""All systems: those of this package, and those of installed packages.
 
-Others add theirs by the entry-point group ``stateanalytics.systems``: its name is the
-system's, its value the place of a `System`. See ``docs/adding_a_system.md``.
+A package adds a system by the entry-point group ``stateanalytics.systems``: the name of the
+entry is that of the system, its value leads to a `System`. See ``docs/adding_a_system.md``.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ GROUP = "stateanalytics.systems"
 
 @cache
 def all_systems() -> tuple[System, ...]:
-    """Every system, in the order in which a path is shown to them and pages name them.
+    """Every system, in the order in which paths are tried and pages name them.
 
     Raises
     ------
     StateAnalyticsError
-        If two installed packages bring a system of one name.
+        If two installed packages have a system of the same name.
 
     Warns
     -----
     RuntimeWarning
-        For an installed system that cannot be loaded; it is left out.
+        For an installed system that cannot be loaded; it is excluded.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def all_systems() -> tuple[System, ...]:
             continue
         if loaded.name in systems:
             raise StateAnalyticsError(
-                f"Two packages bring a system called {loaded.name!r}: {origins[loaded.name]} "
+                f"Two packages have a system called {loaded.name!r}: {origins[loaded.name]} "
                 f"and {origin}.",
                 "uninstall one of the two",
             )
@@ -62,12 +62,12 @@ def all_systems() -> tuple[System, ...]:
 
 
 def system_named(name: str) -> System:
-    """The system of a name.
+    """The system with a name.
 
     Raises
     ------
     ArgumentError
-        If there is none; the error names those there are.
+        If there is none; the error lists all names.
 
     Examples
     --------
@@ -86,19 +86,19 @@ def system_named(name: str) -> System:
 
 @cache
 def limits_of_systems() -> Mapping[str, Mapping[str, float]]:
-    """Every system that has limits for open work of its own, and those limits."""
+    """The time limits for open work, of systems that have their own."""
     return {known.name: known.limits for known in all_systems() if known.limits}
 
 
 @cache
 def detail_frames(systems: frozenset[str] | None = None) -> Mapping[str, Frame]:
     """The frames that some systems, or all, add to the canonical ones, by name."""
-    asked = (known for known in all_systems() if systems is None or known.name in systems)
-    return {frame.name: frame for known in asked for frame in known.frames()}
+    chosen = (known for known in all_systems() if systems is None or known.name in systems)
+    return {frame.name: frame for known in chosen for frame in known.frames()}
 
 
 def _loaded(entry: EntryPoint, origin: str) -> System | None:
-    """The system behind an entry point; a package that is broken costs its own rows only."""
+    """The system of an entry point; None, with a warning, where its package is broken."""
     try:
         value = entry.load()
     # Whatever the code of somebody else's package raises on import.

@@ -56,8 +56,8 @@ ARCHIVED = schema.Frame(
         *schema.SOURCES.named("source", "system"),
         schema.Column("status", schema.TEXT, "archived, unchanged, same (as another) or failed"),
         schema.Column("n_rows", schema.INTEGER, "rows that the archive did not hold yet", "rows"),
-        schema.Column("size_bytes", schema.INTEGER, "what they take there", "bytes"),
-        schema.Column("message", schema.TEXT, "in words"),
+        schema.Column("size_bytes", schema.INTEGER, "size of these rows in the archive", "bytes"),
+        schema.Column("message", schema.TEXT, "why, as text"),
     ),
 )
 
@@ -73,13 +73,13 @@ class Archiving:
     Attributes
     ----------
     root : pathlib.Path
-        Where it is, or shall be.
+        Its folder, which need not exist yet.
     options : Options
-        What is kept.
+        Which texts are kept.
     clock : callable
         The wall clock.
     budget : Budget, optional
-        What reading each source may cost.
+        Limits of reading each source.
     """
 
     root: Path
@@ -96,12 +96,12 @@ class Archiving:
         redacted: bool = False,
         budget: Budget | str | None = None,
     ) -> Archiving:
-        """An archive by its name.
+        """The archive in a folder.
 
         Raises
         ------
         ArgumentError
-            If no folder is named, or something else is there.
+            If no folder is named, or the folder holds something else.
         """
         if not isinstance(to, str | Path) or not str(to).strip():
             raise ArgumentError(
@@ -110,7 +110,7 @@ class Archiving:
                 shell="name one, such as --to history/",
             )
         refuse_scheme(to)
-        # An archive may lie behind a link; what is written to is the place that it leads to.
+        # Through a link the archive is written to the place that the link leads to.
         root = Path(os.path.realpath(expanded(str(to))))
         if root.exists() and not _may_be_archive(root):
             raise ArgumentError(
@@ -122,12 +122,12 @@ class Archiving:
         return cls(root, options, budget=None if budget is None else Budget.of(budget))
 
     def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | pl.DataFrame]:
-        """What paths name, each source once; a row of `ARCHIVED` for a name of nothing."""
+        """The sources that paths name, deduplicated; a row of `ARCHIVED` for a name of nothing."""
         seen: set[Path] = set()
-        for name in [[each] for each in named] or [[]]:
+        for name in [[path] for path in named] or [[]]:
             try:
                 places, _ = find_places(name)
-                folders = [expanded(str(each)) for each in name]
+                folders = [expanded(str(path)) for path in name]
                 self._refuse_inputs(folder for folder in folders if folder.is_dir())
             except (SourceError, ArgumentError) as error:
                 yield outcome(str(name[0]) if name else "", "", "failed", message=error.problem)
@@ -138,9 +138,9 @@ class Archiving:
                     yield place
 
     def add_place(
-        self, place: Place, on_error: OnError, named: tuple[str, str], last: Manifest | None
+        self, place: Place, on_error: OnError, key_and_path: tuple[str, str], last: Manifest | None
     ) -> pl.DataFrame:
-        """Archive the source at a place, in a row of `ARCHIVED`; one that fails ends nothing.
+        """Archive the source at a place: a row of `ARCHIVED`, even where that fails.
 
         Parameters
         ----------
@@ -148,12 +148,12 @@ class Archiving:
             The source.
         on_error : {"skip", "raise", "salvage"}
             As for `read`.
-        named : (str, str)
-            Its `key_of`, as the machine that asked for it knows it.
+        key_and_path : (str, str)
+            Its `key_of` on the machine that started the collection.
         last : Manifest or None
-            Its last run, of those that there were when somebody asked for it.
+            Its last run, as of the start of the collection.
         """
-        began, (key, where) = self.clock(), named
+        began, (key, where) = self.clock(), key_and_path
         limits = () if self.budget is None else (self.budget,)
         words = (self.options, on_error, SCHEMA_VERSION, package_version(), *limits)
         system = "" if last is None else last.system
@@ -166,7 +166,7 @@ class Archiving:
             try:
                 inputs = [place.path, *companions_of(place, part.system), *part.inputs]
                 refuse_inputs(self.root, inputs)
-                # What only its content names is not known before it is opened: no digest then.
+                # Files that only the content names are not known before it is opened: no digest.
                 files = digest_of_files(files_of(place, part.system), began, *words)
                 files = "" if part.inputs else files
                 return self.add(part, key, where=where, files=files, observed_at=began)
@@ -181,8 +181,9 @@ class Archiving:
     ) -> pl.DataFrame:
         """Archive one source that was read."""
         if not part.system:
-            why = part.findings["message"].to_list()[:1]
-            return outcome(part.label, "", "failed", message=why[0] if why else "nothing in it")
+            messages = part.findings["message"].to_list()
+            message = messages[0] if messages else "nothing in it"
+            return outcome(part.label, "", "failed", message=message)
         written = archive_part(
             part,
             self.root,
@@ -203,7 +204,7 @@ class Archiving:
         Raises
         ------
         ArgumentError
-            If the archive would lie in an input, or the facts leave out what is newer.
+            If the archive would lie in an input, or the facts are not complete.
         """
         self._refuse_inputs(facts.inputs)
         if facts.findings["code"].eq("archive.some_weeks").any():
@@ -217,31 +218,31 @@ class Archiving:
                 'read it without as_of: sa.read("state.db").archive("history/")',
             )
         places = {place.label: place for place in find_places(named)[0]}
-        rows, noted = [], []
+        rows, notes = [], []
         for source in facts.sources.iter_rows(named=True):
             label = source["source"]
             if source["same_as"] is not None:
-                told = f"told by {source['same_as']}"
-                rows.append(outcome(label, source["system"], "same", message=told))
+                message = f"the same as {source['same_as']}"
+                rows.append(outcome(label, source["system"], "same", message=message))
                 continue
             place = places.get(label)
             key, where = key_of(place) if place else (source_key(platform.node(), label), label)
             part = _part_of(facts, source)
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
-            noted.append((key, rows[-1]))
-        self.note(noted)
+            notes.append((key, rows[-1]))
+        self.note(notes)
         self.drop_old_notes()
         return pl.concat(rows)
 
-    def note(self, told: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
-        """Keep notes, for whoever reads the archive, of what was collected and what failed.
+    def note(self, rows: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
+        """Record in the archive which sources were collected and which failed.
 
         Parameters
         ----------
-        told : sequence of (str, polars.DataFrame)
+        rows : sequence of (str, polars.DataFrame)
             Keys of sources, each with its row of `ARCHIVED`.
         there : sequence of str
-            Keys of what failed before and is there now.
+            Keys of sources that failed earlier and exist now.
 
         Raises
         ------
@@ -251,13 +252,13 @@ class Archiving:
         if not self.root.exists():
             return
         now, is_masked = self.clock(), self.options.redacted
-        statuses = {key: row["status"].item() for key, row in told}
+        statuses = {key: row["status"].item() for key, row in rows}
         collected = {key: status for key, status in statuses.items() if status in STATUSES}
         failed = []
-        for key, row in told:
+        for key, row in rows:
             if statuses[key] == "failed":
-                words = [row[name].item() for name in ("source", "message")]
-                label, message = map(masked_text, words) if is_masked else words
+                texts = [row[name].item() for name in ("source", "message")]
+                label, message = map(masked_text, texts) if is_masked else texts
                 failed.append(Attempt(key, label, now, message))
         try:
             note_attempts(self.root, failed, [*there, *collected])
@@ -266,14 +267,14 @@ class Archiving:
             raise no_more_room(self.root, error) from None
 
     def drop_old_notes(self) -> None:
-        """Delete notes of what newer ones tell, at the end of a run."""
+        """Delete notes that newer ones replace, at the end of a run."""
         try:
             drop_old_looks(self.root, self.clock())
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
     def stale(self) -> pl.DataFrame:
-        """The sources that nobody has collected for a week, as of `looks.stale`."""
+        """The sources that were not collected for a week; see `manifests.stale`."""
         looks, _ = read_looks(self.root)
         rows = [
             (run.label, max(run.observed_at, looks[key].at) if key in looks else run.observed_at)
@@ -283,7 +284,7 @@ class Archiving:
         return stale(pl.DataFrame(rows, schema=shape, orient="row"))
 
     def _refuse_inputs(self, inputs: Iterable[Path]) -> None:
-        """An error where the archive is what was read, or lies in it."""
+        """Refuse an archive that was itself read, or that lies in an input."""
         paths = list(inputs)
         if any(path.resolve() == self.root for path in paths):
             raise ArgumentError(
@@ -299,7 +300,7 @@ def _may_be_archive(root: Path) -> bool:
 
 
 def key_of(place: Place) -> tuple[str, str]:
-    """What names the source at a place in every archive, and where it lies."""
+    """The key of a source, the same in every archive, and its path."""
     if place.archived is not None and place.archived.last is not None:
         return place.archived.last.key, place.archived.last.place
     where = str(place.path.resolve())
@@ -307,7 +308,7 @@ def key_of(place: Place) -> tuple[str, str]:
 
 
 def _part_of(facts: Facts, source: dict[str, object]) -> Parts:
-    """The rows of one source, without what reading several at one instant added."""
+    """The rows of one source, without the findings of pooling."""
     own = pl.col("source") == source["source"]
     details = {name: frame.filter(own) for name, frame in facts.details.items()}
     return Parts(
@@ -328,7 +329,8 @@ def outcome(
     source: str, system: str, status: str, written: Manifest | None = None, *, message: str = ""
 ) -> pl.DataFrame:
     """One row of `ARCHIVED`."""
-    new = () if written is None else [one for one in written.shards if one.frame != "findings"]
+    shards = () if written is None else written.shards
+    new = [shard for shard in shards if shard.frame != "findings"]
     row = {
         "source": source,
         "system": system,
@@ -341,14 +343,14 @@ def outcome(
 
 
 N_A_BATCH = 16
-"""Sources that one task reads: enough that its start costs nothing, few enough to lose."""
+"""Sources of a task: enough to outweigh its start, few enough to repeat after a crash."""
 _N_WAITING = 32
-"""Tasks that wait for an executor that is not ours; how many run at once is its own matter."""
+"""Tasks that wait for an executor of the caller, which decides how many run at a time."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A place as other processes can be told of it: a system is known there by its name."""
+    """A place that can be sent to another process, with its system by name."""
 
     path: Path
     label: str
@@ -356,9 +358,9 @@ class _Source:
     system: str
     archived: Archived | None
     key: tuple[str, str]
-    """Of the machine that asks: whichever reads it, it is the same source."""
+    """Of the machine that started the collection, so that it does not depend on the reader."""
     last: Manifest | None
-    """Its last run: to look for it in the archive takes longer than to see what it says."""
+    """Its last run, as searching the archive for it takes longer than sending it."""
 
     @classmethod
     def of(cls, place: Place, runs: Mapping[str, Manifest]) -> _Source:
@@ -373,7 +375,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Sources to read one after the other, and where to."""
+    """Sources to read one after the other, and the archive."""
 
     sources: tuple[_Source, ...]
     archiving: Archiving
@@ -401,19 +403,19 @@ def collect(
     sources : path or sequence of paths
         Files, directories, patterns; none: the usual places.
     to : str or pathlib.Path
-        A folder that is an archive, or shall become one.
+        The folder of an archive; a new one is created.
     executor : optional
-        What runs the batches: anything with ``submit``, such as an executor of the standard
+        The executor of the batches: anything with ``submit``, such as an executor of the standard
         library or Dask's ``Client().get_executor()``, or with ``apply_async``, such as Ray's
-        ``ray.util.multiprocessing.Pool()``. It stays open. By default ``jobs`` processes.
+        ``ray.util.multiprocessing.Pool()``. It stays open. By default ``jobs`` processes run.
     jobs : int
-        Processes of our own; 1: none, all is read here.
+        Number of processes; 1: all sources are read in this one.
     bodies, redact : bool
         As for `Snapshot.archive`.
     on_error : {"skip", "raise", "salvage"}
-        As for `read`, of each store on its own: what ends that is a row here.
+        As for `read`, for each store; an error is a row here.
     budget : Budget or str, optional
-        As for `read`, of each source on its own.
+        As for `read`, for each source.
 
     Returns
     -------
@@ -430,12 +432,12 @@ def collect(
 
     Notes
     -----
-    A source that did not change is skipped by the sizes and times of its files. What cannot
-    be read, and what is gone that a name or a pattern gave, is a row, and a finding
-    ``archive.not_collected`` of the archive until it can be. A process that is killed costs
-    the sources that it had not finished one more try, each on its own. What was interrupted
-    goes on when it is asked again. Executors start processes afresh (``spawn``): in a script
-    call this below ``if __name__ == "__main__":``.
+    A source is skipped where the sizes and times of its files did not change. One that cannot
+    be read, or that a name or a pattern gave earlier and that no longer exists, is a row, and
+    a finding ``archive.not_collected`` of the archive until it can be read. After a process
+    is killed, each source that it had not finished is tried one more time on its own. An
+    interrupted collection continues with the next call. Executors start new processes
+    (``spawn``): in a script call this below ``if __name__ == "__main__":``.
 
     Examples
     --------
@@ -448,7 +450,7 @@ def collect(
     ['unchanged']
     """
     archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget)
-    # What is neither a path nor several is a row of its own: no source must end the others.
+    # A source of a wrong type is a row of its own, so that it does not stop the others.
     named: list[Any] = (
         list(sources)
         if isinstance(sources, Iterable) and not isinstance(sources, str)
@@ -466,26 +468,27 @@ def collect_each(
     jobs: int = 1,
     on_error: OnError = "skip",
 ) -> Iterator[pl.DataFrame]:
-    """Rows of `collect`, as they come.
+    """Rows of `collect`, as soon as they are known.
 
     Yields
     ------
     polars.DataFrame
-        Some sources: names of nothing first, then all in the order in which they were named.
+        Some sources: first names of nothing, then the others in the order of their names.
     """
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
-    found = list(archiving.places_of(named))
-    places = [each for each in found if isinstance(each, Place)]
+    sources = list(archiving.places_of(named))
+    places = [source for source in sources if isinstance(source, Place)]
     runs = last_runs(archiving.root)
-    absent = _absent(runs, named, [each for each in found if isinstance(each, pl.DataFrame)])
+    missing = [source for source in sources if isinstance(source, pl.DataFrame)]
+    absent = _absent(runs, named, missing)
     is_absent = {row["source"].item() for _, row in absent}
-    there = [_key_of_name(str(name)) for name in named if str(name) not in is_absent]
+    there = [_key_of_path(str(name)) for name in named if str(name) not in is_absent]
     archiving.note(absent, there)
     yield from (row for _, row in absent)
-    asked = [_Source.of(place, runs) for place in places]
+    prepared = [_Source.of(place, runs) for place in places]
     batches = [
-        _Batch(tuple(asked[i : i + N_A_BATCH]), archiving, on_error)
-        for i in range(0, len(asked), N_A_BATCH)
+        _Batch(tuple(prepared[i : i + N_A_BATCH]), archiving, on_error)
+        for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
         for batch in batches:
@@ -500,7 +503,7 @@ def collect_each(
             for batch, rows in zip(batches, done, strict=True):
                 yield _noted(batch, rows)
         finally:
-            # Whoever interrupts waits for what is being read, and for nothing else.
+            # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
     archiving.drop_old_notes()
 
@@ -508,27 +511,27 @@ def collect_each(
 def _absent(
     runs: Mapping[str, Manifest], named: Sequence[str | Path], nothing: Sequence[pl.DataFrame]
 ) -> list[tuple[str, pl.DataFrame]]:
-    """Names of nothing, and sources of the archive that patterns gave and that are gone."""
+    """Names of nothing, and archived sources of the patterns that no longer exist."""
     node = platform.node()
-    rows = [(_key_of_name(row["source"].item()), row) for row in nothing]
+    rows = [(_key_of_path(row["source"].item()), row) for row in nothing]
     patterns = [os.path.realpath(expanded(str(name))) for name in named if is_pattern(str(name))]
-    gone = [
-        (key, outcome(run.place, "", "failed", message="It is not there any more."))
+    no_longer_there = [
+        (key, outcome(run.place, "", "failed", message="It no longer exists."))
         for key, run in runs.items()
         if any(fnmatch(run.place, pattern) for pattern in patterns)
         and key == source_key(node, run.place)
         and not os.path.lexists(run.place)
     ]
-    return rows + gone
+    return rows + no_longer_there
 
 
-def _key_of_name(name: str) -> str:
-    """The key of what lies at a name, or would."""
+def _key_of_path(name: str) -> str:
+    """The key of a source at a path, whether it exists or not."""
     return source_key(platform.node(), os.path.realpath(expanded(name)))
 
 
 def _archived(batch: _Batch) -> pl.DataFrame:
-    """What became of the sources of a batch; runs in whatever process."""
+    """Archive the sources of a batch, in any process."""
     return pl.concat(
         [
             batch.archiving.add_place(source.place(), batch.on_error, source.key, source.last)
@@ -538,14 +541,18 @@ def _archived(batch: _Batch) -> pl.DataFrame:
 
 
 def _tried(run: Run, batch: _Batch) -> pl.DataFrame:
-    """What became of a batch; where its process died or refused, of each source on its own."""
+    """Archive a batch; where its process died or refused it, each source on its own."""
     try:
         return run(batch)
-    # Executors of others raise what they like; none of it ends what the others collect.
+    # Other executors may raise anything, which must not stop other batches.
     except Exception as error:
         if len(batch.sources) > 1:
-            alone = [_Batch((one,), batch.archiving, batch.on_error) for one in batch.sources]
-            return pl.concat([_tried(run, each) for each in alone])
+            return pl.concat(
+                [
+                    _tried(run, _Batch((source,), batch.archiving, batch.on_error))
+                    for source in batch.sources
+                ]
+            )
         (source,) = batch.sources
         message = f"{type(error).__name__}: {str(error)[:300]}"
         if isinstance(error, BrokenProcessPool):
@@ -554,7 +561,7 @@ def _tried(run: Run, batch: _Batch) -> pl.DataFrame:
 
 
 def _runs(executor: Any) -> Run:
-    """How an executor of somebody else is asked."""
+    """A function that runs a batch on an executor of the caller."""
     if hasattr(executor, "submit"):
         return lambda batch: executor.submit(_archived, batch).result()
     if hasattr(executor, "apply_async"):
@@ -566,7 +573,7 @@ def _runs(executor: Any) -> Run:
 
 
 class _Processes:
-    """A process for each thread that asks, so that one that is killed costs no other its work."""
+    """A process for each thread, so that a killed one does not cost the work of others."""
 
     def __init__(self, begun: ExitStack) -> None:
         self.begun = begun
@@ -589,10 +596,10 @@ class _Processes:
 
 
 def _end_with_its_parent() -> None:
-    """End this process as soon as the one that started it is gone, even if that was killed.
+    """End this process as soon as its parent has ended, even if that was killed.
 
-    A worker has both ends of the pipe that its tasks come through, and would wait for ever.
-    What is half written in an archive does not count.
+    A worker holds both ends of the pipe of its tasks, and would wait for ever. An archive
+    ignores files that are half written.
     """
     parent = multiprocessing.parent_process()
 
@@ -605,8 +612,8 @@ def _end_with_its_parent() -> None:
 
 
 def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a batch, noted in the archive."""
+    """The rows of a batch, which are recorded in the archive, too."""
     keys = [source.key[0] for source in batch.sources]
-    each = [rows[i : i + 1] for i in range(rows.height)]
-    batch.archiving.note(list(zip(keys, each, strict=True)))
+    single_rows = [rows[i : i + 1] for i in range(rows.height)]
+    batch.archiving.note(list(zip(keys, single_rows, strict=True)))
     return rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,27 +36,6 @@ OTHER = "other"
 
 NO_SETTING = "no setting"
 """Prefix of the place of a threshold that its system does not have."""
-
-
-def later(path: str) -> Callable[..., Any]:
-    """A function of another module, imported when it is first called.
-
-    Parameters
-    ----------
-    path : str
-        ``package.module:function``.
-
-    Examples
-    --------
-    >>> later("os.path:basename")("runs/state.db")
-    'state.db'
-    """
-
-    def called(*args: Any, **options: Any) -> Any:
-        module, _, name = path.partition(":")
-        return getattr(import_module(module), name)(*args, **options)
-
-    return called
 
 
 def expanded(text: str) -> Path:
@@ -407,7 +385,7 @@ class System:
         Further durations that judge constants: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
     limits : mapping of str to float
-        Time limits for its open work, by names of `state.open_work.LIMITS`. Without any,
+        Time limits for its open work, by names of `state.health.LIMITS`. Without any,
         the policy's limits by kind of work apply.
     audits : callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.

@@ -1,7 +1,7 @@
-"""Frames that are made from others, taken again where those are the very same.
+"""Memoised frames: computed from other frames, and reused while those are unchanged.
 
-A frame is never written to, so that one made from the same frames by the same function is
-the same. Which tables a function looks at is seen while it looks.
+Frames are never mutated, so that the same function of the same frames gives the same frame.
+The tables that a function reads are recorded while it runs.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 import polars as pl
 
 
-class _Watched(Mapping[str, Any]):
-    """Tables by name, and which of them were looked at."""
+class _Recorded(Mapping[str, Any]):
+    """Tables by name, with a record of those that were read."""
 
     def __init__(self, tables: Mapping[str, Any]) -> None:
         self._tables = tables
-        self.seen: dict[str, Any] = {}
+        self.read: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        # That a table is not there is seen, too: it may be there the next time.
-        self.seen[name] = self._tables.get(name)
+        # A missing table is recorded, too: it may exist the next time.
+        self.read[name] = self._tables.get(name)
         return self._tables[name]
 
     def __iter__(self) -> Iterator[str]:
-        self.seen.update(self._tables)
+        self.read.update(self._tables)
         return iter(self._tables)
 
     def __len__(self) -> int:
@@ -34,30 +34,30 @@ class _Watched(Mapping[str, Any]):
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What a function gave, and all that it looked at for it."""
+class _Result:
+    """A result, with its function and all that the function read."""
 
     function: Callable[..., Any]
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     result: Any
 
     def is_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
         return (
             self.function is function
-            and len(self.given) == len(arguments)
-            and all(map(_is_same, self.given, arguments))
+            and len(self.arguments) == len(arguments)
+            and all(map(_is_same, self.arguments, arguments))
         )
 
 
 class Derived:
-    """The frames of one read, each made by a call, in an order that is always the same.
+    """The results of one read, one for each call; the order of calls is always the same.
 
     Parameters
     ----------
     before : Derived, optional
-        Those of the read before.
+        The results of the last read.
     keep : bool
-        Whether anything is kept for the next read.
+        Whether results are kept for the next read.
 
     Examples
     --------
@@ -72,28 +72,30 @@ class Derived:
 
     def __init__(self, before: Derived | None = None, *, keep: bool = True) -> None:
         self._keep = keep
-        self._before = [] if before is None else before._made
-        self._made: list[_Made] = []
+        self._before = [] if before is None else before._results
+        self._results: list[_Result] = []
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function gives, which must follow from its arguments alone."""
+        """The result of a function, which must depend on its arguments alone."""
         if not self._keep:
             return function(*arguments)
-        n = len(self._made)
+        n = len(self._results)
         before = self._before[n] if n < len(self._before) else None
         if before is not None and before.is_of(function, arguments):
-            self._made.append(before)
+            self._results.append(before)
             return before.result
-        watched = [_Watched(each) if isinstance(each, Mapping) else each for each in arguments]
-        result = function(*watched)
+        recorded = [
+            _Recorded(value) if isinstance(value, Mapping) else value for value in arguments
+        ]
+        result = function(*recorded)
         if before is not None and _is_equal(before.result, result):
             result = before.result
-        given = tuple(each.seen if isinstance(each, _Watched) else each for each in watched)
-        self._made.append(_Made(function, given, result))
+        read = tuple(value.read if isinstance(value, _Recorded) else value for value in recorded)
+        self._results.append(_Result(function, read, result))
         return result
 
     def same(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """A frame from elsewhere; the one of before where they are equal."""
+        """A frame that was made elsewhere; that of the last read where the two are equal."""
         known: pl.DataFrame = self(_itself, frame)
         return known
 
@@ -109,5 +111,4 @@ def _is_same(known: Any, now: Any) -> bool:
 
 
 def _is_equal(known: Any, now: Any) -> bool:
-    both = (known, now)
-    return all(isinstance(each, pl.DataFrame) for each in both) and known.equals(now)
+    return isinstance(known, pl.DataFrame) and isinstance(now, pl.DataFrame) and known.equals(now)

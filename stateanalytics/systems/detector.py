@@ -1,4 +1,4 @@
-"""One rule that calls work stale, stuck, slow or dead, as a value, and the words for it."""
+"""A rule that calls work stale, stuck, slow or dead, and its entry in the catalogue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
 CONSTRUCTS = MappingProxyType(
@@ -22,27 +22,27 @@ CONSTRUCTS = MappingProxyType(
         "lock": "whether lock files are left",
         "count": "how often something happened",
         "schedule": "whether a planned fire came",
-        "verdict": "which words are stored, or what other rules said",
+        "verdict": "which words are stored, or what other rules answered",
     }
 )
-"""What a rule looks at; two rules of different constructs answer different questions."""
+"""What a rule measures; rules of different constructs answer different questions."""
 
 QUESTIONS = ("stale", "stuck", "slow", "dead", "attention", "overdue", "degraded", "waiting")
 COMPARISONS = (">", ">=")
 LIVENESS = MappingProxyType(
     {
         "not asked": "it does not ask whether the process is alive",
-        "assumed": "it takes every process for alive",
+        "assumed": "it assumes that every process is alive",
         "unknown is dead": "a process nobody could see counts as dead",
         "unknown stays unknown": "a process nobody could see is judged by its silence",
     }
 )
 RESTARTS = ("message", "activity", "report", "start", "creation")
-"""What sets a rule's clock back to zero, where that is recorded as it happens."""
+"""What resets the clock of a rule, where it is recorded as it happens."""
 
 
 def limits_by_kind(limits: Mapping[str, float]) -> str:
-    """Limits by kind of work as people write them, the default first.
+    """Limits by kind of work as text, the default first.
 
     Examples
     --------
@@ -64,26 +64,26 @@ Classifier: TypeAlias = Callable[[pl.DataFrame, Limits | None], pl.Series]
 
 @dataclass(frozen=True)
 class Entry:
-    """What people read of a rule in the catalogue.
+    """The texts of a rule in the catalogue.
 
     Attributes
     ----------
     known_as, family : str
-        Its number, and which catalogue that is of.
+        Its number, and the catalogue that numbers it.
     origin, page : str
-        Where it stands in the code, and on which page people see it.
+        Where it is in the code of its system, and the page that shows it.
     since, until : str
-        From which release until which one; empty: still.
+        The first release with it, and the last; empty: it is current.
     clock : str
-        Whose clock it reads.
+        The clock that it reads.
     scope_words, rule, limits : str
-        Which rows it looks at and the rule in words; its limits in words, where they are an
-        expression.
+        The rows that it covers, the rule and, where they are an expression, its limits, as
+        text.
     version_of : str
-        The rule that it is one version of; versions never stood side by side.
+        The rule of which it is a version; two versions never existed in the same release.
     is_chosen : bool
-        Is it asked by default while its release is current: of several rules that answer
-        one question on one page, one is.
+        Whether it is evaluated by default while it is current: one of the rules that answer
+        the same question on a page.
     """
 
     known_as: str = ""
@@ -102,27 +102,27 @@ class Entry:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Detector:
-    """One rule: what it looks at, when it fires, and where it comes from.
+    """One rule: what it measures, when it fires, and where it comes from.
 
     Parameters
     ----------
     name : str
-        What tables and charts call it.
+        Its name in tables and charts.
     measures : str or tuple of str, optional
-        The column that it compares with its threshold; of several, the first
-        that is known in a row.
+        The column that it compares with its threshold; of several, the first that is not
+        null in a row.
     comparison : {">", ">="}
-        Does it fire past its threshold, or already at it.
+        Whether it fires above its threshold, or already at it.
     threshold_s : float, mapping of str to float, or polars.Expr, optional
         Seconds; by kind of work with a ``default``; or an expression over the features.
     upper_s : float, optional
-        It fires only below this (strictly), too.
+        It fires only (strictly) below this.
     counts_never : bool
-        Does a row that lacks all of ``measures`` count as over the limit.
+        Whether a row without any of ``measures`` exceeds the limit.
     when : polars.Expr, optional
-        What must hold besides the comparison; null counts as no.
+        A further condition of the comparison; null counts as false.
     also : polars.Expr, optional
-        What makes it fire whatever it measured; null counts as no.
+        A condition that makes it fire whatever it measured; null counts as false.
     fires : polars.Expr, optional
         The whole rule as a Boolean over the features, where it is no comparison.
     classify : callable, optional
@@ -131,34 +131,34 @@ class Detector:
     bad : tuple of str
         The classifier's words that ask for attention.
     scope : polars.Expr, optional
-        Which rows it looks at; it says nothing about others. All by default.
+        The rows that it covers; all by default.
     label : str or polars.Expr
-        The word that people saw.
+        The word that people see.
     entity_types : tuple of str
-        What it is about.
+        The types of entities that it covers.
     system : str, optional
-        Whose rows it reads; None: everyone's.
+        The system that it covers; None: all.
     inputs : tuple of str, optional
-        The columns that it reads; by default those that its expressions name. Where a
-        source has none of a column, the detector does not cover its rows.
+        The columns that it reads; by default those of its expressions. It does not cover a
+        source in which one of them has no value.
     construct, question, liveness : str
         One of `CONSTRUCTS`, `QUESTIONS`, `LIVENESS`.
     restarts_on : str, optional
-        One of `RESTARTS`: then its alarms can be told for the whole history.
+        One of `RESTARTS`, where its alarms can be computed for the whole history.
     listed_s : float, optional
-        How long after its start a page lists running work at all; ``scope`` says the same
-        of one instant.
+        How long after its start a page lists running work; ``scope`` has the same limit at
+        one instant.
     population : polars.Expr, optional
-        The part of ``scope`` that never changes for an entity, for its alarms.
+        The part of ``scope`` that never changes for an entity, for alarms over history.
     entry : Entry
-        What people read of it: its number and place in a catalogue, and its words.
+        Its number, place and texts in a catalogue.
     why_not : str
         Why it cannot be evaluated from data alone; empty where it can.
 
     Raises
     ------
     ArgumentError
-        If it has no rule, or a word is none of the known ones.
+        If it has no rule, or one of its words is not known.
 
     Examples
     --------
@@ -204,17 +204,17 @@ class Detector:
 
     @property
     def is_offline(self) -> bool:
-        """Can it be evaluated from data alone."""
+        """Whether it can be evaluated from data alone."""
         return not self.why_not
 
     @property
     def is_default(self) -> bool:
-        """Is it asked where nobody names detectors: current, and chosen among its like."""
+        """Whether it is evaluated where nobody names detectors."""
         return self.is_offline and not self.entry.until and self.entry.is_chosen
 
     @property
     def compares(self) -> tuple[str, ...]:
-        """The columns that it compares; of several, the first that is known in a row."""
+        """The columns that it compares; of several, the first that is not null in a row."""
         return (self.measures,) if isinstance(self.measures, str) else self.measures
 
     @property
@@ -224,22 +224,22 @@ class Detector:
 
     @property
     def title(self) -> str:
-        """What it says, where and since when, as ``stuck (dashboard, 0.26.1)``; else its name."""
+        """Its label, page and first release: ``stuck (dashboard, 0.26.1)``; else its name."""
         where = ", ".join(filter(None, (self.entry.page, self.entry.since)))
         return f"{self.one_label or self.question} ({where})" if where else self.name
 
     @property
     def word(self) -> str:
-        """The column that holds the classifier's word."""
+        """The column with the classifier's word."""
         return f"word_{self.name}"
 
     @property
     def one_label(self) -> str | None:
-        """The one word that people saw; None where there are several, or none is known."""
+        """The word that people see; None where there are several, or none is known."""
         return self.label if isinstance(self.label, str) and self.label else None
 
     def threshold(self) -> pl.Expr:
-        """Seconds that each row is compared with; null where there is no limit."""
+        """The limit of each row in seconds; null where there is none."""
         if isinstance(self.threshold_s, pl.Expr):
             return self.threshold_s.cast(pl.Float64)
         if isinstance(self.threshold_s, Mapping):
@@ -252,13 +252,13 @@ class Detector:
         return pl.lit(self.threshold_s, dtype=pl.Float64)
 
     def measured(self) -> pl.Expr:
-        """Seconds that it compares; null where they are not known, or it compares nothing."""
+        """The measured seconds of each row; null where they are not known."""
         if not self.compares:
             return pl.lit(None, dtype=pl.Float64)
         return pl.coalesce(pl.col(name).cast(pl.Float64) for name in self.compares)
 
     def verdict(self) -> pl.Expr:
-        """Does it fire, for every row; never null."""
+        """Whether it fires in each row; never null."""
         if self.fires is not None:
             return self.fires.fill_null(value=False)
         if self.classify is not None:
@@ -273,7 +273,7 @@ class Detector:
         return over if self.when is None else over & self.when.fill_null(value=False)
 
     def threshold_words(self) -> str:
-        """The limits, for people."""
+        """The limits as text."""
         if self.entry.limits or isinstance(self.threshold_s, pl.Expr):
             return self.entry.limits or "depends on the row"
         if isinstance(self.threshold_s, Mapping):
@@ -297,15 +297,15 @@ class Detector:
 
 
 def catalogued(name: str, **words: Any) -> Detector:
-    """A detector of a catalogue, whose rules share most words: those of its `Entry` beside its own.
+    """A detector with its catalogue entry, from the fields of both.
 
     Examples
     --------
     >>> catalogued("silent", known_as="Z9", measures="silence_s", threshold_s=60.0).entry.known_as
     'Z9'
     """
-    of_entry = {known.name: words.pop(known.name) for known in fields(Entry) if known.name in words}
-    return Detector(name, entry=Entry(**of_entry), **words)
+    texts = {field.name: words.pop(field.name) for field in fields(Entry) if field.name in words}
+    return Detector(name, entry=Entry(**texts), **words)
 
 
 def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Detector, ...]:
@@ -314,9 +314,9 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
     Parameters
     ----------
     package : str
-        The package of a system; its last part is the system's name.
+        The package of a system, whose last part is the system's name.
     rules : mapping of str to mapping
-        By name, what a detector has beside its words; those that cannot be evaluated from
+        By name: the fields of a detector that are code; those that cannot be evaluated from
         data (``why_not``) have none.
 
     Raises
@@ -374,12 +374,12 @@ def _columns_of(detector: Detector) -> tuple[str, ...]:
 
 
 def check(detector: Detector) -> None:
-    """Refuse a detector that makes no sense, with what to type instead.
+    """Refuse a detector that cannot work, with a hint of what to type.
 
     Raises
     ------
     ArgumentError
-        If it has no name, no rule or two, or a word or limit that is none.
+        If it has no name, no rule or two rules, or an unknown word or a wrong limit.
     """
     if not isinstance(detector.name, str) or not detector.name.strip():
         raise ArgumentError(

@@ -1,4 +1,10 @@
-"""Rows of transcripts, made from families of files, of all records or of those of the past."""
+"""From records of transcripts to rows: of all records, or of those up to an instant.
+
+Resumes and forks copy records, and subagents write files of their own: what one file holds
+changes what another one means. Such files are a family, whose records are assembled together.
+Of thousands of files most stand alone or in small families, so that batches of families take
+little memory, and only batches that changed are assembled again when an input is reread.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +20,8 @@ from zlib import crc32
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.connected import components
-from stateanalytics.core.facts import (
-    Facts,
-    Frames,
-    MadeFrame,
-    later,
-    unmade,
-    with_values_once,
-)
+from stateanalytics.core.facts import Facts, FrameOrFactory, Frames, map_frames, unevaluated
+from stateanalytics.core.joins import connected_components, with_scalar_columns
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
@@ -30,7 +29,7 @@ from stateanalytics.systems.history import LOST, Past, with_rows_of
 from stateanalytics.systems.transcripts import (
     Packed,
     Piece,
-    Told,
+    Transcripts,
     columns_of,
     read_records,
     size_of,
@@ -40,19 +39,19 @@ FAMILY = "family"
 
 
 def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """Add ``family``: a number that is the same of all nodes that share any id, however far round.
+    """The family of each node: a number that nodes have in common when ids link them.
 
     Parameters
     ----------
     nodes : polars.DataFrame
         ``source``, ``node`` and columns of ids, any number of rows a node.
     ids : sequence of sequence of str
-        Columns of ids of one kind each: the same id in any of them is the same.
+        Groups of columns whose ids are of one kind, so that equal ids in them are a link.
 
     Returns
     -------
     polars.DataFrame
-        Each node once, in the order of the rows: ``source``, ``node``, ``family``.
+        A row for each node, in the order of the rows: ``source``, ``node``, ``family``.
 
     Examples
     --------
@@ -63,9 +62,9 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
     """
     node = ("source", "node")
     numbered = nodes.select(node).unique(maintain_order=True).with_row_index(FAMILY)
-    # Nothing beside numbers is joined: of thousands of files the ids are much text.
+    # Only numbers are joined: the ids of thousands of files are much text.
     own = nodes.select(node).join(numbered, on=node, how="left", maintain_order="left")[FAMILY]
-    # Ids as numbers: two that are alike by chance make a family larger, and nothing wrong.
+    # Ids as hashes: two that collide make a family larger, and nothing wrong.
     pairs = pl.concat(
         nodes.select(
             own.alias("node"),
@@ -77,189 +76,189 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
         for kind, columns in enumerate(ids)
         for column in columns
     ).unique()
-    family = components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
+    family = connected_components(numbered.height, pairs).cast(numbered[FAMILY].dtype).alias(FAMILY)
     return numbered.select(*node, family)
 
 
 _MOST_ROWS = 50_000
-"""Records that are folded at once, or a single family."""
+"""Records of a batch; a single family may have more."""
 
 _ENDS_OF = 8
-"""From half as many on, a batch ends with every so manieth family."""
+"""A batch that is half full ends at one in so many families, chosen by the name of its file."""
 
 
 @dataclass(frozen=True)
 class Folding:
-    """How a system makes its rows of the records of transcripts.
+    """How a system makes its rows from records of transcripts.
 
     Attributes
     ----------
     records : tuple of Frame
-        What is kept of records: their own frame, and others with its key.
+        The frames that records are kept in: the first has all records, others have its key.
     sessions : Frame
         With ``source``, ``thread_id`` and ``file``.
-    told : sequence of str
-        Columns of records that say which hang together.
+    family_columns : sequence of str
+        Columns of records that ``nodes_of`` reads.
     node : polars.Expr
-        Over records: the file, or what else is folded by itself.
+        Over records: the file, or another unit that is never divided.
     nodes_of : callable
-        Gives of records ``source``, ``node`` and the columns of ``ids``.
+        ``nodes_of(records)`` gives ``source``, ``node`` and the columns of ``ids``.
     ids : sequence of sequence of str
-        By which nodes hang together: as for `families.with_families`.
+        As for `with_families`.
     assemble : callable
-        Makes a system's rows of the ``records`` of some families; of each row it says by
-        ``thread_id``, or by ``session_id`` of entities, whose it is.
+        ``assemble(*records) -> Parts`` from the ``records`` of some families. Its rows have a
+        ``thread_id``, and its entities a ``session_id``, of the thread that they belong to.
     """
 
     records: tuple[Frame, ...]
     sessions: Frame
-    told: Sequence[str]
+    family_columns: Sequence[str]
     node: pl.Expr
     nodes_of: Callable[[pl.DataFrame], pl.DataFrame]
     ids: Sequence[Sequence[str]]
     assemble: Callable[..., Parts]
 
     def families(self, lines: pl.DataFrame) -> pl.Series:
-        """Of each record the family of its file."""
+        """Family of the file that each record came from."""
         families = with_families(self.nodes_of(lines), self.ids)
         named = lines.select("source", node=self.node)
         return named.join(families, on=["source", "node"], how="left", maintain_order="left")[
             FAMILY
         ]
 
-    def marks(self, made: MadeFrame) -> pl.DataFrame:
-        """Of each record its ``source``, ``file`` and ``family``, and by when it was ``there``."""
-        if isinstance(made, Packed) and made.marks is not None:
-            return made.marks
-        lines = columns_of(made, dict.fromkeys((*self.told, "at", "line_no")))
-        # Few words many times: as numbers they take little memory for as long as the records.
+    def index(self, records: FrameOrFactory) -> pl.DataFrame:
+        """``source``, ``file``, ``family`` and ``written_at`` of each record."""
+        if isinstance(records, Packed) and records.index is not None:
+            return records.index
+        lines = columns_of(records, dict.fromkeys((*self.family_columns, "at", "line_no")))
+        # Categories, as the index stays in memory for as long as the records do.
         place = pl.col("source", "file").cast(pl.Categorical)
-        return lines.select(place, is_there().alias("there")).with_columns(
+        return lines.select(place, _written_at().alias("written_at")).with_columns(
             self.families(lines).alias(FAMILY)
         )
 
     def part_of(
         self,
-        records: Sequence[MadeFrame],
+        records: Sequence[FrameOrFactory],
         versions: Mapping[str, object] | None = None,
         before: Folded | None = None,
     ) -> tuple[Parts, Folded]:
-        """A system's rows of all records, which are made again when they are asked for.
+        """A system's rows of all records, with the records as detail frames.
 
         Parameters
         ----------
         records : sequence of polars.DataFrame or callable
-            As many as there are ``records``.
+            One for each of ``records``.
         versions : mapping of str to object, optional
-            As `Told.versions`, of all that is told of a file.
+            As `Transcripts.versions`, of all that is known of a file.
         before : Folded, optional
-            The second that came out the last time: what nothing changed of is not folded again.
+            The result of the last read: batches that did not change are taken from it.
 
         Returns
         -------
         Parts
         Folded
-            To go on from.
+            For the next read.
         """
         lines, *others = records
-        marks = self.marks(lines)
-        is_folded = pl.repeat(value=True, n=marks.height, eager=True)
-        folded = self.parts_of(records, marks, is_folded, versions, before)
-        marked = replace(lines, marks=marks) if isinstance(lines, Packed) else lines
-        made = {
-            frame.name: each for frame, each in zip(self.records, [marked, *others], strict=True)
-        }
+        index = self.index(lines)
+        is_chosen = pl.repeat(value=True, n=index.height, eager=True)
+        folded = self.folded(records, index, is_chosen, versions, before)
+        indexed = replace(lines, index=index) if isinstance(lines, Packed) else lines
+        names = [frame.name for frame in self.records]
+        kept = dict(zip(names, [indexed, *others], strict=True))
         part = folded.part
-        return replace(part, details=Frames({**unmade(part.details), **made})), folded
+        return replace(part, details=Frames({**unevaluated(part.details), **kept})), folded
 
-    def parts_of(
+    def folded(
         self,
-        records: Sequence[MadeFrame],
-        marks: pl.DataFrame,
-        is_folded: pl.Series,
+        records: Sequence[FrameOrFactory],
+        index: pl.DataFrame,
+        is_chosen: pl.Series,
         versions: Mapping[str, object] | None = None,
         before: Folded | None = None,
     ) -> Folded:
-        """A system's rows, folded some families at a time, which takes less memory.
+        """A system's rows, assembled in batches of families, which takes less memory.
 
         Parameters
         ----------
         records : sequence of polars.DataFrame or callable
-            As many as there are ``records``; they are no part of the result.
-        marks : polars.DataFrame
-            ``file`` and ``family`` of each row of the first of them.
-        is_folded : polars.Series
-            Which rows of the first of them are.
+            One for each of ``records``; they are not part of the result.
+        index : polars.DataFrame
+            `index` of the first of them.
+        is_chosen : polars.Series of Boolean
+            Which of its rows are used.
         versions, before
             As for `part_of`.
         """
-        # What does not unpack a part of itself is made once, and not for each batch.
+        # What cannot be unpacked in part is made one time, and not for each batch.
         lines, *others = (
-            each() if callable(each) and not isinstance(each, Packed) else each for each in records
+            frame() if callable(frame) and not isinstance(frame, Packed) else frame
+            for frame in records
         )
-        batches = _batches(marks, is_folded)
-        keys = _keys(marks, batches, versions) if versions else {}
+        batches = _batches(index, is_chosen)
+        keys = _keys(index, batches, versions) if versions else {}
         numbers = batches.drop_nulls().unique().sort().to_list() or [0]
         if len(numbers) == 1:
             key = keys.get(numbers[0])
             if before is not None and before.is_of(key):
                 return before
-            return Folded(self._part_of(lines, others, is_folded), {key: (0, {})})
+            return Folded(self._assembled(lines, others, is_chosen), {key: (0, {})})
         parts: list[tuple[Key, Parts]] = []
         packed: dict[str, Packed] = {}
         for number in numbers:
             key = keys.get(number)
             known = None if before is None else before.batch(key)
             if known is None:
-                part = self._part_of(lines, others, (batches == number).fill_null(value=False))
-                # Together as large as all else, and asked for by few.
+                part = self._assembled(lines, others, (batches == number).fill_null(value=False))
+                # They are as large as all other rows together, and few functions need them.
                 details = {
                     name: Packed(rows.clear(), [Piece.of(rows)])
                     for name, rows in part.details.items()
                 }
                 known = replace(
                     part,
-                    entities=with_values_once(part.entities),
-                    transitions=with_values_once(part.transitions),
-                    events=with_values_once(part.events),
+                    entities=with_scalar_columns(part.entities),
+                    transitions=with_scalar_columns(part.transitions),
+                    events=with_scalar_columns(part.events),
                     details=Frames(details),
                 )
                 del part
-            for name, made in unmade(known.details).items():
-                if isinstance(made, Packed):
+            for name, frame in unevaluated(known.details).items():
+                if isinstance(frame, Packed):
                     above = packed[name].pieces if name in packed else ()
-                    packed[name] = replace(made, pieces=[*above, *made.pieces])
+                    packed[name] = replace(frame, pieces=[*above, *frame.pieces])
             parts.append((key, replace(known, details={})))
-            del known  # else they are there beside the next
+            del known  # else it takes memory while the next batch is assembled
         return Folded.of(parts, Frames(packed))
 
-    def _part_of(
-        self, lines: Packed | pl.DataFrame, others: Sequence[MadeFrame], mask: pl.Series
+    def _assembled(
+        self, lines: Packed | pl.DataFrame, others: Sequence[FrameOrFactory], mask: pl.Series
     ) -> Parts:
-        """A system's rows of some records, which are no part of it."""
+        """A system's rows of some records, without the records."""
         some = lines.filter(mask)
-        part = self.assemble(some, *(of_lines(frame, some) for frame in others))
-        made = [frame.name for frame in self.records]
-        kept = {name: rows for name, rows in part.details.items() if name not in made}
+        part = self.assemble(some, *(_rows_of_records(frame, some) for frame in others))
+        records = [frame.name for frame in self.records]
+        kept = {name: rows for name, rows in part.details.items() if name not in records}
         return replace(part, details=kept)
 
 
 Key: TypeAlias = "frozenset[object] | None"
-"""Of what a batch was folded; None: nobody asked."""
+"""The files of a batch with their versions; None: not known, so that nothing is reused."""
 
 _CANONICAL = ("entities", "transitions", "events")
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A system's rows, with where those of each batch lie.
+    """A system's rows, and which of them came from which batch.
 
     Attributes
     ----------
     part : Parts
         The rows.
     spans : mapping of Key to (int, mapping of str to (int, int))
-        Which batch it is, and of each canonical frame where its rows begin and how many they are.
+        By batch its number, and in each canonical frame the first of its rows and their count.
     """
 
     part: Parts
@@ -267,41 +266,41 @@ class Folded:
 
     @classmethod
     def of(cls, batches: Sequence[tuple[Key, Parts]], details: Frames) -> Folded:
-        """Batches as one, which lose their frames."""
+        """All batches as one; the frames of the batches are emptied to save memory."""
         begins = dict.fromkeys(_CANONICAL, 0)
         spans = {}
-        for nth, (key, part) in enumerate(batches):
+        for number, (key, part) in enumerate(batches):
             sizes = {name: getattr(part, name).height for name in _CANONICAL}
-            spans[key] = nth, {name: (begins[name], size) for name, size in sizes.items()}
+            spans[key] = number, {name: (begins[name], size) for name, size in sizes.items()}
             begins = {name: begin + sizes[name] for name, begin in begins.items()}
-        return cls(together([part for _, part in batches], details), spans)
+        return cls(_stacked_parts([part for _, part in batches], details), spans)
 
     def is_of(self, key: Key) -> bool:
-        """Whether this batch is all that was folded."""
+        """Whether this is the only batch."""
         return key is not None and list(self.spans) == [key]
 
     def batch(self, key: Key) -> Parts | None:
-        """The rows of a batch; None where it is another or the only one."""
+        """The rows of a batch; None where there is none of this key, or only one batch at all."""
         if key is None or key not in self.spans or len(self.spans) == 1:
             return None
-        nth, spans = self.spans[key]
+        number, spans = self.spans[key]
         frames = {name: getattr(self.part, name).slice(*span) for name, span in spans.items()}
         details = {
-            name: replace(made, pieces=[made.pieces[nth]])
-            for name, made in unmade(self.part.details).items()
-            if isinstance(made, Packed)
+            name: replace(frame, pieces=[frame.pieces[number]])
+            for name, frame in unevaluated(self.part.details).items()
+            if isinstance(frame, Packed)
         }
         return replace(self.part, details=Frames(details), **frames)
 
 
-def _batches(marks: pl.DataFrame, is_folded: pl.Series) -> pl.Series:
-    """Of each row that is folded the number of its batch.
+def _batches(index: pl.DataFrame, is_chosen: pl.Series) -> pl.Series:
+    """The number of the batch of each chosen record.
 
-    Where a batch ends is said by the names of files, so that rows that are written to one
-    batch move no rows between others.
+    The names of files decide where a batch ends, so that records that are appended to one
+    batch do not move records between others.
     """
     families = (
-        marks.filter(is_folded)
+        index.filter(is_chosen)
         .group_by(FAMILY)
         .agg(pl.col("file").first().cast(pl.String), n=pl.len())
         .sort(FAMILY)
@@ -313,25 +312,25 @@ def _batches(marks: pl.DataFrame, is_folded: pl.Series) -> pl.Series:
         is_likely = n_rows * 2 >= _MOST_ROWS and crc32(file.encode()) % _ENDS_OF == 0
         if is_likely or n_rows >= _MOST_ROWS:
             number, n_rows = number + 1, 0
-    of_family = marks[FAMILY].replace_strict(
+    of_family = index[FAMILY].replace_strict(
         families[FAMILY], pl.Series(numbers, dtype=pl.UInt32), default=None
     )
-    return pl.select(pl.when(is_folded).then(of_family)).to_series()
+    return pl.select(pl.when(is_chosen).then(of_family)).to_series()
 
 
 def _keys(
-    marks: pl.DataFrame, batches: pl.Series, versions: Mapping[str, object]
+    index: pl.DataFrame, batches: pl.Series, versions: Mapping[str, object]
 ) -> dict[int, frozenset[object]]:
-    """Of each batch of what files it is, and how many rows of each."""
-    counts = marks.group_by(batches.alias("batch"), pl.col("file").cast(pl.String)).len()
-    told: dict[int, set[object]] = defaultdict(set)
+    """The files of each batch, with their versions and numbers of records."""
+    counts = index.group_by(batches.alias("batch"), pl.col("file").cast(pl.String)).len()
+    files_of: dict[int, set[object]] = defaultdict(set)
     for batch, file, n_rows in counts.drop_nulls("batch").iter_rows():
-        told[batch].add((file, n_rows, versions.get(file, file)))
-    return {batch: frozenset(files) for batch, files in told.items()}
+        files_of[batch].add((file, n_rows, versions.get(file, file)))
+    return {batch: frozenset(files) for batch, files in files_of.items()}
 
 
-def together(parts: Sequence[Parts], details: Frames) -> Parts:
-    """What parts tell, which lose their frames, with other details."""
+def _stacked_parts(parts: Sequence[Parts], details: Frames) -> Parts:
+    """The rows of several parts, whose frames are emptied, with other details."""
     return replace(
         parts[0],
         entities=_stacked([part.entities for part in parts]),
@@ -342,61 +341,56 @@ def together(parts: Sequence[Parts], details: Frames) -> Parts:
 
 
 def _stacked(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Frames of the same columns as one in one piece, column by column.
+    """Frames of the same columns as one contiguous frame, column by column.
 
-    Whoever puts another frame beside one that lies in pieces copies all of it. Columns that are
-    empty, as most are, take no memory. The frames that are given lose their columns.
+    Adding columns to a frame in several chunks copies all of it. Columns without any value,
+    as most are, take no memory. The columns are removed from the frames that are given.
     """
     has_rows = any(frame.height for frame in frames)
     columns, empty = [], {}
     names = frames[0].columns
     for name, dtype in frames[0].schema.items():
-        each = [frame.drop_in_place(name) for frame in frames]
-        if has_rows and all(column.null_count() == column.len() for column in each):
+        chunks = [frame.drop_in_place(name) for frame in frames]
+        if has_rows and all(chunk.null_count() == chunk.len() for chunk in chunks):
             empty[name] = pl.lit(None, dtype)
         else:
-            columns.append(pl.concat(each, rechunk=True))
-    return with_values_once(pl.DataFrame(columns).with_columns(**empty)).select(names)
+            columns.append(pl.concat(chunks, rechunk=True))
+    return with_scalar_columns(pl.DataFrame(columns).with_columns(**empty)).select(names)
 
 
-def of_lines(made: MadeFrame, lines: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a frame, which may be packed, that some lines told."""
+def _rows_of_records(frame: FrameOrFactory, lines: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a frame, which may be packed, that belong to some records."""
     place = ["source", "file", "line_no"]
-    if isinstance(made, Packed):
-        frame = made.of_files(frozenset(lines["file"].unique()))
-    else:
-        frame = made() if callable(made) else made
+    if isinstance(frame, Packed):
+        frame = frame.of_files(frozenset(lines["file"].unique()))
+    elif callable(frame):
+        frame = frame()
     return frame.join(lines.select(place), on=place, how="semi", maintain_order="left")
 
 
 @dataclass(frozen=True)
-class Before:
-    """What the next read of the same input can go on from.
+class LastRead:
+    """What the next read of the same input reuses.
 
     Attributes
     ----------
-    words : tuple
-        What else must be the same: how the input is named, and settings.
-    told : Told, optional
-        What files said.
+    settings : tuple
+        The name of the input, and settings: after a change of them nothing is reused.
+    transcripts : Transcripts, optional
+        The records.
     folded : Folded, optional
-        What was made of it.
+        The rows that were made from them.
     """
 
-    words: tuple[object, ...]
-    told: Told | None = None
+    settings: tuple[object, ...]
+    transcripts: Transcripts | None = None
     folded: Folded | None = None
 
-    @classmethod
-    def of(cls, before: Before | None, *words: object) -> Before:
-        """What there is to go on from, where these words are the same."""
-        return before if before is not None and before.words == words else cls(words)
 
+def _written_at() -> pl.Expr:
+    """When a record was written: one without a moment by the next of its file that has one.
 
-def is_there() -> pl.Expr:
-    """By when a record was there: without a moment, no later than the next of its file with one.
-
-    The last ones of a file, such as what a process writes when it ends, follow the one before.
+    The last records of a file, such as those of a process that ends, follow the one before.
     """
     at, file = pl.col("at"), ("source", "file")
     following = at.backward_fill().over(file, order_by="line_no")
@@ -412,11 +406,11 @@ def read_transcripts(
     system: str,
     fields: Fields,
     typed: Typed,
-    findings: Callable[[Path, Told, Mapping[str, pl.DataFrame], str], pl.DataFrame],
+    findings: Callable[[Path, Transcripts, Mapping[str, pl.DataFrame], str], pl.DataFrame],
     columns_of_findings: Sequence[str],
     opened: Iterable[str | Path],
     on_error: str,
-    before: Before | None,
+    before: LastRead | None,
     settings: Sequence[object] = (),
     notes: pl.DataFrame | None = None,
 ) -> Parts:
@@ -431,7 +425,7 @@ def read_transcripts(
     source : str
         How the user named the input.
     folding : Folding
-        How the system makes its rows of records.
+        How the system makes its rows from records.
     system : str
     fields, typed
         As for `transcripts.read_records`.
@@ -443,7 +437,7 @@ def read_transcripts(
         Every file that is opened, whose sizes are added up.
     on_error : {"skip", "raise"}
         What a record that cannot be read does.
-    before : Before, optional
+    before : LastRead, optional
         What the last read of the same input kept; only files that were written to since are
         read again.
     settings : sequence of object
@@ -456,13 +450,20 @@ def read_transcripts(
     DamagedStoreError
         If a record cannot be read and ``on_error`` is ``raise``.
     """
-    last = Before.of(before, source, *settings)
-    told = read_records(
-        root, paths, source, fields=fields, frames=folding.records, typed=typed, before=last.told
+    is_same = before is not None and before.settings == (source, *settings)
+    last = before if before is not None and is_same else LastRead((source, *settings))
+    transcripts = read_records(
+        root,
+        paths,
+        source,
+        fields=fields,
+        frames=folding.records,
+        typed=typed,
+        before=last.transcripts,
     )
-    losses = told.findings(source, system, on_error)
-    lines, *others = told.rows
-    versions = told.versions
+    losses = transcripts.findings(source, system, on_error)
+    lines, *others = transcripts.rows
+    versions = transcripts.versions
     if notes is not None:
         lines = lines.with_rows(notes)
         # A note changes the rows of its transcript, which need not have been written to.
@@ -473,76 +474,81 @@ def read_transcripts(
         }
     part, folded = folding.part_of((lines, *others), versions, last.folded)
     few_columns = {folding.records[0].name: partial(lines, columns_of_findings)}
-    odd = findings(root, told, Frames({**unmade(part.details), **few_columns}), source)
+    odd = findings(root, transcripts, Frames({**unevaluated(part.details), **few_columns}), source)
     return replace(
         part,
         findings=pl.concat([losses, odd]),
         label=source,
         size_bytes=size_of(opened),
-        kept=Before((source, *settings), told, folded),
+        kept=LastRead((source, *settings), transcripts, folded),
     )
 
 
-def inputs_told_anew(facts: Facts, folding: Folding) -> pl.Series:
-    """The inputs whose records are there, to be folded up to an instant."""
+def sources_with_records(facts: Facts, folding: Folding) -> pl.Series:
+    """The inputs of which records are kept, so that their past is assembled from records."""
     frame = folding.records[0]
-    made = unmade(facts.details).get(frame.name, frame.empty())
-    known = made.marks if isinstance(made, Packed) else None
-    sources = (columns_of(made, ["source"]) if known is None else known)["source"]
+    records = unevaluated(facts.details).get(frame.name, frame.empty())
+    index = records.index if isinstance(records, Packed) else None
+    sources = (columns_of(records, ["source"]) if index is None else index)["source"]
     return sources.unique().cast(pl.String)
 
 
-def rewound_lines(past: Past, facts: Facts, folding: Folding) -> Past:
-    """An instant, with a system's rows as a copy that was cut off there tells them.
+def rewound_transcripts(past: Past, facts: Facts, folding: Folding) -> Past:
+    """An instant, with the rows of a system assembled from the records up to it.
 
     Parameters
     ----------
     past : Past
-        As the shared history tells it.
+        As transitions and events of all systems show it.
     facts : Facts
-        Of now, with the records.
+        The present, with the records.
     folding : Folding
-        The system's.
+        That of the system.
     """
-    made: list[MadeFrame] = [
-        unmade(facts.details).get(frame.name, frame.empty()) for frame in folding.records
+    records: list[FrameOrFactory] = [
+        unevaluated(facts.details).get(frame.name, frame.empty()) for frame in folding.records
     ]
-    marks = folding.marks(made[0])
-    labels = marks["source"].unique().cast(pl.String).sort()
+    index = folding.index(records[0])
+    labels = index["source"].unique().cast(pl.String).sort()
     if labels.is_empty():
         return past
-    was_there = (marks["there"] <= past.at).fill_null(value=True)
-    families = marks[FAMILY]
-    # What hangs together with nothing later is now as it was then.
-    is_other = families.is_in(families.filter(~was_there).unique().implode())
+    was_written = (index["written_at"] <= past.at).fill_null(value=True)
+    families = index[FAMILY]
+    # A family without later records has the rows of the present.
+    is_changed = families.is_in(families.filter(~was_written).unique().implode())
     place = pl.col("source", "file")
-    same = marks.filter(~is_other).select(place).unique().select(place.cast(pl.String))
-    part = folding.parts_of(made, marks, is_other & was_there).part
+    same = index.filter(~is_changed).select(place).unique().select(place.cast(pl.String))
+    part = folding.folded(records, index, is_changed & was_written).part
     threads = facts.detail(folding.sessions).join(same, on=["source", "file"], how="semi")
     details = {
-        name: partial(_beside_those_of, facts.details, part.details, name, threads)
+        name: partial(_detail_frame, facts.details, part.details, name, threads)
         for name in part.details
     }
-    until = partial(_until, past.at)
+    until = partial(_records_until, past.at)
     kept = {
-        frame.name: later(until, made[0], *([] if each is made[0] else [each]))
-        for frame, each in zip(folding.records, made, strict=True)
+        frame.name: map_frames(until, records[0], *([] if rows is records[0] else [rows]))
+        for frame, rows in zip(folding.records, records, strict=True)
     }
-    parts = [_of_threads(facts, part, threads, labels), part]
-    whole = together(parts, Frames({**details, **kept}))
-    known = {word: pl.lit(word == "present") for word in LOST}
-    lost = whole.entities.with_columns(**known).select(LOST)
+    parts = [_present_of_threads(facts, part, threads, labels), part]
+    whole = _stacked_parts(parts, Frames({**details, **kept}))
+    lost = whole.entities.with_columns(**{word: pl.lit(word == "present") for word in LOST}).select(
+        LOST
+    )
     return with_rows_of(past, whole, labels, lost)
 
 
-def _until(at: datetime, lines: pl.DataFrame, other: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The records of until then, or what another frame has of them."""
-    then = lines.filter((is_there() <= at).fill_null(value=True))
-    return then if other is None else of_lines(other, then)
+def _records_until(
+    at: datetime, lines: pl.DataFrame, other: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """The records up to an instant, or the rows of another frame that belong to them."""
+    past = lines.filter((_written_at() <= at).fill_null(value=True))
+    return past if other is None else _rows_of_records(other, past)
 
 
-def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Series) -> Parts:
-    """What a part of those threads would have, off the facts of now."""
+def _present_of_threads(
+    facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Series
+) -> Parts:
+    """The present rows of some threads, in the shape of a part."""
     thread, key = ["source", "thread_id"], list(schema.ENTITY_KEY)
     entities = facts.entities.filter(
         pl.col("system") == part.system, pl.col("source").is_in(labels.implode())
@@ -557,14 +563,14 @@ def _of_threads(facts: Facts, part: Parts, threads: pl.DataFrame, labels: pl.Ser
     return replace(part, entities=entities, transitions=transitions, events=events, details={})
 
 
-def _beside_those_of(
-    details: Mapping[str, pl.DataFrame],
-    others: Mapping[str, pl.DataFrame],
+def _detail_frame(
+    present: Mapping[str, pl.DataFrame],
+    rebuilt: Mapping[str, pl.DataFrame],
     name: str,
     threads: pl.DataFrame,
 ) -> pl.DataFrame:
-    """The rows that a detail frame has of some threads, and others below."""
-    mine = details[name].join(
+    """The present rows of some threads in a detail frame, and rebuilt rows below."""
+    same = present[name].join(
         threads, on=["source", "thread_id"], how="semi", maintain_order="left"
     )
-    return pl.concat([mine, others[name]])
+    return pl.concat([same, rebuilt[name]])

@@ -1,7 +1,8 @@
-"""What of an input is not read: each table and each kind of files is a finding, counted.
+"""Findings on what the frames do not hold: what was not read, and what the past has lost.
 
-What is read is asked of the system itself (`System.tables`, `Files.opens`), which reads by
-the same lists, so that nothing can be dropped in silence.
+Each table and each kind of files that is not read is a finding with a count. Readers use the
+same lists of what is read (`System.tables`, `Files.opens`), so that nothing is dropped in
+silence.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, beside, changed_facts, once, pool
+from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, changed_facts
+from stateanalytics.core.joins import deduplicated, left_join, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted, findings_of_store
 from stateanalytics.io.sqlite import Store
@@ -25,51 +27,51 @@ from stateanalytics.systems import system_named
 from stateanalytics.systems.base import System, Tables
 from stateanalytics.systems.history import Past, has_begun, has_happened
 
-_BOOKKEEPING = "sqlite_"
-_TELLS_OF_WORK = re.compile("usage|turn|event|telemetry")
+_SQLITE_OWN = "sqlite_"
+_NAMES_OF_WORK = re.compile("usage|turn|event|telemetry")
 _MOST_TABLES = 100
 _MOST_FILES = 200_000
 _RECORDS = (".json", ".jsonl", ".ndjson", ".zst", ".sse")
 
 
 def findings_of_database(store: Store, *, system: str) -> pl.DataFrame:
-    """What of a database was lost, is not read, or is of an unknown version.
+    """What of a database was lost, is not read, or has an unknown version.
 
     Parameters
     ----------
     store : Store
-        An open store; its check is waited for.
+        An open store; this waits for its integrity check.
     system : str
-        Who wrote it; empty: nobody that is known.
+        The system that wrote it; empty: not known.
 
     Returns
     -------
     polars.DataFrame
         In the shape of `schema.FINDINGS`.
     """
-    asked = system_named(system).tables if system else None
-    found = [findings_of_store(store, system=system)]
-    if asked is not None:
-        tables = asked()
-        found += [_unread_tables(store, system, tables), _unknown_version(store, system, tables)]
-    return pool(found, schema.FINDINGS)
+    tables_of_system = system_named(system).tables if system else None
+    findings = [findings_of_store(store, system=system)]
+    if tables_of_system is not None:
+        tables = tables_of_system()
+        findings += [_unread_tables(store, system, tables), _unknown_version(store, system, tables)]
+    return pool(findings, schema.FINDINGS)
 
 
 def _unread_tables(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     known = {*tables.read, *tables.ignored}
-    # What a virtual table is made of repeats what it is an index of.
+    # The tables behind a virtual table repeat the rows that it indexes.
     virtual = [f"{name}_" for name, what in store.others.items() if what == VIRTUAL_TABLE]
-    own = (_BOOKKEEPING, *virtual)
+    own = (_SQLITE_OWN, *virtual)
     others = sorted(name for name in store.tables if name not in known and not name.startswith(own))
     named, rest = others[:_MOST_TABLES], others[_MOST_TABLES:]
 
     def finding(table: str | None, number: int) -> pl.DataFrame:
-        tells = table is not None and _TELLS_OF_WORK.search(table)
+        may_be_work = table is not None and _NAMES_OF_WORK.search(table)
         return counted(
             store.label,
             system,
             "source.table_not_read",
-            "warning" if tells else "info",
+            "warning" if may_be_work else "info",
             "rows of a table that is not read" if table else "further tables that are not read",
             n_rows=number,
             table=table,
@@ -77,19 +79,18 @@ def _unread_tables(store: Store, system: str, tables: Tables) -> pl.DataFrame:
         )
 
     rows = n_rows(store, named)
-    return pool([*(finding(name, rows[name]) for name in named), finding(None, len(rest))], _SHAPE)
-
-
-_SHAPE = schema.FINDINGS
+    return pool(
+        [*(finding(name, rows[name]) for name in named), finding(None, len(rest))], schema.FINDINGS
+    )
 
 
 def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     """A finding where the schema is newer than any that the reader was checked on."""
     if tables.version is None:
-        return _SHAPE.empty()
+        return schema.FINDINGS.empty()
     table, cell = tables.version
-    found = read_table(store, table, {"version": cell})[0]["version"].max()
-    is_newer = found is not None and found > tables.newest
+    version = read_table(store, table, {"version": cell})[0]["version"].max()
+    is_newer = version is not None and version > tables.newest
     return counted(
         store.label,
         system,
@@ -98,7 +99,7 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
         f"its schema is newer than the newest that is known ({tables.newest})",
         n_rows=int(is_newer),
         table=table,
-        example=str(found),
+        example=str(version),
         action="read as far as its columns go",
     )
 
@@ -106,13 +107,13 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
 def findings_of_files(
     path: Path, label: str, system: System, opened: Iterable[str | Path] | None = None
 ) -> pl.DataFrame:
-    """The kinds of files of an input, or beside it, that are not read, each counted.
+    """Findings on the files of an input, or near it, that are not read, by kind.
 
     ``opened`` is what was read of it, where that is known.
     """
     files = system.files
     kinds: Mapping[str, int] = {}
-    missing = _SHAPE.empty()
+    mostly_unread = schema.FINDINGS.empty()
     if not path.is_dir():
         kinds = {
             kind: number
@@ -125,9 +126,11 @@ def findings_of_files(
             opened = files.opens(path) if files.opens is not None else ()
         opened = [*opened]
         kinds = kinds_of_files(path, opened, files.skips)
-        n_bytes, n_read = bytes_of_records(path, opened, (*files.skips, *files.ignored))
+        unread = _unread_files(path, opened, (*files.skips, *files.ignored))
+        n_bytes = sum(_size(file) for file in unread if file.endswith(_RECORDS))
+        n_read = sum(map(_size, {os.fspath(file) for file in opened}))
         if n_bytes > n_read:
-            missing = counted(
+            mostly_unread = counted(
                 label,
                 system.name,
                 MOSTLY_UNREAD,
@@ -137,7 +140,7 @@ def findings_of_files(
                 example=str(path),
                 action="not read; name the directory or the file of its system",
             )
-    found = [
+    by_kind = [
         counted(
             label,
             system.name,
@@ -150,51 +153,22 @@ def findings_of_files(
         )
         for kind, number in kinds.items()
     ]
-    return pool([missing, *found], _SHAPE)
+    return pool([mostly_unread, *by_kind], schema.FINDINGS)
 
 
-def bytes_of_records(
-    root: Path, opened: Iterable[str | Path], skips: Collection[str] = ()
-) -> tuple[int, int]:
-    """Bytes of a directory's files of records that are not opened, and of all that are.
-
-    Parameters
-    ----------
-    root : pathlib.Path
-    opened : iterable of str or pathlib.Path
-        What is read.
-    skips : collection of str
-        Names of directories that are never looked into: caches, repositories.
-
-    Returns
-    -------
-    n_unread : int
-        Only files whose ending says that they may be records: JSON in all its forms. Links
-        are not followed.
-    n_read : int
-        Whatever its ending.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (Path(folder) / "one.jsonl").write_text("{}")
-    ...     _ = (Path(folder) / "two.jsonl").write_text("{ }")
-    ...     bytes_of_records(Path(folder), [Path(folder) / "one.jsonl"])
-    (3, 2)
-    """
+def _unread_files(
+    root: Path, opened: Iterable[str | Path], skips: Collection[str]
+) -> Iterator[str]:
+    """Files of a directory that are not opened; links are not followed."""
     known = {os.fspath(path) for path in opened}
-    n_unread, n_seen = 0, 0
+    n_files = 0
     for folder, directories, names in os.walk(root):
-        directories[:] = [name for name in directories if name not in skips]
+        directories[:] = sorted(name for name in directories if name not in skips)
         begin = os.path.join(folder, "")  # noqa: PTH118 - so many Paths are slow
-        for name in names:
-            if name.endswith(_RECORDS) and begin + name not in known:
-                n_unread += _size(begin + name)
-        n_seen += len(names)
-        if n_seen > _MOST_FILES:
-            break
-    return n_unread, sum(map(_size, known))
+        yield from (begin + name for name in names if begin + name not in known)
+        n_files += len(names)
+        if n_files > _MOST_FILES:
+            return
 
 
 def _size(path: str) -> int:
@@ -207,15 +181,15 @@ def _size(path: str) -> int:
 def kinds_of_files(
     root: Path, opened: Iterable[str | Path], skips: Collection[str] = ()
 ) -> Mapping[str, int]:
-    """How many files of each kind a directory holds that are not opened.
+    """Number of files of each kind in a directory that are not opened.
 
     Parameters
     ----------
     root : pathlib.Path
     opened : iterable of str or pathlib.Path
-        What is.
+        The files that are opened.
     skips : collection of str
-        Names of directories that are never looked into, such as of repositories.
+        Names of directories in which no files are looked for, such as repositories.
 
     Returns
     -------
@@ -233,29 +207,28 @@ def kinds_of_files(
     ...     kinds_of_files(Path(folder), [Path(folder) / "one.jsonl"])
     {'todos/*.json': 2}
     """
-    known = {os.fspath(path) for path in opened}
     kinds: Counter[str] = Counter()
-    n_seen = 0
-    for folder, directories, names in os.walk(root):
-        directories[:] = sorted(name for name in directories if name not in skips)
-        below = Path(folder).relative_to(root).parts
-        first = legible(below[0]) + "/" if below else ""
-        begin = os.path.join(folder, "")  # noqa: PTH118 - so many Paths are slow
-        for name in names:
-            if begin + name not in known:
-                kinds[f"{first}*{legible(os.path.splitext(name)[1])}"] += 1  # noqa: PTH122
-        n_seen += len(names)
-        if n_seen > _MOST_FILES:
-            break
+    n_root = len(os.path.join(root, ""))  # noqa: PTH118 - so many Paths are slow
+    for path in _unread_files(root, opened, skips):
+        first, separator, _ = path[n_root:].partition(os.sep)
+        folder = f"{legible(first)}/" if separator else ""
+        kinds[f"{folder}*{legible(os.path.splitext(path)[1])}"] += 1  # noqa: PTH122
     return dict(sorted(kinds.items()))
 
 
 def with_notes(facts: Facts, past: Past) -> Facts:
-    """The facts of then, with findings on what of them is left out or was not recorded."""
-    notes = [left_out(facts, past), not_recorded(facts, past)]
+    """Past facts, with findings on what began later and on values that are lost.
+
+    Parameters
+    ----------
+    facts : Facts
+        The present.
+    past : Past
+        What `history.rewound` made of them.
+    """
+    notes = [_begun_later(facts, past), _not_recorded(facts, past)]
     findings = pool([past.facts.findings, *notes], schema.FINDINGS)
     return changed_facts(past.facts, findings=findings)
-
 
 
 _MOSTLY_AT_THE_END = (
@@ -264,47 +237,33 @@ _MOSTLY_AT_THE_END = (
     *("cost_usd", "stored_duration_s", "n_turns", "n_model_turns", "n_chat_messages"),
     *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
 )
+"""Columns that are mostly written with the end, so that open work has not lost them."""
 
 
-
-def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
-    """What of the rows of then nobody recorded: a finding per input and column, counted.
-
-    Parameters
-    ----------
-    facts : Facts
-        As they are.
-    past : Past
-        What `rewound` made of them.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``time.not_recorded``, in the shape of `schema.FINDINGS`.
-    """
+def _not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
+    """``time.not_recorded``: lost values, counted by input and column."""
     if not any(column.any() for column in past.lost):
         return schema.FINDINGS.empty()
-    then = past.facts.entities
-    # A system may tell of other rows then, or in another order.
-    now = beside(then.select(schema.ENTITY_KEY), once(facts.entities))
-    is_gone = {
+    entities = past.facts.entities
+    # A system may have other entities in the past, or another order.
+    present = left_join(entities.select(schema.ENTITY_KEY), deduplicated(facts.entities))
+    is_lost = {
         "raw_status": past.lost["status"],
         "reason_code": past.lost["reason"],
         "last_message_at": past.lost["message"],
         "n_messages": past.lost["n_messages"],
         **dict.fromkeys(("updated_at", "due_at", "attempt"), past.lost["record"]),
-        # What is mostly written with the end was not there to be recorded before.
         **dict.fromkeys(
             _MOSTLY_AT_THE_END,
-            past.lost["record"] & (then["ended_at"].is_not_null() | past.lost["status"]),
+            past.lost["record"] & (entities["ended_at"].is_not_null() | past.lost["status"]),
         ),
         **dict.fromkeys(("process_alive", "has_stale_locks"), past.lost["present"]),
     }
     missing = [
-        now.select("source", "system", column=pl.lit(column)).filter(
-            gone & now[column].is_not_null() & then[column].is_null()
+        present.select("source", "system", column=pl.lit(column)).filter(
+            lost & present[column].is_not_null() & entities[column].is_null()
         )
-        for column, gone in is_gone.items()
+        for column, lost in is_lost.items()
     ]
     counts = pl.concat(missing).group_by("source", "system", "column", maintain_order=True).len()
     return pool(
@@ -314,7 +273,7 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
                 system,
                 "time.not_recorded",
                 "info",
-                f"written over after as-of ({past.at.isoformat()}); nobody recorded what was there",
+                f"overwritten after as-of ({past.at.isoformat()}); past values are not recorded",
                 n_rows=n,
                 table="entities",
                 column=column,
@@ -326,15 +285,8 @@ def not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
     )
 
 
-
-def left_out(facts: Facts, past: Past) -> pl.DataFrame:
-    """What began only after the instant: a finding per input, table and type, counted.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``time.after_as_of``, in the shape of `schema.FINDINGS`.
-    """
+def _begun_later(facts: Facts, past: Past) -> pl.DataFrame:
+    """``time.after_as_of``: what began after the instant, counted by input, table and type."""
     later = [
         facts.entities.filter(~has_begun(past.at)).select(
             "source", "system", "entity_type", table=pl.lit("entities")

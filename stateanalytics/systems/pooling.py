@@ -1,4 +1,4 @@
-"""Inputs that were read, put together at one instant, and what the next read needs of them."""
+"""Inputs that were read, pooled at one instant, and what the next read reuses of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, MadeFrame, changed_facts, later, pool, unmade
+from stateanalytics.core.facts import (
+    Facts,
+    FrameOrFactory,
+    Frames,
+    changed_facts,
+    map_frames,
+    unevaluated,
+)
+from stateanalytics.core.joins import pool
 from stateanalytics.io.archive.manifests import Look, digest_of_files
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.findings import counted
@@ -34,11 +42,11 @@ class Reading:
     place : Place
         What was read.
     part : Parts
-        What it holds.
+        Its rows.
     digested : Digested
-        The fingerprint of that.
+        The fingerprint of the rows.
     state : str or None
-        What was another if anybody had written to its files since; None where nothing tells.
+        A digest of its files, which changes when somebody writes to them; None: not known.
     """
 
     place: Place
@@ -48,7 +56,7 @@ class Reading:
 
     @classmethod
     def of(cls, place: Place, part: Parts, began: datetime, last: Reading | None = None) -> Reading:
-        """What was read of a place, by the clock since before; and what was the last time."""
+        """The reading of a place that began at a time; ``last`` is the one before."""
         [reading] = cls.of_many([place], [part], began, last)
         return reading
 
@@ -60,7 +68,7 @@ class Reading:
         began: datetime,
         last: Reading | None = None,
     ) -> list[Reading]:
-        """What was read of places at once."""
+        """The readings of places that were read together."""
         known = None if last is None else last.digested
         of_stores = [part.stores[0].state if part.stores else None for part in parts]
         return [
@@ -72,11 +80,11 @@ class Reading:
 
     @property
     def digest(self) -> str:
-        """The fingerprint of what was read."""
+        """The fingerprint of its rows."""
         return self.digested.fingerprint
 
-    def is_of_now(self, place: Place) -> bool:
-        """Would reading the place again give the same."""
+    def is_current(self, place: Place) -> bool:
+        """Whether reading the place again would give the same."""
         if place != self.place or self.state is None:
             return False
         of_store = state_of_store(place.path) if self.part.stores else None
@@ -84,11 +92,11 @@ class Reading:
 
     @property
     def is_open(self) -> bool:
-        """Whether none of its stores was closed."""
+        """Whether all of its stores are open."""
         return all(store.is_open for store in self.part.stores)
 
-    def again(self, place: Place) -> Reading:
-        """The same with stores of its own, as its archive tells now when it was collected."""
+    def reused(self, place: Place) -> Reading:
+        """The same rows with new handles of its stores, and its place as it is now."""
         stores = tuple(store.share() for store in self.part.stores)
         return replace(self, place=place, part=replace(self.part, stores=stores))
 
@@ -107,7 +115,7 @@ def _state(
 ) -> str | None:
     if part.stores and of_store is None:
         return None
-    # A store tells more of itself than sizes and times do.
+    # The state of a store is more exact than sizes and times.
     if part.stores:
         files: Sequence[str | Path] = companions_of(place, part.system)
     else:
@@ -117,33 +125,32 @@ def _state(
 
 @dataclass(frozen=True)
 class Pooled:
-    """Several inputs as one, before an instant is chosen.
+    """Several inputs pooled, before an instant is chosen.
 
     Attributes
     ----------
     readings : tuple of Reading
         In the order in which they were named.
-    again : tuple of Place
-        What was named a second time.
-    once : Observed
-        The inputs, each thing told by one of them.
+    duplicates : tuple of Place
+        Inputs that were named a second time.
+    observed : Observed
+        The inputs without rows that another one has.
     """
 
     readings: tuple[Reading, ...]
-    again: tuple[Place, ...]
-    once: Observed
+    duplicates: tuple[Place, ...]
+    observed: Observed
 
     @classmethod
-    def of(cls, readings: Sequence[Reading], again: Sequence[Place]) -> Pooled:
-        """Inputs that were read."""
+    def of(cls, readings: Sequence[Reading], duplicates: Sequence[Place]) -> Pooled:
+        """Pool inputs that were read."""
         parts, digests = zip(*((each.part, each.digest) for each in readings), strict=True)
-        # Of systems that are not here nothing is imported.
+        # Modules of other systems are not imported.
         frames = detail_frames(frozenset(part.system for part in parts))
-        once = observe_once(parts, digests, frames)
-        return cls(tuple(readings), tuple(again), once)
+        return cls(tuple(readings), tuple(duplicates), observe_once(parts, digests, frames))
 
-    def looked_at(self, readings: Sequence[Reading]) -> Pooled:
-        """The same rows, of inputs that may have been collected again without anything new."""
+    def with_readings(self, readings: Sequence[Reading]) -> Pooled:
+        """The same rows, of inputs that an archive may have collected again without changes."""
         if [each.look for each in readings] == [each.look for each in self.readings]:
             return self
         return replace(self, readings=tuple(readings))
@@ -155,23 +162,23 @@ class Pooled:
         *,
         proven: datetime | None = None,
     ) -> Facts:
-        """The facts of the instant that was given, or of the one that the inputs prove.
+        """The facts at the instant that was given, or at the newest one that the inputs prove.
 
-        ``proven`` is what others prove, of which these are a part.
+        ``proven`` is the instant of a larger set of inputs, of which these are a part.
         """
         as_of, as_of_from = (
             (proven, "data") if given is None and proven else self._instant(given, clock)
         )
-        is_given, parts = as_of_from == "given", self.once.parts
+        is_given, parts = as_of_from == "given", self.observed.parts
         ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
         of_parts = [part.findings for part in parts]
         findings = pool(
-            [*of_parts, *ahead, *self._named_twice(), self.once.findings], schema.FINDINGS
+            [*of_parts, *ahead, *self._named_twice(), self.observed.findings], schema.FINDINGS
         )
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
-        said = pool([facts.findings, ambiguous_links(facts.entities)], schema.FINDINGS)
-        facts = changed_facts(facts, findings=said)
+        with_links = pool([facts.findings, ambiguous_links(facts.entities)], schema.FINDINGS)
+        facts = changed_facts(facts, findings=with_links)
         return changed_facts(facts, sources=_counted(facts))
 
     def _instant(
@@ -188,7 +195,7 @@ class Pooled:
         return newest_proven([each.part for each in self.readings])
 
     def _sources(self) -> pl.DataFrame:
-        """What each input holds as a whole; how much of it is looked at is counted later."""
+        """A row for each input; how many of its rows are used is counted later."""
         is_alone = len(self.readings) == 1
         rows = [
             {
@@ -200,7 +207,7 @@ class Pooled:
                 "first_at": _oldest(whole),
                 "last_at": self._proven if is_alone else newest_proven([whole]),
                 "fingerprint": each.digest,
-                "same_as": self.once.same_as.get(whole.label),
+                "same_as": self.observed.same_as.get(whole.label),
                 "looked_at": None if archived is None else archived.looked_at,
                 "is_unchanged": None if archived is None else archived.is_unchanged,
             }
@@ -212,8 +219,8 @@ class Pooled:
 
     @cached_property
     def _whole(self) -> Facts:
-        """All that the inputs hold, of no instant yet."""
-        parts = self.once.parts
+        """All rows of the inputs, before an instant is chosen."""
+        parts = self.observed.parts
         names = dict.fromkeys(name for part in parts for name in part.details)
         frames = detail_frames(frozenset(part.system for part in parts))
         return Facts(
@@ -225,9 +232,9 @@ class Pooled:
             as_of=datetime.max.replace(tzinfo=UTC),
             details=Frames(
                 {
-                    name: _pooled_later(
+                    name: _pooled_lazily(
                         frames[name],
-                        [unmade(part.details)[name] for part in parts if name in part.details],
+                        [unevaluated(part.details)[name] for part in parts if name in part.details],
                     )
                     for name in names
                 }
@@ -245,31 +252,31 @@ class Pooled:
                 "the same file was named before",
                 action="read once",
             )
-            for place in self.again
+            for place in self.duplicates
         ]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the next read of the same paths can go on from.
+    """What the next read of the same paths reuses.
 
     Attributes
     ----------
     readings : mapping of str to Reading
         By label.
     pooled : Pooled, optional
-        All of them together.
+        All of them pooled.
     """
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
     pooled: Pooled | None = None
 
 
-def _pooled_later(shape: schema.Frame, made: Sequence[MadeFrame]) -> MadeFrame:
-    """Frames of one kind, those of one input as they are: some can be asked for in part."""
-    if len(made) == 1 and callable(made[0]):
-        return made[0]
-    return later(partial(_pooled, shape), *made)
+def _pooled_lazily(shape: schema.Frame, frames: Sequence[FrameOrFactory]) -> FrameOrFactory:
+    """Frames of one shape, pooled on demand; a single one stays, as it may be read in part."""
+    if len(frames) == 1 and callable(frames[0]):
+        return frames[0]
+    return map_frames(partial(_pooled, shape), *frames)
 
 
 def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:
@@ -277,13 +284,13 @@ def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
-    """All that was opened: what the places name, what lies beside it, and what it names."""
-    beside = (
+    """All paths that were opened: of the places, their companions, and what these name."""
+    companions = (
         path
         for each in readings
         for path in (*companions_of(each.place, each.part.system), *each.part.inputs)
     )
-    return tuple(dict.fromkeys([*(each.place.path for each in readings), *beside]))
+    return tuple(dict.fromkeys([*(each.place.path for each in readings), *companions]))
 
 
 def _oldest(whole: Parts) -> datetime | None:
@@ -299,7 +306,7 @@ def _oldest(whole: Parts) -> datetime | None:
 
 
 def _counted(facts: Facts) -> pl.DataFrame:
-    """The inputs, with how many rows of each are looked at."""
+    """The inputs, with how many rows of each are used."""
     frames = {
         "n_entities": facts.entities,
         "n_transitions": facts.transitions,
@@ -314,7 +321,7 @@ def _counted(facts: Facts) -> pl.DataFrame:
 
 
 def _by_source(frame: pl.DataFrame, sources: pl.Series, name: str) -> pl.DataFrame:
-    """How many rows each of some inputs has; of a single one a comparison tells at once."""
+    """Number of rows by input; for a single input a comparison is faster."""
     if sources.len() == 1:
         n_rows = (frame["source"] == sources[0]).sum()
         return pl.DataFrame({"source": sources, name: [n_rows]}, schema_overrides={name: pl.UInt32})

@@ -1,7 +1,7 @@
-"""What an error of a model's provider means: the last segment of its reason code.
+"""The cause of an error of a model's provider: the last segment of its reason code.
 
-One table for all systems, so that one fault has one cause whichever client met it. What is
-most exact decides: the tag that a provider or client gave, then its HTTP status, then its words.
+All systems share these rules, so that a fault has the same cause in every client. The most
+exact information decides: the tag of a provider or client, else the HTTP status, else the text.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _TAGS = {
         *("invalid_request", "bad_request", "invalid_prompt", "not_found_error"),
     ),
 }
-"""What a tag contains that decides by itself."""
+"""Parts of tags that decide alone, by cause."""
 _TRANSPORT_TAGS = (
     *("http_connection_failed", "response_stream_connection_failed", "timeout_error"),
     *("response_stream_disconnected", "response_too_many_failed_attempts"),
 )
-"""Tags of the connection: they say where an error was seen, and a status or words why."""
+"""Tags of the connection: they show where an error happened; a status or text shows why."""
 _QUOTA = (
     r"(?i)limit\b.*\bresets|usage limit|(?:session|weekly|hour|spending) limit|limit reached\|\d"
     r"|credit balance|\bbilling[ _](?:account|cap|details|error|hard|issue|limit)|\bquota"
@@ -85,7 +85,7 @@ _TAG_IN_JSON = r'"(?:type|code)"\s*:\s*"([a-z_]+(?:_error|_exceeded|_quota|_api_
 def cause_of_error(
     tag: str = "error_type", status: str = "error_status", message: str = "error_message"
 ) -> pl.Expr:
-    """The last segment of the reason code of an error: by its tag, its status, then its words.
+    """The last segment of the reason code of an error: by its tag, its status or its text.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def cause_of_error(
     Returns
     -------
     polars.Expr
-        ``provider_unknown`` where nothing is known of it.
+        ``provider_unknown`` where no rule matches.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def cause_of_error(
     ['provider_quota', 'provider_internal', 'context_overflow', 'provider_auth']
     """
     transport = pl.lit("provider_transport")
-    # A gateway gives a stream that it cut a status of its own: the connection failed all the same.
+    # A gateway adds a status of its own to a stream that it cut: still, the connection failed.
     is_transport = _tagged(pl.col(tag), _TRANSPORT_TAGS) | pl.col(tag).str.contains(_CONNECTION)
     is_cut = is_transport & (pl.col(status) >= 500) & pl.col(message).str.contains(_CUT)
     return pl.coalesce(
@@ -120,24 +120,24 @@ def cause_of_error(
 
 
 def cause_by_tag(tag: str = "error_type", message: str = "error_message") -> pl.Expr:
-    """The cause of an error by its tag, which words may make more exact; null: it is vague."""
+    """The cause of an error by its tag, refined by its text; null: the tag decides nothing."""
     return refined(_by_tag(pl.col(tag)), pl.col(message))
 
 
 def cause_by_words(
     status: str | pl.Expr = "error_status", message: str | pl.Expr = "error_message"
 ) -> pl.Expr:
-    """The cause of an error without a tag that tells: by its status, then its words; may be null.
+    """The cause of an error by its status, else by its text; null where no rule matches.
 
-    A tag or status that stands only in the words counts as one.
+    A tag or a status in the text counts as one.
     """
     words = pl.col(message) if isinstance(message, str) else message
     number = pl.col(status) if isinstance(status, str) else status
     numbers = words.str.extract_groups(_STATUS)
     in_words = pl.coalesce(numbers.struct.field("1"), numbers.struct.field("2"))
     number = pl.coalesce(number, in_words.cast(pl.Int64))
-    said = _by_tag(words.str.extract(_TAG_IN_JSON))
-    return refined(pl.coalesce(said, _by_status(number), _by_text(words)), words)
+    by_tag = _by_tag(words.str.extract(_TAG_IN_JSON))
+    return refined(pl.coalesce(by_tag, _by_status(number), _by_text(words)), words)
 
 
 def _tagged(tag: pl.Expr, names: tuple[str, ...]) -> pl.Expr:
@@ -155,7 +155,7 @@ def _by_status(status: pl.Expr) -> pl.Expr:
             "provider_auth": status.is_in([401, 403]),
             "provider_quota": status == 402,
             "provider_rate_limit": status == 429,
-            # A request that took too long, and one that is too large.
+            # 408: the request took too long; 413: it is too large.
             "provider_transport": status == 408,
             "context_overflow": status == 413,
             "provider_internal": status >= 500,
@@ -167,7 +167,7 @@ def _by_status(status: pl.Expr) -> pl.Expr:
 def _by_text(words: pl.Expr) -> pl.Expr:
     patterns = {
         **{"content_filtered": _FILTER, "truncated_length": _OUTPUT},
-        # Who is throttled reads of too many tokens, too.
+        # A message about throttling mentions too many tokens, too.
         **{"provider_rate_limit": _RATE, "context_overflow": _OVERFLOW},
         **{"provider_quota": _QUOTA, "provider_auth": _AUTH},
         **{"provider_internal": _INTERNAL, "provider_transport": _CONNECTION},
@@ -176,7 +176,7 @@ def _by_text(words: pl.Expr) -> pl.Expr:
 
 
 def refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
-    """The cause, or the more exact one that words name of a limit or of a refused request.
+    """The cause, or a more exact one that the text names for a limit or a refused request.
 
     Examples
     --------

@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts, pool
+from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.joins import connected_components, pool
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,
@@ -65,27 +66,27 @@ def read_facts(
     clock: Callable[[], datetime] = _wall_clock,
     budget: Budget | None = None,
 ) -> tuple[Facts, tuple[Store, ...]]:
-    """The facts of one or more stores, at one instant.
+    """The facts of one or more stores at one instant.
 
     Parameters
     ----------
     paths : sequence of str or pathlib.Path
-        Files, directories, patterns; none: the usual places are looked up.
+        Files, directories, patterns; none: the usual places.
     as_of : datetime, optional
         The instant that ages are measured at. By default the newest moment that the data
         prove, for copies; the clock, as soon as one store is live or none proves any.
     bodies : bool
         Whether to load what people and models said.
     on_error : {"skip", "raise", "salvage"}
-        What a file of a directory that cannot be read does: it is left out, counted and
-        named in ``findings``, or it ends the load. A store that is named itself always
-        ends it, unless ``salvage`` reads what is left of a damaged one.
+        What happens to a file of a directory that cannot be read: it is excluded, counted
+        and named in ``findings``, or the read fails. A store that is named itself always
+        fails the read, unless ``salvage`` recovers what is left of a damaged one.
     shown : bool, optional
         Whether to show progress; by default only where a person looks.
     clock : callable
         The wall clock.
     budget : Budget, optional
-        What the read may cost; what is beyond is left out, and a finding.
+        Limits of the read; what exceeds them is excluded, and a finding.
 
     Returns
     -------
@@ -128,23 +129,23 @@ def read_and_keep(
     keep: bool = True,
     probe: bool = False,
 ) -> tuple[Facts, tuple[Store, ...], Memory]:
-    """What `read_facts` gives, and what the next read of the same paths can go on from.
+    """What `read_facts` gives, and what the next read of the same paths reuses.
 
     Parameters
     ----------
     paths, as_of, bodies, on_error, shown, clock, budget
         As for `read_facts`.
     before : Memory, optional
-        What the last read of these paths kept; an input that nobody wrote to since is not
-        read again. The facts are those of a fresh read.
+        What the last read of these paths kept; an input that did not change is not read
+        again. The facts are those of a fresh read.
     weeks : str, optional
         Of archives only these ISO weeks, such as ``"2026-W10..W21"``; as of the end of
         the last of them, where the archives know later moments.
     keep : bool
-        Whether anybody will read the same paths again: to go on from tables as they were
-        takes half as much memory as the facts themselves.
+        Whether the same paths will be read again: what that reuses takes half as much memory
+        as the facts themselves.
     probe : bool
-        Whether to look for processes on this machine; as-of is the clock then.
+        Whether to look for processes on this machine; as-of is the clock.
 
     Returns
     -------
@@ -159,7 +160,7 @@ def read_and_keep(
             "on_error='raise'",
         )
     named = [paths] if isinstance(paths, str | Path) else list(paths)
-    places, again = find_places(named)
+    places, duplicates = find_places(named)
     chosen = ChosenWeeks.of(weeks)
     ends = [place.archived.last_at for place in places if place.archived is not None]
     given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
@@ -177,17 +178,17 @@ def read_and_keep(
             for place in places:
                 begin(place.label)
                 same = unchanged.get(place.label)
-                reading = next(fresh) if same is None else same.again(place)
+                reading = next(fresh) if same is None else same.reused(place)
                 for store in reading.part.stores:
                     open_stores.enter_context(store)
                 readings.append(reading)
         if all(not each.part.system for each in readings):
             raise _nothing_read([each.part for each in readings])
         pooled = before.pooled
-        is_same = pooled is not None and not changed and pooled.again == tuple(again)
+        is_same = pooled is not None and not changed and pooled.duplicates == tuple(duplicates)
         if pooled is None or not is_same or len(readings) != len(pooled.readings):
-            pooled = Pooled.of(readings, again)
-        pooled = pooled.looked_at(readings)
+            pooled = Pooled.of(readings, duplicates)
+        pooled = pooled.with_readings(readings)
         now = as_utc(clock()) if probe else None
         facts = changed_facts(pooled.at(given, clock, proven=now), named=tuple(map(str, named)))
         if probe:
@@ -196,7 +197,7 @@ def read_and_keep(
     stores = []
     for each in readings:
         for store in each.part.stores:
-            if each.part.label in pooled.once.same_as:
+            if each.part.label in pooled.observed.same_as:
                 store.close()
             else:
                 stores.append(store)
@@ -205,7 +206,7 @@ def read_and_keep(
 
 
 def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
-    """The facts of now, with ``process_alive`` where a system wrote down its processes."""
+    """Present facts, with ``process_alive`` where a system records its processes."""
     noted = [
         (place.label, process.session_id, is_alive(process))
         for place in places
@@ -214,7 +215,7 @@ def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
     ]
     schema_of = {"source": pl.String, "session": pl.String, "found": pl.Boolean}
     alive, is_unsure = pl.col("found").any(), pl.col("found").is_null().any()
-    # A session that was resumed may have the note of a process that died, too.
+    # A resumed session may still have the record of its earlier process, which died.
     found = (
         pl.DataFrame(noted, schema=schema_of, orient="row")
         .group_by("source", "session")
@@ -222,7 +223,7 @@ def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
     )
     parts = [name for known in all_systems() for name in known.part_types]
     is_part = pl.col("entity_type").is_in(parts)
-    # Subagents are named by their session, and run in its process.
+    # Subagents have the id of their session, and run in its process.
     session = pl.when(~is_part).then(pl.col("session_id").str.extract(r"^([^/]*)"))
     is_gone = ~pl.col("found") & pl.col("recorded_outcome").is_null()
     entities = (
@@ -237,17 +238,19 @@ def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
 
 
 def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, Reading]:
-    """What was read of places and is all that there is now, with the stores that belong to it."""
-    copies = {} if before.pooled is None else before.pooled.once.same_as
+    """The last readings of places that did not change, by label."""
+    copies = {} if before.pooled is None else before.pooled.observed.same_as
     known = {place.label: (place, before.readings.get(place.label)) for place in places}
     unchanged = {
         label: reading
         for label, (place, reading) in known.items()
-        if reading is not None and (label in copies or reading.is_open) and reading.is_of_now(place)
+        if reading is not None
+        and (label in copies or reading.is_open)
+        and reading.is_current(place)
     }
     if len(unchanged) == len(places) == len(before.readings):
         return unchanged
-    # What was a copy, and closed, may be none of what the others hold now.
+    # A closed copy may no longer equal what the other inputs hold now.
     return {label: reading for label, reading in unchanged.items() if reading.is_open}
 
 
@@ -260,17 +263,17 @@ def _read_places(
     weeks: Weeks | None,
     keep: bool,
 ) -> Iterator[Reading]:
-    """What was read of places, in their order; neighbours of one system at once."""
+    """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
         some, began = list(neighbours), _wall_clock()
         if read_many is not None:
             paths, labels = [place.path for place in some], [place.label for place in some]
             parts = read_many(paths, labels=labels, bodies=bodies, on_error=on_error)
-            told = [
+            read = [
                 _with_unread(_with_words(part), place)
                 for part, place in zip(parts, some, strict=True)
             ]
-            yield from Reading.of_many(some, told, began)
+            yield from Reading.of_many(some, read, began)
             continue
         for place in some:
             known, began = before.readings.get(place.label), _wall_clock()
@@ -283,7 +286,7 @@ def _read_places(
 
 
 def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | None:
-    """What reads a place with its neighbours; of systems that others wrote each is read alone."""
+    """The function that reads a place with its neighbours; None for an installed system."""
     known = place.system
     if known is None or known.files is None or known.name not in BUILT_IN:
         return None
@@ -299,7 +302,7 @@ def read_place(
     weeks: Weeks | None = None,
     keep: bool = False,
 ) -> Parts:
-    """One input: a store by whoever knows its tables, anything else by who found it."""
+    """Read one input: a store by the system of its tables, files by the system that found them."""
     if place.archived is not None:
         part = read_archived(place.archived, detail_frames(), weeks=weeks)
         if on_error == "raise":
@@ -327,15 +330,15 @@ def read_place(
             kept = _kept_by(known, before)
             with one_connection(store):
                 part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
-        odd = findings_of_database(store, system=part.system)
-        if known is not None:
-            beside = findings_of_files(place.path, store.label, known)
-            odd = pool([odd, beside], schema.FINDINGS)
-        odd = pool([odd, _of_runner_up(place, part.system)], schema.FINDINGS)
+        odd = [
+            findings_of_database(store, system=part.system),
+            *([] if known is None else [findings_of_files(place.path, store.label, known)]),
+            _of_runner_up(place, part.system),
+        ]
         opened.pop_all()
     return replace(
         part,
-        findings=pool([part.findings, odd], schema.FINDINGS),
+        findings=pool([part.findings, *odd], schema.FINDINGS),
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
@@ -344,17 +347,17 @@ def read_place(
 
 
 def _kept_by(known: System, before: Parts | None) -> Any:
-    """What a system kept of its last read; of another one's, which was there before, nothing."""
+    """What a system kept of its last read; None where another system read the place."""
     return before.kept if before is not None and before.system == known.name else None
 
 
 def _refuse_damage(part: Parts) -> None:
     """An error where some of an archive cannot be read."""
     is_damage = pl.col("code").str.starts_with("archive.") & (pl.col("severity") == "error")
-    for found in part.findings.filter(is_damage).head(1).iter_rows(named=True):
+    for damage in part.findings.filter(is_damage).head(1).iter_rows(named=True):
         raise DamagedStoreError(
-            f"Of the archive of {part.label!r} not all can be read: {found['message']} "
-            f"({found['example']}).",
+            f"The archive of {part.label!r} cannot be read completely: {damage['message']} "
+            f"({damage['example']}).",
             "on_error='skip' reads all the rest, and names what is left out",
             shell="leave it out: all the rest is read, and what is left out is named",
         )
@@ -369,10 +372,10 @@ def _without_bodies(part: Parts, *, bodies: bool) -> Parts:
 def _read_by(
     known: System, read: Callable[..., Parts], label: str, on_error: OnError, **options: Any
 ) -> Parts:
-    """What a system reads; one of somebody else's that fails costs its own rows only."""
+    """What a system reads; an installed one that fails costs its own rows only."""
     try:
         return _with_words(replace(read(**options), label=label))
-    # Our own errors say what is wrong with the input, which is nobody's mistake.
+    # Our own errors describe the input, and are no fault of the system.
     except Exception as error:
         if known.name in BUILT_IN or isinstance(error, StateAnalyticsError):
             raise
@@ -383,13 +386,13 @@ def _read_by(
                 "tell the makers of the system; on_error='skip' leaves the input out",
             ) from error
         message = f"the system {known.name!r} cannot read it: {problem}"
-        return _left_out(
+        return _unread_part(
             counted(label, "", "source.unreadable", "error", message, action="left out"), label
         )
 
 
 def _with_unread(part: Parts, place: Place) -> Parts:
-    """With what of a place nobody reads among its findings, and who else could have read it."""
+    """The part with findings on files that are not read, and on the other system of a place."""
     if place.archived is not None:
         return part
     odd = [part.findings, _of_runner_up(place, part.system)]
@@ -399,7 +402,7 @@ def _with_unread(part: Parts, place: Place) -> Parts:
 
 
 def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
-    """A finding where another system could read some of the same directory."""
+    """A finding where another system could have read some of the same directory."""
     if place.runner_up is None:
         return schema.FINDINGS.empty()
     return counted(
@@ -415,10 +418,7 @@ def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
 
 
 def _with_words(part: Parts) -> Parts:
-    """The canonical axes of a system whose statuses mean something of their own.
-
-    ADR-0033's words need no mapping: rules read them from ``raw_status``.
-    """
+    """The part with the axes of statuses that are not ADR-0033's; rules read all others."""
     known = system_named(part.system)
     if not has_own_statuses(known.vocabulary):
         return part
@@ -445,7 +445,7 @@ def _with_words(part: Parts) -> Parts:
 
 
 def _nothing_read(parts: Sequence[Parts]) -> SourceError:
-    """Why no input at all could be read, by the first of them."""
+    """The error for a read without any input that could be read, from the first of them."""
     first = parts[0]
     if first.stores and first.findings["code"].to_list() == ["source.skipped"]:
         return _no_store(first.stores[0])
@@ -475,7 +475,7 @@ def _no_store(store: Store) -> NotAStoreError:
 
 
 def _skipped(store: Store) -> Parts:
-    """A database that a directory or a pattern brought along, and that is no store."""
+    """A database in a directory or a match of a pattern that is no store."""
     finding = counted(
         store.label,
         "",
@@ -485,18 +485,18 @@ def _skipped(store: Store) -> Parts:
         example=", ".join(sorted(store.tables)),
         action="not read",
     )
-    return _left_out(finding, store.label)
+    return _unread_part(finding, store.label)
 
 
-def _left_out(finding: pl.DataFrame, label: str) -> Parts:
-    """An input of no system: no rows, but why."""
+def _unread_part(finding: pl.DataFrame, label: str) -> Parts:
+    """A part without rows or system, and the finding that explains it."""
     empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
     entities, transitions, events = (frame.empty() for frame in empty)
     return Parts("", "", entities, transitions, events, finding, label=label)
 
 
 MOST_ROWS = 5_000_000
-"""Rows of entities, transitions and events that are read at once; a single source may have more."""
+"""Rows of entities, transitions and events in a batch; a single source may have more."""
 
 
 def facts_in_shards(
@@ -506,23 +506,23 @@ def facts_in_shards(
     on_error: OnError = "skip",
     most_rows: int = MOST_ROWS,
 ) -> Iterator[Facts]:
-    """The facts of what paths name, of archives a few sources at a time.
+    """The facts of some paths, with a few sources of an archive at a time.
 
     Parameters
     ----------
     named : sequence of str or pathlib.Path
-        As for `read_facts`; what is no archive is read at once.
+        As for `read_facts`; only archives are read in batches.
     as_of : datetime, optional
         The instant of all of them; by default the newest moment that any source proves.
     on_error : {"skip", "raise", "salvage"}
         As for `read_facts`.
     most_rows : int
-        More are not read at once, but of sources that tell the same work.
+        The size of a batch; sources that record the same work stay together.
 
     Yields
     ------
     Facts
-        Of some sources, all at one instant; each source in one of them, and each work too.
+        Some sources at the same instant; each source and each work is in one batch.
     """
     places, _ = find_places(named)
     sources = [place.archived for place in places if place.archived is not None]
@@ -535,11 +535,11 @@ def facts_in_shards(
         yield facts
         return
     given, began = None if as_of is None else as_utc(as_of), datetime.now(UTC)
-    for shard in _shards(places, most_rows):
+    for batch in _batches(places, most_rows):
         with spend(Budget()):
             readings = [
                 Reading.of(place, read_place(place, bodies=False, on_error=on_error), began)
-                for place in shard
+                for place in batch
             ]
         yield Pooled.of(readings, ()).at(given, lambda: began, proven=max(known))
 
@@ -549,39 +549,28 @@ def _n_rows(source: Archived) -> int:
     return sum(shard.n_rows for run in source.runs for shard in run.shards if shard.frame in frames)
 
 
-def _shards(places: Sequence[Place], most_rows: int) -> Iterator[list[Place]]:
-    """Places that are read together; those of which nothing can be read go with the first."""
+def _batches(places: Sequence[Place], most_rows: int) -> Iterator[list[Place]]:
+    """Places in batches; those that cannot be read are in the first."""
     unreadable = [place for place in places if place.archived and not place.archived.runs]
-    shard, n_rows = unreadable, 0
-    for group in _telling_the_same([place for place in places if place not in unreadable]):
+    batch, n_rows = unreadable, 0
+    for group in _groups_of_work([place for place in places if place not in unreadable]):
         n_of_group = sum(_n_rows(place.archived) for place in group if place.archived)
         if n_rows and n_rows + n_of_group > most_rows:
-            yield shard
-            shard, n_rows = [], 0
-        shard, n_rows = shard + group, n_rows + n_of_group
-    yield shard
+            yield batch
+            batch, n_rows = [], 0
+        batch, n_rows = batch + group, n_rows + n_of_group
+    yield batch
 
 
-def _telling_the_same(places: Sequence[Place]) -> list[list[Place]]:
-    """Places by the work that they tell, over any number of places in between; in their order."""
+def _groups_of_work(places: Sequence[Place]) -> list[list[Place]]:
+    """Places grouped by the work that they record, directly or through other places."""
     works = [
-        pl.DataFrame({"work": work_of(place.archived)}).with_columns(place=pl.lit(number))
+        pl.DataFrame({"id": work_of(place.archived)}).with_columns(node=pl.lit(number))
         for number, place in enumerate(places)
         if place.archived
     ]
-    leader = list(range(len(places)))
-    if works:
-        hubs = pl.concat(works).select("place", hub=pl.col("place").min().over("work")).unique()
-        for place, hub in hubs.sort("place", "hub").iter_rows():
-            old, new = _top(leader, place), _top(leader, hub)
-            leader[max(old, new)] = min(old, new)
     groups: dict[int, list[Place]] = {}
-    for number, place in enumerate(places):
-        groups.setdefault(_top(leader, number), []).append(place)
+    numbers = connected_components(len(places), pl.concat(works)) if works else range(len(places))
+    for place, number in zip(places, numbers, strict=True):
+        groups.setdefault(number, []).append(place)
     return list(groups.values())
-
-
-def _top(leader: list[int], place: int) -> int:
-    while leader[place] != place:
-        place = leader[place]
-    return place

@@ -1,6 +1,6 @@
-"""Threads of turns, as transcripts tell them: sessions, subagents and their calls of tools.
+"""Threads of turns in transcripts: sessions and subagents, their turns and tool calls.
 
-A session is over when its person says so, which nobody writes: it shows its last turn.
+No transcript records that a session is over: a session has the state of its last turn.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def entities_of(
     open_: Sequence[str],
     guessed: Sequence[str],
 ) -> pl.DataFrame:
-    """Threads, turns and calls with the columns of `schema.ENTITIES` that all systems fill alike.
+    """Threads, turns and calls, with those columns of entities that systems fill in the same way.
 
     Parameters
     ----------
     sessions, turns, tools : polars.DataFrame
-        A system's own frames, of which ``sessions`` has ``kind``, ``agent`` and ``provider``.
+        The system's own frames; ``sessions`` has ``kind``, ``agent`` and ``provider``.
     system : str
     unbegun : str
         The situation of a thread without a turn.
     open_ : sequence of str
         Situations of work that is not over.
     guessed : sequence of str
-        Situations of turns whose end nobody wrote.
+        Situations of turns without a recorded end.
     """
     is_over, is_guess = ~pl.col("situation").is_in(open_), pl.col("situation").is_in(guessed)
     threads = sessions.with_columns(project="directory", session_id="thread_id")
@@ -63,7 +63,7 @@ def entities_of(
             parent_id="parent_thread_id",
             name="title",
             started_at="first_at",
-            # Nobody writes that a thread is over: what is told is the end of its last turn.
+            # The end of a thread is never recorded: this is the end of its last turn.
             is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
         )
     )
@@ -132,7 +132,7 @@ def add_states(
     situations : polars.DataFrame
         From `situations.situations_from_csv`.
     also : polars.Expr
-        A list of further situations, whose reasons hold as well.
+        A list of further situations of which the reasons apply as well.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def add_states(
     threads = sessions.select(*THREAD, entity_id="thread_id").join(
         last, on=THREAD, how="left", maintain_order="left"
     )
-    # An answer that is whole ends its turn; that nothing more comes of the thread is a guess.
+    # A whole answer ends its turn, yet the thread may go on: it waits for its person.
     shown = pl.col("situation").fill_null(unbegun).replace({"good": "waiting"})
     works = pl.concat(
         [
@@ -184,7 +184,7 @@ def call_situations(
 
 
 def transitions_of(turns: pl.DataFrame, system: str) -> pl.DataFrame:
-    """The start of each turn, and how it ended; the first is its prompt."""
+    """The start and the end of each turn; a turn starts with its prompt."""
     begun = turns.with_columns(
         at="started_at", status=pl.lit("started"), seq=2 * pl.col("turn_no"), writer=None
     )
@@ -200,14 +200,14 @@ def transitions_of(turns: pl.DataFrame, system: str) -> pl.DataFrame:
     return schema.TRANSITIONS.conform(named.sort("source", "entity_id", "seq"))
 
 
-def features_from(turns: Frame, told: Mapping[str, tuple[str, str]]) -> Features:
-    """Features that are columns of turns; of moments, how long ago they were.
+def features_from(turns: Frame, columns: Mapping[str, tuple[str, str]]) -> Features:
+    """Features that are columns of turns; moments become ages.
 
     Parameters
     ----------
     turns : Frame
-    told : mapping of str to (str, str)
-        By feature its column there, and what it says.
+    columns : mapping of str to (str, str)
+        By feature: its column in ``turns``, and its meaning.
     """
 
     def add(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
@@ -218,16 +218,17 @@ def features_from(turns: Frame, told: Mapping[str, tuple[str, str]]) -> Features
                 (pl.lit(past.at) - pl.col(column)).dt.total_microseconds().alias(name) / 1e6
                 if turns.dtypes[column].is_temporal()
                 else pl.col(column).alias(name)
-                for name, (column, _) in told.items()
+                for name, (column, _) in columns.items()
             ),
         )
         return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
 
-    return Features(columns={name: meaning for name, (_, meaning) in told.items()}, add=add)
+    meanings = {name: meaning for name, (_, meaning) in columns.items()}
+    return Features(columns=meanings, add=add)
 
 
 def silence_ends_of(facts: Facts, turns: Frame, system: str, open_: Sequence[str]) -> pl.DataFrame:
-    """One row a turn that is over; that one died is noticed when the next begins."""
+    """One row for each turn that is over; a dead turn is noticed when the next one begins."""
     is_dead = pl.col("situation") == "aborted"
     return (
         facts.detail(turns)
@@ -246,7 +247,7 @@ def silence_ends_of(facts: Facts, turns: Frame, system: str, open_: Sequence[str
 def tool_runs(
     facts: Facts, frames: tuple[Frame, Frame], system: str, which: pl.Expr, kind: str
 ) -> pl.DataFrame:
-    """Elapsed times of calls that are over, in the shape of `thresholds.evidence.RUNS`.
+    """Elapsed times of tool calls that ended, in the shape of `thresholds.evidence.RUNS`.
 
     Parameters
     ----------
@@ -257,7 +258,7 @@ def tool_runs(
     which : polars.Expr
         Which tools.
     kind : str
-        How they are called.
+        The name of these tools as a kind of work.
     """
     sessions, tools = (facts.detail(frame) for frame in frames)
     elapsed = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6

@@ -16,10 +16,8 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import (
-    MadeFrame,
-    pool,
-)
+from stateanalytics.core.facts import FrameOrFactory
+from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io.archive.manifests import digest_of_files
@@ -42,21 +40,21 @@ from stateanalytics.io.json_lines import (
 )
 from stateanalytics.io.parsing_process import parsed_apart
 
-_SPLICED_ROWS = 10_000
+_JOINED_ROWS = 10_000
 _FEW_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows in few bytes: of thousands of small frames each would keep more than its rows need."""
+    """Compressed rows: thousands of small frames take more memory than their rows need."""
 
-    octets: bytes
+    data: bytes
     n_rows: int
     files: frozenset[str]
 
     @classmethod
     def of(cls, rows: pl.DataFrame) -> Piece:
-        """Some rows, packed."""
+        """Some rows, compressed."""
         file = BytesIO()
         rows.write_ipc(file, compression="lz4")
         files = rows["file"].unique() if "file" in rows.columns else ()
@@ -65,102 +63,102 @@ class Piece:
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows of transcripts that are unpacked when they are asked for, all or some.
+    """Rows of transcripts in compressed pieces; only pieces that are needed are unpacked.
 
     Attributes
     ----------
     none : polars.DataFrame
-        Their columns.
+        Their columns, without rows.
     pieces : sequence of Piece
         In the order of the rows.
-    marks : polars.DataFrame, optional
-        `Folding.marks` of them, so that nobody unpacks all to know which are asked for.
+    index : polars.DataFrame, optional
+        `Folding.index` of the rows, so that rows are chosen without unpacking.
     """
 
     none: pl.DataFrame
     pieces: Sequence[Piece]
-    marks: pl.DataFrame | None = None
+    index: pl.DataFrame | None = None
 
     def __call__(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
-        """All rows, of the columns that are asked for."""
+        """All rows, with some of the columns."""
         names = self.none.columns if columns is None else list(columns)
-        parts = (pl.read_ipc(piece.octets, columns=names) for piece in self.pieces)
+        parts = (pl.read_ipc(piece.data, columns=names) for piece in self.pieces)
         return pl.concat([self.none.select(names), *(part.select(names) for part in parts)])
 
     def filter(self, mask: pl.Series) -> pl.DataFrame:
-        """The rows for which a Boolean of each row is true; no other piece is unpacked."""
+        """The rows for which a Boolean is true; pieces without any stay packed."""
         parts, begin = [self.none], 0
         for piece in self.pieces:
             mine = mask.slice(begin, piece.n_rows)
             begin += piece.n_rows
             if mine.any():
-                parts.append(pl.read_ipc(piece.octets).filter(mine))
+                parts.append(pl.read_ipc(piece.data).filter(mine))
         return pl.concat(parts, rechunk=True)
 
     def of_files(self, files: frozenset[str]) -> pl.DataFrame:
-        """The rows of all pieces that have any of these files, and so of others, too."""
-        found = (piece for piece in self.pieces if not files.isdisjoint(piece.files))
-        return pl.concat([self.none, *(pl.read_ipc(piece.octets) for piece in found)])
+        """All rows of the pieces with any of these files; they may have other files, too."""
+        pieces = (piece for piece in self.pieces if not files.isdisjoint(piece.files))
+        return pl.concat([self.none, *(pl.read_ipc(piece.data) for piece in pieces)])
 
     def with_rows(self, rows: pl.DataFrame) -> Packed:
-        """These rows and others below."""
+        """The same with further rows at the end."""
         return replace(self, pieces=[*self.pieces, Piece.of(rows)])
 
-    def spliced(self, other: Packed, places: Mapping[str, int], again: Collection[str]) -> Packed:
-        """With the rows of other files and of those that were read again, all in their order.
+    def updated(self, new: Packed, places: Mapping[str, int], reread: Collection[str]) -> Packed:
+        """The rows after some files were read again, in the order of the files.
 
         Parameters
         ----------
-        other : Packed
-            The rows of those files.
+        new : Packed
+            The rows of the files that were read again.
         places : mapping of str to int
-            In which order the files are; one that is not there has no rows any more.
-        again : collection of str
-            The files whose rows are not those from before.
+            The order of all files; a file that is not in it no longer exists.
+        reread : collection of str
+            The files that were read again, whose earlier rows are dropped.
         """
-        pieces = [*self.pieces, *other.pieces]
+        pieces = [*self.pieces, *new.pieces]
         n_old = len(self.pieces)
         runs = sorted(
-            (places[file], nth, file)
-            for nth, piece in enumerate(pieces)
+            (places[file], number, file)
+            for number, piece in enumerate(pieces)
             for file in piece.files
-            if (file in places and file not in again if nth < n_old else True)
+            if number >= n_old or (file in places and file not in reread)
         )
         wanted = [
-            (pieces[nth], frozenset(file for *_, file in run))
-            for nth, run in groupby(runs, key=lambda each: each[1])
+            (pieces[number], frozenset(file for *_, file in run))
+            for number, run in groupby(runs, key=lambda run: run[1])
         ]
-        # Pieces that are taken apart, and small ones, become one with their neighbours: else
-        # there would be more of them after each time.
+        # Small pieces, and those of which only some files are kept, are joined with their
+        # neighbours: otherwise their number would grow with each read.
         ends = list(accumulate(piece.n_rows for piece, _ in wanted))
         groups = groupby(
             zip(wanted, ends, strict=True),
-            key=lambda each: _is_loose(*each[0]) and 1 + each[1] // _SPLICED_ROWS,
+            key=lambda pair: _is_joined(*pair[0]) and 1 + pair[1] // _JOINED_ROWS,
         )
-        spliced: list[Piece] = []
-        for is_loose, group in groups:
-            some = [each for each, _ in group]
-            if is_loose and (len(some) > 1 or some[0][0].files != some[0][1]):
-                spliced.append(Piece.of(pl.concat(_rows_of(*each) for each in some)))
+        joined: list[Piece] = []
+        for is_joined, group in groups:
+            some = [pair for pair, _ in group]
+            if is_joined and (len(some) > 1 or some[0][0].files != some[0][1]):
+                joined.append(Piece.of(pl.concat(_rows_of(*pair) for pair in some)))
             else:
-                spliced += [piece for piece, _ in some]
-        return replace(self, pieces=spliced, marks=None)
+                joined += [piece for piece, _ in some]
+        return replace(self, pieces=joined, index=None)
 
 
-def _is_loose(piece: Piece, files: frozenset[str]) -> bool:
+def _is_joined(piece: Piece, files: frozenset[str]) -> bool:
     return piece.n_rows < _FEW_ROWS or files != piece.files
 
 
 def _rows_of(piece: Piece, files: frozenset[str]) -> pl.DataFrame:
-    rows = pl.read_ipc(piece.octets)
+    rows = pl.read_ipc(piece.data)
     return rows if files == piece.files else rows.filter(pl.col("file").is_in(files))
 
 
-def columns_of(made: MadeFrame, columns: Iterable[str]) -> pl.DataFrame:
-    """Some columns of a frame that may be packed, or made when it is asked for."""
-    if isinstance(made, Packed):
-        return made(columns)
-    return (made() if callable(made) else made).select(list(columns))
+def columns_of(frame: FrameOrFactory, columns: Iterable[str]) -> pl.DataFrame:
+    """Some columns of a frame that may be packed, or a function that makes it."""
+    if isinstance(frame, Packed):
+        return frame(columns)
+    return (frame() if callable(frame) else frame).select(list(columns))
 
 
 _STORED: Mapping[pl.DataType, str] = MappingProxyType(
@@ -179,15 +177,15 @@ def fields_read(*frames: Frame) -> Fields:
 
 
 _MOST = 2**62
-"""No count is as large, and two of them still make a number of 64 bits."""
+"""No count is larger, and the sum of two such counts fits into 64 bits."""
 
 Odd = Mapping[str, tuple[pl.DataFrame, str]]
-"""By code of a finding the rows that it is about, and the column of its example."""
+"""By code of a finding: the rows that it is about, and the column of its example."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What transcripts of one input tell.
+class Transcripts:
+    """The records of the transcripts of one input.
 
     Attributes
     ----------
@@ -196,10 +194,10 @@ class Told:
     bad : polars.DataFrame
         ``file``, ``line_no``, ``code``: lines that could not be read.
     lost : tuple of (str, OSError)
-        Files that could not be opened or read to their end; what was read of one stays.
+        Files that could not be opened or read to their end; records before the error stay.
     versions : mapping of str to object
-        Of each file what is another as soon as it may hold anything else; empty where two
-        files are named alike.
+        By file a value that changes whenever its content may have changed; empty where two
+        files have the same name.
     """
 
     rows: tuple[Packed, ...]
@@ -208,19 +206,19 @@ class Told:
     versions: Mapping[str, object] = field(default_factory=dict)
 
     def findings(self, source: str, system: str, on_error: str) -> pl.DataFrame:
-        """What could not be read.
+        """Findings on what could not be read.
 
         Raises
         ------
         DamagedStoreError
             If there is any, and ``on_error`` is ``raise``.
         """
-        found = losses(self.bad, self.lost, source, system)
-        refuse_losses(found, source, on_error)
-        return found
+        lost = losses(self.bad, self.lost, source, system)
+        refuse_losses(lost, source, on_error)
+        return lost
 
     def empty_files(self, paths: Iterable[Path], root: Path, lines: pl.DataFrame) -> pl.DataFrame:
-        """The files without a single line, as ``file``; neither lost nor all of it bad."""
+        """``file`` of those that were read and have no line at all, not even a bad one."""
         named = ([name_of(path, root) for path in paths], [name for name, _ in self.lost])
         files, lost = (pl.DataFrame({"file": names}, schema={"file": pl.String}) for names in named)
         known = pl.concat([rows.select("file") for rows in (lines, self.bad, lost)])
@@ -235,14 +233,14 @@ def read_records(
     fields: Fields,
     frames: Sequence[Frame],
     typed: Typed,
-    before: Told | None = None,
-) -> Told:
+    before: Transcripts | None = None,
+) -> Transcripts:
     """Every record of some transcripts.
 
     Parameters
     ----------
     root : pathlib.Path
-        The input; files are named by their way from it.
+        The input; files are named by their path relative to it.
     paths : iterable of pathlib.Path
     source : str
         How the user named the input.
@@ -251,16 +249,16 @@ def read_records(
     frames : sequence of Frame
         What records are read into.
     typed : callable
-        Makes rows for those frames, but for ``source``.
-    before : Told, optional
-        What came out for the same input the last time, with the same arguments: files that
-        nobody wrote to since are not read again. What is told is that of a fresh read.
+        Makes rows for those frames, without ``source``.
+    before : Transcripts, optional
+        The last result for the same input and arguments: files that did not change since
+        are not read again. The result is that of a fresh read.
     """
     lost: list[tuple[str, OSError]] = []
     named = [(name_of(path, root), path) for path in paths]
     versions = _versions(named)
     known = before.versions if before is not None and versions else {}
-    again = {name for name, _ in named if not versions or known.get(name) != versions[name]}
+    reread = {name for name, _ in named if not versions or known.get(name) != versions[name]}
 
     def chunks(files: Iterable[tuple[str, Path]]) -> Iterator[Chunk]:
         for name, path in files:
@@ -275,15 +273,15 @@ def read_records(
             *of_frames, bad = rows
             pairs = zip(frames, of_frames, strict=True)
             label = pl.lit(source).alias("source")
-            conformed = [frame.conform(found.with_columns(label)) for frame, found in pairs]
-            return [Piece.of(each) for each in (*conformed, bad)]
+            conformed = [frame.conform(records.with_columns(label)) for frame, records in pairs]
+            return [Piece.of(frame) for frame in (*conformed, bad)]
 
         def read(piece: list[Chunk]) -> list[Piece]:
             return packed(typed_rows(piece, fields, typed, parser))
 
         pieces: list[list[Piece]] = []
         is_bounded = spending().budget.growth_ratio is not None
-        changed = [pair for pair in named if pair[0] in again]
+        changed = [pair for pair in named if pair[0] in reread]
         for is_apart, files in groupby(changed, lambda pair: is_bounded and grows(pair[1])):
             if not is_apart:
                 pieces += side_by_side(read, in_pieces(chunks(files)))
@@ -293,29 +291,31 @@ def read_records(
                 pieces += map(packed, of_file)
                 lost += [] if error is None else [(name, error)]
     empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
-    *rows, bad = (Packed(none, each) for none, *each in zip(empty, *pieces, strict=True))
+    *rows, bad = (Packed(none, own) for none, *own in zip(empty, *pieces, strict=True))
     all_bad = bad()
     if before is not None and known:
         places = {name: place for place, (name, _) in enumerate(named)}
-        rows = [old.spliced(new, places, again) for old, new in zip(before.rows, rows, strict=True)]
-        kept = before.bad.filter(pl.col("file").is_in(places.keys() - again))
+        rows = [
+            old.updated(new, places, reread) for old, new in zip(before.rows, rows, strict=True)
+        ]
+        kept = before.bad.filter(pl.col("file").is_in(places.keys() - reread))
         all_bad = pl.concat([kept, all_bad])
     unsure = {name: object() for name, _ in lost}
     versions = {**versions, **unsure} if versions else versions
-    return Told(tuple(rows), all_bad.sort("file", "line_no"), tuple(lost), versions)
+    return Transcripts(tuple(rows), all_bad.sort("file", "line_no"), tuple(lost), versions)
 
 
 def _versions(named: Sequence[tuple[str, Path]]) -> dict[str, object]:
-    """Of each file what changes when it is written to; nothing where names are not its own."""
+    """A version of each file, which changes when it is written to; none if names repeat."""
     now = datetime.now(UTC)
-    found: dict[str, object] = {
+    versions: dict[str, object] = {
         name: digest_of_files([path], now) or object() for name, path in named
     }
-    return found if len(found) == len(named) else {}
+    return versions if len(versions) == len(named) else {}
 
 
 def name_of(path: Path, root: Path) -> str:
-    """A transcript's way from its input."""
+    """The path of a transcript relative to its input."""
     return legible(path.relative_to(root.parent if root.is_file() else root).as_posix())
 
 
@@ -326,7 +326,7 @@ def table_of(package: str, name: str) -> pl.DataFrame:
 
 
 def words_of(package: str) -> dict[str, list[str]]:
-    """The words of records that some version writes, by what they are of."""
+    """The words that some version of a program writes into records, by what they describe."""
     table = table_of(package, "known_words.csv")
     return {
         of: table.filter(of=of)["word"].to_list() for of in table["of"].unique(maintain_order=True)
@@ -334,17 +334,17 @@ def words_of(package: str) -> dict[str, list[str]]:
 
 
 def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFrame:
-    """The rows with a word that no known version writes, or without one."""
+    """The rows without a word, or with one that no known version writes."""
     return rows.filter(~pl.col(column).is_in(words_of(package)[of]).fill_null(value=False))
 
 
 def with_any_number(fields: Fields, names: Iterable[str]) -> Fields:
-    """Fields of which some are read however large they are; `whole_numbers` makes them whole."""
+    """Fields of which some are read as floats, so that none is too large; see `whole_numbers`."""
     return {**fields, **{name: (fields[name][0], "DOUBLE") for name in names}}
 
 
 def whole_numbers(names: Iterable[str]) -> list[pl.Expr]:
-    """Numbers that were read however large they are, whole; -1: there are not as many.
+    """Integers from numbers that were read as floats; -1 where one is too large for a count.
 
     Examples
     --------
@@ -359,7 +359,7 @@ def whole_numbers(names: Iterable[str]) -> list[pl.Expr]:
 
 
 def below_zero(rows: pl.DataFrame, usage: Iterable[str]) -> pl.DataFrame:
-    """The rows that tell of less than nothing used, or of more than there can be."""
+    """The rows with a negative count, or with one too large, which `whole_numbers` made -1."""
     return rows.filter(pl.any_horizontal(pl.col(name) < 0 for name in usage))
 
 
@@ -372,10 +372,10 @@ def findings_on(
     ----------
     package, source, system : str
     odd : mapping
-        By code the rows that it is about, and the column of its example: the least words,
-        so that the same rows give the same example in any order.
+        By code the rows that it is about, and the column of its example: the first values
+        in alphabetical order, so that the order of rows does not matter.
     sums : mapping of str to str
-        Of some codes the column that says how many records each row stands for.
+        By code the column with how many records each row stands for.
     """
     words = {row["code"]: row for row in table_of(package, "findings.csv").to_dicts()}
     return pool(
@@ -396,28 +396,27 @@ def findings_on(
 
 
 def newer_than(versions: pl.Series, newest: tuple[int, ...]) -> list[str]:
-    """Those versions that are newer, by their numbers."""
-    told = versions.drop_nulls().unique()
+    """The versions that are newer, compared number by number."""
     return [
         version
-        for version in told
+        for version in versions.drop_nulls().unique()
         if tuple(int(number[:9]) for number in re.findall(r"\d+", version)[:3]) > newest
     ]
 
 
 def ids_in(path: Path, key: str) -> pl.DataFrame:
-    """The ids that a file of prompts has under a key, as ``id``; what was typed is not kept."""
+    """The ids under a key in a file of prompts, as ``id``; prompts are not kept."""
     try:
         octets, _ = read_octets(path)
     except OSError:
         octets = b""
-    found = re.findall(rb'"%s"\s*:\s*"([0-9a-fA-F-]{36})"' % key.encode(), octets)
-    ids = sorted({one.decode() for one in found})
+    matches = re.findall(rb'"%s"\s*:\s*"([0-9a-fA-F-]{36})"' % key.encode(), octets)
+    ids = sorted({match.decode() for match in matches})
     return pl.DataFrame({"id": ids}, schema={"id": pl.String})
 
 
 def size_of(paths: Iterable[str | Path]) -> int:
-    """How large those files are together; what is gone has no size."""
+    """The sizes of files added up; a file that no longer exists has none."""
     sizes = []
     for path in paths:
         try:

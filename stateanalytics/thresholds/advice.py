@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, check_number, check_share, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems

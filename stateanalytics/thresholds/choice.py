@@ -10,7 +10,7 @@ from functools import cached_property
 import polars as pl
 
 from stateanalytics.errors import check_number, check_share
-from stateanalytics.state.sampling_units import FEWEST_PROJECTS
+from stateanalytics.state.population import FEWEST_PROJECTS
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.thresholds.counts import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import CANDIDATES_S, how_long, per_hundred
+from stateanalytics.core.words import CANDIDATES_S, count, how_long, per_hundred, say
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.shares import borrowed
 from stateanalytics.systems.base import OTHER, Constant
@@ -458,91 +458,84 @@ def in_words(constant: Constant, row: Mapping[str, Any], *, why_not: str = "") -
     Parameters
     ----------
     constant : Constant
-        The constant.
+        The constant that is judged.
     row : mapping of str to object
         The advice on it, see `recommend`.
     why_not : str
-        What is missing, if it is not the number of units.
+        What is missing, where it is not the number of units.
     """
-    if row["verdict"] == "not_enough_data":
-        units = f"{row['n']} {'invocation' if row['n'] == 1 else 'invocations'}"
-        what = "alive" if constant.is_of_silence else "that ended well"
-        missing = why_not or f"it takes {row['n_needed']}"
-        return f"Not enough data: {units} {what}; {missing}.{_borrowed_sentence(constant, row)}"
-    return f"{_verdict_sentence(constant, row)} {_basis_sentence(row)}"
-
-
-def _borrowed_sentence(constant: Constant, row: Mapping[str, Any]) -> str:
-    if row["borrowed_s"] is None:
-        return ""
-    interval = _range(row["borrowed_low_s"], row["borrowed_high_s"])
-    return (
-        f" Borrowed from {row['n_kinds_borrowed']} other kinds: {100 * constant.prob:.0f} % of "
-        f"the healthy stay within {how_long(row['borrowed_s'])} ({interval})."
+    if row["verdict"] != "not_enough_data":
+        return f"{_verdict(constant, row)} {_evidence(row)}"
+    too_few = say(
+        "advice.not_enough",
+        units=count(row["n"], "invocation") if row["n"] else "0 invocations",
+        which="alive" if constant.is_of_silence else "that ended well",
+        missing=why_not or say("advice.needed", n=row["n_needed"]),
     )
+    if row["borrowed_s"] is None:
+        return too_few
+    # From the distribution over all kinds: context for the reader, never advice.
+    borrowed = say(
+        "advice.borrowed",
+        n=row["n_kinds_borrowed"],
+        prob=constant.prob,
+        limit=row["borrowed_s"],
+        range=_range(row["borrowed_low_s"], row["borrowed_high_s"]),
+    )
+    return f"{too_few} {borrowed}"
 
 
-def _verdict_sentence(constant: Constant, row: Mapping[str, Any]) -> str:
-    today, best = how_long(constant.today_s, "none"), how_long(row["best_s"])
-    today = f"{today} (mixed: other limits hold, too)" if constant.is_mixed else today
-    near_best = _range(row["best_low_s"], row["best_high_s"])
-    effect = _effect(constant, row["mistakes_today"])
-    if row["verdict"] == "change":
-        recommended = how_long(row["recommended_s"])
-        return (
-            f"{today} to {recommended}: {today} {effect}, {recommended} "
-            f"{per_hundred(row['mistakes_recommended'])}; saves {_gain(row)}."
-        )
-    if row["verdict"] == "choose":
-        return f"Choose {how_long(row['recommended_s'])} ({near_best}); none is set today."
-    if row["verdict"] == "keep":
-        return f"Keep {today}: no other value can save much, and it {effect}."
-    reached = f"beyond {how_long(row['reached_s'], 'the shortest value')}"
-    if row["verdict"] == "not_identified":
-        return (
-            f"Not identified: {reached} most were stopped before their end. The cheapest "
-            f"value that was seen is {best} ({near_best}); let a few go on, drawn at random."
-        )
+def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
+    verdict, today = row["verdict"], how_long(constant.today_s, "none")
+    values = {
+        "today": say("advice.mixed", today=today) if constant.is_mixed else today,
+        "best": how_long(row["best_s"]),
+        "range": _range(row["best_low_s"], row["best_high_s"]),
+        "recommended": how_long(row["recommended_s"]),
+        "effect": _effect(constant, row["mistakes_today"]),
+        "gain": "" if row["gain"] is None else _gain(row),
+    }
+    if verdict == "change":
+        return say("advice.change", **values, mistakes=row["mistakes_recommended"])
+    if verdict in ("choose", "keep"):
+        return say(f"advice.{verdict}", **values)
+    if verdict == "not_identified":
+        reached = how_long(row["reached_s"], "the shortest value")
+        return say("advice.not_identified", **values, reached=reached)
     if row["gain"] is None:
-        return f"Cannot tell: {today} lies beyond the data; the cheapest they show is {best}."
-    saves = f"saves {_gain(row)}" if row["best_s"] != row["today_s"] else "is today's"
-    return f"Cannot tell: {today} {effect}; the cheapest value, {best} ({near_best}), {saves}."
+        return say("advice.beyond_data", **values)
+    is_todays = row["best_s"] == row["today_s"]
+    return say("advice.cannot_tell_todays" if is_todays else "advice.cannot_tell", **values)
 
 
 def _gain(row: Mapping[str, Any]) -> str:
-    gain, low, high = (per_hundred(row[name]) for name in ("gain", "gain_low", "gain_high"))
-    return f"{gain} ({low} to {high}) min of attention per {row['per']}"
+    gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
+    return say("advice.gain", gain=gain, low=low, high=high, per=row["per"])
 
 
-def _basis_sentence(row: Mapping[str, Any]) -> str:
-    """Units behind the verdict, and what a single unit or other costs would change."""
-    sensitivity = (
-        "another verdict without one of them"
-        if row["flips"]
-        else "the same verdict without any one of them"
+def _evidence(row: Mapping[str, Any]) -> str:
+    """The units, how many are at risk, and what a single unit and other costs would change."""
+    evidence = say(
+        "advice.evidence",
+        n=row["n"],
+        n_effective=round(row["n_effective"]),
+        n_at_risk=row["n_at_risk"],
+        flips=say("advice.depends_on_one" if row["flips"] else "advice.depends_on_none"),
     )
-    parts = [
-        f"{row['n']} invocations (effective sample size {row['n_effective']:.0f}), "
-        f"{row['n_at_risk']} at risk there; {sensitivity}"
-    ]
-    if row["excess_if_half"] is not None:
-        parts += [
-            f"with a mistake at half the cost {how_long(row['best_if_half_s'])} is best and this "
-            f"{100 * row['excess_if_half']:.0f} % more expensive, at twice the cost "
-            f"{how_long(row['best_if_double_s'])} and {100 * row['excess_if_double']:.0f} %"
-        ]
-    return f"Behind it: {'; '.join(parts)}."
+    if row["excess_if_half"] is None:
+        return f"{evidence}."
+    names = ("best_if_half_s", "excess_if_half", "best_if_double_s", "excess_if_double")
+    return f"{evidence}; {say('advice.other_costs', **{name: row[name] for name in names})}."
 
 
 def _effect(constant: Constant, mistakes: float | None) -> str:
-    """What a threshold does to healthy work."""
-    n = per_hundred(mistakes)
+    """The mistakes of a threshold, in words."""
     is_closing = constant.mistake == "lost_run"
     if constant.is_of_silence:
-        what = f"closes {n} live runs" if is_closing else f"gives {n} false alarms"
-        return f"{what} per 100 session-hours"
-    outcome = "would have ended well" if is_closing else "go on to end well"
-    return f"{'ends' if is_closing else 'flags'} {n} of 100 runs that {outcome}"
+        name = "advice.closes" if is_closing else "advice.false_alarms"
+    else:
+        name = "advice.ends" if is_closing else "advice.flags"
+    return say(name, n=per_hundred(mistakes))
 
 
 def _range(low: float, high: float | None) -> str:

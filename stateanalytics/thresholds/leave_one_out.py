@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.state.sampling_units import FEWEST_PROJECTS
+from stateanalytics.state.population import FEWEST_PROJECTS
 from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.thresholds.counts import (
     EXPOSURE,

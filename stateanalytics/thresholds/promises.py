@@ -12,8 +12,8 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, per_hundred
 from stateanalytics.core.windows import WEEK, read_moment
+from stateanalytics.core.words import how_long, per_hundred
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.errors import ArgumentError, check_number, did_you_mean, in_short
 from stateanalytics.state.policy import Policy

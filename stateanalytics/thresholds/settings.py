@@ -11,7 +11,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import CANDIDATES_S
+from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.detectors.quality import SUMS, quality_of_service
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems

@@ -1,4 +1,4 @@
-"""Explorers for notebooks over frames that are computed before: moving a slider draws only."""
+"""Explorers for notebooks over frames that are computed already: sliders only redraw."""
 
 from stateanalytics.widgets.exploring import Explorer, explore
 from stateanalytics.widgets.timeline import Session, session

@@ -1,8 +1,7 @@
-"""Drawings and tables of explorers, in plain HTML: quick enough for a slider.
+"""Drawings and tables of explorers as plain HTML, fast enough for a slider.
 
-No script, no style sheet, no id: fragments that any page can hold, in light and dark, and
-that still say everything when they are printed or exported. Text of a store stands in them
-as text.
+No script, no style sheet, no id: fragments for any page, light or dark, that are complete when
+they are printed or exported. Text of a store is escaped.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.charts.style import ticks_between
-from stateanalytics.core.components import needing
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import how_long, per_hundred
-from stateanalytics.errors import MissingComponentError
+from stateanalytics.core.words import how_long, per_hundred, say
+from stateanalytics.errors import MissingComponentError, needing
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 270, 56, 12, 70, 40
 _TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
@@ -29,18 +27,18 @@ _TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
 
 @dataclass(frozen=True)
 class Priced:
-    """The candidates of one threshold under one statement of costs.
+    """The candidate values of a threshold under given costs.
 
     Attributes
     ----------
     thresholds_s, mistakes, waiting_h, losses : tuple of float
-        One number a candidate, rising in the first; all others per ``per``.
+        One number for each candidate, sorted by the first; all others per ``per``.
     per : str
-        What the numbers count over.
+        The denominator of the numbers.
     chosen, cheapest : int
-        Places of the candidate that is looked at and of the cheapest.
+        Positions of the selected candidate and of the cheapest.
     today : int or None
-        Place of today's value; None where it is no candidate.
+        Position of today's value; None where it is no candidate.
     """
 
     thresholds_s: tuple[float, ...]
@@ -56,16 +54,16 @@ class Priced:
 def priced(
     curve: pl.DataFrame, *, price: float, hour: float, threshold_s: float | None = None
 ) -> Priced:
-    """One curve of `Advice.curves` under other costs.
+    """A curve of `Advice.curves` under other costs.
 
     Parameters
     ----------
     curve : polars.DataFrame
         Rows of one constant.
     price, hour : float
-        What a mistake and an hour of waiting cost.
+        Costs of a mistake and of an hour of waiting.
     threshold_s : float, optional
-        The candidate to look at; the cheapest by default, and where it is none.
+        The selected candidate; the cheapest by default, and where it is no candidate.
 
     Examples
     --------
@@ -92,30 +90,38 @@ def priced(
 
 
 def sentence(of: Priced) -> str:
-    """What the threshold that is looked at does, against the cheapest and today's.
+    """The selected threshold compared with the cheapest and with today's, in a sentence.
 
     Examples
     --------
     >>> sentence(Priced((60.0, 600.0), (9.0, 1.0), (1.0, 10.0), (10.0, 11.0), "100 runs", 1, 0, 0))
     '10 min: mistakes 1, waiting 10 h, loss 11 per 100 runs; 1 min, the cheapest, 10.'
     """
-    here = of.chosen
-    words = (
-        f"{how_long(of.thresholds_s[here])}: mistakes {per_hundred(of.mistakes[here])}, waiting "
-        f"{per_hundred(of.waiting_h[here])} h, loss {per_hundred(of.losses[here])} per {of.per}"
+
+    def values(place: int) -> dict[str, float]:
+        return {"limit": of.thresholds_s[place], "loss": of.losses[place]}
+
+    others = {"the cheapest": of.cheapest}
+    if of.today is not None and of.today != of.cheapest:
+        others["today's"] = of.today
+    return say(
+        "worksheet.view",
+        **values(of.chosen),
+        mistakes=of.mistakes[of.chosen],
+        waiting=of.waiting_h[of.chosen],
+        per=of.per,
+        others="".join(
+            say("worksheet.other", name=name, **values(place))
+            for name, place in others.items()
+            if place != of.chosen
+        ),
     )
-    others = [("the cheapest", of.cheapest), ("today's", of.today)]
-    for name, place in others:
-        if place is not None and place != here and not (name == "today's" and place == of.cheapest):
-            limit, loss = of.thresholds_s[place], of.losses[place]
-            words += f"; {how_long(limit)}, {name}, {per_hundred(loss)}"
-    return f"{words}."
 
 
 def drawing(of: Priced) -> str:
-    """The loss of every candidate as an SVG, the marked ones named."""
+    """The loss of every candidate as an SVG, with labelled marks."""
     low, high = of.thresholds_s[0], of.thresholds_s[-1]
-    # Far from the cheapest the losses would flatten everything that matters.
+    # Losses far from the cheapest would flatten the relevant part.
     top = max(1e-9, 4 * of.losses[of.cheapest], 1.15 * of.losses[of.chosen])
     span = math.log(high / low) or 1.0
 
@@ -125,7 +131,7 @@ def drawing(of: Priced) -> str:
     def y(loss: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * loss / top
 
-    # Relative to a frame of its own, which cuts off what would run out of the drawing.
+    # Relative to an inner frame that clips the curve.
     points = " ".join(
         f"{x(limit) - LEFT:.1f},{y(loss) - TOP:.1f}"
         for limit, loss in zip(of.thresholds_s, of.losses, strict=True)
@@ -160,7 +166,7 @@ def drawing(of: Priced) -> str:
 
 
 def priced_table(of: Priced) -> str:
-    """Every candidate with its numbers; the marked ones say what they are."""
+    """A table of all candidates, with the names of the marked ones."""
     names = _marked(of)
     columns = (of.thresholds_s, of.mistakes, of.waiting_h, of.losses)
     rows = "".join(
@@ -177,12 +183,12 @@ def priced_table(of: Priced) -> str:
 
 
 def heading(name: str, kind: str | None) -> str:
-    """A constant in words; text of a store shows as text."""
+    """The heading of a constant, escaped."""
     return html.escape(visible(name if kind is None or kind in name else f"{name} ({kind})"))
 
 
 def _marked(of: Priced) -> dict[int, str]:
-    """Places that have a name, and all their names."""
+    """Names of the marked candidates by position."""
     named = {"this": of.chosen, "cheapest": of.cheapest, "today": of.today}
     names_at: dict[int, list[str]] = {}
     for name, place in named.items():
@@ -193,13 +199,13 @@ def _marked(of: Priced) -> dict[int, str]:
 
 def _mark(x: float, name: str, line: int, seconds: float) -> str:
     is_right = x > WIDTH / 2
-    anchor, aside = ("end", -5) if is_right else ("start", 5)
+    anchor, offset = ("end", -5) if is_right else ("start", 5)
     dash = {"this": "1 0", "cheapest": "2 2", "today": "6 3"}[name.split(",", maxsplit=1)[0]]
     top = TOP - 42 + 14 * line
     return (
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{HEIGHT - BOTTOM}" '
         f'stroke="currentColor" stroke-dasharray="{dash}"/>'
-        f'<text x="{x + aside:.1f}" y="{top + 10}" text-anchor="{anchor}" {_TEXT}>'
+        f'<text x="{x + offset:.1f}" y="{top + 10}" text-anchor="{anchor}" {_TEXT}>'
         f"{name}: {how_long(seconds)}</text>"
     )
 
@@ -218,22 +224,22 @@ def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
 
 
 def safe(value: object) -> str:
-    """Text of a store, as text."""
+    """Text of a store, escaped."""
     return html.escape(visible("" if value is None else str(value)))
 
 
-def moving() -> AbstractContextManager[None]:
-    """Within it stand the imports of what makes an explorer move."""
+def widget_libraries() -> AbstractContextManager[None]:
+    """A context for imports of widget libraries, with an error that names what is missing."""
     return needing(
         "ipywidgets and anywidget",
-        "An explorer that moves",
+        "An interactive explorer",
         extra="notebook",
         instead="show its .as_html()",
     )
 
 
 class Shown(ABC):
-    """Something with a widget, and a first view where nothing moves."""
+    """Something with a widget, and a static first view."""
 
     @property
     @abstractmethod
@@ -242,7 +248,7 @@ class Shown(ABC):
 
     @abstractmethod
     def as_html(self) -> str:
-        """The first view, for pages where nothing moves."""
+        """The first view, for static pages."""
 
     def _repr_html_(self) -> str:
         return self.as_html()

@@ -1,4 +1,4 @@
-"""One table, counted by several columns that filter each other, in charts of a notebook."""
+"""Linked charts over a table: counts by several columns, each a filter for the others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.own_columns import OwnColumn, own_column, with_own_column
+from stateanalytics.core.joins import OwnColumn, own_column, with_own_column
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import read_moment
+from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import aliases
 from stateanalytics.io.sqlite_copy import quoted
@@ -30,10 +30,10 @@ from stateanalytics.sql.conditions import (
     Dimension,
     is_countable,
     is_run,
-    with_own,
+    with_own_columns,
 )
 from stateanalytics.systems import all_systems
-from stateanalytics.widgets.drawing import Shown, moving, safe, table
+from stateanalytics.widgets.drawing import Shown, safe, table, widget_libraries
 
 RUNS = "entity_states"
 BY = {
@@ -57,27 +57,27 @@ def explore(
     where: str | None = None,
     redact: bool = True,
 ) -> Explorer:
-    """Charts over a table that filter each other, and the SQL for what is chosen in them.
+    """Charts over a table that filter each other, and the SQL of the selection.
 
     Parameters
     ----------
     snap : Snapshot
-        What `read` gave.
+        From `read`.
     of : str
-        A table of SQL, such as ``failures`` or one of yours; by default the runs of
+        A SQL table, such as ``failures`` or one of your own; by default the runs of
         ``entity_states``.
     by : sequence of str, optional
-        Columns to count by: moments, numbers or words; by default those that matter most. Also
-        of a table of yours, joined by the column that both have: ``teams.owner``.
+        Columns to count by: moments, numbers or words; by default the most useful ones. Also
+        columns of your own table, joined by the column that both have: ``teams.owner``.
     where : str, optional
-        SQL that holds of the rows to look at.
+        SQL condition of the rows to explore.
     redact : bool
         Whether what looks like a secret is masked where it is shown.
 
     Returns
     -------
     Explorer
-        Shows itself in a notebook. A drag chooses a stretch, a click a word; ``selected``
+        Displays itself in a notebook. A drag selects a range, a click a word; ``selected``
         gives the rows, ``sql`` the query for them.
 
     Raises
@@ -96,7 +96,7 @@ def explore(
     whole = snap.table(of)
     condition = None
     if where is not None:
-        # In brackets, which hold an OR together, and behind a comment at its end.
+        # In brackets for an OR, closed on a new line in case of a comment at its end.
         condition = f"({where}\n)" if "--" in str(where) else f"({where})"
         rows = snap.sql(_query(of, condition), max_rows=2**62)
     elif of == RUNS:
@@ -106,10 +106,10 @@ def explore(
         rows = whole.filter(pl.col("entity_type") == run_type)
     else:
         rows = whole
-    is_one = isinstance(by, str) or not isinstance(by, Collection)
-    columns = _columns(rows, of) if by is None else [str(by)] if is_one else list(by)
+    is_single = isinstance(by, str) or not isinstance(by, Collection)
+    columns = _columns(rows, of) if by is None else [str(by)] if is_single else list(by)
     own = getattr(snap, "own_tables", {})
-    joined = [found for name in columns if (found := own_column(rows, name, own))]
+    joined = [column for name in columns if (column := own_column(rows, name, own))]
     for name in columns:
         rows = with_own_column(rows, name, own)
         if name not in rows.columns:
@@ -126,16 +126,16 @@ def explore(
 
 
 class Explorer(Shown):
-    """What `explore` gives: what is chosen, the rows of it, and the charts.
+    """The result of `explore`: the selection, its rows, and the charts.
 
     Attributes
     ----------
     chosen : mapping of str to sequence of int
-        By column the places that are chosen, as in `sql.conditions`.
+        The selected positions by column, as in `sql.conditions`.
     selected : polars.DataFrame
-        The rows that are chosen, the newest first.
+        The selected rows, the newest first.
     sql : str
-        The query that gives the same, for ``snap.sql``.
+        The query for the same rows, for ``snap.sql``.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Explorer(Shown):
         joined: Sequence[OwnColumn] = (),
         is_redacted: bool,
     ) -> None:
-        self._from = with_own(of, joined)
+        self._from = with_own_columns(of, joined)
         self._snap, self._of, self._base, self._is_redacted = snap, of, where, is_redacted
         moments = [name for name in columns if rows.schema[name] == pl.Datetime]
         self._moment = moments[0] if moments else None
@@ -159,12 +159,12 @@ class Explorer(Shown):
         self.chosen: Chosen = {}
 
     def choose(self, **values: Any) -> Explorer:
-        """Choose as a hand would: a word or several, or the two ends of a stretch.
+        """Select values: a word or several, or the two ends of a range.
 
         Parameters
         ----------
         **values
-            By column; None lets all of it go. Ends are widened to those of their steps.
+            By column; None clears the selection. Ends are widened to those of their steps.
         """
         places = {name: self._places(name, value) for name, value in values.items()}
         self._set({name: at for name, at in {**self.chosen, **places}.items() if at})
@@ -172,12 +172,12 @@ class Explorer(Shown):
 
     @property
     def selected(self) -> pl.DataFrame:
-        """The rows that are chosen, the newest first."""
+        """The selected rows, the newest first."""
         return self._counted.selected(self.chosen)
 
     @property
     def sql(self) -> str:
-        """The query that gives the same, for ``snap.sql``."""
+        """The query for the same rows, for ``snap.sql``."""
         parts = [part for part in (self._base, self._counted.where(self.chosen)) if part]
         order = f" ORDER BY {quoted(self._moment)} DESC" if self._moment else ""
         return _query(self._from, " AND ".join(parts)) + order
@@ -185,11 +185,11 @@ class Explorer(Shown):
     @cached_property
     def widget(self) -> Any:
         """The charts, which need a kernel."""
-        with moving():
+        with widget_libraries():
             panel_class = _panel_class()
 
         panel = panel_class(
-            dimensions=[self._described(one) for one in self._counted.dimensions.values()],
+            dimensions=[self._described(column) for column in self._counted.dimensions.values()],
             answer=self.answer(),
             chosen={},
         )
@@ -197,7 +197,7 @@ class Explorer(Shown):
         return panel
 
     def answer(self) -> dict[str, Any]:
-        """What the charts show of what is chosen now."""
+        """The content of the charts for the current selection."""
         begun = time.perf_counter()
         counts = self._counted.counts(self.chosen)
         n = self._counted.n_rows(self.chosen)
@@ -213,23 +213,23 @@ class Explorer(Shown):
         }
 
     def _display_(self) -> Any:
-        """What marimo shows, which knows no bundle with a widget."""
+        """The view in marimo, which does not display a MIME bundle with a widget."""
         return self.widget
 
     def as_html(self) -> str:
-        """What is chosen as tables, for pages where nothing moves."""
+        """The selection as tables, for static pages."""
         answer = self.answer()
         rows = pl.DataFrame(
             answer["rows"]["values"], schema=answer["rows"]["columns"], orient="row"
         )
         parts = []
-        for one in self._counted.dimensions.values():
-            described = self._described(one)
+        for dimension in self._counted.dimensions.values():
+            described = self._described(dimension)
             counts = pl.DataFrame(
-                {"value": described["labels"], "rows": answer["counts"][one.name]}
+                {"value": described["labels"], "rows": answer["counts"][dimension.name]}
             )
-            found = counts.filter(pl.col("rows") > 0)
-            parts.append(table(safe(described["title"]), found, found.columns))
+            counts = counts.filter(pl.col("rows") > 0)
+            parts.append(table(safe(described["title"]), counts, counts.columns))
         return (
             f"<p>{answer['n']:,} of {answer['n_of']:,} rows</p>{''.join(parts)}"
             f"{table('Newest rows', rows, rows.columns)}"
@@ -250,50 +250,50 @@ class Explorer(Shown):
                 f"Nothing is counted by {name!r:.80}; there are {', '.join(known)}.",
                 f"sa.explore(snap, {self._of!r}, by=[…]){did_you_mean(name, known)}",
             )
-        one = known[name]
+        dimension = known[name]
         if value is None:
             return []
-        if one.is_scale:
-            return one.between(*_ends(one, value))
+        if dimension.is_scale:
+            return dimension.between(*_ends(dimension, value))
         words = value if isinstance(value, list | tuple) else [value]
-        return [self._place_of(one, word) for word in words]
+        return [self._place_of(dimension, word) for word in words]
 
-    def _place_of(self, one: Dimension, word: Any) -> int:
-        if word not in one.values and one.name == "cluster_id":
+    def _place_of(self, dimension: Dimension, word: Any) -> int:
+        if word not in dimension.values and dimension.name == "cluster_id":
             others = aliases(self._snap).filter(pl.col("alias_id") == word)
             word = others["cluster_id"][0] if others.height else word
-        if word not in one.values:
-            texts = [str(text) for text in one.values if text is not None]
+        if word not in dimension.values:
+            texts = [str(text) for text in dimension.values if text is not None]
             raise ArgumentError(
-                f"{word!r:.80} is no {one.name} that is counted here.",
+                f"{word!r:.80} is no {dimension.name} that is counted here.",
                 f"one of {', '.join(map(repr, texts[:3]))}, …{did_you_mean(str(word), texts)}",
             )
-        return one.values.index(word)
+        return dimension.values.index(word)
 
-    def _described(self, one: Dimension) -> dict[str, Any]:
-        title = one.name
+    def _described(self, dimension: Dimension) -> dict[str, Any]:
+        title = dimension.name
         for ending in ("_at", "_s", "_usd"):
             title = title.removesuffix(ending)
-        said = [_said(value, one.name) for value in one.values]
-        texts = self._clean(pl.DataFrame({"text": said}, schema={"text": pl.String}))["text"]
+        values = [_as_text(value, dimension.name) for value in dimension.values]
+        texts = self._clean(pl.DataFrame({"text": values}, schema={"text": pl.String}))["text"]
         labels = texts.to_list()
-        if one.is_scale:
+        if dimension.is_scale:
             labels = [f"{low} to {high}" for low, high in itertools.pairwise(labels)]
         return {
-            "name": one.name,
+            "name": dimension.name,
             "title": title.replace("_", " "),
-            "is_scale": one.is_scale,
+            "is_scale": dimension.is_scale,
             "labels": labels,
             "low": texts[0],
             "high": texts[-1],
         }
 
     def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The few rows that are shown, in words."""
+        """The first rows as texts."""
         wanted = SHOWN.get(self._of, tuple(rows.columns[:MOST_COLUMNS]))
         words = [
             pl.col(name).map_elements(
-                lambda value, name=name: _said(value, name),  # type: ignore[misc]
+                lambda value, name=name: _as_text(value, name),  # type: ignore[misc]
                 return_dtype=pl.String,
                 skip_nulls=True,
             )
@@ -339,12 +339,12 @@ def _panel_class() -> Any:
     return ExploringPanel
 
 
-def _ends(one: Dimension, value: Any) -> list[Any]:
-    """The two ends of a stretch, the lower first."""
+def _ends(dimension: Dimension, value: Any) -> list[Any]:
+    """The two ends of a range, the lower first."""
     try:
         first, last = value
-        if isinstance(one.values[0], datetime):
-            return sorted(read_moment(end, one.name) for end in (first, last))
+        if isinstance(dimension.values[0], datetime):
+            return sorted(read_moment(end, dimension.name) for end in (first, last))
         ends = sorted(float(end) for end in (first, last))
     except ArgumentError:
         raise
@@ -352,8 +352,8 @@ def _ends(one: Dimension, value: Any) -> list[Any]:
         ends = [math.nan]
     if any(map(math.isnan, ends)):
         raise ArgumentError(
-            f"{one.name} is chosen by the two ends of a stretch; found {in_short(value)}.",
-            f"choose({one.name}=(…, …)), or {one.name}=None for all of it",
+            f"{dimension.name} is selected by the two ends of a range; found {in_short(value)}.",
+            f"choose({dimension.name}=(…, …)), or {dimension.name}=None for all of it",
         )
     return ends
 
@@ -363,7 +363,7 @@ def _query(of: str, where: str) -> str:
 
 
 def _columns(rows: pl.DataFrame, of: str) -> list[str]:
-    """What to count by, where nobody says: of other tables what differs and is no id."""
+    """The default columns to count by; in other tables those that vary and are no ids."""
     if of in BY:
         return list(BY[of])
     differing = [
@@ -371,18 +371,18 @@ def _columns(rows: pl.DataFrame, of: str) -> list[str]:
         for name, dtype in rows.schema.items()
         if is_countable(dtype) and rows[name].n_unique() > 1
     ]
-    told_apart = [
+    useful = [
         name
         for name in differing
         if rows[name].dtype.is_temporal()
         or rows[name].dtype.is_numeric()
         or rows[name].n_unique() < max(MOST_VALUES, rows.height / 4)
     ]
-    return told_apart[:MOST_COLUMNS]
+    return useful[:MOST_COLUMNS]
 
 
 def _checked(chosen: Any, counted: CrossFilter) -> Chosen:
-    """What a page sent, where it is what a page may send."""
+    """The valid part of a selection that a page sent."""
     return {
         name: [int(place) for place in places]
         for name, places in dict(chosen).items()
@@ -395,8 +395,8 @@ def _checked(chosen: Any, counted: CrossFilter) -> Chosen:
     }
 
 
-def _said(value: object, name: str) -> str:
-    """A value for people."""
+def _as_text(value: object, name: str) -> str:
+    """A value as text, with its unit."""
     if value is None:
         return "(none)"
     if isinstance(value, datetime):

@@ -12,7 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.text import visible
-from stateanalytics.core.units import CANDIDATES_S, how_long
+from stateanalytics.core.words import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import Disagreements, disagreements
 from stateanalytics.detectors.detections import Detections
@@ -23,12 +23,12 @@ from stateanalytics.widgets.drawing import (
     Shown,
     drawing,
     heading,
-    moving,
     priced,
     priced_table,
     safe,
     sentence,
     table,
+    widget_libraries,
 )
 
 UNIT = [*schema.ENTITY_KEY, "at"]
@@ -40,18 +40,17 @@ _NEEDED = (*UNIT, "kind", "detector", "covered", "fires", "measured_s")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DetectorExplorer(Shown):
-    """Who flags what another does not, by kind of work, beside a rule of your own.
+    """Which detector flags what another does not, by kind of work, and a rule of your own.
 
     Attributes
     ----------
     detections : Detections or polars.DataFrame
-        What `detect` gave, or its ``rows``, as which they are kept.
+        From `detect`, or its ``rows``, as which they are stored.
 
     Notes
     -----
-    Rows are folded once into the patterns of answers that occur; every choice after that
-    adds up a small table, within a few milliseconds. Without a kernel the first view
-    stands there as a page.
+    Rows are grouped by their pattern of answers at first; every later choice sums a small
+    table, within a few milliseconds. Without a kernel, the first view is shown as a page.
 
     Examples
     --------
@@ -76,10 +75,10 @@ class DetectorExplorer(Shown):
 
     @cached_property
     def names(self) -> list[str]:
-        """Detectors that flag anything, the loudest first."""
+        """Detectors that flag anything, those that flag most first."""
         counts = self.detections.group_by("detector").agg(n=pl.col("fires").sum())
-        loud = counts.filter(pl.col("n") > 0).sort("n", "detector", descending=[True, False])
-        return loud["detector"].to_list()
+        flagging = counts.filter(pl.col("n") > 0).sort("n", "detector", descending=[True, False])
+        return flagging["detector"].to_list()
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -99,23 +98,23 @@ class DetectorExplorer(Shown):
         kind: str | None = None,
         silent_after_s: float | None = None,
     ) -> pl.DataFrame:
-        """How many rows one flags and another, who looks at them too, does not.
+        """How many rows a detector flags and another one, which looks at them too, does not.
 
         Parameters
         ----------
         detectors : sequence of str, optional
-            Names; by default the six loudest.
+            Names; by default the six that flag most.
         kind : str, optional
             Only this kind of work.
         silent_after_s : float, optional
-            Adds a rule of yours: silent for longer than this, one of `LIMITS_S` or the
-            next below.
+            Adds a rule of your own: silent for longer than this, rounded down to one of
+            `LIMITS_S`.
 
         Returns
         -------
         polars.DataFrame
-            ``flags``, ``silent``, ``n`` (rows both look at), ``n_only``; only pairs that
-            differ, most first.
+            ``flags``, ``silent``, ``n`` (rows that both look at), ``n_only``; only pairs that
+            differ, the largest difference first.
         """
         chosen = self._chosen(detectors)
         patterns = self._patterns if kind is None else self._patterns.filter(kind=kind)
@@ -151,7 +150,7 @@ class DetectorExplorer(Shown):
         kind: str | None = None,
         silent_after_s: float | None = None,
     ) -> str:
-        """Matrix, causes and rows of a choice, as HTML."""
+        """Matrix, causes and rows of a selection, as HTML."""
         chosen = self._chosen(detectors)
         counted = self.counts(chosen, kind=kind, silent_after_s=silent_after_s)
         shown = [YOURS, *chosen] if silent_after_s is not None else chosen
@@ -168,14 +167,14 @@ class DetectorExplorer(Shown):
         )
 
     def as_html(self) -> str:
-        """The first view, for pages where nothing moves."""
+        """The first view, for static pages."""
         worst = self.differences.worst or "All detectors agree."
         return f"<p><strong>{html.escape(visible(worst))}</strong></p>{self.view()}"
 
     @cached_property
     def widget(self) -> Any:
-        """The ipywidgets box: detectors, kind, threshold, and what follows."""
-        with moving():
+        """The ipywidgets box: detectors, kind, threshold, and the resulting view."""
+        with widget_libraries():
             import ipywidgets as w
 
         shown = w.HTML()
@@ -209,20 +208,20 @@ class DetectorExplorer(Shown):
 
     @cached_property
     def _patterns(self) -> pl.DataFrame:
-        """Answers that occur together, with how many rows they are and how long silent."""
+        """Patterns of answers, with their number of rows and the silence that they exceed."""
         rows = self.detections.filter(pl.col("detector").is_in(self.names))
         wide = rows.pivot(
             "detector", index=[*UNIT, "kind"], values="fires", aggregate_function="first"
         )
         silences = self._covered_by("silence").agg(silence_s=pl.col("measured_s").max())
-        # Rules of elapsed time look at running work only; where there are some, yours does too.
+        # Rules of elapsed time look only at running work; where there are any, yours does, too.
         running = self._covered_by("elapsed").agg()
         if running.height:
             silences = silences.join(running, on=UNIT, how="semi")
-        limits = pl.DataFrame({"past_s": (-1.0, *LIMITS_S)})  # known, and past none of them
+        limits = pl.DataFrame({"past_s": (-1.0, *LIMITS_S)})  # -1: known, and past no limit
         placed = (
             wide.join(silences, on=UNIT, how="left")
-            # Strictly longer: exactly at the limit is not past it.
+            # Strictly longer: a silence that equals the limit is not past it.
             .sort("silence_s")
             .join_asof(
                 limits, left_on="silence_s", right_on="past_s", allow_exact_matches=False,
@@ -232,7 +231,7 @@ class DetectorExplorer(Shown):
         return placed.group_by("kind", "past_s", *self.names).agg(n=pl.len().cast(pl.Int64))
 
     def _covered_by(self, construct: str) -> Any:
-        """The rows that detectors of a construct look at, by entity and instant."""
+        """The rows that detectors of a construct cover, grouped by entity and instant."""
         names = [name for name, detector in registry().items() if detector.construct == construct]
         return self.detections.filter(pl.col("detector").is_in(names), pl.col("covered")).group_by(
             UNIT
@@ -263,7 +262,7 @@ _NO_COUNTS = pl.DataFrame(
 
 
 def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
-    """A table: the line flags, the column does not."""
+    """A table of how many rows the row's detector flags and the column's does not."""
     cells = {(row["flags"], row["silent"]): row["n_only"] for row in counted.iter_rows(named=True)}
     head = "".join(f'<th scope="col">{safe(name)}</th>' for name in names)
     lines = "".join(
@@ -275,11 +274,11 @@ def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
         + "</tr>"
         for line in names
     )
-    caption = "<caption>Flagged by the line, and not by the column</caption>"
+    caption = "<caption>Flagged by the row, and not by the column</caption>"
     return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-_DEAREST = 240.0
+_HIGHEST_COST = 240.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -289,13 +288,13 @@ class ThresholdWorksheet(Shown):
     Attributes
     ----------
     advice : Advice
-        What `thresholds.recommend` gave; nothing is computed again.
+        From `thresholds.recommend`; nothing is recomputed.
 
     Notes
     -----
-    A move of a slider prices numbers that are there: it reads no data and draws within a
-    few milliseconds. Where the notebook is exported or printed, sliders are dead, so the
-    whole curve and a table of every candidate stand there instead.
+    A slider only applies other costs to known numbers: it reads no data and draws within a few
+    milliseconds. An exported or printed notebook shows the whole curves and a table of all
+    candidates instead.
 
     Examples
     --------
@@ -327,16 +326,16 @@ class ThresholdWorksheet(Shown):
         price: float | None = None,
         hour: float | None = None,
     ) -> str:
-        """What a slider shows: one sentence and the curve, as HTML.
+        """The view of a slider: a sentence and the curve, as HTML.
 
         Parameters
         ----------
         name : str
             One of `names`.
         threshold_s : float, optional
-            The candidate to look at; the cheapest by default.
+            The selected candidate; the cheapest by default.
         price, hour : float, optional
-            What a mistake and an hour of waiting cost; as in the advice by default.
+            Costs of a mistake and of an hour of waiting; by default those of the advice.
         """
         curve = self._curve(name)
         of = priced(
@@ -348,7 +347,7 @@ class ThresholdWorksheet(Shown):
         return f"<p>{sentence(of)}</p>{drawing(of)}{self._verdict(name)}"
 
     def as_html(self) -> str:
-        """Every curve with its table, for pages where nothing moves."""
+        """Every curve with its table, for static pages."""
         parts = []
         for name in self.names:
             curve = self._curve(name)
@@ -362,8 +361,8 @@ class ThresholdWorksheet(Shown):
 
     @cached_property
     def widget(self) -> Any:
-        """The ipywidgets box: which threshold, its value, its two costs, and what follows."""
-        with moving():
+        """The ipywidgets box: threshold, value, costs, and the resulting view."""
+        with widget_libraries():
             import ipywidgets as w
 
         wide = {"description_width": "10em"}
@@ -378,10 +377,10 @@ class ThresholdWorksheet(Shown):
         )
         value = w.SelectionSlider(options=[("", 0.0)], description="value", style=wide)
         price = w.FloatSlider(
-            min=0.0, max=_DEAREST, step=1.0, description="cost of a mistake", style=wide
+            min=0.0, max=_HIGHEST_COST, step=1.0, description="cost of a mistake", style=wide
         )
         hour = w.FloatSlider(
-            min=0.0, max=_DEAREST, step=1.0, description="cost of an hour", style=wide
+            min=0.0, max=_HIGHEST_COST, step=1.0, description="cost of an hour", style=wide
         )
 
         def draw(_: object = None) -> None:
@@ -403,7 +402,7 @@ class ThresholdWorksheet(Shown):
         return w.VBox([which, value, price, hour, shown])
 
     def _verdict(self, name: str) -> str:
-        """What the advice says at its own costs: to keep a value is not to know nothing of it."""
+        """The verdict of the advice at its own costs."""
         verdict, words = self.advice.frame.filter(name=name).select("verdict", "in_words").row(0)
         return f"<p><strong>{SAID[verdict]}</strong> {html.escape(visible(words))}</p>"
 

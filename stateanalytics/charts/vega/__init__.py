@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import quickjs
 
 VERSIONS = {"vega": "6.2.0", "vega-lite": "6.4.1"}
-"""What draws the charts of a page."""
+"""Versions of the libraries that draw the charts of a page."""
 _EMBED = "vega-embed"
-"""7.3.0: tooltips, and charts that move in a notebook."""
+"""7.3.0: tooltips and interaction in a notebook."""
 STACK_BYTES = 8 * 2**20
-"""Of the thread that draws, three quarters for QuickJS, whose megabyte is too little for Vega."""
+"""Stack of the drawing thread, three quarters of it for QuickJS: its default is too small."""
 
 
 def drawn(spec: dict[str, Any]) -> str:
@@ -52,17 +52,17 @@ def _answer(engine: quickjs.Context, specification: str) -> str:
     draw(specification)
     while engine.execute_pending_job():
         pass
-    # QuickJS collects its garbage as it needs room; to ask it would collect all of Python's too.
+    # QuickJS collects its garbage by itself; an explicit collection would run Python's, too.
     return str(draw(None))
 
 
 @functools.cache
 def _engine(_process_id: int) -> tuple[ThreadPoolExecutor, quickjs.Context]:
-    """Everything loaded, and the one thread that may use it, which a fork would not have."""
+    """The loaded engine and the only thread that may use it; a forked process needs its own."""
     before = threading.stack_size(STACK_BYTES)
     try:
         thread = ThreadPoolExecutor(1, thread_name_prefix="vega")
-        # A thread is begun with its first work.
+        # The thread starts with its first task.
         engine = thread.submit(_loaded).result()
     finally:
         threading.stack_size(before)
@@ -81,7 +81,7 @@ def _loaded() -> quickjs.Context:
 
 
 def bundled(module: str) -> str:
-    """A widget's module, with the libraries of charts in place of imports from the network.
+    """The module of a widget, with bundled libraries in place of imports from a network.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ def bundled(module: str) -> str:
     """
     lines = module.splitlines()
     own = [line for line in lines if not line.startswith("import ")]
-    if own == lines:  # A caller of `alt.JupyterChart.enable_offline()` has bundled it already.
+    if own == lines:  # `alt.JupyterChart.enable_offline()` has bundled it already.
         return module
-    # Each library is given its own exports, because a page may have another loader of modules.
+    # Each library gets its own exports, because the page may have another module loader.
     loads = (
         f"load({json.dumps(name)}, function (exports, module, require, define) {{\n"
         f"{_text(f'{name}.min.js')}\n}});"

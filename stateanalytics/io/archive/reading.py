@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.core.windows import TICK, in_utc, read_window
 from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io.archive.manifests import (

@@ -1,4 +1,4 @@
-"""What every number means, the policy that was applied, and SQL that gives the same rows."""
+"""Definitions of every number, the policy that was applied, and SQL for the same rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from importlib.metadata import version
 
 from stateanalytics.charts import vega
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import Window
+from stateanalytics.core.words import how_long, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.sql.conditions import NOT_DRIVEN
 from stateanalytics.state.definitions import GOOD_ENDS
@@ -17,8 +17,8 @@ from stateanalytics.systems import all_systems
 
 DEFINITIONS = table_rows("stateanalytics.reporting", "definitions.csv")
 _KEY = "USING (source, system, entity_type, entity_id)"
-# Each work once: what a session tells already is not counted again (`state.population`).
-_ONCE = (
+# What a session already counts is not counted a second time (`state.population`).
+_WITHOUT_PARTS = (
     f"entity_type NOT IN ({', '.join(repr(name) for name in part_types())})",
     "AND (entity_type <> 'turn' OR EXISTS (SELECT 1 FROM entities AS later",
     "  WHERE later.entity_type = 'turn' AND later.source = entities.source",
@@ -37,8 +37,7 @@ def summarize_appendix(material: Material) -> Plain:
     """Definitions, the cascade, thresholds, queries and versions."""
     policy = material.policy
     return {
-        "finding": f"States were derived under policy {policy.version} as of "
-        f"{iso(material.facts.as_of)}; every number can be had again with the queries below.",
+        "finding": say("appendix.finding", policy=policy.version, at=iso(material.facts.as_of)),
         "definitions": [dict(row) for row in DEFINITIONS],
         "policy": {
             "version": policy.version,
@@ -160,7 +159,7 @@ def queries(window: Window) -> list[Plain]:
             "title": "Severity by entity type",
             "lines": _select(
                 "entity_type, severity, count(*) AS n",
-                (*_ONCE, "AND ((", *ended, ") OR (", *still_open, "))"),
+                (*_WITHOUT_PARTS, "AND ((", *ended, ") OR (", *still_open, "))"),
                 "entity_type, severity",
             ),
         },

@@ -1,4 +1,4 @@
-"""What needs a person: by severity and type, and one by one."""
+"""What needs attention: counts by severity and type, then each item."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import day_of
-from stateanalytics.core.words import count, listed, number
+from stateanalytics.core.words import count, how_long, number, say
 from stateanalytics.queries import with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
@@ -20,7 +19,7 @@ from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
 N_SHOWN = 10
 N_BLOCKED_SHOWN = 5
 LONGEST_EVIDENCE = 20_000
-# The order that people think in: the work itself first, what only holds it later.
+# Work itself stands first, what only contains it later.
 TYPE_ORDER = (
     "session", "turn", "play", "show", "invocation", "schedule", "schedule_run",
     "engine_run", "dispatch", "team",
@@ -28,14 +27,14 @@ TYPE_ORDER = (
 
 
 def summarize_attention(material: Material) -> Plain:
-    """Severity by entity type, the items on top, and what the policy leaves neutral."""
+    """Severity by entity type, the most severe items, and blocked work that counts as neutral."""
     rows = material.counted_rows
     listed_items = _listed(rows, material)
-    every = _things(listed_items.filter(pl.col("disposition") == OPEN))
-    things, stopped = _asking(every), every.filter(standing="stopped")
+    all_things = _things(listed_items.filter(pl.col("disposition") == OPEN))
+    things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
     by_type = _by_type(rows.select("entity_type", "severity"))
     return {
-        "finding": _sentence(by_type, things),
+        "finding": _finding(by_type, things),
         "denominator": "entities of the window that rates may count, each work once",
         "by_type": by_type,
         "n_things": things.height,
@@ -55,13 +54,13 @@ def summarize_attention(material: Material) -> Plain:
 
 
 def things_of(material: Material) -> pl.DataFrame:
-    """What is to be looked at in the window, one row for what one answer would clear."""
+    """What needs attention in the window, one row for everything that a single answer clears."""
     items = _listed(material.counted_rows, material)
-    return _asking(_things(items.filter(pl.col("disposition") == OPEN)))
+    return _without_stopped(_things(items.filter(pl.col("disposition") == OPEN)))
 
 
-def _asking(things: pl.DataFrame) -> pl.DataFrame:
-    """Without what somebody ended on purpose: it is severe, and asks nothing of a reader."""
+def _without_stopped(things: pl.DataFrame) -> pl.DataFrame:
+    """Without work that somebody ended on purpose: it is severe, and needs no answer."""
     return things.filter(pl.col("standing") != "stopped")
 
 
@@ -70,7 +69,7 @@ def _shown(things: pl.DataFrame, material: Material) -> Plain:
 
 
 def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """The attention list of the window, discharged items too, with what is told about each."""
+    """The attention list of the window, discharged items included, with the reasons of each."""
     items = attention_items(
         material.facts, material.states, material.reasons,
         policy=material.policy, with_discharged=True,
@@ -88,34 +87,28 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
-    """One row a type that occurs, the known ones in their order, then by name."""
-    types = sorted(
-        tally(rows, "entity_type"),
-        key=lambda name: (
-            TYPE_ORDER.index(name) if name in TYPE_ORDER else len(TYPE_ORDER),
-            name,
-        ),
-    )
-    return [_of_type(name, rows.filter(pl.col("entity_type") == name)) for name in types]
-
-
-def _of_type(name: str, rows: pl.DataFrame) -> Plain:
-    counts = tally(rows, "severity")
-    return {
-        "entity_type": name,
-        "n": rows.height,
-        **{severity: counts.get(severity, 0) for severity in SEVERITIES},
-    }
+    """Counts by severity for each type: known types in their order, then others by name."""
+    order = {name: place for place, name in enumerate(TYPE_ORDER)}
+    counts = {(row[0], row[1]): row[2] for row in rows.group_by(rows.columns).len().iter_rows()}
+    types = tally(rows, "entity_type")
+    return [
+        {
+            "entity_type": name,
+            "n": n,
+            **{severity: counts.get((name, severity), 0) for severity in SEVERITIES},
+        }
+        for name, n in sorted(types.items(), key=lambda pair: (order.get(pair[0], 99), pair))
+    ]
 
 
 def _things(items: pl.DataFrame) -> pl.DataFrame:
-    """One row for what one answer would clear: its session, newest first, speaks for it."""
-    stands_for_less = pl.col("entity_type") != "session"
+    """One row for everything that a single answer clears, shown by its newest session."""
+    is_no_session = pl.col("entity_type") != "session"
     return (
         with_action_key(items)
         .sort(
             "severity",
-            stands_for_less,
+            is_no_session,
             "placed_at",
             "entity_type",
             "entity_id",
@@ -126,7 +119,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             n_alike=pl.len().over("thing"),
             n_causes=pl.struct("source", "cluster").n_unique().over("thing"),
-            # What ended with a session took its time, which counts once.
+            # What ended together with a session shares its time, which counts one time.
             lost_s=pl.when(pl.col("entity_type") == pl.col("entity_type").first().over("thing"))
             .then("duration_s")
             .sort()
@@ -134,7 +127,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             .over("thing"),
         )
         .unique("thing", keep="first", maintain_order=True)
-        # Of open work the worst and longest silent stands first, of ended work what cost most.
+        # Open work: the most severe and longest silent first. Ended work: the longest first.
         .sort(
             pl.when("is_open").then("severity"),
             pl.when("is_open").then("silence_s").otherwise("lost_s"),
@@ -150,7 +143,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
 
 
 def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
-    """What is told about each row of `things_of`; few rows, so one at a time."""
+    """The items of a list for the page; few rows, so one at a time."""
     reasons = material.reasons.join(rows.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
     by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for reason in reasons.sort(*ENTITY_KEY, "order").iter_rows(named=True):
@@ -183,19 +176,21 @@ def _item(row: dict[str, Any], reasons: list[dict[str, Any]]) -> Plain:
 
 def _when(row: dict[str, Any]) -> str:
     if not row["is_open"]:
-        ran = f", after {how_long(row['duration_s'])}" if row["duration_s"] is not None else ""
-        at = row["placed_at"]
-        return f"ended {day_of(at)} {at:%H:%M}{ran}" if at else "ended"
+        at, duration_s = row["placed_at"], row["duration_s"]
+        if not at:
+            return "ended"
+        after = "" if duration_s is None else say("attention.after", seconds=duration_s)
+        return say("attention.ended", day=day_of(at), time=f"{at:%H:%M}", duration=after)
     spans = {"open": row["age_s"], "silent": row["silence_s"]}
-    told = {state: how_long(span) for state, span in spans.items() if span is not None}
-    if len(told) == 2 and len(set(told.values())) == 1:
-        return f"open and silent for {told['open']}"
-    parts = [f"{state} for {span}" for state, span in told.items()]
-    return ", ".join(parts) or "open, no times"
+    known = {state: how_long(span) for state, span in spans.items() if span is not None}
+    if len(known) == 2 and len(set(known.values())) == 1:
+        return say("attention.open_and_silent", duration=known["open"])
+    parts = [f"{state} for {span}" for state, span in known.items()]
+    return ", ".join(parts) or say("attention.no_times")
 
 
 def _deciding(row: dict[str, Any], reasons: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The reason that the attention list names; of blocked work what blocks it."""
+    """The reason that the attention list names; for blocked work, what blocks it."""
     by_code = (reason for reason in reasons if reason["code"] == row.get("code"))
     by_blocked = (r for r in reasons if "code" not in row and ".blocked" in (r["code"] or ""))
     return next(by_code, None) or next(by_blocked, None) or next(iter(reasons), None)
@@ -204,7 +199,7 @@ def _deciding(row: dict[str, Any], reasons: list[dict[str, Any]]) -> dict[str, A
 def _reason(chosen: dict[str, Any] | None) -> Plain | None:
     if chosen is None:
         return None
-    from stateanalytics.state.reason_codes import REGISTRY
+    from stateanalytics.state.reasons import REGISTRY
 
     known = REGISTRY.get(chosen["code"]) if chosen["code"] else None
     return {
@@ -218,7 +213,7 @@ def _reason(chosen: dict[str, Any] | None) -> Plain | None:
 
 
 def _evidence(text: str | None, message: str | None) -> Iterator[str]:
-    """Evidence in words: at most three, none that only repeats the message."""
+    """At most three pieces of evidence, without those that repeat the message."""
     if not text or len(text) > LONGEST_EVIDENCE:
         return
     try:
@@ -236,20 +231,16 @@ def _evidence(text: str | None, message: str | None) -> Iterator[str]:
 
 
 def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
-    """What is blocked although the policy calls it neutral: a gap of the cascade itself."""
+    """Blocked work that the policy calls neutral: a gap in the cascade itself."""
     blocked = rows.filter(
         pl.col("severity") == "neutral",
         (pl.col("lifecycle") == "blocked") | (pl.col("health") == "blocked"),
     ).sort(
         "placed_at", "entity_type", "entity_id", "source", descending=[True, False, False, False]
     )
-    n = blocked.height
-    verb = "is" if n == 1 else "are"
+    n, policy = blocked.height, material.policy.version
     return {
-        "finding": f"{count(n, 'entity', 'entities').capitalize()} {verb} blocked, which policy "
-        f"{material.policy.version} calls neutral; the policy named operator calls it a warning."
-        if n
-        else f"Nothing is blocked that policy {material.policy.version} leaves neutral.",
+        "finding": say("attention.blocked" if n else "attention.none_blocked", n=n, policy=policy),
         "n": n,
         "items": items_of(
             blocked.with_columns(n_alike=1, n_causes=1, lost_s=None).head(N_BLOCKED_SHOWN), material
@@ -257,23 +248,22 @@ def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
     }
 
 
-def _sentence(by_type: list[Plain], things: pl.DataFrame) -> str:
-    total = {name: sum(row[name] for row in by_type) for name in SEVERITIES}
+def _finding(by_type: list[Plain], things: pl.DataFrame) -> str:
     n = sum(row["n"] for row in by_type)
+    n_critical, n_warnings = (sum(row[name] for row in by_type) for name in ("critical", "warning"))
     if not n:
-        return "There is nothing in this window that could need attention."
-    if not total["critical"] + total["warning"]:
-        return f"None of {count(n, 'entity', 'entities')} is critical or a warning."
-    critical, warnings = total["critical"], total["warning"]
-    severities = listed(
-        [f"{number(critical)} critical"] * bool(critical)
-        + [count(warnings, "warning")] * bool(warnings)
-    )
+        return say("attention.nothing")
+    if not n_critical + n_warnings:
+        return say("attention.none_bad", n=n)
     n_open = things.filter("is_open").height
-    live = f"; {number(n_open)} can still be acted on" if n_open else ""
-    return (
-        f"Of {count(n, 'entity', 'entities')} in the window, {severities}: "
-        f"{count(things.height, 'different thing')} to look at{live}."
+    severities = [f"{number(n_critical)} critical"] * bool(n_critical)
+    severities += [count(n_warnings, "warning")] * bool(n_warnings)
+    return say(
+        "attention.things",
+        n=n,
+        severities=severities,
+        n_things=things.height,
+        still_open=say("attention.open", n=n_open) if n_open else "",
     )
 
 

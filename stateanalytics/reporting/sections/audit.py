@@ -1,15 +1,16 @@
-"""Where the data contradict themselves: histories against their graphs, and all the rest."""
+"""Contradictions in the data, such as histories that their status graphs do not allow."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from stateanalytics.auditing import CODES, audited
-from stateanalytics.core.words import count, listed, number
+from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.words import count, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 
 N_EXAMPLES = 3
-# Verdicts of a change of status -> what people call it.
+# Verdicts on a status change, as the page names them.
 VERDICTS = {
     "first": "first on record",
     "legal": "legal",
@@ -22,12 +23,12 @@ VERDICTS = {
 
 
 def summarize_audit(material: Material) -> Plain:
-    """Contradictions by code with examples, and changes of status by their legality."""
+    """Contradictions by code with examples, and status changes by their legality."""
     facts, policy = material.facts, material.policy
     contradictions, transitions = audited(facts, policy=policy, states=material.states)
     return {
-        "finding": _sentence(contradictions, transitions),
-        "denominator": "all entities and changes of status that were read, of any time",
+        "finding": _finding(contradictions, transitions),
+        "denominator": say("audit.counted"),
         "n": contradictions.height,
         "n_warnings": contradictions.filter(pl.col("severity") == "warning").height,
         "codes": [
@@ -64,46 +65,45 @@ def _code(code: str, rows: pl.DataFrame) -> Plain:
 
 
 def _transitions(counts: pl.DataFrame) -> Plain:
-    """Rows by entity type, columns by verdict; verdicts that do not occur have no column."""
-    there = [verdict for verdict in VERDICTS if verdict in counts["verdict"].to_list()]
+    """Counts by entity type (rows) and verdict (columns); only verdicts that occur."""
+    occurring = [verdict for verdict in VERDICTS if verdict in counts["verdict"].to_list()]
     by_type = {(row[0], row[1]): row[2] for row in counts.iter_rows()}
     types = counts["entity_type"].unique().sort().to_list()
     return {
-        "columns": [VERDICTS[verdict] for verdict in there],
+        "columns": [VERDICTS[verdict] for verdict in occurring],
         "rows": [
             {
                 "entity_type": entity_type,
-                "counts": [by_type.get((entity_type, verdict), 0) for verdict in there],
+                "counts": [by_type.get((entity_type, verdict), 0) for verdict in occurring],
             }
             for entity_type in types
         ],
     }
 
 
-def _sentence(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
+def _finding(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     n_changes = int(transitions["n"].sum())
     illegal = transitions.filter(pl.col("verdict").str.starts_with("illegal"))
     n_illegal = int(illegal["n"].sum())
-    changes = "no status change is recorded"
     if n_illegal:
-        are = "is" if n_illegal == 1 else "are"
-        changes = f"of {count(n_changes, 'status change')} {number(n_illegal)} {are} illegal"
+        changes = say("audit.illegal", n=n_changes, n_illegal=n_illegal)
     elif n_changes:
-        changes = (
-            "the only status change is valid"
-            if n_changes == 1
-            else f"all {number(n_changes)} status changes are valid"
-        )
+        changes = say("audit.only_valid" if n_changes == 1 else "audit.all_valid", n=n_changes)
+    else:
+        changes = say("audit.no_change")
     if contradictions.is_empty():
-        return f"The data nowhere contradict themselves; {changes}."
+        return say("audit.none", changes=changes)
     n_warnings = contradictions.filter(pl.col("severity") == "warning").height
-    what = listed(
-        [count(n_warnings, "contradiction")] * bool(n_warnings)
-        + [count(contradictions.height - n_warnings, "explained exception")]
-        * (contradictions.height > n_warnings)
+    kinds = {
+        "contradiction": n_warnings,
+        "explained exception": contradictions.height - n_warnings,
+    }
+    return say(
+        "audit.found",
+        kinds=[count(n, noun) for noun, n in kinds.items() if n],
+        n=contradictions.select(ENTITY_KEY).n_unique(),
+        changes=changes,
     )
-    n_entities = contradictions.select("source", "system", "entity_type", "entity_id").n_unique()
-    return f"{what} in {count(n_entities, 'entity', 'entities')}; {changes}."
 
 
 SECTION = Section("audit", "Audit", summarize_audit, place=120)

@@ -1,6 +1,7 @@
-"""What runs cost: what was reported, next to it an estimate from tokens, and the best of both.
+"""What runs cost: as reported, as estimated from tokens, and the best of both.
 
-A page has the chapter where something is estimated: what was only reported, failures say.
+A page shows the section where something is estimated; costs that were only reported are in
+the section on failures.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from datetime import date
 
 import polars as pl
 
-from stateanalytics.core.words import count, number
+from stateanalytics.core.words import count, dollars, say
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.systems.linking import used_tokens
@@ -20,32 +21,35 @@ _SUMS = ("usd", "per_completed_usd", "per_merged_usd", "lost_usd")
 
 
 def summarize_costs(material: Material) -> Plain:
-    """Reported and estimated costs of the window's runs: together, by model and by project."""
-    looked_on = material.prices["as_of"].max()
-    assert isinstance(looked_on, date)
+    """Reported and estimated costs of the window's runs: total, by model and by project."""
+    prices_on = material.prices["as_of"].max()
+    assert isinstance(prices_on, date)
     used = used_tokens(material.facts)
 
-    def told(*by: str) -> pl.DataFrame:
-        return count_costs(material.rows, used, material.prices, by)
+    def costs_by(*columns: str) -> pl.DataFrame:
+        return count_costs(material.rows, used, material.prices, columns)
 
-    [total] = plain_rows(told())
-    age_days = (material.facts.as_of.date() - looked_on).days
-    age = f"{count(age_days, 'day')} old" if age_days >= 0 else f"{count(-age_days, 'day')} younger"
-    prices_of = f"list prices of {looked_on} ({age})"
+    [total] = plain_rows(costs_by())
+    age_days = (material.facts.as_of.date() - prices_on).days
+    prices = say(
+        "costs.prices" if age_days >= 0 else "costs.newer_prices",
+        day=prices_on,
+        age=count(abs(age_days), "day"),
+    )
     return {
-        "finding": _sentence(total, prices_of),
+        "finding": _finding(total, prices),
         "n_estimated": total["estimated_n"],
-        "prices_on": looked_on.isoformat(),
+        "prices_on": prices_on.isoformat(),
         "prices_age_days": age_days,
-        "prices_of": prices_of,
+        "prices_of": prices,
         "total": {**total, **_shown(total)},
-        "models": _dearest(told("system", "model")),
-        "projects": _dearest(told("project")),
+        "models": _most_expensive(costs_by("system", "model")),
+        "projects": _most_expensive(costs_by("project")),
     }
 
 
-def _dearest(groups: pl.DataFrame) -> Plain:
-    """The first groups of which a cost is known, and how many more there are."""
+def _most_expensive(groups: pl.DataFrame) -> Plain:
+    """The first groups with a known cost, and how many more there are."""
     known = groups.filter(pl.any_horizontal(pl.col(f"{kind}_n") > 0 for kind in KINDS))
     rows = plain_rows(known.head(N_SHOWN))
     return {
@@ -55,37 +59,33 @@ def _dearest(groups: pl.DataFrame) -> Plain:
 
 
 def _shown(row: Plain) -> Plain:
-    return {
-        f"shown_{kind}_{name}": _dollars(row[f"{kind}_{name}"]) for kind in KINDS for name in _SUMS
-    }
+    amounts = {f"{kind}_{name}": row[f"{kind}_{name}"] for kind in KINDS for name in _SUMS}
+    return {f"shown_{name}": None if usd is None else dollars(usd) for name, usd in amounts.items()}
 
 
-def _dollars(usd: float | None) -> str | None:
-    return None if usd is None else f"${usd:,.2f}"
-
-
-def _sentence(total: Plain, prices_of: str) -> str:
-    n_runs = total["n_runs"]
+def _finding(total: Plain, prices: str) -> str:
+    n_runs, n_reported, n_estimated = total["n_runs"], total["reported_n"], total["estimated_n"]
     if not n_runs:
-        return "No run of the window counts."
+        return say("costs.no_run")
     reported = (
-        f"{number(total['reported_n'])} of {count(n_runs, 'run')} reported what they cost, "
-        f"{_dollars(total['reported_usd'])}"
-        if total["reported_n"]
-        else f"None of {count(n_runs, 'run')} reported what it cost"
+        say("costs.reported", n=n_reported, n_runs=n_runs, usd=total["reported_usd"])
+        if n_reported
+        else say("costs.none_reported", n_runs=n_runs)
     )
     estimated = (
-        f"{number(total['estimated_n'])} are estimated at {_dollars(total['estimated_usd'])}"
-        if total["estimated_n"]
-        else "none can be estimated"
+        say("costs.estimated", n=n_estimated, usd=total["estimated_usd"])
+        if n_estimated
+        else say("costs.none_estimated")
     )
-    together = (
-        f" As reported, and estimated for the rest, it was {_dollars(total['total_usd'])}."
-        if total["reported_n"] and total["estimated_n"]
-        else ""
+    has_both = n_reported and n_estimated
+    together = say("costs.together", usd=total["total_usd"]) if has_both else ""
+    return say(
+        "costs.finding",
+        reported=reported,
+        prices=prices,
+        estimated=estimated,
+        together=together,
     )
-    return f"{reported}; from tokens, by {prices_of}, {estimated}.{together}"
 
 
 SECTION = Section("costs", "Costs", summarize_costs, place=60)
-"""What runs cost, as reported and as estimated by list prices."""

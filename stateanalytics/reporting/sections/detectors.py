@@ -1,4 +1,4 @@
-"""Do the detectors agree: the worst contradiction in a sentence, then who says what."""
+"""Do the detectors agree: the worst contradiction in a sentence, then each verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.words import count, number
+from stateanalytics.core.words import say
 from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors
 from stateanalytics.detectors.comparing import agreement, disagreements
 from stateanalytics.detectors.detections import ANSWERS, Detections, detect
@@ -19,52 +19,43 @@ N_CAUSES, N_IN_CHART = 8, 10
 FEWEST_DRAWN = 20
 """Open runs: a matrix of detectors over fewer shows less than their table."""
 TROUBLE = ("stale", "stuck", "slow", "dead")
-_DENOMINATOR = (
-    "runs that are open at as-of and began before the window's end, "
-    "by the detectors that look at them"
-)
 
 
 def summarize_detectors(material: Material) -> Plain:
-    """Every rule that calls an open run stale, stuck, slow or dead, and where they differ."""
+    """Every rule that calls an open run stale, stuck, slow or dead, and where rules differ."""
     facts = _open_only(material)
-    rules = _asked(facts, material.detectors)
+    rules = _rules(facts, material.detectors)
     n_open = facts.entities.height
     if not rules or not n_open:
-        return {**_NOTHING, "finding": "No run is open, so no detector could contradict another."}
+        return _nothing()
     judged = material.states.join(facts.entities.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
     detections = detect(facts, detectors=rules, states=judged)
-    # First, because the rows of those that disagree are some of these.
     verdicts = _verdicts(detections.rows, rules)
     differences = disagreements(detections, detectors=rules)
-    loud = verdicts.filter(pl.col("n_flagged") > 0)
+    flagging = verdicts.filter(pl.col("n_flagged") > 0)
     return {
-        "finding": differences.worst or _all_agree(loud.height, len(rules), n_open),
-        "denominator": _DENOMINATOR,
+        "finding": differences.worst or _all_agree(flagging.height, len(rules), n_open),
+        "denominator": say("detectors.counted"),
         "n_open": n_open,
         "n_detectors": len(rules),
         "n_disagreements": differences.rows.height,
         "causes": [_cause(row) for row in plain_rows(differences.causes.head(N_CAUSES))],
         "n_causes": differences.causes.height,
-        "said": plain_rows(loud.head(N_IN_CHART)),
-        "n_silent": verdicts.height - loud.height,
-        "pairs": _pairs(detections, loud["detector"].head(N_IN_CHART).to_list())
+        "said": plain_rows(flagging.head(N_IN_CHART)),
+        "n_silent": verdicts.height - flagging.height,
+        "pairs": _pairs(detections, flagging["detector"].head(N_IN_CHART).to_list())
         if n_open >= FEWEST_DRAWN
         else [],
     }
 
 
-_NOTHING: Plain = {
-    "denominator": _DENOMINATOR,
-    "n_open": 0,
-    "n_detectors": 0,
-    "n_disagreements": 0,
-    "causes": [],
-    "n_causes": 0,
-    "said": [],
-    "n_silent": 0,
-    "pairs": [],
-}
+def _nothing() -> Plain:
+    return {
+        "finding": say("detectors.no_run"),
+        "denominator": say("detectors.counted"),
+        **dict.fromkeys(("n_open", "n_detectors", "n_disagreements", "n_causes", "n_silent"), 0),
+        **{name: [] for name in ("causes", "said", "pairs")},
+    }
 
 
 def _open_only(material: Material) -> Facts:
@@ -75,25 +66,25 @@ def _open_only(material: Material) -> Facts:
         name: getattr(whole, name).join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
         for name in ("entities", "transitions")
     }
-    whose = ["source", "system", "entity_id"]
-    kept["events"] = whole.events.join(runs.select(whose), on=whose, how="semi")
+    run_key = ["source", "system", "entity_id"]
+    kept["events"] = whole.events.join(runs.select(run_key), on=run_key, how="semi")
     return changed_facts(whole, **kept)
 
 
-def _asked(facts: Facts, asked: Chosen | None) -> list[Detector]:
+def _rules(facts: Facts, asked: Chosen | None) -> list[Detector]:
     """The rules about runs of the systems that were read; by default those about trouble."""
-    here = set(facts.entities["system"].unique())
+    systems_read = set(facts.entities["system"].unique())
     return [
         rule
         for rule in chosen_detectors(asked, "report")
         if (asked is not None or rule.question in TROUBLE)
         and "session" in rule.entity_types
-        and (rule.system is None or rule.system in here)
+        and (rule.system is None or rule.system in systems_read)
     ]
 
 
 def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFrame:
-    """What each detector said of how many, the loudest first."""
+    """How many runs each detector covers and flags, those that flag most first."""
     titles = {rule.name: rule.entry.known_as or rule.name for rule in rules}
     words = {rule.name: rule.entry.rule for rule in rules}
     counted = detections.group_by("detector").agg(
@@ -112,24 +103,23 @@ def _cause(row: Plain) -> Plain:
 
 
 def _pairs(detections: Detections, names: list[str]) -> list[Plain]:
-    """How each two of these detectors agree."""
+    """Agreement of each pair of these detectors."""
     shown = [name for name in detections.names if name in names]
     if len(shown) < 2:
         return []
-    few = replace(detections, **{kind: getattr(detections, kind).select(shown) for kind in ANSWERS})
-    pairs = agreement(few, n_resamples=0).pairs
+    chosen = replace(
+        detections, **{kind: getattr(detections, kind).select(shown) for kind in ANSWERS}
+    )
+    pairs = agreement(chosen, n_resamples=0).pairs
     return plain_rows(pairs, ["a", "b", "n", "n_both", "n_only_a", "n_only_b", "n_neither"])
 
 
-def _all_agree(n_loud: int, n_asked: int, n_open: int) -> str:
-    if not n_loud:
-        return (
-            f"None of {count(n_asked, 'detector')} calls any of {count(n_open, 'open run')} "
-            "stale, stuck, slow or dead."
-        )
-    if n_loud == 1:
-        return "Only one detector looks at the open runs that it flags."
-    return f"The {number(n_loud)} detectors that flag an open run flag the same ones."
+def _all_agree(n_flagging: int, n_detectors: int, n_open: int) -> str:
+    if not n_flagging:
+        return say("detectors.none", n=n_detectors, n_open=n_open)
+    if n_flagging == 1:
+        return say("detectors.one")
+    return say("detectors.agree", n=n_flagging)
 
 
 SECTION = Section("detectors", "Detectors", summarize_detectors, place=90)

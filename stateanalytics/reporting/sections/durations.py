@@ -1,4 +1,4 @@
-"""How long runs took, and which of those times are only lower bounds."""
+"""How long runs took, and which of these durations are only lower bounds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.units import how_long
-from stateanalytics.core.words import count, listed, number, share
+from stateanalytics.core.words import count, how_long, say, share
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.comparison import reversals
@@ -24,17 +23,17 @@ N_KINDS_SHOWN = 12
 N_MODELS_COMPARED = 6
 MOST_STRETCHES = 20_000
 LEAST_SHARE = 0.05
-"""States with fewer runs are not said."""
+"""Rarer states are not named."""
 CUT_OFF_BY = {
     "time_limit": "their time limit ended them",
     "as_of": "they are still running",
-    "last_activity": "they fell silent, and are counted up to their last sign of life",
-    "window_end": "they went on after the window",
+    "last_activity": "they fell silent, and are counted up to their last activity",
+    "window_end": "they continued after the window",
 }
 
 
 def summarize_durations(material: Material) -> Plain:
-    """Durations of the runs that started in the window, in steps, by how they ended."""
+    """Histogram of the durations of runs that started in the window, by how they ended."""
     runs = spells(material.facts, window=material.window, rows=material.ever)
     kept = runs.filter(pl.col("left_out").is_null())
     steps = count_spells(runs)
@@ -44,7 +43,7 @@ def summarize_durations(material: Material) -> Plain:
         for name, meaning in CUT_OFF_BY.items()
     ]
     return {
-        "finding": _sentence(kept, material.policy.slow_after_s),
+        "finding": _finding(kept, material.policy.slow_after_s),
         "denominator": _denominator(kept),
         "n": kept.height,
         "slow_after_s": material.policy.slow_after_s,
@@ -55,7 +54,7 @@ def summarize_durations(material: Material) -> Plain:
         "reversed": _reversed(kept),
         "in_between": _in_between(material),
         "cut_off": cut_off,
-        "cut_off_in_words": _cut_off_in_words(cut_off),
+        "cut_off_in_words": _bounds(cut_off),
         "found_dead": _found_dead(kept),
         "left_out": [
             {"reason": name, "meaning": meaning, "n": n}
@@ -67,47 +66,39 @@ def summarize_durations(material: Material) -> Plain:
 
 
 def _denominator(kept: pl.DataFrame) -> str:
-    """What was counted; where a session also waits for people, its parts are (`run_type`)."""
-    whole = "runs that started in the window and whose times can be trusted"
-    # A turn that crashed and went on is one, however many attempts.
+    """What was counted; where sessions also wait for people, their parts are (`run_type`)."""
+    # A turn that crashed and was resumed is one turn, however many attempts.
     turns = kept.select(ENTITY_KEY).unique()
     counted = [
-        f"{number(n)} of them are {known.run_type}s of {known.title}"
+        say("durations.counted_parts", n=n, run_type=known.run_type, system=known.title)
         for known in all_systems()
         if known.run_type != RUN
         and (n := turns.filter(system=known.name, entity_type=known.run_type).height)
     ]
-    return "; ".join([whole, *counted])
+    return "; ".join([say("durations.counted"), *counted])
 
 
-def _sentence(kept: pl.DataFrame, slow_after_s: float) -> str:
+def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
     if kept.is_empty():
-        return "No run that started in this window has a duration that can be trusted."
+        return say("durations.none")
     n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
     types = kept["entity_type"].unique().to_list()
     noun = types[0] if len(types) == 1 and types[0] != RUN else "run"
-    shown = (
-        f"Of {count(kept.height, noun)} that started in the window, "
-        f"{f'the end of {number(n_ended)}' if n_ended else 'no end'} was seen"
+    name = "durations.slow" if n_slow else "durations.none_slow"
+    slow = say(name, n=n_slow, limit=slow_after_s)
+    return say(
+        "durations.finding",
+        runs=count(kept.height, noun),
+        ended=say("durations.ended" if n_ended else "durations.none_ended", n=n_ended),
+        cut_off=say("durations.cut_off", n=n_cut_off) if n_cut_off else "",
+        slow=slow,
     )
-    bound = (
-        f" and {number(n_cut_off)} {'was' if n_cut_off == 1 else 'were'} cut off, "
-        f"so that only a lower bound is known"
-        if n_cut_off
-        else ""
-    )
-    slow = (
-        f"{number(n_slow)} took longer than {how_long(slow_after_s)}"
-        if n_slow
-        else f"none took longer than {how_long(slow_after_s)}"
-    )
-    return f"{shown}{bound}; {slow}."
 
 
 def _table(steps: pl.DataFrame) -> Plain:
-    """The steps as a table: one row a step, one column an ending."""
+    """The histogram as a table: rows are steps of duration, columns are endings."""
     endings = [ending for ending in ENDINGS if ending in steps["ending"].to_list()]
     counts = {(row["ending"], row["low_s"]): row["n"] for row in steps.iter_rows(named=True)}
     edges = steps.select("low_s", "high_s").unique().sort("low_s")
@@ -122,8 +113,8 @@ def _table(steps: pl.DataFrame) -> Plain:
 
 def _step(low_s: float, high_s: float | None) -> str:
     if high_s is None:
-        return f"{how_long(low_s)} or more"
-    return f"{how_long(low_s)} to {how_long(high_s)}" if low_s else f"under {how_long(high_s)}"
+        return say("durations.longest_step", low=low_s)
+    return say("durations.step" if low_s else "durations.shortest_step", low=low_s, high=high_s)
 
 
 def _by_kind(kept: pl.DataFrame) -> Plain:
@@ -152,13 +143,13 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
                 "counts": [row[ending] for ending in endings],
                 "shortest_s": row["shortest_s"],
                 "longest_s": row["longest_s"],
-                "range": f"{how_long(row['shortest_s'])} to {how_long(row['longest_s'])}",
+                "range": say("durations.range", low=row["shortest_s"], high=row["longest_s"]),
                 "median_s": row["median_s"],
                 "median_low_s": row["median_low_s"],
                 "median_high_s": row["median_high_s"],
-                "median": _median_in_words(row),
+                "median": _median(row),
                 **{name: row[name] for name in ("never_share", "never_low", "never_high")},
-                "never": _never_in_words(row),
+                "never": _never(row),
             }
             for row in per_kind.head(N_KINDS_SHOWN).iter_rows(named=True)
         ],
@@ -166,7 +157,7 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
 
 
 def _medians(kept: pl.DataFrame) -> pl.DataFrame:
-    """The middle of each kind, with lower bounds counted as such."""
+    """The median duration of each kind, lower bounds counted as such."""
     return quantiles(kaplan_meier(kept, by="kind"), [0.5]).select(
         "kind",
         median_s="duration_s",
@@ -176,40 +167,41 @@ def _medians(kept: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _median_in_words(row: dict[str, Any]) -> str:
+def _median(row: dict[str, Any]) -> str:
     if row["median_s"] is None:
-        return "not identified"
+        return say("durations.no_median")
     low, high = (
         how_long(row[name], "?", is_estimate=True) for name in ("median_low_s", "median_high_s")
     )
-    return f"{how_long(row['median_s'], is_estimate=True)} ({low} to {high})"
+    return say("durations.median", median=row["median_s"], low=low, high=high)
 
 
 def _never_ending(kept: pl.DataFrame) -> pl.DataFrame:
-    """The share of each kind that would never end, where that can be told."""
+    """The share of each kind that would never end, where the data show it."""
     return never_ending(kept, by="kind").select(
         "kind", never_share="share", never_low="share_low", never_high="share_high"
     )
 
 
-def _never_in_words(row: dict[str, Any]) -> str:
-    share, low, high = (
-        None if row[name] is None else f"{100 * row[name]:.0f}"
-        for name in ("never_share", "never_low", "never_high")
+def _never(row: dict[str, Any]) -> str:
+    share_of_kind, low, high = (row[name] for name in ("never_share", "never_low", "never_high"))
+    if share_of_kind is None:
+        return say(
+            "durations.never_unknown" if high is None else "durations.never_at_most", high=high
+        )
+    return say(
+        "durations.never", share=share_of_kind, low=f"{100 * low:.0f}", high=f"{100 * high:.0f}"
     )
-    if share is None:
-        return "cannot tell" if high is None else f"cannot tell; at most {high} %"
-    return f"{share} % ({low} to {high})"
 
 
 def _in_between(material: Material) -> Plain:
-    """Where the runs that started in the window were after so long, and who went on."""
+    """States of the window's runs at a given age, and how many recovered from each."""
     at_s = material.policy.slow_after_s
     window, started = material.window, pl.col("started_at")
-    is_begun = started.is_between(window.since, window.until, closed="left")
+    is_in_window = started.is_between(window.since, window.until, closed="left")
     ever = material.ever.select(name for name in material.ever.columns if name in RUN_COLUMNS)
     lives = stretches_of(
-        material.facts, window=window, policy=material.policy, rows=ever.filter(is_begun)
+        material.facts, window=window, policy=material.policy, rows=ever.filter(is_in_window)
     )
     shares = state_occupancy(_sampled(lives), at_s=at_s).filter(pl.col("share") > 0)
     rows = plain_rows(shares.drop("duration_s"))
@@ -218,30 +210,31 @@ def _in_between(material: Material) -> Plain:
         "unit": "invocation",
         "n_units": rows[0]["n_units"] if rows else 0,
         "rows": rows,
-        "in_words": _where_in_words(rows, at_s),
+        "in_words": _states_after(rows, at_s),
     }
 
 
 def _sampled(lives: pl.DataFrame) -> pl.DataFrame:
-    """All stretches, or of very many those of each so manieth invocation."""
+    """All stretches; of very many, those of an evenly spaced sample of invocations."""
     units = with_known_units(lives)
-    every = 1 + lives.height // MOST_STRETCHES
-    taken = pl.col("unit").drop_nulls().unique().sort().gather_every(every)
-    return units.join(units.select(taken), on="unit", how="semi", maintain_order="left")
+    step = 1 + lives.height // MOST_STRETCHES
+    sample = pl.col("unit").drop_nulls().unique().sort().gather_every(step)
+    return units.join(units.select(sample), on="unit", how="semi", maintain_order="left")
 
 
-def _where_in_words(rows: list[Plain], at_s: float) -> str:
+def _states_after(rows: list[Plain], at_s: float) -> str:
     if not rows:
         return ""
-    parts = []
-    said = [row for row in rows if row["share"] >= LEAST_SHARE]
-    for row in sorted(said, key=lambda row: -row["share"]):
-        part = f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}"
-        if row["recover"] is not None:
-            part += f", of which {_with_ends(row, 'recover')} go on"
-        parts.append(part)
-    by = count(rows[0]["n_units"], "invocation")
-    return f"After {how_long(at_s)}: {'; '.join(parts)} (by {by})."
+    states = []
+    for row in sorted(rows, key=lambda row: -row["share"]):
+        if row["share"] < LEAST_SHARE:
+            break
+        recover = row["recover"] is not None
+        states.append(
+            f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}"
+            + (say("durations.recover", share=_with_ends(row, "recover")) if recover else "")
+        )
+    return say("durations.after", at=at_s, states="; ".join(states), n=rows[0]["n_units"])
 
 
 def _with_ends(row: Plain, name: str) -> str:
@@ -251,7 +244,7 @@ def _with_ends(row: Plain, name: str) -> str:
 
 
 def _reversed(kept: pl.DataFrame) -> list[Plain]:
-    """Models that look slower and are not, or the other way round: the mix of work does it."""
+    """Models whose order is reversed once the mix of work is taken into account."""
     largest = (
         kept["model"].drop_nulls().value_counts().sort(-pl.col("count").cast(pl.Int64), "model")
     )
@@ -262,24 +255,22 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
 
 
 def _found_dead(kept: pl.DataFrame) -> Plain:
-    """Runs whose end is a guess: an observer found them dead some time after it."""
+    """Runs with an estimated end: an observer found them dead some time after it."""
     dead = kept.filter(pl.col("end_from") == "last_activity")
     widest_s = dead.select(pl.col("end_width_s").max()).item()
-    words = (
-        f"{count(dead.height, 'run')} {'was' if dead.height == 1 else 'were'} found dead by "
-        f"an observer, up to {how_long(widest_s)} after the last sign of life, where the run "
-        "counts as ended."
-    )
+    found = say("durations.found_dead", n=dead.height, widest=widest_s) if dead.height else ""
     return {
         "n": dead.height,
         "widest_s": widest_s,
-        "in_words": words if dead.height else "",
+        "in_words": found,
     }
 
 
-def _cut_off_in_words(cut_off: list[Plain]) -> str:
-    parts = [f"{number(part['n'])} because {part['meaning']}" for part in cut_off if part["n"]]
-    return f"Only lower bounds are known of {listed(parts)}." if parts else "Every end was seen."
+def _bounds(cut_off: list[Plain]) -> str:
+    parts = [
+        say("durations.bound", n=part["n"], reason=part["meaning"]) for part in cut_off if part["n"]
+    ]
+    return say("durations.bounds", parts=parts) if parts else say("durations.no_bounds")
 
 
 SECTION = Section("durations", "Durations", summarize_durations, place=100)

@@ -1,13 +1,22 @@
-"""Why work failed: each cluster of failures by cost, with its code, history and owner."""
+"""Why work failed: clusters of failures by cost, with their code, history and owner."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.units import how_long
 from stateanalytics.core.windows import WEEK, Window
-from stateanalytics.core.words import count, listed, number, share, spoken
+from stateanalytics.core.words import (
+    capitalised,
+    count,
+    dollars,
+    how_long,
+    listed,
+    number,
+    say,
+    share,
+    shorten_template,
+)
 from stateanalytics.failures.cluster_life import count_lives, former_ids
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.counting import count_groups, incident_count, sorted_by_cost, sum_costs
@@ -17,91 +26,96 @@ from stateanalytics.reporting.changes import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import is_counted
-from stateanalytics.state.reason_codes import REGISTRY
+from stateanalytics.state.reasons import REGISTRY
 
 N_NAMED = 2
-_NOT_REPORTED, _NOT_KNOWN = _MISSING = ("not reported", "not known")
 _LONGEST_NAME = 60
 _SUMS = ("run_s", "cost_usd", "n_work", "n_cost_unreported")
 
 
 def lost_of(row: Plain) -> Plain:
-    """What a failure cost, where somebody reported it; not reported is never nothing."""
+    """Cost and time of a failure in words; not reported is never nothing."""
     cost, unreported = row["cost_usd"], row["n_cost_unreported"]
     return {
-        "cost": _NOT_REPORTED if cost is None else f"${cost:,.2f}",
+        "cost": say("failures.not_reported") if cost is None else dollars(cost),
         "unreported": number(unreported) if cost is not None and unreported else None,
-        "time": _NOT_KNOWN if row["run_s"] is None else how_long(row["run_s"]),
+        "time": say("failures.not_known") if row["run_s"] is None else how_long(row["run_s"]),
     }
 
 
 def lost_in_words(lost: Plain) -> str:
-    """What a failure cost, in a cell; what nobody reported is said as that."""
-    known = [lost[name] for name in ("time", "cost") if lost[name] and lost[name] not in _MISSING]
-    words = ", ".join(known)
-    missing = "cost not reported" if lost["cost"] == _NOT_REPORTED else ""
-    return ", ".join(filter(None, (words, missing)))
+    """Time and cost of a failure for a table cell; a cost that is not reported is named so."""
+    time, cost = lost["time"], lost["cost"]
+    if cost == say("failures.not_reported"):
+        cost = f"cost {cost}"
+    return ", ".join(part for part in (time, cost) if part and part != say("failures.not_known"))
 
 
 def lost_in_all(failed: pl.DataFrame) -> Plain:
-    """What all failures of a window cost together, each work once."""
+    """What all failures of a window cost together; parts of a run are not counted twice."""
     row = failed.select(**sum_costs()).row(0, named=True)
     sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
     return {**sums, **lost_of(sums)}
 
 
 def name_of(row: Plain) -> str:
-    """What a failure is called: by a rule, else by its template, else by its code."""
-    return str(row["rule_name"] or row["template"] or row["code"] or "nothing was said")
+    """The name of a failure: given by a rule, else its template, else its code."""
+    return str(row["rule_name"] or row["template"] or row["code"] or say("failures.no_message"))
 
 
 def finding_of(
     material: Material, clusters: pl.DataFrame, codes: pl.DataFrame, n_gone: int | None
 ) -> str:
-    """What failed and what of it nobody looks after; then what is new, back or gone."""
+    """What failed, which clusters have no owner, and which are new, back or no longer seen."""
     failed = material.failed
     if failed.is_empty():
-        return "Nothing failed or timed out in this window."
+        return say("failures.nothing")
     parts = [
         _incident_counts(failed),
         *_most_expensive(clusters, has_ledger=material.ledger is not None),
     ]
     widest = max(codes.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_incidents"])
-    if widest["n_rows"] >= 2 * widest["n_incidents"] and widest["n_rows"] > 2:
-        parts.append(
-            f"{widest['code'] or 'no code'} is {number(widest['n_rows'])} rows but only "
-            f"{count(widest['n_incidents'], 'incident')}"
-        )
+    n_rows, n_incidents = widest["n_rows"], widest["n_incidents"]
+    if n_rows >= 2 * n_incidents and n_rows > 2:
+        code = widest["code"] or "no code"
+        parts.append(say("failures.widest", code=code, n_rows=n_rows, n_incidents=n_incidents))
     if n_gone is not None:
-        states = tally(clusters, "state")
-        told = {"new": "new", "back": "back after weeks without", "growing": "growing"}
-        lives = [f"{number(states[name])} {told[name]}" for name in told if states.get(name)]
-        parts.append(listed([*lives, f"{number(n_gone)} gone"] if n_gone else lives) or "none new")
-    return "; ".join(parts) + "." + _returned(clusters)
+        n_in_state = {**tally(clusters, "state"), "gone": n_gone}
+        lives = [
+            say(f"failures.{state}", n=n)
+            for state in ("new", "back", "growing", "gone")
+            if (n := n_in_state.get(state))
+        ]
+        parts.append(listed(lives) or say("failures.none_new"))
+    returned = _returned(clusters)
+    return capitalised("; ".join(parts)) + "." + (f" {returned}" if returned else "")
 
 
 def _incident_counts(failed: pl.DataFrame) -> str:
-    """How many incidents the runs are, as the headline counts them; without any, the other work."""
+    """Runs and their incidents, as the headline counts them; without runs, the other work."""
     runs = failed.filter(pl.col("entity_type") == RUN)
-    some, what = (runs, "run") if runs.height else (failed, "row")
-    n_incidents = int(some.select(incident_count()).item())
-    n, n_in_all = (rows["cluster_id"].n_unique() for rows in (some, failed))
-    # What follows, such as how many are new, is told of all clusters: of one, five cannot be.
-    more = f" ({number(n_in_all)} with other work)" if n_in_all >= 2 * n else ""
-    return (
-        f"{count(some.height, f'failed or timed-out {what}').capitalize()} "
-        f"{'are' if some.height > 1 else 'is'} {count(n_incidents, 'incident')} of "
-        f"{count(n, 'cluster')}{more}"
+    counted, noun = (runs, "run") if runs.height else (failed, "row")
+    n_clusters, n_of_all = (rows["cluster_id"].n_unique() for rows in (counted, failed))
+    # The states that follow are those of all clusters: five new ones cannot be among one.
+    has_others = n_of_all >= 2 * n_clusters
+    return say(
+        "failures.incidents",
+        rows=count(counted.height, f"failed or timed-out {noun}"),
+        n=counted.height,
+        n_incidents=int(counted.select(incident_count()).item()),
+        n_clusters=n_clusters,
+        more=say("failures.other_work", n=n_of_all) if has_others else "",
     )
 
 
 def _most_expensive(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
-    """Which of the failures that nobody looks after cost most."""
+    """The most expensive clusters without an owner."""
     unowned = clusters.filter(pl.col("owner").is_null()).head(N_NAMED if has_ledger else 1)
-    names = [_quoted(name_of(row)) + _priced(row) for row in unowned.iter_rows(named=True)]
-    if not has_ledger:
-        return [f"{names[0]} cost most"] if _priced(unowned.row(0, named=True)) else []
-    return [f"nobody looks after {listed(names)}"] if names else ["each has an owner"]
+    priced = [(_quoted(row), _priced(row)) for row in unowned.iter_rows(named=True)]
+    names = [name + price for name, price in priced]
+    if has_ledger:
+        return [say("failures.unassigned", names=names) if names else say("failures.all_owned")]
+    return [say("failures.most_expensive", name=names[0])] if priced[0][1] else []
 
 
 def _priced(row: Plain) -> str:
@@ -115,13 +129,16 @@ def _returned(clusters: pl.DataFrame) -> str:
     back = clusters.filter(pl.col("is_back").fill_null(value=False))
     if back.is_empty():
         return ""
-    named = listed(_quoted(name_of(row)) for row in back.head(N_NAMED).iter_rows(named=True))
-    more = f" and {number(back.height - N_NAMED)} more" if back.height > N_NAMED else ""
-    return f" Resolved, but back: {named}{more}."
+    n_more = back.height - N_NAMED
+    return say(
+        "failures.returned",
+        names=[_quoted(row) for row in back.head(N_NAMED).iter_rows(named=True)],
+        more=say("failures.more", n=n_more) if n_more > 0 else "",
+    )
 
 
-def _quoted(text: str) -> str:
-    return f"“{spoken(text, _LONGEST_NAME)}”"
+def _quoted(row: Plain) -> str:
+    return f"“{shorten_template(name_of(row), _LONGEST_NAME)}”"
 
 
 N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_WEEKS = 20, 3, 3, 5, 12
@@ -142,7 +159,7 @@ _INCIDENT = (
 
 
 def summarize_failures(material: Material) -> Plain:
-    """The window's failures by what they cost, what hangs together, and what is gone."""
+    """The window's failures by cost, its largest incidents, and clusters no longer seen."""
     window, as_of, failed = material.window, material.facts.as_of, material.failed
     lives = count_lives(
         material.failed_ever,
@@ -158,7 +175,7 @@ def summarize_failures(material: Material) -> Plain:
         codes.head(N_CODES).select("code"), on="code", how="semi", nulls_equal=True
     )
     runs = failed.filter(pl.col("entity_type") == RUN)
-    together = count_incidents(failed).sort(
+    incidents = count_incidents(failed).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
     gone = lives.filter(pl.col("state") == "gone", pl.col("n_incidents_before") > 0).sort(
@@ -193,9 +210,9 @@ def summarize_failures(material: Material) -> Plain:
             "names": [name_of(row) for row in gone.head(N_GONE).iter_rows(named=True)],
         },
         "together": {
-            "n": together.height,
+            "n": incidents.height,
             "incidents": [
-                _incident(row) for row in plain_rows(together.head(N_INCIDENTS), _INCIDENT)
+                _incident(row) for row in plain_rows(incidents.head(N_INCIDENTS), _INCIDENT)
             ],
         },
         "mass": _mass(material),
@@ -204,16 +221,16 @@ def summarize_failures(material: Material) -> Plain:
 
 
 def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
-    """The clusters of the window in the order of the page, each with its place in its code."""
+    """The clusters of the window in the order of the page, each with its rank within its code."""
     window, as_of = material.window, material.facts.as_of
-    here = count_clusters(material.failed, window=window, as_of=as_of)
+    in_window = count_clusters(material.failed, window=window, as_of=as_of)
     mass = material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum())
     newest = (
         material.failed.sort("failed_at", "entity_type", "entity_id", "source")
         .group_by("cluster_id")
         .agg(newest=pl.struct("entity_type", "entity_id").last())
     )
-    counts = here.select("cluster_id", *_COUNTS, *_COSTS, *_EXAMPLES)
+    counts = in_window.select("cluster_id", *_COUNTS, *_COSTS, *_EXAMPLES)
     return (
         lives.select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
@@ -226,7 +243,7 @@ def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
 
 
 def _weeks(material: Material) -> pl.DataFrame:
-    """How many incidents each cluster was in each of the last weeks, up to the window's end."""
+    """Incidents of each cluster in each of the last weeks, up to the window's end."""
     since = material.window.until - N_WEEKS * WEEK
     weeks = [
         Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
@@ -236,8 +253,8 @@ def _weeks(material: Material) -> pl.DataFrame:
     for place, week in enumerate(weeks):
         if moments.is_between(week.since, week.until, closed="left").any():
             rows = members_within(material.failed_ever, week, material.facts.as_of)
-            found = rows.group_by("cluster_id").agg(n=incident_count().cast(pl.Int64))
-            counts.append(found.with_columns(place=pl.lit(place, pl.Int64)))
+            per_cluster = rows.group_by("cluster_id").agg(n=incident_count().cast(pl.Int64))
+            counts.append(per_cluster.with_columns(place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 
@@ -248,7 +265,7 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     return {
         **row,
         "code": row["code"] or NO_CODE,
-        # Its share is one of causes, each of which counts once.
+        # Its share is a share of causes.
         "unit": "cause",
         "is_known": known is not None,
         "meaning": known.meaning if known else None,
@@ -272,7 +289,7 @@ def _cluster(row: Plain) -> Plain:
         "code": row["code"] or NO_CODE,
         "former_ids": row["former_ids"] or [],
         "name": name_of(row),
-        # What says no more than the template is no example.
+        # A message that equals the template is no example.
         "examples": [text for text in examples if text and text != row["template"]],
         "bars": [n / most if most else 0.0 for n in row["weeks"] or []],
         "lost": lost_of(row),
@@ -284,7 +301,7 @@ def _incident(row: Plain) -> Plain:
 
 
 def _mass(material: Material) -> Plain:
-    """Hours in which almost everything that was started failed, and the rate without them."""
+    """Hours in which almost every run that started failed, and the rate without them."""
     starts = count_starts(material.ever).filter("is_mass")
     window = material.window
     mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
@@ -307,7 +324,7 @@ def _without_mass(material: Material) -> pl.LazyFrame:
 
 
 def _also(material: Material) -> list[str]:
-    """What some of the systems that were read call a failure beside that."""
+    """What else some of the systems that were read call a failure."""
     return [
         f"{known.title}: {known.failure_is}" for known in material.systems_read if known.failure_is
     ]
@@ -319,15 +336,15 @@ def _by_type(failed: pl.DataFrame) -> str:
 
 
 def plural(entity_type: str) -> str:
-    """The name of several entities of a type."""
+    """The plural of an entity type."""
     return entity_type.replace("_", " ") + ("es" if entity_type.endswith("ch") else "s")
 
 
 def _stopped(material: Material) -> Plain:
-    """Ends that somebody chose are no failures; they are counted beside them."""
+    """Runs that somebody stopped: they are no failures and are counted separately."""
     is_stopped = pl.col("outcome").is_in(["aborted", "cancelled"])
-    is_chosen = is_stopped & ~is_failure().fill_null(value=False)
-    ends = material.rows.lazy().filter(is_counted(), is_chosen).select("outcome").collect()
+    is_no_failure = is_stopped & ~is_failure().fill_null(value=False)
+    ends = material.rows.lazy().filter(is_counted(), is_no_failure).select("outcome").collect()
     counts = tally(ends, "outcome")
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
 

@@ -1,4 +1,4 @@
-"""Who fails more than the rest: hosts, projects, systems and sources side by side."""
+"""Who fails more than the rest, by host, project, system and source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.words import count, interval, listed, number, share
+from stateanalytics.core.words import count, interval, say, share
 from stateanalytics.failures.failure_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, is_failure
@@ -18,16 +18,16 @@ from stateanalytics.stats.shares import Prior, fit_prior
 
 N_SHOWN = 8
 DOUBT = 0.025
-"""How probable it may still be that a group fails no more than the rest: one side of 95 %."""
-_ALONE = "no project"
+"""Largest probability that a group fails no more than the rest: one side of a 95 % interval."""
+_NO_PROJECT = "no project"
 KINDS = ("host", "project", "system", "source")
 
 
 def summarize_fleet(material: Material) -> Plain:
-    """Ended runs and incidents by host, project, system and source, and by what was asked for."""
+    """Ended runs and incidents by host, project, system, source and the caller's columns."""
     usual = KINDS if material.facts.sources.height > 1 else ()
-    told = (*usual, *material.by)
-    if not told:
+    columns = (*usual, *material.by)
+    if not columns:
         return fleet_of({}, "incident")
     own = material.failed.filter(pl.col("entity_type") == RUN)
     together = own.select(*ENTITY_KEY, _unit=pl.coalesce("incident_id", "cause"))
@@ -45,11 +45,11 @@ def summarize_fleet(material: Material) -> Plain:
             n_bad=pl.col("_unit").filter(is_failure()).n_unique(),
         )
 
-    return fleet_of({name: by(name) for name in told}, "incident")
+    return fleet_of({name: by(name) for name in columns}, "incident")
 
 
 def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str) -> Plain:
-    """The same from counts.
+    """The section from counts by group.
 
     Parameters
     ----------
@@ -58,28 +58,28 @@ def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str) -> Plain:
         ended without failing, ``n_failed`` that failed or timed out, and ``n_bad`` units that
         these are.
     unit : str
-        What failures that belong together are counted as once.
+        What related failures are counted as.
     """
     if not groupings:
-        return {"finding": "Everything that was read is of one source.", "groupings": []}
+        return {"finding": say("fleet.one_source"), "groupings": []}
     compared = {
         name: Compared.of(frame)
         for name, frame in groupings.items()
         if frame.height > 1 and (name != "host" or frame.height < groupings["source"].height)
     }
     return {
-        "finding": _sentence(compared, unit),
+        "finding": _finding(compared, unit),
         "unit": unit,
-        "denominator": f"runs that ended in the window, those that failed by {unit}",
+        "denominator": say("fleet.counted", unit=unit),
         "groupings": [
-            {"by": name, "n": len(each.rows), "n_more": len(each.more), "rows": each.shown()}
-            for name, each in compared.items()
+            {"by": name, "n": len(groups.rows), "n_more": len(groups.more), "rows": groups.shown()}
+            for name, groups in compared.items()
         ],
     }
 
 
 def host_of(source: str) -> str:
-    """The folder that a source lies in, up to the first whose name begins with a dot.
+    """The host of a source: its folder, up to the first name that begins with a dot.
 
     Examples
     --------
@@ -94,24 +94,24 @@ def host_of(source: str) -> str:
 
 
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
-    """Runs with the names of what they are grouped by."""
+    """Runs with the columns that they are grouped by."""
     sources = runs["source"].unique().to_list()
     hosts = [host_of(source) for source in sources]
     return runs.with_columns(
         host=pl.col("source").replace_strict(sources, hosts, return_dtype=pl.String),
-        project=pl.col("project").fill_null(_ALONE),
+        project=pl.col("project").fill_null(_NO_PROJECT),
     )
 
 
 class Compared(NamedTuple):
-    """Groups with their shares of failures, those that surely fail more than the rest first."""
+    """Groups with their shares of failures, those that fail significantly more first."""
 
     rows: list[Plain]
     prior: Prior
 
     @classmethod
     def of(cls, counts: pl.DataFrame) -> Compared:
-        """Each group beside all others."""
+        """Compare each group with all others."""
         known = counts.with_columns(n=pl.col("n_good") + pl.col("n_bad")).filter(pl.col("n") > 0)
         totals = int(known["n_bad"].sum()), int(known["n"].sum())
         prior = fit_prior(known.select("n_bad", "n").iter_rows())
@@ -122,11 +122,11 @@ class Compared(NamedTuple):
 
     @property
     def more(self) -> list[Plain]:
-        """Those that fail more than the rest."""
+        """The groups that fail more than the rest."""
         return [row for row in self.rows if row["verdict"] == "more"]
 
     def shown(self) -> list[Plain]:
-        """The first of them in words, with intervals."""
+        """The first groups as the page shows them, with intervals."""
         return [
             {
                 **row,
@@ -146,7 +146,7 @@ def _judged(row: Mapping[str, Any], prior: Prior, n_bad: int, n: int) -> Plain:
     if others[1]:
         rest = others[0] / others[1]
         below = prior.chance_below(rest, *own)
-        # Drawn in, it is another than that of the rest; and chance would rarely deal it so.
+        # Both must hold: the shrunk share differs, and so does an exact test of the counts.
         if below < DOUBT and hypergeometric_tail(own[0], own[1], n_bad, n) < DOUBT:
             verdict = "more"
         elif (
@@ -157,25 +157,30 @@ def _judged(row: Mapping[str, Any], prior: Prior, n_bad: int, n: int) -> Plain:
     return {**row, "share": own[0] / own[1], "rest": rest, "shrunk": shrunk, "verdict": verdict}
 
 
-def _sentence(compared: Mapping[str, Compared], unit: str) -> str:
-    if not any(each.rows for each in compared.values()):
-        return "No run ended in this window."
+def _finding(compared: Mapping[str, Compared], unit: str) -> str:
+    if not any(groups.rows for groups in compared.values()):
+        return say("fleet.no_run")
     parts = []
-    for name, each in compared.items():
-        if not each.more:
+    for name, groups in compared.items():
+        if not groups.more:
             continue
-        top = each.more[0]
-        rest = len(each.more) - 1
-        others = f" and {count(rest, f'other {name}')}" if rest else ""
+        first, n_others = groups.more[0], len(groups.more) - 1
+        others = count(n_others, f"other {name}") if n_others else ""
         parts.append(
-            f"{name} {top['group']}{others} ({number(top['n_bad'])} "
-            f"{unit}{'' if top['n_bad'] == 1 else 's'} in {number(top['n'])}, "
-            f"the rest {share(top['rest'])})"
+            say(
+                "fleet.group",
+                by=name,
+                group=first["group"],
+                others=say("fleet.others", groups=others) if others else "",
+                n_bad=first["n_bad"],
+                unit=unit if first["n_bad"] == 1 else f"{unit}s",
+                n=first["n"],
+                rest=first["rest"],
+            )
         )
     if not parts:
-        names = " or ".join(compared)
-        return f"No {names} fails more than the rest, beyond what chance does."
-    return f"More than the rest fail{'s' if len(parts) == 1 else ''} {listed(parts)}."
+        return say("fleet.none", groups=" or ".join(compared))
+    return say("fleet.more", groups=parts, n=len(parts))
 
 
 SECTION = Section("fleet", "Fleet", summarize_fleet, place=35)

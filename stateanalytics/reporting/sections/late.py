@@ -1,41 +1,41 @@
-"""What belongs to the window but was not known when it ended: named, and shown apart."""
+"""Late data: what belongs to the window and was not known when it ended."""
 
 from __future__ import annotations
 
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import count, listed, number
+from stateanalytics.core.words import number, say
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.state.headline import count_headline
+from stateanalytics.state.population import count_headline
 from stateanalytics.systems.history import rewound
 
 N_SHOWN = 20
 MEANINGS = {
-    "late rows": "belong to the window, and were not in the data when it ended",
-    "closed censoring": "were open when it ended, and have ended since",
-    "changed rows": "were written to since: a correction, a sign of life, a resumption",
-    "another as-of": "nobody wrote to, but time has passed over them",
-    "rows that are gone": "were in the data when it ended, and are not any more",
-    "another grouping": "failed as before, but with others",
+    "late rows": "belong to the window, and were not in the data at its end",
+    "closed censoring": "were open at its end, and have ended since",
+    "changed rows": "were written to since: a correction, new activity, a resumption",
+    "another as-of": "were not written to, but have been silent for longer",
+    "rows that are gone": "were in the data at its end, and no longer are",
+    "another grouping": "failed as before, but are grouped with other failures",
 }
 """What each of the causes of a difference means here, in the order of `CAUSES`."""
 TITLES = {
-    "late rows": "came late",
-    "closed censoring": "ended since",
-    "changed rows": "changed since",
-    "another as-of": "aged since",
-    "rows that are gone": "are gone",
-    "another grouping": "grouped otherwise",
+    "late rows": "late",
+    "closed censoring": "ended",
+    "changed rows": "changed",
+    "another as-of": "aged",
+    "rows that are gone": "no longer there",
+    "another grouping": "grouped differently",
 }
 
 
 def summarize_late(material: Material) -> Plain:
-    """The runs that count otherwise than they did at the end of the window, by cause."""
+    """Runs that are counted differently than at the end of the window, by cause."""
     until = material.window.until
     if until >= material.facts.as_of:
         return {
-            "finding": "The data end with the window, so that nothing can have come late.",
+            "finding": say("late.at_end"),
             "known_at": None,
             "n": 0,
             "numbers": [],
@@ -44,15 +44,15 @@ def summarize_late(material: Material) -> Plain:
             "n_shown": 0,
         }
     past = rewound(material.facts, until).facts
-    then = Material.of(past, material.window, material.policy)
-    (before, ids_then), (after, ids_now) = Side.of_material(then), Side.of_material(material)
-    rows = _rows(before, after, {**ids_then, **ids_now})
+    at_end = Material.of(past, material.window, material.policy)
+    (before, ids_before), (after, ids_after) = map(Side.of_material, (at_end, material))
+    rows = _rows(before, after, {**ids_before, **ids_after})
     counts = [
-        (name, count_headline(each.runs, count_run_incidents(each.failed)))
-        for name, each in (("then", then), ("now", material))
+        (name, count_headline(known.runs, count_run_incidents(known.failed)))
+        for name, known in (("then", at_end), ("now", material))
     ]
     return {
-        "finding": _sentence(rows, then),
+        "finding": _finding(rows, at_end),
         "known_at": iso(until),
         "n": len(rows),
         "numbers": [
@@ -76,7 +76,7 @@ def summarize_late(material: Material) -> Plain:
 
 
 def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
-    """One row a run that some number counts otherwise, in the order of causes and ids."""
+    """One row for each run that some number counts differently, by cause and id."""
     rows = []
     for run in before.ledger.keys() | after.ledger.keys():
         was, now = before.ledger.get(run), after.ledger.get(run)
@@ -97,21 +97,18 @@ def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
     return sorted(rows, key=lambda row: (CAUSES.index(row["cause"]), row["entity_id"], row["run"]))
 
 
-def _sentence(rows: list[Plain], then: Material) -> str:
-    known = f"As known at {in_utc(then.facts.as_of)}"
+def _finding(rows: list[Plain], at_end: Material) -> str:
+    at = in_utc(at_end.facts.as_of)
     if not rows:
-        return f"{known}, when the window ended, its numbers were the same: nothing came late."
+        return say("late.none", at=at)
     kinds = [
         f"{number(n)} {TITLES.get(cause, cause)}"
         for cause in CAUSES
         if (n := sum(row["cause"] == cause for row in rows))
     ]
     n_failures = sum(row["is_new_failure"] for row in rows)
-    failed = f"; {count(n_failures, 'failure')} among them" if n_failures else ""
-    return (
-        f"{known}, when the window ended, {count(then.runs.height, 'run')} counted; of what "
-        f"counts now or then, {listed(kinds)}{failed}."
-    )
+    failures = say("late.failures", n=n_failures) if n_failures else ""
+    return say("late.found", at=at, n=at_end.runs.height, kinds=kinds, failures=failures)
 
 
 SECTION = Section("late", "Late rows", summarize_late, place=115)

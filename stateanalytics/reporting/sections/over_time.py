@@ -1,4 +1,4 @@
-"""Lifecycle and outcome over time: how runs ended step by step, and how many were open."""
+"""Runs over time: how they ended in each step, and how many were open at its end."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core.windows import TICK, Window, day_of, iso_week
-from stateanalytics.core.words import count, number, share
+from stateanalytics.core.words import capitalised, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted
 from stateanalytics.stats.intervals import wilson_columns
 
-# Longest window (days) -> the step it is cut into, with its name and how it is written.
+# Longest window (days), the step that it is cut into, and the name of that step.
 STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
 LONGEST_STEP = ("1mo", "month")
 
 
 def summarize_over_time(material: Material) -> Plain:
-    """Ends of runs in steps of the window, by outcome, and the runs open at each step's end."""
+    """Runs that ended in each step of the window, by outcome, and those open at its end."""
     every, name = _step_of(material.window)
     steps = _steps(material, every)
     ended = material.ended_runs.select(
@@ -36,16 +36,16 @@ def summarize_over_time(material: Material) -> Plain:
 
 
 def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
-    """The same from steps with what was open at their ends, and ``n`` ends of each.
+    """The section from steps with the runs open at their ends, and ``n`` runs by ending.
 
-    ``n_failed`` of them are failures: some systems call so what was aborted.
+    ``n_failed`` of them are failures: for some systems, aborted runs are.
     """
     endings = [ending for ending in ENDINGS if ending in counts["ending"].to_list()]
     endings += sorted(set(counts["ending"].drop_nulls().to_list()) - set(endings))
     wide = _wide(steps, counts, endings)
     return {
-        "finding": _sentence(wide, name),
-        "denominator": "runs that ended in the window, by the step in which they ended",
+        "finding": _finding(wide, name),
+        "denominator": say("over_time.counted"),
         "step": name,
         "endings": endings,
         "rows": [
@@ -71,7 +71,7 @@ def _step_of(window: Window) -> tuple[str, str]:
 
 
 def _steps(material: Material, every: str) -> pl.DataFrame:
-    """Every step that the window touches, with what was open when it ended."""
+    """Every step that overlaps the window, with the runs open at its end."""
     window, as_of = material.window, material.facts.as_of
     last = min(window.until - TICK, as_of)
     ends = pl.Series([window.since, max(window.since, last)]).dt.truncate(every)
@@ -93,7 +93,7 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
 
 
 def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
-    """Sorted moments at which the counted runs of all time began, and those at which they ended."""
+    """Sorted start times and sorted end times of all counted runs."""
     began = pl.coalesce("started_at", "created_at")
     runs = material.ever.lazy().filter(is_counted("session"))
     times = (
@@ -108,7 +108,7 @@ def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
-    """One row a step, one column an ending; a step without any is a row of zeros."""
+    """One row for each step, one column for each ending; zero where no run ended."""
     per_step = counts.group_by("from_at").agg(
         pl.col("n", "n_failed").sum(),
         *(pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending) for ending in endings),
@@ -117,29 +117,29 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
     return joined.with_columns(pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64))
 
 
-def _sentence(wide: pl.DataFrame, name: str) -> str:
-    if not wide["n"].sum():
-        return "No run ended in this window."
-    rows = wide.with_columns(wilson_columns("n_failed", "n"))
-    fewest, most = int(wide["n"].min()), int(wide["n"].max())  # type: ignore[arg-type]
-    every = (
-        f"{count(most, 'run').capitalize()} ended"
-        if wide.height == 1
-        else f"Between {number(fewest)} and {count(most, 'run')} ended a {name}"
-        if fewest != most
-        else f"{count(most, 'run').capitalize()} ended every {name}"
-    )
-    # By what is certain of the share: one failure of one run is not the worst day.
-    order = rows.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
-    top = order.row(0, named=True)
-    if not top["n_failed"]:
-        return f"{every}; none failed or timed out."
-    if wide.height == 1:
-        return f"{every}; {number(top['n_failed'])} of them failed or timed out."
-    return (
-        f"{every}; {_label(top['from_at'], name)} was worst, when {number(top['n_failed'])} of "
-        f"{number(top['n'])} failed or timed out ({share(top['n_failed'] / top['n'])})."
-    )
+def _finding(steps: pl.DataFrame, step_name: str) -> str:
+    if not steps["n"].sum():
+        return say("over_time.none")
+    fewest, most = int(steps["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
+    if steps.height == 1:
+        ended = say("over_time.whole", n=most)
+    elif fewest == most:
+        ended = say("over_time.every", n=most, step=step_name)
+    else:
+        ended = say("over_time.range", fewest=fewest, most=most, step=step_name)
+    # By the lower end of the interval: a single failure of a single run is not the worst day.
+    with_ends = steps.with_columns(wilson_columns("n_failed", "n"))
+    order = with_ends.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
+    worst = order.row(0, named=True)
+    n_failed, n = worst["n_failed"], worst["n"]
+    ended = capitalised(ended)
+    if not n_failed:
+        return say("over_time.none_failed", ended=ended)
+    if steps.height == 1:
+        return say("over_time.failed", ended=ended, n=n_failed)
+    label = _label(worst["from_at"], step_name)
+    name = "over_time.worst"
+    return say(name, ended=ended, step=label, n_failed=n_failed, n=n, share=n_failed / n)
 
 
 def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:

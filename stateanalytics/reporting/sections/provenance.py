@@ -1,4 +1,4 @@
-"""Where the numbers come from, and how far the data behind them can be trusted."""
+"""Where the numbers come from, and how complete the data behind them are."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from datetime import timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import FINDING_SEVERITIES
 from stateanalytics.core.windows import in_utc
-from stateanalytics.core.words import count, listed, number, share, size
-from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows
+from stateanalytics.core.words import capitalised, count, say, share, size
+from stateanalytics.reporting.material import (
+    Material,
+    Plain,
+    Section,
+    findings_by_code,
+    iso,
+    plain_rows,
+)
 from stateanalytics.state.definitions import LEFT_OUT
 
 DAY = timedelta(days=1)
-FINDING_ORDER = ("error", "warning", "info")
-# Column -> what people call it. Asked of the runs that ended in the window.
+# Column and its name on the page, for the runs that ended in the window.
 COVERAGE = {
     "ended_at": "end time",
     "reason_code": "reason code",
@@ -28,10 +35,10 @@ COVERAGE = {
 
 
 def summarize_provenance(material: Material) -> Plain:
-    """Inputs, as-of, findings by code and how much of the key columns is filled."""
-    findings = _findings(material.facts.findings)
+    """Inputs, as-of, findings by code and coverage of the key columns."""
+    findings = plain_rows(findings_by_code(material.facts.findings))
     return {
-        "finding": _sentence(material, findings),
+        "finding": _finding(material, findings),
         "short": _short(material.facts, findings),
         "as_of": {
             "at": iso(material.facts.as_of),
@@ -51,69 +58,52 @@ def summarize_provenance(material: Material) -> Plain:
 
 
 def _as_of(facts: Facts) -> str:
-    """The instant, where it is from, and for which inputs it is a late one."""
+    """The instant, its origin, and how many inputs end long before it."""
     instant = f"{in_utc(facts.as_of)}, {facts.why_as_of}"
     if facts.sources.height < 2:
         return instant
     n_behind = facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
     if not n_behind:
         return instant
-    return (
-        f"{instant}; the data of {number(n_behind)} end more than a day before it, and what is "
-        "open there looks silent since"
-    )
+    return say("data.behind", instant=instant, n=n_behind)
 
 
-def _sentence(material: Material, findings: list[Plain]) -> str:
-    sources, entities = material.facts.sources, material.facts.entities
-    n_sessions = entities.filter(pl.col("entity_type") == "session").height
-    if entities.is_empty():
-        return f"The data hold no entity; they were read as of {in_utc(material.facts.as_of)}."
-    read = (
-        f"{count(sources.height, 'input').capitalize()} with "
-        f"{count(n_sessions, 'session')} among {count(entities.height, 'entity', 'entities')}, "
-        f"read as of {in_utc(material.facts.as_of)}"
+def _finding(material: Material, findings: list[Plain]) -> str:
+    facts = material.facts
+    at = in_utc(facts.as_of)
+    if facts.entities.is_empty():
+        return say("data.empty", at=at)
+    read = say(
+        "data.read",
+        n=facts.sources.height,
+        n_sessions=_n_sessions(facts),
+        n_entities=facts.entities.height,
+        at=at,
     )
     if not findings:
-        return f"{read}; nothing in the data had to be put right."
-    by_severity = dict.fromkeys(FINDING_ORDER, 0)
+        return say("data.no_problem", read=capitalised(read))
+    by_severity = dict.fromkeys(FINDING_SEVERITIES, 0)
     for finding in findings:
         by_severity[finding["severity"]] = by_severity.get(finding["severity"], 0) + 1
-    kinds = listed(
-        f"{number(n)} {'note' if name == 'info' else name}{'' if n == 1 else 's'}"
-        for name, n in by_severity.items()
+    kinds = [
+        count(n, "note" if severity == "info" else severity)
+        for severity, n in by_severity.items()
         if n
-    )
-    return f"{read}; {count(len(findings), 'kind')} of problems in the data ({kinds})."
+    ]
+    return say("data.problems", read=capitalised(read), n=len(findings), kinds=kinds)
 
 
 def _short(facts: Facts, findings: list[Plain]) -> str:
-    """The same for the first screen: how much, as of when, and what was wrong with it."""
-    n_sessions = facts.entities.filter(pl.col("entity_type") == "session").height
+    """For the first screen: how much data, as of when, and how many kinds of warnings."""
     n_warnings = sum(finding["severity"] == "warning" for finding in findings)
-    warnings = f"; {count(n_warnings, 'kind')} of warnings" if n_warnings else ""
-    return f"{count(n_sessions, 'session').capitalize()} as of {in_utc(facts.as_of)}{warnings}."
+    warnings = say("data.warnings", n=n_warnings) if n_warnings else ""
+    return say(
+        "data.short", n_sessions=_n_sessions(facts), at=in_utc(facts.as_of), warnings=warnings
+    )
 
 
-def _findings(findings: pl.DataFrame) -> list[Plain]:
-    severity = pl.col("severity").replace_strict(
-        {name: place for place, name in enumerate(FINDING_ORDER)},
-        default=len(FINDING_ORDER),
-        return_dtype=pl.Int8,
-    )
-    by_code = (
-        findings.sort("source", "table", "column", "entity_type", "entity_id", "example")
-        .group_by("code", "severity", maintain_order=True)
-        .agg(
-            n_findings=pl.len(),
-            n_rows=pl.col("n_rows").fill_null(1).sum(),
-            message=pl.col("message").drop_nulls().first(),
-            example=pl.col("example").drop_nulls().first(),
-            action=pl.col("action").drop_nulls().first(),
-        )
-        .sort(severity, "code")
-    )
-    return plain_rows(by_code)
+def _n_sessions(facts: Facts) -> int:
+    return facts.entities.filter(pl.col("entity_type") == "session").height
 
 
 def _entities(material: Material) -> list[Plain]:
@@ -141,7 +131,7 @@ def _coverage(ended: pl.DataFrame) -> list[Plain]:
 
 
 def _left_out(rows: pl.DataFrame) -> list[Plain]:
-    """Sessions of the window that no rate counts, by reason; reasons without rows too."""
+    """Sessions of the window that no rate counts, by reason; also reasons without any."""
     sessions = rows.filter(pl.col("entity_type") == "session")
     return [
         {

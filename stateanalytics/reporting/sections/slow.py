@@ -1,4 +1,4 @@
-"""Slow and running work: what has run long, and what only ran long."""
+"""Slow work: open runs by age, and ended runs that took long."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.units import how_long
-from stateanalytics.core.words import count, number
+from stateanalytics.core.words import how_long, say
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ended_well
 from stateanalytics.state.population import Rows
 
 N_SHOWN = 8
-TOLD = ("entity_id", "name", "kind", "agent", "model", "project")
+SHOWN = ("entity_id", "name", "kind", "agent", "model", "project")
 
 
 def summarize_slow(material: Material) -> Plain:
-    """Open runs by age with their silence beside it, and ended runs that had taken long."""
+    """Open runs by age, each with its silence, and ended runs that took long."""
     limit_s = material.policy.slow_after_s
     still_open = _longest_first(material.open_runs, "age_s")
     is_slow = pl.col("duration_s") > limit_s
@@ -32,7 +31,7 @@ def summarize_slow(material: Material) -> Plain:
     slowest = _longest_first(ended.filter(is_slow), "duration_s").head(N_SHOWN).collect()
     slow_open = still_open.filter(pl.col("age_s") > limit_s)
     return {
-        "finding": _sentence(still_open, slow_open, (n_good, n_slow, n_ended), limit_s),
+        "finding": _finding(still_open, slow_open, (n_good, n_slow, n_ended), limit_s),
         "slow_after_s": limit_s,
         "slow_after": how_long(limit_s),
         "n_open": still_open.height,
@@ -52,7 +51,7 @@ def _longest_first(runs: Rows, column: str) -> Rows:
 def _row(row: dict[str, Any], column: str) -> Plain:
     silence_s = row["silence_s"] if row["is_open"] else None  # an ended run is not silent
     return {
-        **{name: row[name] for name in TOLD},
+        **{name: row[name] for name in SHOWN},
         "pill": pill_of(row),
         "lasted_s": row[column],
         "lasted": how_long(row[column]),
@@ -64,32 +63,29 @@ def _row(row: dict[str, Any], column: str) -> Plain:
     }
 
 
-def _sentence(
+def _finding(
     still_open: pl.DataFrame, slow_open: pl.DataFrame, ended: tuple[int, int, int], limit_s: float
 ) -> str:
     n_good, n_slow, n_ended = ended
-    limit = how_long(limit_s)
     if still_open.is_empty():
-        now = "No run is open"
+        open_runs = say("slow.none_open")
     elif slow_open.is_empty():
-        now = f"None of {count(still_open.height, 'open run')} has run longer than {limit}"
+        open_runs = say("slow.open", n_open=still_open.height, limit=limit_s)
     else:
         longest = slow_open.row(0, named=True)
-        silence = longest["silence_s"]
-        spoke = f", last heard of {how_long(silence)} ago" if silence is not None else ""
-        now = (
-            f"{number(slow_open.height)} of {count(still_open.height, 'open run')} "
-            f"{'has' if slow_open.height == 1 else 'have'} run longer than {limit}, "
-            f"the longest for {how_long(longest['age_s'])}{spoke}"
+        silence_s = longest["silence_s"]
+        open_runs = say(
+            "slow.slow_open",
+            n=slow_open.height,
+            n_open=still_open.height,
+            limit=limit_s,
+            longest=longest["age_s"],
+            silence="" if silence_s is None else say("slow.silence", seconds=silence_s),
         )
     if not n_ended:
-        return f"{now}; none ended in the window with a known duration."
-    if not n_slow:
-        return f"{now}; none of {count(n_ended, 'ended run')} had taken that long."
-    return (
-        f"{now}; {number(n_slow)} of {count(n_ended, 'ended run')} had taken longer, "
-        f"and {number(n_good)} of these completed."
-    )
+        return say("slow.none_ended", open_runs=open_runs)
+    name = "slow.ended" if n_slow else "slow.none_slow"
+    return say(name, open_runs=open_runs, n=n_ended, n_slow=n_slow, n_good=n_good)
 
 
 SECTION = Section("slow", "Slow", summarize_slow, place=80)

@@ -1,18 +1,24 @@
-"""Every system beside the others: the same questions, each with its own denominator."""
+"""Systems side by side: the same questions, each with its own denominator."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.core.schema import DELIVERIES, FINDING_SEVERITIES, SEVERITIES
-from stateanalytics.core.words import count, interval, listed, number, share
+from stateanalytics.core.schema import DELIVERIES, SEVERITIES
+from stateanalytics.core.words import count, interval, number, say, share
 from stateanalytics.failures.failure_rows import select_failures
-from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
+from stateanalytics.reporting.material import (
+    Material,
+    Plain,
+    Section,
+    findings_by_code,
+    plain_rows,
+    tally,
+)
 from stateanalytics.reporting.sections.attention import items_of, things_of
 from stateanalytics.reporting.sections.failures import plural
 from stateanalytics.state.definitions import BAD_ENDS, GOOD_ENDS, LEFT_OUT, cause_key
-from stateanalytics.state.headline import share_of
-from stateanalytics.state.population import part_types
+from stateanalytics.state.population import part_types, share_of
 from stateanalytics.systems import all_systems, system_named
 
 ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled", "other")
@@ -21,13 +27,13 @@ _ALL = {2: "both", 3: "all three", 4: "all four", 5: "all five"}
 
 
 def summarize_systems(material: Material) -> Plain:
-    """One entry a system that was read, and their total; no entries where it is only one."""
+    """One entry for each system that was read, and a total; none for a single system."""
     names = [known.name for known in material.systems_read]
     if len(names) < 2:
         return {
-            "finding": f"Everything that was read was written by {system_named(names[0]).title}."
+            "finding": say("systems.one", system=system_named(names[0]).title)
             if names
-            else "No system was read.",
+            else say("systems.none"),
             "systems": [],
             "total": None,
             "columns": {},
@@ -36,10 +42,10 @@ def summarize_systems(material: Material) -> Plain:
     systems = [_system(name, material, things) for name in names]
     total = _runs(material.rows)
     return {
-        "finding": _sentence(systems, total),
+        "finding": _finding(systems, total),
         "systems": systems,
         "total": total,
-        # Words that nothing has would only make the tables wider.
+        # Values that do not occur would only make the tables wider.
         "columns": {
             axis: [word for word, n in total[axis].items() if n]
             for axis in ("ends", "severity", "delivery")
@@ -49,7 +55,7 @@ def summarize_systems(material: Material) -> Plain:
 
 def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
     rows = material.rows.filter(pl.col("system") == name)
-    mine = things.filter(pl.col("system") == name)
+    own_things = things.filter(pl.col("system") == name)
     runs, bad = _runs(rows), select_failures(rows, BAD_ENDS)
     causes = bad.select("reason_code", cause_key())
     codes = (
@@ -66,9 +72,9 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
         "runs": runs,
         "others": _others(rows),
         "attention": {
-            "n": mine.height,
-            "n_open": mine.filter("is_open").height,
-            "items": items_of(mine.head(N_ITEMS), material),
+            "n": own_things.height,
+            "n_open": own_things.filter("is_open").height,
+            "items": items_of(own_things.head(N_ITEMS), material),
         },
         "bad_ends": {
             "n_rows": bad.height,
@@ -77,12 +83,12 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
             "n_more_codes": max(codes.height - N_CODES, 0),
         },
         "findings": _findings(name, material),
-        "finding": _of_one(runs, mine, rows),
+        "finding": _finding_of_system(runs, own_things, rows),
     }
 
 
 def _runs(rows: pl.DataFrame) -> Plain:
-    """The runs among rows of a window: how they ended, what they delivered, how bad it is."""
+    """The runs among rows of a window: outcomes, deliveries and severities."""
     sessions = rows.filter(pl.col("entity_type") == "session")
     kept = sessions.filter(pl.col("left_out").is_null())
     ended, still_open = kept.filter(~pl.col("is_open")), kept.filter("is_open")
@@ -109,14 +115,14 @@ def _runs(rows: pl.DataFrame) -> Plain:
 
 
 def _deliveries(ended: pl.DataFrame) -> Plain:
-    """What ended runs delivered; ``not_applicable`` where the state has no delivery."""
+    """Deliveries of ended runs; ``not_applicable`` where the state has none."""
     counts = tally(ended, "delivery")
     known = {name: counts.get(name, 0) for name in DELIVERIES}
     return {**known, "not_applicable": ended.height - sum(known.values())}
 
 
 def _others(rows: pl.DataFrame) -> list[Plain]:
-    """Entities that are no runs, by type, parts of runs last."""
+    """Other entities than runs, by type, parts of runs last."""
     repeated = {known.repeated_type for known in all_systems()}
     counts = tally(rows.filter(pl.col("entity_type") != "session"), "entity_type")
     others = [
@@ -137,70 +143,56 @@ def _formats(name: str, material: Material) -> list[str]:
 
 
 def _findings(name: str, material: Material) -> Plain:
-    """Problems in the data of one system, the gravest first."""
-    place = pl.col("severity").replace_strict(
-        {word: place for place, word in enumerate(FINDING_SEVERITIES)},
-        default=len(FINDING_SEVERITIES),
-        return_dtype=pl.Int8,
-    )
-    by_code = (
-        material.facts.findings.filter(pl.col("system") == name)
-        .sort("source", "table", "entity_type", "entity_id", "example")
-        .group_by("code", "severity", maintain_order=True)
-        .agg(
-            n_rows=pl.col("n_rows").fill_null(1).sum(),
-            message=pl.col("message").drop_nulls().first(),
-        )
-        .sort(place, -pl.col("n_rows"), "code")
-    )
+    """Problems in the data of a system, the most severe first, then those of most rows."""
+    own = material.facts.findings.filter(system=name)
+    by_code = findings_by_code(own, most_rows_first=True)
+    columns = ("code", "severity", "n_rows", "message")
     return {
         "n_codes": by_code.height,
         "n_rows": int(by_code["n_rows"].sum()),
-        "codes": plain_rows(by_code.head(N_FINDINGS)),
+        "codes": plain_rows(by_code.head(N_FINDINGS), columns),
     }
 
 
-def _sentence(systems: list[Plain], total: Plain) -> str:
-    """The total with its denominator, what it leaves out, and each system's own part."""
+def _finding(systems: list[Plain], total: Plain) -> str:
+    """The total with its denominator, what it excludes, and the part of each system."""
     all_of_them = _ALL.get(len(systems), f"all {len(systems)}")
     if not total["n_ended"]:
-        ended = f"No run of {all_of_them} systems ended in this window"
+        ended = say("systems.no_run", all=all_of_them)
     else:
-        ended = (
-            f"{number(total['ends']['completed'])} of {count(total['n_ended'], 'ended run')} of "
-            f"{all_of_them} systems completed ({total['shown_share']}): "
-            + listed(_part(part) for part in systems)
+        ended = say(
+            "systems.completed",
+            n=total["ends"]["completed"],
+            n_ended=total["n_ended"],
+            all=all_of_them,
+            share=total["shown_share"],
+            parts=[_part(system["title"], system["runs"]) for system in systems],
         )
     reasons = [f"{number(n)} {name}" for name, n in total["left_out"].items() if n]
-    if not reasons:
-        return f"{ended}; no session is left out."
-    noun = "session" if total["n_left_out"] == 1 else "sessions"
-    return f"{ended}; left out: {listed(reasons)} {noun}."
+    name = "systems.excluded" if reasons else "systems.none_excluded"
+    return say(name, ended=ended, reasons=reasons, n=total["n_left_out"])
 
 
-def _part(system: Plain) -> str:
-    runs = system["runs"]
-    if not runs["n_ended"]:
-        return f"{system['title']} none ended"
-    return f"{system['title']} {number(runs['ends']['completed'])} of {number(runs['n_ended'])}"
+def _part(system: str, runs: Plain) -> str:
+    name = "systems.part" if runs["n_ended"] else "systems.no_part"
+    return say(name, system=system, n=runs["ends"]["completed"], n_ended=runs["n_ended"])
 
 
-def _of_one(runs: Plain, things: pl.DataFrame, rows: pl.DataFrame) -> str:
+def _finding_of_system(runs: Plain, things: pl.DataFrame, rows: pl.DataFrame) -> str:
     if rows.is_empty():
-        return "Nothing of it belongs to this window."
-    ended = (
-        f"{number(runs['ends']['completed'])} of {count(runs['n_ended'], 'ended run')} completed"
-        f" ({runs['shown_share']})"
-        if runs["n_ended"]
-        else "No run ended"
+        return say("systems.empty")
+    n_ended, n_open, share_completed = runs["n_ended"], runs["n_open"], runs["shown_share"]
+    n_completed = runs["ends"]["completed"]
+    return say(
+        "systems.finding",
+        ended=say("systems.ended", n=n_completed, n_ended=n_ended, share=share_completed)
+        if n_ended
+        else "No run ended",
+        still_open=say("systems.trouble", n=runs["n_unresolved"], n_open=n_open)
+        if n_open
+        else say("systems.none_open"),
+        n=things.height,
     )
-    still_open = (
-        f"{number(runs['n_unresolved'])} of {count(runs['n_open'], 'open run')} in trouble"
-        if runs["n_open"]
-        else "none is open"
-    )
-    look = count(things.height, "different thing") + " to look at"
-    return f"{ended}; {still_open}; {look}."
 
 
 SECTION = Section("systems", "Systems", summarize_systems, place=30)

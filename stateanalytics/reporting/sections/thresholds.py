@@ -1,12 +1,11 @@
-"""What the thresholds should be: today's value, the best one, and what speaks for it."""
+"""What the thresholds should be: today's value, the best value and the evidence for it."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from stateanalytics.charts.thresholds import say_worksheet
-from stateanalytics.core.units import how_long, per_hundred
-from stateanalytics.core.words import count, listed, number
+from stateanalytics.core.words import how_long, listed, number, per_hundred, say
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.judge import SAID
@@ -18,12 +17,12 @@ _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_b
 
 
 def summarize_thresholds(material: Material) -> Plain:
-    """Advice on every threshold that is there; what surely saves most comes first.
+    """Advice on every known threshold; the largest certain saving comes first.
 
     Notes
     -----
-    Judged by the whole snapshot, not by the window alone: tails take all the data there
-    are. Of a large fleet, sessions are drawn at random.
+    Judged by the whole snapshot, not by the window alone, because tails need all the data.
+    Of a large fleet, sessions are drawn at random.
     """
     advice = recommend(
         material.facts,
@@ -38,7 +37,7 @@ def summarize_thresholds(material: Material) -> Plain:
         nulls_last=True,
     )
     return {
-        "finding": _sentence(advice, known),
+        "finding": _finding(advice, known),
         "n_thresholds": advice.frame.height,
         "n_unknown": advice.frame.height - known.height,
         "n_sessions": advice.n_sessions,
@@ -69,42 +68,37 @@ def summarize_thresholds(material: Material) -> Plain:
     }
 
 
-def _sentence(advice: Advice, known: pl.DataFrame) -> str:
-    n_unknown = advice.frame.height - known.height
-    rest = f"for {number(n_unknown)} of {number(advice.frame.height)} there is not enough data"
-    changed = known.filter(pl.col("verdict") == "change")
+def _finding(advice: Advice, known: pl.DataFrame) -> str:
     if advice.frame.is_empty():
-        return "No threshold of these systems is known."
+        return say("thresholds.none")
     if known.is_empty():
-        return "There is not enough data to judge any threshold."
+        return say("thresholds.no_data")
+    n_all = advice.frame.height
+    rest = say("thresholds.rest", n=n_all - known.height, n_all=n_all)
     n_of = dict(known["verdict"].value_counts().iter_rows())
-    open_ends = n_of.get("cannot_tell", 0) + n_of.get("not_identified", 0)
-    if changed.is_empty():
-        kept = count(n_of.get("keep", 0), "threshold")
-        return (
-            f"No threshold is known to cost less elsewhere: {kept} to keep, for "
-            f"{number(open_ends)} the data cannot tell, {rest}."
-        )
-    first = changed.row(0, named=True)
-    return (
-        f"{count(changed.height, 'threshold')} would cost less elsewhere, most of all "
-        f"{first['name']}: {how_long(first['today_s'], 'none')} to "
-        f"{how_long(first['recommended_s'], 'none')}; {rest}."
+    if "change" not in n_of:
+        n_unknown = n_of.get("cannot_tell", 0) + n_of.get("not_identified", 0)
+        return say("thresholds.keep", n=n_of.get("keep", 0), n_unknown=n_unknown, rest=rest)
+    first = known.filter(pl.col("verdict") == "change").row(0, named=True)
+    return say(
+        "thresholds.change",
+        n=n_of["change"],
+        name=first["name"],
+        today=first["today_s"],
+        best=first["recommended_s"],
+        rest=rest,
     )
 
 
 def _review(material: Material) -> Plain | None:
-    """What came of the limits that changed."""
+    """The effect of the limits that changed."""
     changed = review(material.facts, policy=material.policy, rows=material.ever)
     if changed.is_empty():
         return None
     n_of = dict(changed["verdict"].value_counts().iter_rows())
-    verdicts = listed(
-        f"{number(n_of[name])} {name.replace('_', ' ')}" for name in KEPT if name in n_of
-    )
-    n = changed["name"].n_unique()
+    verdicts = [f"{number(n_of[name])} {name.replace('_', ' ')}" for name in KEPT if name in n_of]
     return {
-        "finding": f"{count(n, 'limit').capitalize()} changed; of what was promised: {verdicts}.",
+        "finding": say("thresholds.review", n=changed["name"].n_unique(), verdicts=verdicts),
         "rows": [
             {**row, "verdict": row["verdict"].replace("_", " ")}
             for row in plain_rows(changed, ("name", "changed_at", "verdict", "in_words"))
@@ -124,7 +118,7 @@ def _costs(advice: Advice) -> str:
 
 
 def _worksheet(advice: Advice, known: pl.DataFrame) -> Plain | None:
-    """The curve behind the first row: what should change, or else what is known best."""
+    """The curve behind the first row: the most certain change, or else the best known value."""
     if known.is_empty():
         return None
     name = known["name"][0]

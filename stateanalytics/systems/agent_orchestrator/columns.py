@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 

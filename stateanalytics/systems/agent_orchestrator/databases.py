@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.cells import INTEGER, JSON, REAL, TEXT, YES_NO, Cell
 from stateanalytics.io.findings import counted
 from stateanalytics.io.sqlite import Store

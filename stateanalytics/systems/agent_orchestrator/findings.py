@@ -10,7 +10,8 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
-from stateanalytics.core.facts import Facts, pool
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import read_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity

@@ -1,10 +1,30 @@
 """Claude Code: transcripts of sessions and subagents, as they lie on a developer's machine."""
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from stateanalytics.systems.base import Ends, Files, System, codes_from_csv, later
+from stateanalytics.systems.base import (
+    Ends,
+    Files,
+    System,
+    codes_from_csv,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.schema import Frame
+    from stateanalytics.io.parts import Parts
+    from stateanalytics.io.processes import Process
+    from stateanalytics.state.policy import Policy
+    from stateanalytics.systems.base import Constant, Features
+    from stateanalytics.systems.detector import Detector
+    from stateanalytics.systems.history import Past
 
 _HERE = "stateanalytics.systems.claude_code"
 
@@ -27,6 +47,97 @@ _OTHER_DIRECTORIES = (
 )
 """Directories of a home that hold settings, caches and copies, and no transcript."""
 
+
+def _find(path: Path) -> list[Path]:
+    from stateanalytics.systems.claude_code.places import find
+
+    return find(path)
+
+
+def _is_evidence(path: Path) -> bool:
+    from stateanalytics.systems.claude_code.places import evidence
+
+    return evidence(path)
+
+
+def _read_files(path: Path, **options: Any) -> Parts:
+    from stateanalytics.systems.claude_code.reading import read
+
+    return read(path, **options)
+
+
+def _companions(path: Path) -> Iterable[Path]:
+    from stateanalytics.systems.claude_code.places import companions
+
+    return companions(path)
+
+
+def _opens(path: Path) -> Iterable[str | Path]:
+    from stateanalytics.systems.claude_code.places import opens
+
+    return opens(path)
+
+
+def _processes(path: Path) -> Iterable[Process]:
+    from stateanalytics.systems.claude_code.places import processes
+
+    return processes(path)
+
+
+def _frames() -> Sequence[Frame]:
+    from stateanalytics.systems.claude_code.frames import frames
+
+    return frames()
+
+
+def _detectors() -> Sequence[Detector]:
+    from stateanalytics.systems.claude_code.detectors import detectors
+
+    return detectors()
+
+
+def _features() -> Features:
+    from stateanalytics.systems.claude_code.detectors import features
+
+    return features()
+
+
+def _constants(policy: Policy) -> Sequence[Constant]:
+    from stateanalytics.systems.claude_code.detectors import constants
+
+    return constants(policy)
+
+
+def _commands(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
+    from stateanalytics.systems.claude_code.detectors import commands
+
+    return commands(facts, gaps)
+
+
+def _rewind(past: Past, facts: Facts) -> Past:
+    from stateanalytics.systems.claude_code.reading import rewind
+
+    return rewind(past, facts)
+
+
+def _rebuilt_sources(facts: Facts) -> pl.Series:
+    from stateanalytics.systems.claude_code.reading import rebuilt_sources
+
+    return rebuilt_sources(facts)
+
+
+def _used_tokens(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.claude_code.reading import used_tokens
+
+    return used_tokens(facts)
+
+
+def _of_silences(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.claude_code.detectors import silence_ends
+
+    return silence_ends(facts)
+
+
 SYSTEM = System(
     name=NAME,
     title="Claude Code",
@@ -37,16 +148,16 @@ SYSTEM = System(
     usual_places=_usual_places,
     variable="CLAUDE_CONFIG_DIR",
     files=Files(
-        find=later(f"{_HERE}.places:find"),
-        evidence=later(f"{_HERE}.places:evidence"),
-        read=later(f"{_HERE}.reading:read"),
-        companions=later(f"{_HERE}.places:beside"),
-        opens=later(f"{_HERE}.places:opens"),
+        find=_find,
+        evidence=_is_evidence,
+        read=_read_files,
+        companions=_companions,
+        opens=_opens,
         version_key="version",
-        processes=later(f"{_HERE}.places:processes"),
+        processes=_processes,
         ignored=_OTHER_DIRECTORIES,
     ),
-    frames=later(f"{_HERE}.frames:frames"),
+    frames=_frames,
     reason_codes=lambda: codes_from_csv(_HERE),
     working_states=MappingProxyType({"retry": "retrying"}),
     # What works without a person in between: a session also waits for its user.
@@ -54,18 +165,18 @@ SYSTEM = System(
     part_types=("tool_call",),
     repeated_type="turn",
     limits=MappingProxyType(LIMITS),
-    detectors=later(f"{_HERE}.detectors:detectors"),
-    features=later(f"{_HERE}.detectors:features"),
-    constants=later(f"{_HERE}.detectors:constants"),
-    evidence=MappingProxyType({"commands": later(f"{_HERE}.detectors:commands")}),
+    detectors=_detectors,
+    features=_features,
+    constants=_constants,
+    evidence=MappingProxyType({"commands": _commands}),
     history="derived",
-    rewind=later(f"{_HERE}.reading:rewind"),
-    rebuilt_sources=later(f"{_HERE}.reading:rebuilt_sources"),
+    rewind=_rewind,
+    rebuilt_sources=_rebuilt_sources,
     rewinds_by_links=True,
-    used_tokens=later(f"{_HERE}.reading:used_tokens"),
+    used_tokens=_used_tokens,
     ends=Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),
         are_unsigned_own=True,
-        of_silences=later(f"{_HERE}.detectors:silence_ends"),
+        of_silences=_of_silences,
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.systems.base import Constant, Features
 from stateanalytics.systems.claude_code import LIMITS, NAME, frames
 from stateanalytics.systems.claude_code.folding import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted
 from stateanalytics.systems.claude_code import NAME, frames
@@ -18,7 +18,7 @@ from stateanalytics.systems.claude_code.lines import COST_RECORD
 from stateanalytics.systems.claude_code.places import HISTORY, settings_of, transcripts_of
 from stateanalytics.systems.threads import THREAD
 from stateanalytics.systems.transcripts import (
-    Told,
+    Transcripts,
     below_zero,
     findings_on,
     ids_in,
@@ -40,7 +40,7 @@ _TIMED = ("user", "assistant", "system", "progress", "attachment")
 
 
 def findings_of(
-    root: Path, told: Told, details: Mapping[str, pl.DataFrame], source: str
+    root: Path, transcripts: Transcripts, details: Mapping[str, pl.DataFrame], source: str
 ) -> pl.DataFrame:
     """One finding per kind of oddity, with the number of rows.
 
@@ -48,7 +48,7 @@ def findings_of(
     ----------
     root : pathlib.Path
         The input, for the files next to the transcripts.
-    told : transcripts.Told
+    transcripts : transcripts.Transcripts
     details : mapping of str to polars.DataFrame
         The frames of `reading.assembled`.
     source : str
@@ -61,7 +61,7 @@ def findings_of(
     # Older versions recorded no costs at all.
     versions = sessions.filter(pl.col("cost_usd").is_not_null())["program_version"]
     with_costs = sessions.filter(pl.col("program_version").is_in(versions.implode()))
-    empty = told.empty_files(transcripts_of(root), root, lines)
+    empty = transcripts.empty_files(transcripts_of(root), root, lines)
     kind, at = pl.col("type"), pl.col("at")
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])

@@ -72,7 +72,7 @@ def transcripts_of(path: Path) -> list[Path]:
 
     Notes
     -----
-    Depth says nothing: older installations nested deeper. Links are not followed, as one
+    Folders of any depth count: older installations nested deeper. Links are not followed, as one
     may lead back.
     """
     if path.is_file():
@@ -122,7 +122,7 @@ def processes(path: Path) -> Iterator[Process]:
             yield Process(legible(session_id), pid, start, machine)
 
 
-def beside(path: Path) -> list[Path]:
+def companions(path: Path) -> list[Path]:
     """The folder of subagents, if the path is a single transcript that has one."""
     folder = path.with_suffix("") / "subagents"
     return [folder] if path.is_file() and folder.is_dir() else []

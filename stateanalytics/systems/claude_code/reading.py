@@ -32,11 +32,11 @@ from stateanalytics.systems.claude_code.folding import (
 from stateanalytics.systems.claude_code.lines import FIELDS, typed
 from stateanalytics.systems.claude_code.places import opens, settings_of, transcripts_of
 from stateanalytics.systems.folding import (
-    Before,
     Folding,
-    inputs_told_anew,
+    LastRead,
     read_transcripts,
-    rewound_lines,
+    rewound_transcripts,
+    sources_with_records,
 )
 from stateanalytics.systems.situations import situations_from_csv
 from stateanalytics.systems.threads import (
@@ -72,7 +72,7 @@ def read(
     label: str | None = None,
     bodies: bool = False,
     on_error: str = "skip",
-    before: Before | None = None,
+    before: LastRead | None = None,
 ) -> Parts:
     """The facts of one root, folder or transcript.
 
@@ -269,14 +269,14 @@ def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
 FOLDING = Folding(
     records=(frames.LINES, frames.BLOCKS),
     sessions=frames.SESSIONS,
-    told=("source", "file", *_IDS),
+    family_columns=("source", "file", *_IDS),
     node=pl.col("file"),
     nodes_of=_nodes_of,
     ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from")),
     assemble=assembled,
 )
-rebuilt_sources = partial(inputs_told_anew, folding=FOLDING)
-rewind = partial(rewound_lines, folding=FOLDING)
+rebuilt_sources = partial(sources_with_records, folding=FOLDING)
+rewind = partial(rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

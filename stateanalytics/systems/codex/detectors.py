@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.units import how_long
+from stateanalytics.core.words import how_long
 from stateanalytics.systems.base import Constant, Features
 from stateanalytics.systems.codex import LIMITS, NAME, frames
 from stateanalytics.systems.codex.folding import (

@@ -15,7 +15,7 @@ from stateanalytics.systems.codex import NAME, frames
 from stateanalytics.systems.codex.folding import ENDS, FILE, FILE_ID, is_repeated
 from stateanalytics.systems.codex.places import HISTORY, index_of, rollouts_of
 from stateanalytics.systems.transcripts import (
-    Told,
+    Transcripts,
     below_zero,
     findings_on,
     ids_in,
@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def findings_of(
-    root: Path, told: Told, details: Mapping[str, pl.DataFrame], source: str
+    root: Path, transcripts: Transcripts, details: Mapping[str, pl.DataFrame], source: str
 ) -> pl.DataFrame:
     """One finding per kind of oddity, with the number of rows.
 
@@ -42,7 +42,7 @@ def findings_of(
     ----------
     root : pathlib.Path
         The input, for the files next to the rollouts.
-    told : transcripts.Told
+    transcripts : transcripts.Transcripts
     details : mapping of str to polars.DataFrame
         The frames of `reading.assembled`.
     source : str
@@ -50,7 +50,7 @@ def findings_of(
     """
     sessions, turns = (details[frame.name] for frame in (frames.SESSIONS, frames.TURNS))
     records = details[frames.LINES.name]
-    empty = told.empty_files(rollouts_of(root), root, records)
+    empty = transcripts.empty_files(rollouts_of(root), root, records)
     lines = records.lazy().filter(pl.col("what") != "name")
     rollouts = lines.sort(*FILE, "line_no").select(COLUMNS).collect()
     del records, lines  # as large as the sorted copy

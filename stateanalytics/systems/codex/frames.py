@@ -205,7 +205,8 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
     n_cached_tokens = Integer(
         "read from the cache",
         unit="tokens",
-        read_from="payload.info.last_token_usage.cached_input_tokens|payload.usage.cached_input_tokens",
+        read_from="payload.info.last_token_usage.cached_input_tokens"
+        "|payload.usage.cached_input_tokens",
     )
     n_output_tokens = Integer(
         "written, reasoning too",
@@ -215,7 +216,8 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
     n_reasoning_tokens = Integer(
         "written as reasoning",
         unit="tokens",
-        read_from="payload.info.last_token_usage.reasoning_output_tokens|payload.usage.reasoning_output_tokens",
+        read_from="payload.info.last_token_usage.reasoning_output_tokens"
+        "|payload.usage.reasoning_output_tokens",
     )
     sum_input_tokens = Integer(
         "tokens of the whole thread so far, inherited ones too: read",

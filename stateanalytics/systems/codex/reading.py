@@ -25,11 +25,11 @@ from stateanalytics.systems.codex.folding import (
 from stateanalytics.systems.codex.lines import FIELDS, typed
 from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
 from stateanalytics.systems.folding import (
-    Before,
     Folding,
-    inputs_told_anew,
+    LastRead,
     read_transcripts,
-    rewound_lines,
+    rewound_transcripts,
+    sources_with_records,
 )
 from stateanalytics.systems.situations import situations_from_csv
 from stateanalytics.systems.threads import (
@@ -54,7 +54,7 @@ def read(
     label: str | None = None,
     bodies: bool = False,
     on_error: str = "skip",
-    before: Before | None = None,
+    before: LastRead | None = None,
 ) -> Parts:
     """The facts of one root, folder or rollout.
 
@@ -207,14 +207,14 @@ def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
 FOLDING = Folding(
     records=(frames.LINES,),
     sessions=frames.SESSIONS,
-    told=("source", "file", "what", *_IDS),
+    family_columns=("source", "file", "what", *_IDS),
     node=_NODE,
     nodes_of=_nodes_of,
     ids=[("thread_id", *_IDS)],
     assemble=assembled,
 )
-rebuilt_sources = partial(inputs_told_anew, folding=FOLDING)
-rewind = partial(rewound_lines, folding=FOLDING)
+rebuilt_sources = partial(sources_with_records, folding=FOLDING)
+rewind = partial(rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

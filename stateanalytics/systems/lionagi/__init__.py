@@ -1,10 +1,31 @@
 """lionagi's ``state.db``, releases 0.26.0 to 0.36.0, and the directories next to it."""
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.systems.base import Ends, Stores, System, codes_from_csv, expanded, later
+from stateanalytics.systems.base import (
+    Ends,
+    Stores,
+    System,
+    codes_from_csv,
+    expanded,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.schema import Frame
+    from stateanalytics.io.parts import Parts
+    from stateanalytics.io.sqlite import Store
+    from stateanalytics.state.policy import Policy
+    from stateanalytics.systems.base import Constant, Features, Tables
+    from stateanalytics.systems.detector import Detector
+    from stateanalytics.systems.history import Past
 
 _HERE = "stateanalytics.systems.lionagi"
 
@@ -15,6 +36,114 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield home / ".lionagi" / "state.db"
 
 
+def _recognises(store: Store) -> bool:
+    from stateanalytics.systems.lionagi.reading import recognises
+
+    return recognises(store)
+
+
+def _read_store(store: Store, **options: Any) -> Parts:
+    from stateanalytics.systems.lionagi.reading import read
+
+    return read(store, **options)
+
+
+def _read_uncached(store: Store, **options: Any) -> Parts:
+    from stateanalytics.systems.lionagi.reading import read_uncached
+
+    return read_uncached(store, **options)
+
+
+def _companions(path: Path) -> Iterable[Path]:
+    from stateanalytics.systems.lionagi.reading import companions
+
+    return companions(path)
+
+
+def _unread_kinds(path: Path) -> Mapping[str, int]:
+    from stateanalytics.systems.lionagi.directories import unread_kinds
+
+    return unread_kinds(path)
+
+
+def _tables() -> Tables:
+    from stateanalytics.systems.lionagi.raw import tables
+
+    return tables()
+
+
+def _count_errors(store: Store) -> pl.DataFrame:
+    from stateanalytics.systems.lionagi.events import count_errors
+
+    return count_errors(store)
+
+
+def _frames() -> Sequence[Frame]:
+    from stateanalytics.systems.lionagi.frames import frames
+
+    return frames()
+
+
+def _detectors() -> Sequence[Detector]:
+    from stateanalytics.systems.lionagi.detectors import detectors
+
+    return detectors()
+
+
+def _features() -> Features:
+    from stateanalytics.systems.lionagi.detectors import features
+
+    return features()
+
+
+def _constants(policy: Policy) -> Sequence[Constant]:
+    from stateanalytics.systems.lionagi.constants import constants
+
+    return constants(policy)
+
+
+def _kind_constants(policy: Policy, kinds: pl.DataFrame) -> Sequence[Constant]:
+    from stateanalytics.systems.lionagi.constants import kind_constants
+
+    return kind_constants(policy, kinds)
+
+
+def _audits() -> Sequence[Callable[..., pl.DataFrame]]:
+    from stateanalytics.systems.lionagi.audits import audits
+
+    return audits()
+
+
+def _judge_transitions(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.lionagi.audits import judge_transitions
+
+    return judge_transitions(facts)
+
+
+def _rewind(past: Past, facts: Facts) -> Past:
+    from stateanalytics.systems.lionagi.rewinding import rewind
+
+    return rewind(past, facts)
+
+
+def _phantoms(*frames: Any, **options: Any) -> pl.DataFrame:
+    from stateanalytics.systems.lionagi.phantoms import phantoms
+
+    return phantoms(*frames, **options)
+
+
+def _dispositions() -> Frame:
+    from stateanalytics.systems.lionagi.frames import dispositions
+
+    return dispositions()
+
+
+def _of_silences(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.lionagi.constants import silence_ends
+
+    return silence_ends(facts)
+
+
 SYSTEM = System(
     name="lionagi",
     title="lionagi",
@@ -23,33 +152,33 @@ SYSTEM = System(
     usual_places=_usual_places,
     variable="LIONAGI_HOME",
     stores=Stores(
-        recognises=later(f"{_HERE}.reading:recognises"),
-        read=later(f"{_HERE}.reading:read"),
-        read_uncached=later(f"{_HERE}.reading:read_uncached"),
+        recognises=_recognises,
+        read=_read_store,
+        read_uncached=_read_uncached,
         needs="tables 'sessions', 'branches' and 'progressions'",
         lies_at=("state.db", ".lionagi/state.db"),
-        companions=later(f"{_HERE}.reading:companions"),
-        unread_kinds=later(f"{_HERE}.directories:unread_kinds"),
+        companions=_companions,
+        unread_kinds=_unread_kinds,
     ),
-    tables=later(f"{_HERE}.raw:tables"),
-    count_errors=later(f"{_HERE}.events:count_errors"),
+    tables=_tables,
+    count_errors=_count_errors,
     vocabulary=STATUS_WORDS,
-    frames=later(f"{_HERE}.frames:frames"),
+    frames=_frames,
     reason_codes=lambda: codes_from_csv(_HERE),
     are_codes_closed=True,
     part_types=("branch",),
     last_update_is_life=True,
-    detectors=later(f"{_HERE}.detectors:detectors"),
+    detectors=_detectors,
     releases=(
         *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
         *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
         *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
         *("2026-08-09", "2026-08-15", "0.34", "0.35", "0.36"),
     ),
-    features=later(f"{_HERE}.detectors:features"),
-    constants=later(f"{_HERE}.constants:constants"),
-    kind_constants=later(f"{_HERE}.constants:kind_constants"),
-    audits=later(f"{_HERE}.audits:audits"),
+    features=_features,
+    constants=_constants,
+    kind_constants=_kind_constants,
+    audits=_audits,
     advice={
         "audit.transition_illegal_before_0_28": "nothing to repair: lionagi has refused this since "
         "0.28; count the entity by its last status",
@@ -58,17 +187,17 @@ SYSTEM = System(
         "audit.parent_ended_before_children": "check whether the child still works; if not, "
         "`li kill ID` closes it",
     },
-    judge_transitions=later(f"{_HERE}.audits:judge_transitions"),
+    judge_transitions=_judge_transitions,
     history="whole",
-    rewind=later(f"{_HERE}.rewinding:rewind"),
+    rewind=_rewind,
     rewinds_by_links=True,
-    phantoms=later(f"{_HERE}.phantoms:phantoms"),
-    dispositions=later(f"{_HERE}.frames:dispositions"),
+    phantoms=_phantoms,
+    dispositions=_dispositions,
     ends=Ends(
         # Not `run.cancelled.stale_auto`: that sweep by age closes rows without a process id, too.
         death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
         death_messages=("process_exited_without_status",),
-        of_silences=later(f"{_HERE}.constants:silence_ends"),
+        of_silences=_of_silences,
     ),
     drives_agents=True,
     shares_directories=True,

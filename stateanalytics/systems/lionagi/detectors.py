@@ -18,14 +18,12 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.session_health import (
-    HEALTH_ORDER,
-    VERSIONS,
-    classify_session_health_by_age,
-)
-from stateanalytics.core.staleness import (
     DEFAULT_STALE_AFTER_S,
+    HEALTH_ORDER,
     STALENESS_VERSIONS,
     STALLED_AFTER_S,
+    VERSIONS,
+    classify_session_health_by_age,
     staleness_by_age,
 )
 from stateanalytics.systems.base import Features

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io import findings as io_findings

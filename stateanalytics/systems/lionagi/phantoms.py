@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, beside, once
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.vocabulary import words_of
 from stateanalytics.systems.lionagi import frames
 
@@ -130,7 +131,9 @@ def phantoms(
         .alias(f"{what}_age_s")
         for what in ("started", "updated", "created")
     )
-    rows = with_phantom_reason(with_relatives(beside(aged, once(judged, keep="last")), facts))
+    rows = with_phantom_reason(
+        with_relatives(left_join(aged, deduplicated(judged, keep="last")), facts)
+    )
     rules = reapers(policy.phantom_after_s) if policy else reapers()
     n_targets = pl.col("target_status").n_unique().over(schema.ENTITY_KEY)
     would_close = pl.concat(
@@ -160,7 +163,7 @@ def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
 
 def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Entities with the facts of their session, plays and directory that reapers need."""
-    sessions = once(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
+    sessions = deduplicated(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
         "source",
         "system",
         session_id="entity_id",

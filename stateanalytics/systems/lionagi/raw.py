@@ -7,16 +7,16 @@ malformed value can stop a scan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import FINDINGS
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.parts import ReadTable, refresh_table
 from stateanalytics.io.sqlite import Store
-from stateanalytics.systems.base import Tables, later
+from stateanalytics.systems.base import Tables
 
 SYSTEM = "lionagi"
 
@@ -273,6 +273,12 @@ _BODIES = {"messages": "content", "session_signals": "payload", "team_messages":
 Raw = Mapping[str, pl.DataFrame]
 
 
+def _releases(tables: Mapping[str, Collection[str]]) -> str:
+    from stateanalytics.systems.lionagi.reading import generation
+
+    return generation({name: tuple(columns) for name, columns in tables.items()})
+
+
 def tables() -> Tables:
     """The tables that are read, and those that are ignored on purpose."""
     version = Cell(
@@ -286,7 +292,7 @@ def tables() -> Tables:
         ),
         version=("schema_meta", version),
         newest=4,
-        in_words=later("stateanalytics.systems.lionagi.reading:generation"),
+        in_words=_releases,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store

@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.systems.history import Past, sources_of_the_past, sources_with_later
+from stateanalytics.systems.history import Past, sources_seen_later, sources_with_later
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM
 from stateanalytics.systems.lionagi.reasons import add_all_reasons
@@ -45,7 +45,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     at, schedules = past.at, facts.detail(frames.SCHEDULES)
     ran_later = schedules.filter(pl.any_horizontal(pl.col(*_CHECKS, "last_executed_at") > at))
     changed = {*sources_with_later(facts, at), *ran_later["source"]}
-    later = sorted(changed & {*sources_of_the_past(facts, at)})
+    later = sorted(changed & {*sources_seen_later(facts, at)})
     known = past.facts.entities.with_columns(past.lost["record"].alias(_OVERWRITTEN))
     fires = facts.detail(frames.FIRES)
     rebuilt = _past_schedules(schedules, fires, known, at).filter(pl.col("source").is_in(later))

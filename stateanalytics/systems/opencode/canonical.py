@@ -1,4 +1,4 @@
-"""From opencode's detail frames to entities, transitions and events."""
+"""From opencode's folds to its detail frames, and from those to entities and transitions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,248 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.io.json_lines import moment
-from stateanalytics.systems.opencode.details import ENTITY_IDS
-from stateanalytics.systems.opencode.frames import STEPS
+from stateanalytics.systems.opencode import NAME, frames
+from stateanalytics.systems.opencode.causes import with_cause
+from stateanalytics.systems.opencode.executions import SUMS, Folded, total
+from stateanalytics.systems.opencode.gathered import OF_EVENTS
 from stateanalytics.systems.opencode.log import (
     QUIET,
     SESSION_KEY,
-    SPENT_BESIDE,
+    SPENT_OUTSIDE_STEPS,
     TERMINALS,
+    Log,
     Ordered,
 )
-from stateanalytics.systems.opencode.mapping import SYSTEM
-from stateanalytics.systems.opencode.record_frames import OF_EVENTS
-from stateanalytics.systems.opencode.recorded import add_recorded, turn_id
+from stateanalytics.systems.opencode.message_fold import FoldedMessages
+from stateanalytics.systems.opencode.states import add_recorded, turn_id
+from stateanalytics.systems.situations import first_that_holds
 
-_STEP_WORDS = {
+_DECLINE_WINDOW_MS = 2000
+"""The most time from a refusal to the end that it caused, or the least that others ran on."""
+_COMMANDS = ("bash", "shell")
+"""Tools that run a command, by their names in V1 and in 2.0."""
+_ENTITY_IDS = {
+    "execution": pl.concat_str("session_id", pl.lit(":execution:"), "exec_no"),
+    "step": pl.concat_str("session_id", pl.lit(":"), "message_id"),
+    "tool_call": pl.concat_str("session_id", pl.lit(":"), "message_id", pl.lit(":"), "call_id"),
+}
+
+
+def detail_frames(
+    folded: Folded, by_messages: FoldedMessages, log: Log, session_rows: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
+    """The detail frames of some inputs, by name.
+
+    Parameters
+    ----------
+    folded : executions.Folded
+    by_messages : FoldedMessages
+        Sessions that have only messages; null in the columns that need events.
+    log : Log
+        For permissions that were asked and answered, which are not part of the fold.
+    session_rows : polars.DataFrame
+        Rows of the session table: ``session_id``, ``suspended_ms``, …
+    """
+    eras = _eras(folded)
+
+    def both(by_events: pl.DataFrame, by_messages: pl.DataFrame) -> pl.DataFrame:
+        with_eras = by_events.join(eras, on=SESSION_KEY, how="left", maintain_order="left")
+        return pl.concat([with_eras, by_messages], how="diagonal_relaxed")
+
+    executions = _with_context(_with_asks(folded.executions, log), folded, session_rows)
+    newest = by_messages.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
+    turns = by_messages.executions.join(newest, on=SESSION_KEY, how="left", maintain_order="left")
+    sessions = both(
+        folded.sessions.with_columns(read_from=pl.lit("events")),
+        by_messages.sessions.with_columns(read_from=pl.lit("messages")),
+    )
+    inputs = pl.concat([folded.inputs, by_messages.inputs], how="diagonal_relaxed")
+    return {
+        "opencode_executions": _executions(both(executions, turns)),
+        "opencode_steps": _steps(both(folded.steps, by_messages.steps)),
+        "opencode_tools": _tools(both(folded.tools, by_messages.tools)),
+        "opencode_inputs": frames.INPUTS.conform(
+            inputs.with_columns(
+                kind="input_kind",
+                admitted_at=moment("admitted_ms"),
+                promoted_at=moment("promoted_ms"),
+                wait_s=(pl.col("promoted_ms") - pl.col("admitted_ms")) / 1000,
+            )
+        ),
+        "opencode_sessions": frames.SESSIONS.conform(
+            sessions.with_columns(last_at=moment("last_ms"), event_cost_usd="cost_usd")
+        ),
+    }
+
+
+def _eras(folded: Folded) -> pl.DataFrame:
+    """The era of opencode that wrote each session, by types of events and versions."""
+    only_c = pl.col("type").str.contains(r"^session\.(?:inbox\.|step\.streamed|viewed$)")
+    return (
+        folded.order.events.group_by(SESSION_KEY)
+        .agg(is_a=pl.col("is_era_a").any(), is_c=only_c.any())
+        .join(folded.sessions.select(*SESSION_KEY, "program_version"), on=SESSION_KEY, how="left")
+        .select(
+            *SESSION_KEY,
+            era=pl.when("is_a")
+            .then(pl.lit("A"))
+            .when(pl.col("is_c") | pl.col("program_version").str.starts_with("2."))
+            .then(pl.lit("C"))
+            .when(pl.col("program_version").str.starts_with("1."))
+            .then(pl.lit("V1"))
+            .otherwise(pl.lit("B")),
+        )
+    )
+
+
+def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Add the number of unanswered questions, and whether one was declined at the end."""
+    asks = (
+        log.events.filter(pl.col("kind").str.starts_with("permission."))
+        .join(log.payload("ask"), on="row", how="inner")
+        .filter(pl.col("session_id").is_not_null(), pl.col("request_id").is_not_null())
+        .unique(["source", "event_id"])
+    )
+    key = [*SESSION_KEY, "request_id"]
+    answers = asks.filter(pl.col("kind") != "permission.asked")
+    waiting = asks.filter(pl.col("kind") == "permission.asked").join(answers, on=key, how="anti")
+    refused = answers.filter(
+        (pl.col("reply") == "reject") | (pl.col("kind") == "permission.rejected")
+    )
+    execution = [*SESSION_KEY, "exec_no"]
+    spans = executions.select(*execution, "started_ms", "ended_ms", "outcome")
+    open_asks = (
+        spans.filter(pl.col("outcome") == "open")
+        .join(waiting.select(*SESSION_KEY, "at_ms"), on=SESSION_KEY, how="inner")
+        .filter(pl.col("at_ms") >= pl.col("started_ms").fill_null(0))
+        .group_by(execution)
+        .agg(n_pending_asks=pl.len().cast(pl.Int64))
+    )
+    declined = (
+        spans.filter(pl.col("outcome") == "interrupted")
+        .join(refused.select(*SESSION_KEY, "at_ms"), on=SESSION_KEY, how="inner")
+        .filter((pl.col("at_ms") - pl.col("ended_ms")).abs() <= _DECLINE_WINDOW_MS)
+        .select(*execution, is_refused=pl.lit(value=True))
+        .unique()
+    )
+    for part in (open_asks, declined):
+        executions = executions.join(part, on=execution, how="left", maintain_order="left")
+    is_declined = pl.col("has_declined_tool").fill_null(value=False)
+    return executions.with_columns(
+        pl.col("n_pending_asks").fill_null(0),
+        is_declined=is_declined | pl.col("is_refused").fill_null(value=False),
+    )
+
+
+def _with_context(
+    executions: pl.DataFrame, folded: Folded, session_rows: pl.DataFrame
+) -> pl.DataFrame:
+    """Add whether others ran on after each end, claims, and the last event of the session."""
+    until = pl.coalesce("last_active_ms", "first_end_ms", "started_ms")
+    known = executions.with_columns(
+        started=pl.coalesce("started_ms", "first_active_ms", "ended_ms")
+    )
+    others = (
+        known.select("source", "started", until=until)
+        .drop_nulls()
+        .sort("started")
+        .with_columns(until=pl.col("until").cum_max().over("source"))
+    )
+    ended = known.filter(pl.col("ended_ms").is_not_null()).sort("ended_ms")
+    ran_on = ended.join_asof(
+        others,
+        left_on="ended_ms",
+        right_on="started",
+        by="source",
+        strategy="backward",
+        check_sortedness=False,  # polars cannot look within groups; both are sorted above
+    ).select(
+        "sid",
+        "exec_no",
+        has_others_running=pl.col("until") >= pl.col("ended_ms") + _DECLINE_WINDOW_MS,
+    )
+    newest = folded.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
+    claims = session_rows.select(*SESSION_KEY, "suspended_ms")
+    return (
+        executions.join(ran_on, on=["sid", "exec_no"], how="left", maintain_order="left")
+        .join(newest, on=SESSION_KEY, how="left", maintain_order="left")
+        .join(claims, on=SESSION_KEY, how="left", maintain_order="left")
+        .with_columns(
+            is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
+            is_resumed=~pl.col("is_last"),
+        )
+    )
+
+
+def _executions(frame: pl.DataFrame) -> pl.DataFrame:
+    failed = pl.col("outcome") == "failed"
+    caused = with_cause(frame, has_error=failed | pl.col("error_type").is_not_null())
+    caused = with_cause(
+        caused, error_type="retry_error_type", message="retry_error_message", into="retry_cause"
+    )
+    stopped = (pl.col("outcome") == "interrupted") & (pl.col("reason") == "shutdown")
+    declined = pl.col("is_declined") | pl.col("has_others_running").fill_null(value=False)
+    return frames.EXECUTIONS.conform(
+        caused.with_columns(
+            entity_id=_ENTITY_IDS["execution"],
+            interrupt_reason="reason",
+            is_end_inferred="is_end_from_step",
+            is_resumable=pl.when(stopped).then(~declined & ~pl.col("is_resumed")),
+            is_blocked=pl.col("is_blocked").fill_null(value=False)
+            | (pl.col("cause") == "content_filtered").fill_null(value=False),
+            is_recovered=pl.col("is_recovered").fill_null(value=False),
+            started_at=moment("started_ms"),
+            ended_at=moment("ended_ms"),
+            last_active_at=moment("last_active_ms"),
+            session_last_at=moment("session_last_ms"),
+            retry_at=moment("retry_at_ms"),
+        )
+    )
+
+
+def _steps(frame: pl.DataFrame) -> pl.DataFrame:
+    caused = with_cause(frame, has_error=pl.col("state") == "failed")
+    wait = (pl.col("started_ms") - pl.col("dispatched_ms")) / 1000
+    return frames.STEPS.conform(
+        caused.with_columns(
+            entity_id=_ENTITY_IDS["step"],
+            dispatched_at=moment("dispatched_ms"),
+            started_at=moment("started_ms"),
+            ended_at=moment("ended_ms"),
+            first_output_s=wait,
+            retry_at=moment("retry_at_ms"),
+            retry_wait_s=pl.col("retry_wait_ms") / 1000,
+        )
+    )
+
+
+def _tools(frame: pl.DataFrame) -> pl.DataFrame:
+    caused = with_cause(frame, has_error=pl.col("state") == "error")
+    # A call is stored as completed although its command failed: the tool itself did its work.
+    is_command, is_invalid = pl.col("name").is_in(list(_COMMANDS)), pl.col("name") == "invalid"
+    is_unknown = pl.col("error_message").str.contains("(?i)unavailable tool|unknown tool")
+    causes = {
+        "interrupted": is_command & pl.col("is_aborted"),
+        "timeout": is_command & pl.col("is_timed_out"),
+        "exit_nonzero": pl.col("exit_code") != 0,
+        # V1 passes a call that it cannot make to the tool `invalid`, which explains why.
+        "tool_unknown": is_invalid & is_unknown,
+        "tool_input_invalid": is_invalid & (pl.col("era") == "V1"),
+    }
+    if_completed = pl.when(pl.col("state") == "completed").then(first_that_holds(causes))
+    return frames.TOOLS.conform(
+        caused.with_columns(
+            pl.coalesce("cause", if_completed),
+            pl.coalesce("cause_confidence", pl.when(if_completed.is_not_null()).then(1.0)),
+            entity_id=_ENTITY_IDS["tool_call"],
+            started_at=moment("started_ms"),
+            called_at=moment("called_ms"),
+            ended_at=moment("ended_ms"),
+        )
+    )
+
+
+_STEP_STATUS = {
     "step.started": "started",
     "step.ended": "ended",
     "step.failed": "failed",
@@ -41,7 +269,7 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
     ----------
     details : mapping of str to polars.DataFrame
     session_rows : polars.DataFrame
-        What is known of each session beyond its events.
+        The row of each session, completed from its events and messages.
     """
     executions = details["opencode_executions"]
     runs = executions.with_columns(
@@ -61,14 +289,8 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
             started_at=pl.col("started_at").first(),
             attempt=pl.len().cast(pl.Int64),
             n_turns=pl.lit(1, pl.Int64),
-            **{
-                name: pl.col(name).last()
-                for name in _LAST_OF_TURN
-            },
-            **{
-                name: pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
-                for name in ("n_input_tokens", "n_output_tokens", "cost_usd")
-            },
+            **{name: pl.col(name).last() for name in _LAST_OF_TURN},
+            **{name: total(name) for name in SUMS},
         )
         .with_columns(
             entity_type=pl.lit("turn"),
@@ -98,7 +320,7 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
             entity_type=pl.lit("tool_call"),
             kind="name",
             parent_type=pl.lit("step"),
-            parent_id=ENTITY_IDS["step"],
+            parent_id=_ENTITY_IDS["step"],
             raw_status="state",
             last_activity_at=pl.max_horizontal("started_at", "called_at", "ended_at"),
             reason_message="error_message",
@@ -106,66 +328,54 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
     )
     of_sessions = _sessions(details, session_rows)
     parts = (of_sessions, of_turns, of_executions, of_steps, of_tools)
-    stacked = pl.concat(
-        [
-            schema.ENTITIES.conform(
-                part.with_columns(
-                    system=pl.lit(SYSTEM),
-                    run_id=pl.col("run_id")
-                    if "run_id" in part.columns
-                    else pl.lit(None, pl.String),
-                )
-            )
-            for part in parts
-        ]
-    )
+    stacked = pl.concat([_conformed(part, schema.ENTITIES) for part in parts])
     return add_recorded(_with_all_tokens(stacked, of_steps, executions, of_sessions), details)
 
 
-_BESIDE = ("n_cache_read_tokens", "n_cache_write_tokens", "n_reasoning_tokens")
+_SEPARATE_TOKENS = ("n_cache_read_tokens", "n_cache_write_tokens", "n_reasoning_tokens")
 
 
 def _with_all_tokens(
     entities: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame, sessions: pl.DataFrame
 ) -> pl.DataFrame:
-    """Entities whose tokens are those read and written in whatever way, as everywhere.
+    """Entities with all tokens that were read and written, as in other systems.
 
-    opencode counts caches and reasoning beside them.
+    opencode counts caches and reasoning separately.
     """
     turns = runs.select(*SESSION_KEY, "exec_no", turn=turn_id())
     known = steps.join(turns, on=[*SESSION_KEY, "exec_no"], how="left", maintain_order="left")
-    # What no step reported is not known, and not nothing.
-    sums = [pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()) for name in _BESIDE]
-    named = {"step": "entity_id", "execution": "run_id", "turn": "turn", "session": "session_id"}
-    of_steps = [
-        known.group_by("source", named=name).agg(sums).with_columns(entity_type=pl.lit(kind))
-        for kind, name in named.items()
+    ids = {"step": "entity_id", "execution": "run_id", "turn": "turn", "session": "session_id"}
+    by_steps = [
+        known.group_by("source", entity_id=name)
+        .agg(total(name) for name in _SEPARATE_TOKENS)
+        .with_columns(entity_type=pl.lit(kind))
+        for kind, name in ids.items()
     ]
     # The row of a session counts all of it; events may begin in its middle.
-    of_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
+    by_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
         "source",
-        *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _BESIDE),
-        named="session_id",
+        *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _SEPARATE_TOKENS),
+        entity_id="session_id",
         entity_type=pl.lit("session"),
     )
     key = ["source", "entity_type", "entity_id"]
-    beside = (
-        pl.concat([of_rows, *of_steps], how="diagonal_relaxed")
-        .rename({"named": "entity_id"})
-        .unique(key, keep="first", maintain_order=True)
+    separate = pl.concat([by_rows, *by_steps], how="diagonal_relaxed").unique(
+        key, keep="first", maintain_order=True
     )
-    used = entities.drop(_BESIDE, strict=False).join(
-        beside, on=key, how="left", maintain_order="left"
+    used = entities.drop(_SEPARATE_TOKENS, strict=False).join(
+        separate, on=key, how="left", maintain_order="left"
     )
-    read, put, thought = (pl.col(name).fill_null(0) for name in _BESIDE)
+    cache_read, cache_write, reasoning = (pl.col(name).fill_null(0) for name in _SEPARATE_TOKENS)
     return schema.ENTITIES.conform(
         used.with_columns(
-            pl.col("n_input_tokens") + read + put, pl.col("n_output_tokens") + thought
+            pl.col("n_input_tokens") + cache_read + cache_write,
+            pl.col("n_output_tokens") + reasoning,
         )
     )
 
 
 def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:
+    """Sessions with the columns of entities, and their tokens by rows and by steps."""
     last = (
         details["opencode_executions"]
         .filter("is_last")
@@ -188,24 +398,20 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
             step_output_tokens=pl.col("n_output_tokens").sum(),
         )
     )
-    own = details["opencode_sessions"].select(
-        *SESSION_KEY, "last_at", "n_turns", event_cost_usd="event_cost_usd", place="directory"
+    joined = details["opencode_sessions"].select(
+        *SESSION_KEY, "last_at", "n_turns", "event_cost_usd", place="directory"
     )
-    joined = own
     for part in (session_rows, last, first):
         joined = joined.join(part, on=SESSION_KEY, how="left", maintain_order="left")
     children = joined.group_by("source", session_id="parent_id").agg(
         n_children=pl.len().cast(pl.Int64)
     )
-    return joined.join(
-        children, on=SESSION_KEY, how="left", maintain_order="left"
-    ).with_columns(
+    if_child = pl.when(pl.col("parent_id").is_not_null())
+    return joined.join(children, on=SESSION_KEY, how="left", maintain_order="left").with_columns(
         entity_type=pl.lit("session"),
         entity_id="session_id",
-        parent_type=pl.when(pl.col("parent_id").is_not_null()).then(pl.lit("session")),
-        kind=pl.when(pl.col("parent_id").is_not_null())
-        .then(pl.lit("subagent"))
-        .otherwise(pl.lit("session")),
+        parent_type=if_child.then(pl.lit("session")),
+        kind=if_child.then(pl.lit("subagent")).otherwise(pl.lit("session")),
         name="title",
         project=pl.coalesce("directory", "place", "project_id"),
         directory=pl.coalesce("directory", "place"),
@@ -223,13 +429,13 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         n_input_tokens=pl.coalesce("row_input_tokens", "step_input_tokens"),
         n_output_tokens=pl.coalesce("row_output_tokens", "step_output_tokens"),
         cost_usd=pl.coalesce("row_cost_usd", "event_cost_usd"),
-    )  # fmt: skip
+    )
 
 
 def transitions_of(
     order: Ordered, log_steps: pl.DataFrame, executions_of_messages: pl.DataFrame
 ) -> pl.DataFrame:
-    """Starts and ends of executions and steps, as they were written.
+    """Recorded starts and ends of executions and steps.
 
     Parameters
     ----------
@@ -237,53 +443,49 @@ def transitions_of(
     log_steps : polars.DataFrame
         Step events with their ``message_id``.
     executions_of_messages : polars.DataFrame
-        Executions that only messages tell of, ``frames.EXECUTIONS``.
+        Executions that have only messages, ``frames.EXECUTIONS``.
     """
     entity = ("source", "entity_type", "entity_id")
-    words = {kind: kind.removeprefix("execution.") for kind in TERMINALS}
+    started = pl.lit("started")
     runs = (
         order.events.filter(pl.col("is_start") | pl.col("kind").is_in(list(TERMINALS)))
         .with_columns(
             entity_type=pl.lit("execution"),
-            entity_id=ENTITY_IDS["execution"],
+            entity_id=_ENTITY_IDS["execution"],
+            # Era A has no event of a start: the input that begins an execution stands for it.
             status=pl.when("is_start")
-            .then(pl.lit("started"))
-            .otherwise(pl.col("kind").replace_strict(words, default=None)),
+            .then(started)
+            .otherwise(pl.col("kind").str.strip_prefix("execution.")),
         )
         .select(*entity, "at_ms", "seq", "status")
     )
     steps = log_steps.with_columns(
         entity_type=pl.lit("step"),
-        entity_id=ENTITY_IDS["step"],
-        status=pl.col("kind").replace_strict(_STEP_WORDS),
+        entity_id=_ENTITY_IDS["step"],
+        status=pl.col("kind").replace_strict(_STEP_STATUS),
     ).select(*entity, "at_ms", "seq", "status")
     both = pl.concat([runs, steps]).with_columns(
         at=moment("at_ms"),
         previous_status=pl.col("status").shift(1).over(entity),
     )
-    frames = [_named(both, schema.TRANSITIONS)]
-    if executions_of_messages.height:
-        begun = executions_of_messages.select(
-            "source",
-            "entity_id",
-            at="started_at",
-            status=pl.lit("started"),
-            previous_status=pl.lit(None, pl.String),
-        )
-        ended = executions_of_messages.filter(pl.col("ended_at").is_not_null()).select(
-            "source",
-            "entity_id",
-            at="ended_at",
-            status="outcome",
-            previous_status=pl.lit("started"),
-        )
-        rows = pl.concat([begun, ended]).with_columns(entity_type=pl.lit("execution"))
-        frames.append(_named(rows.sort("source", "entity_id", "at"), schema.TRANSITIONS))
-    return pl.concat(frames).filter(pl.col("at").is_not_null())
+    begun = executions_of_messages.select(
+        *("source", "entity_id"),
+        at="started_at",
+        status=started,
+        previous_status=pl.lit(None, pl.String),
+    )
+    ended = executions_of_messages.filter(pl.col("ended_at").is_not_null()).select(
+        "source", "entity_id", at="ended_at", status="outcome", previous_status=started
+    )
+    of_messages = pl.concat([begun, ended]).with_columns(entity_type=pl.lit("execution"))
+    parts = (both, of_messages.sort("source", "entity_id", "at"))
+    return pl.concat([_conformed(part, schema.TRANSITIONS) for part in parts]).filter(
+        pl.col("at").is_not_null()
+    )
 
 
 def events_of(order: Ordered, messages: pl.DataFrame) -> pl.DataFrame:
-    """Every durable event, and the messages of sessions that have none, as events."""
+    """Every durable event, and the messages of sessions without events, as events."""
     rows = order.events.select(
         "source",
         entity_type=pl.lit("session"),
@@ -303,31 +505,31 @@ def events_of(order: Ordered, messages: pl.DataFrame) -> pl.DataFrame:
         is_activity=pl.lit(value=True),
         role="role",
     )
-    return pl.concat([_named(rows, schema.EVENTS), _named(written, schema.EVENTS)])
+    return pl.concat([_conformed(part, schema.EVENTS) for part in (rows, written)])
 
 
-def _named(frame: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
-    return shape.conform(frame.with_columns(system=pl.lit(SYSTEM)))
+def _conformed(frame: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
+    return shape.conform(frame.with_columns(system=pl.lit(NAME)))
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each step used, and each title and summary beside them.
+    """The tokens of each step, title and summary.
 
-    Caches and reasoning are no part of what is read and written there.
+    In opencode's frames cached and reasoning tokens are not part of those read and written.
     """
     events = facts.detail(OF_EVENTS["session"])
-    is_spent = pl.any_horizontal(pl.col("type").str.ends_with(kind) for kind in SPENT_BESIDE)
-    in_all = (
+    is_spent = pl.any_horizontal(pl.col("type").str.ends_with(kind) for kind in SPENT_OUTSIDE_STEPS)
+    sums = (
         ("n_input_tokens", ("n_cache_read_tokens", "n_cache_write_tokens")),
         ("n_output_tokens", ("n_reasoning_tokens",)),
     )
     spent = pl.concat(
-        [facts.detail(STEPS).with_columns(at="started_at"), events.filter(is_spent)],
+        [facts.detail(frames.STEPS).with_columns(at="started_at"), events.filter(is_spent)],
         how="diagonal",
     )
     return spent.with_columns(
-        *(pl.col(name) + pl.sum_horizontal(*others) for name, others in in_all),
-        # What a migration could not infer of old summaries it calls so.
+        *(pl.col(name) + pl.sum_horizontal(*others) for name, others in sums),
+        # A migration writes "unknown" for what it could not infer of old summaries.
         *(
             pl.when(pl.col(name) != "unknown").then(name).alias(name)
             for name in ("model", "provider")

@@ -1,8 +1,8 @@
-"""What an error means: every type that opencode wrote or drafted, and what shipped instead.
+"""The causes of errors, by every type that opencode wrote, drafted or shipped.
 
-The union of types is open: a type that is not here is ``unrecognized`` and keeps its
-own name in ``error_type``. Where only the words of a message tell, the confidence is
-below one.
+The union of types is open: any other type is ``unrecognized`` and keeps its own name in
+``error_type``. A cause that follows only from the words of a message has a confidence below
+one.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.systems.provider_errors import cause_by_words, refined
+from stateanalytics.systems.situations import is_content_filter
 
 UNRECOGNIZED = "unrecognized"
 CAUSES = MappingProxyType(
     {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
 )
-"""Type of an error, or V1's name of it, to the last segment of its reason code."""
+"""The last segment of the reason code, by the type of an error or its name in V1."""
 
 DEGRADING = (
     "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
 )  # fmt: skip
-"""Causes that lie in the runtime around the work: they leave its health degraded."""
+"""Causes in the runtime around the work: they leave its health degraded."""
 
-ABORTED_TEXTS = MappingProxyType(
+_ABORTED_TEXTS = MappingProxyType(
     {
         "Execution was interrupted repeatedly": "resume_exhausted",
         "Tool execution interrupted: ": "stale_after_crash",
         "The user declined": "permission_declined",
     }
 )
-"""How the message of an ``aborted`` begins, and what that means."""
+"""The cause of an ``aborted`` error by the beginning of its message."""
 
 _VAGUE = ("APIError", "UnknownError", "unknown", "provider.unknown", "provider.error")
-"""Types that say nothing of the cause: status and words do."""
-_BY_WORDS = 0.9
-ABORTED_CONFIDENCE = 0.6
+"""Types without a cause: the status or the words have it."""
+_WORDS_CONFIDENCE = 0.9
+_ABORTED_CONFIDENCE = 0.6
 """V1 writes the same for a person's interruption and a server's stop."""
 
 
@@ -50,7 +51,7 @@ def with_cause(
     has_error: pl.Expr | None = None,
     into: str = "cause",
 ) -> pl.DataFrame:
-    """Add what the error of each row means, and how sure that is.
+    """Add the cause of each row's error, with its confidence.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def with_cause(
     error_type, message, status : str
         Columns of the error; ``status`` may be absent.
     has_error : polars.Expr, optional
-        Is there an error at all; by default where its type is stored. One without a type
-        is ``unrecognized``.
+        Whether there is an error; by default, whether its type is stored. An error without a
+        type is ``unrecognized``.
     into : str
         The column to add; ``<into>_confidence`` comes with it.
 
@@ -73,32 +74,42 @@ def with_cause(
     """
     kind, text = pl.col(error_type), pl.col(message).fill_null("")
     stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
-    there = kind.is_not_null() if has_error is None else has_error
+    is_error = kind.is_not_null() if has_error is None else has_error
     is_api = (kind == "APIError").fill_null(value=False)
     is_vague = kind.is_in(_VAGUE).fill_null(value=False)
-    aborted: pl.Expr = pl.lit(None, pl.String)
-    for begin, meant in ABORTED_TEXTS.items():
-        is_it = (kind == "aborted").fill_null(value=False) & text.str.starts_with(begin)
-        aborted = pl.when(is_it).then(pl.lit(meant)).otherwise(aborted)
-    named = kind.replace_strict(dict(CAUSES), default=UNRECOGNIZED, return_dtype=pl.String)
-    # opencode has a cause of its own for what did not answer in time.
-    late = pl.when(is_vague & stored.is_in([408, 504])).then(pl.lit("provider_timeout"))
-    said = pl.when(is_vague).then(cause_by_words(stored, text))
-    exact = refined(named, text)
-    is_by_words = said.is_not_null() | (exact != named)
-    cause = pl.when(there).then(pl.coalesce(aborted, late, said, exact))
-    is_stated = is_api & stored.is_not_null() & (said != "context_overflow")
-    confidence = (
-        pl.when(there & is_stated.fill_null(value=False))
-        .then(1.0)
-        .when(there & (is_by_words | aborted.is_not_null()))
-        .then(_BY_WORDS)
-        .when(there & (kind == "MessageAbortedError"))
-        .then(ABORTED_CONFIDENCE)
-        .when(there)
-        .then(1.0)
+    is_aborted = (kind == "aborted").fill_null(value=False)
+    aborted = pl.coalesce(
+        pl.when(is_aborted & text.str.starts_with(begin)).then(pl.lit(cause))
+        for begin, cause in _ABORTED_TEXTS.items()
     )
+    by_type = kind.replace_strict(dict(CAUSES), default=UNRECOGNIZED, return_dtype=pl.String)
+    # opencode has its own cause for a timeout of the provider.
+    late = pl.when(is_vague & stored.is_in([408, 504])).then(pl.lit("provider_timeout"))
+    by_words = pl.when(is_vague).then(cause_by_words(stored, text))
+    exact = refined(by_type, text)
+    is_from_words = by_words.is_not_null() | (exact != by_type) | aborted.is_not_null()
+    is_stated = is_api & stored.is_not_null() & (by_words != "context_overflow")
+    confidence = (
+        pl.when(is_stated.fill_null(value=False))
+        .then(1.0)
+        .when(is_from_words)
+        .then(_WORDS_CONFIDENCE)
+        .when(kind == "MessageAbortedError")
+        .then(_ABORTED_CONFIDENCE)
+        .otherwise(1.0)
+    )
+    cause = pl.coalesce(aborted, late, by_words, exact, pl.lit(UNRECOGNIZED))
     return frame.with_columns(
-        cause.fill_null(pl.when(there).then(pl.lit(UNRECOGNIZED))).alias(into),
-        confidence.alias(f"{into}_confidence"),
+        pl.when(is_error).then(cause).alias(into),
+        pl.when(is_error).then(confidence).alias(f"{into}_confidence"),
+    )
+
+
+def is_content_filtered() -> pl.Expr:
+    """Whether the provider's content filter stopped a step, whatever else was recorded."""
+    is_error = pl.col("error_type").is_in(["provider.content-filter", "ContentFilterError"])
+    return (
+        is_error.fill_null(value=False)
+        | is_content_filter("finish")
+        | is_content_filter("raw_finish")
     )

@@ -1,20 +1,89 @@
-"""The features and detectors of opencode: executions that are silent, late, or run in circles."""
+"""The thresholds, features and detectors of opencode, for silent, late or looping executions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.core.units import how_long
-from stateanalytics.systems.base import Features
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.words import how_long
+from stateanalytics.systems.base import Constant, Features
 from stateanalytics.systems.detector import Detector, catalogued
 from stateanalytics.systems.history import Past
-from stateanalytics.systems.opencode import LIMITS, frames
+from stateanalytics.systems.opencode import LIMITS, NAME, frames
+from stateanalytics.systems.opencode.states import RUN_KEY, turn_id
 
-COLUMNS = MappingProxyType(
+if TYPE_CHECKING:
+    from stateanalytics.state.policy import Policy
+
+
+def constants(policy: Policy) -> list[Constant]:
+    """The limits of our mapping: opencode has no such constants."""
+    return [
+        Constant(
+            f"opencode.{name}", NAME, "stateanalytics policy", ("limits", NAME, limit),
+            policy.limit(NAME, limit), meaning,
+            "silences", at_least=True, policy_field="limits", is_configurable=True,
+        )
+        for name, limit, meaning in (
+            ("stalled", "stalled_after_s", "no event for so long: stalled"),
+            ("dead", "dead_after_s", "no event for so long and no claim: process_dead"),
+        )
+    ]  # fmt: skip
+
+
+def silence_ends(facts: Facts) -> pl.DataFrame:
+    """One row per execution; a crash is noticed when work restarts."""
+    is_crash = pl.col("outcome") == "crashed"
+    restarted_at = pl.col("started_at").shift(-1).over("source", "session_id")
+    return (
+        facts.detail(frames.EXECUTIONS)
+        .sort("source", "session_id", "exec_no")
+        .select(
+            "source",
+            system=pl.lit(NAME),
+            entity_id="session_id",
+            at=pl.when(is_crash).then(restarted_at).otherwise("ended_at"),
+            boundary=pl.when(is_crash).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
+        )
+    )
+
+
+def attempt_ends(facts: Facts) -> pl.DataFrame:
+    """Executions that crashed or were shut down, where another one continued their turn."""
+    is_crash = pl.col("outcome") == "crashed"
+    session = ["source", "session_id"]
+    return (
+        facts.detail(frames.EXECUTIONS)
+        .sort(*session, "exec_no")
+        .with_columns(
+            resumed_at=pl.col("started_at").shift(-1).over(session),
+            is_continued=pl.col("is_continuation").shift(-1).over(session),
+        )
+        .filter("is_continued")
+        .select(
+            "source",
+            "resumed_at",
+            system=pl.lit(NAME),
+            entity_type=pl.lit("turn"),
+            entity_id=turn_id(),
+            # A crash is noticed when work restarts.
+            ended_at=pl.coalesce("ended_at", "resumed_at"),
+            last_sign_at="last_active_at",
+            outcome=pl.lit("aborted"),
+            raw_status="outcome",
+            reason_code=pl.when(is_crash)
+            .then(pl.lit("run.aborted.process_dead_no_terminal"))
+            .otherwise(pl.lit("run.aborted.server_shutdown")),
+            reason_message="error_message",
+            end_written_by=pl.when(is_crash).then(pl.lit("observer")),
+        )
+    )
+
+
+_FEATURES = MappingProxyType(
     {
         "execution": "open, or how an execution ended",
         "event_age_s": "since the last event of its session",
@@ -25,32 +94,33 @@ COLUMNS = MappingProxyType(
         "is_claimed": "is its session claimed, to be resumed at the next start",
     }
 )
-LOST_OF = MappingProxyType({"is_claimed": ("record",)})
 
 
 def features() -> Features:
-    """The columns that this system's detectors read."""
-    return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
+    """The columns that this system's detectors read; null for everything but executions."""
+    return Features(
+        columns=_FEATURES,
+        add=_add_features,
+        lost_of=MappingProxyType({"is_claimed": ("record",)}),
+    )
 
 
-def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    """Executions of opencode with the columns of `COLUMNS`; other entities have null there.
-
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        Entities with ages, from `detectors.detections.with_ages`.
-    past : Past
-        The facts at the instant.
-
-    Notes
-    -----
-    The frames of `past` are those of the instant already.
-    """
-    own = (
+def _add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+    last_events = (
+        past.facts.events.filter(pl.col("system") == NAME)
+        .group_by("source", session_id="entity_id")
+        .agg(last_event_at=pl.col("at").max())
+    )
+    running_tools = (
+        past.facts.detail(frames.TOOLS)
+        .filter(pl.col("ended_at").is_null())
+        .group_by(RUN_KEY)
+        .agg(n_open_calls=pl.len().cast(pl.Int64))
+    )
+    values = (
         past.facts.detail(frames.EXECUTIONS)
-        .join(_last_events(past), on=["source", "session_id"], how="left")
-        .join(_running_tools(past), on=["source", "session_id", "exec_no"], how="left")
+        .join(last_events, on=["source", "session_id"], how="left")
+        .join(running_tools, on=RUN_KEY, how="left")
         .select(
             "source",
             "entity_id",
@@ -58,49 +128,26 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
             "is_retry_pending",
             "is_claimed",
             execution="outcome",
-            n_tools_running=pl.col("n_at_work").fill_null(0).cast(pl.Int64),
-            event_age_s=_age(pl.coalesce("heard_at", "last_active_at", "started_at"), past),
-            retry_overdue_s=_age(pl.col("retry_at"), past),
+            n_tools_running=pl.col("n_open_calls").fill_null(0),
+            event_age_s=_age_s(pl.coalesce("last_event_at", "last_active_at", "started_at"), past),
+            retry_overdue_s=_age_s(pl.col("retry_at"), past),
         )
         .unique(["source", "entity_id"], keep="last", maintain_order=True)
     )
-    return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
+    return rows.join(values, on=["source", "entity_id"], how="left", maintain_order="left")
 
 
-def _age(moment: pl.Expr, past: Past) -> pl.Expr:
+def _age_s(moment: pl.Expr, past: Past) -> pl.Expr:
     return (pl.lit(past.at) - moment).dt.total_microseconds() / 1e6
 
 
-def _last_events(past: Past) -> pl.DataFrame:
-    return (
-        past.facts.events.filter(pl.col("system") == "opencode")
-        .group_by("source", session_id="entity_id")
-        .agg(heard_at=pl.col("at").max())
-    )
-
-
-def _running_tools(past: Past) -> pl.DataFrame:
-    return (
-        past.facts.detail(frames.TOOLS)
-        .filter(pl.col("ended_at").is_null())
-        .group_by("source", "session_id", "exec_no")
-        .agg(n_at_work=pl.len())
-    )
-
-
-def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
-    """The detectors of opencode.
-
-    Parameters
-    ----------
-    limits : mapping of str to float, optional
-        Other limits to try, by their names.
-    """
-    chosen = {**LIMITS, **(limits or {})}
-    patience = pl.when(pl.col("n_tools_running") > 0).then(chosen["tool_factor"]).otherwise(1.0)
+def detectors() -> tuple[Detector, ...]:
+    """The detectors of opencode."""
+    tool_factor = LIMITS["tool_factor"]
+    patience = pl.when(pl.col("n_tools_running") > 0).then(tool_factor).otherwise(1.0)
     words: dict[str, Any] = {
-        "family": "opencode",
-        "system": "opencode",
+        "family": NAME,
+        "system": NAME,
         "entity_types": ("execution",),
         "scope": pl.col("execution") == "open",
         "scope_words": "executions without an end",
@@ -112,8 +159,8 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             "opencode_stalled",
             measures="event_age_s",
             comparison=">=",
-            threshold_s=chosen["stalled_after_s"] * patience,
-            limits=_limits(chosen["stalled_after_s"], chosen),
+            threshold_s=LIMITS["stalled_after_s"] * patience,
+            limits=_limits_in_words(LIMITS["stalled_after_s"]),
             label="stalled",
             construct="silence",
             question="stale",
@@ -125,8 +172,8 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
             "opencode_dead",
             measures="event_age_s",
             comparison=">=",
-            threshold_s=chosen["dead_after_s"] * patience,
-            limits=_limits(chosen["dead_after_s"], chosen),
+            threshold_s=LIMITS["dead_after_s"] * patience,
+            limits=_limits_in_words(LIMITS["dead_after_s"]),
             when=~claimed,
             label="process_dead",
             construct="silence",
@@ -138,7 +185,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
         catalogued(
             "opencode_retry_overdue",
             measures="retry_overdue_s",
-            threshold_s=chosen["retry_grace_s"],
+            threshold_s=LIMITS["retry_grace_s"],
             when=pl.col("is_retry_pending"),
             label="retry overdue",
             construct="schedule",
@@ -148,7 +195,7 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
         ),
         catalogued(
             "opencode_runaway",
-            fires=pl.col("n_unknown_finishes") >= chosen["min_runaway_steps"],
+            fires=pl.col("n_unknown_finishes") >= LIMITS["min_runaway_steps"],
             label="runaway",
             construct="count",
             question="stuck",
@@ -158,6 +205,5 @@ def opencode(limits: Mapping[str, float] | None = None) -> tuple[Detector, ...]:
     )
 
 
-def _limits(seconds: float, chosen: Mapping[str, float]) -> str:
-    patient = how_long(seconds * chosen["tool_factor"])
-    return f"{how_long(seconds)}; with a tool at work {patient}"
+def _limits_in_words(seconds: float) -> str:
+    return f"{how_long(seconds)}; with a tool at work {how_long(seconds * LIMITS['tool_factor'])}"

@@ -1,9 +1,8 @@
-"""Events, messages and parts, from JSON records and from tables of every era."""
+"""Typed events, messages and parts, from JSON records and from tables of every era."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -11,19 +10,22 @@ import polars as pl
 from stateanalytics.io.json_lines import Fields, Parser, conform, numbered, sound
 from stateanalytics.systems.opencode.gathered import Broken
 from stateanalytics.systems.opencode.log import (
+    ENVELOPE,
     ERA_A_PREFIX,
     EVENTS,
     FAMILIES,
+    FIELDS,
+    MESSAGE,
     ORIGINS,
+    PART,
     PAYLOADS,
     Log,
     family_of,
     kind_of,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
-from stateanalytics.systems.opencode.payloads import ENVELOPE, FIELDS, MESSAGE, PART
 
-# Messages of V2 hold their parts themselves.
+# Messages of V2 contain their parts.
 _CONTENT = {
     "n_content_chars": "length(array_to_string(json_extract_string(sound, "
     "'$.content[*].text'), ''))",
@@ -32,8 +34,8 @@ _CONTENT = {
 }
 
 _OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
-# V1 puts what stopped a command below its output, in words that changed twice.
-_OF_CALLS = {
+# V1 writes why a command stopped below its output, in words that changed twice.
+_CALL_OUTPUT = {
     "is_timed_out": f"regexp_matches({_OUTPUT_ENDS}, '(after exceeding timeout \\d+ ms[^<]*"
     "</\\w+_metadata>|\\(Command timed out after \\d+ ms\\))\\s*$')",
     "is_aborted": f"regexp_matches({_OUTPUT_ENDS}, '(User aborted the command\\s*"
@@ -44,7 +46,13 @@ _OF_CALLS = {
 
 
 _KEYS = ("part_id", "message_id", "session_id", "role", "created_ms")
-"""What a row says of itself goes before what its JSON says."""
+"""Fields of which the column of a table counts before that of its JSON."""
+_VERSION = r"\.\d+$"
+_LENGTHS = {"n_chars": "text"}
+_CYCLE_MS = 2**36
+_USUAL_MS = 1_780_000_000_000
+"""A moment near which ids are dated when nothing else is known: May 2026."""
+_BATCH_ROWS = 500_000
 
 
 def messages_of(
@@ -55,49 +63,49 @@ def messages_of(
     era: str = "V1",
     has_content: bool = False,
 ) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
-    """Typed messages from rows with ``text``, and which texts could not be read.
+    """Typed messages from rows with ``text``, and the texts that could not be read.
 
     Parameters
     ----------
     rows : polars.DataFrame
-        ``text`` (JSON), and where they are known better ``message_id``, ``session_id``,
-        ``role``, ``created_ms``; ``event_id`` where an event told it; ``source``.
+        ``source``, ``text`` (JSON), and where a table has them ``message_id``,
+        ``session_id``, ``role``, ``created_ms``; ``event_id`` of messages from events.
     parser : Parser
     table : str
-        Where they stand.
+        The table that they are from.
     era : str
-        Who wrote them.
+        The era of opencode that wrote them.
     has_content : bool
-        Do they hold their parts themselves.
+        Whether they contain their parts.
 
     Returns
     -------
     tuple of polars.DataFrame and tuple of Broken
-        `MESSAGES`; rows without an id, a session or a role are left out.
+        `MESSAGES`, without rows that have no id, session or role.
     """
     read = _parsed(rows, parser, MESSAGE, sql=_CONTENT if has_content else None)
     named = read.drop_nulls(["message_id", "session_id", "role"]).with_columns(era=pl.lit(era))
-    return conform(with_writing(named, "created_ms"), MESSAGES), broken_cells(
+    return conform(with_writing(named, "created_ms"), MESSAGES), _broken_cells(
         read, table, "message_id"
     )
 
 
 def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
-    """Typed parts from rows as `messages_of` takes them, with ``part_id`` where it is known."""
-    read = _parsed(rows, parser, PART, lengths={"n_chars": "text"}, sql=_OF_CALLS)
+    """Typed parts from rows like those of `messages_of`, ``part_id`` where a table has it."""
+    read = _parsed(rows, parser, PART, lengths=_LENGTHS, sql=_CALL_OUTPUT)
     named = read.drop_nulls(["part_id", "message_id"]).with_columns(
         error_message=pl.coalesce("error_message", "invalid_message")
     )
-    return conform(with_writing(named, "start_ms"), PARTS), broken_cells(read, "part", "part_id")
+    return conform(with_writing(named, "start_ms"), PARTS), _broken_cells(read, "part", "part_id")
 
 
 def with_writing(read: pl.DataFrame, near: str) -> pl.DataFrame:
-    """Add ``written_ms`` by the ids of the events that told each row, where events did.
+    """Add ``written_ms``, dated by the id of the event that each row was read from.
 
     Parameters
     ----------
     read : polars.DataFrame
-        With ``event_id``, or without.
+        Unchanged without ``event_id``.
     near : str
         A column of milliseconds, near which the ids are dated.
     """
@@ -107,19 +115,19 @@ def with_writing(read: pl.DataFrame, near: str) -> pl.DataFrame:
 
 
 def _middle(moments: pl.Expr) -> pl.Expr:
-    """What the ids of a source are dated near: the middle of the moments that it tells."""
-    return moments.median().over("source").floor().cast(pl.Int64).fill_null(USUAL_MS)
+    """The median moment of a source, near which its ids are dated."""
+    return moments.median().over("source").floor().cast(pl.Int64).fill_null(_USUAL_MS)
 
 
-def broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:
-    """What to say of cells that should hold a JSON object; nothing of empty ones.
+def _broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:
+    """The cells of each source that have text but no JSON object.
 
     Parameters
     ----------
     read : polars.DataFrame
-        What `Parser.read` gave, with ``has_text`` and the column ``key``.
+        From `Parser.read`, with ``has_text`` and the column ``key``.
     table, key : str
-        Where they stand, and what names a row.
+        Their table, and the column of which an example is shown.
     """
     bad = read.filter(pl.col("has_text") & ~pl.col("is_object").fill_null(value=False))
     if bad.is_empty():
@@ -141,30 +149,23 @@ def _parsed(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> 
     return joined.with_columns(pl.coalesce(name, f"{name}_inside").alias(name) for name in twice)
 
 
-_VERSION = r"\.\d+$"
-_LENGTHS = {"n_chars": "text"}
-_CYCLE_MS = 2**36
-USUAL_MS = 1_780_000_000_000
-"""A moment near which ids are dated when nothing else is known: May 2026."""
-
-
 @dataclass(frozen=True)
 class Decoded:
-    """What came out of some records.
+    """Records by what they are.
 
     Attributes
     ----------
     log : Log
-        The events among them.
+        The events.
     others : polars.DataFrame
-        Those of the records that are JSON objects of something else.
+        The other JSON objects.
     broken : polars.DataFrame
-        Those that are no JSON object.
+        The records that are no JSON object.
     """
 
     log: Log
     others: pl.DataFrame
-    broken: pl.DataFrame = field(default_factory=pl.DataFrame)
+    broken: pl.DataFrame
 
 
 def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
@@ -173,14 +174,17 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
     Parameters
     ----------
     texts : polars.DataFrame
-        ``row`` (UInt32) and ``text``, one record each; ``source``, and ``origin``, one of
+        ``row`` (UInt32) and ``text`` of each record, ``source``, and ``origin``, one of
         `log.ORIGINS`.
     parser : Parser
     """
-    inside = {name: ([f"data.{path}" for path in places], kind)
-              for name, (places, kind) in FIELDS.items()}  # fmt: skip
-    fields = {**ENVELOPE, **{name: (tuple(paths), kind) for name, (paths, kind) in inside.items()}}
-    read = parser.read(texts, fields, lengths={"n_chars": "data.text"}, is_hashed=True)
+    payload = {
+        name: (tuple(f"data.{path}" for path in paths), kind)
+        for name, (paths, kind) in FIELDS.items()
+    }
+    read = parser.read(
+        texts, {**ENVELOPE, **payload}, lengths={"n_chars": "data.text"}, is_hashed=True
+    )
     read = texts.drop("text").join(read, on="row", how="left", maintain_order="left")
     read = read.with_columns(session_id=pl.coalesce("session_id", "data_session_id"))
     is_event = (
@@ -188,13 +192,13 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         & pl.col("raw_type").is_not_null()
         & pl.col("session_id").is_not_null()
         & ~pl.col("raw_type").str.starts_with("message.")
-        # It closes an exported log and repeats the last number of the session.
+        # This type closes an exported log and repeats the last number of the session.
         & (pl.col("raw_type") != "log.synced")
     ).fill_null(value=False)
     events = read.filter(is_event)
     rest = texts.join(read.filter(~is_event).select("row", "is_object"), on="row", how="inner")
     return Decoded(
-        log_of(events),
+        _log_of(numbered(events.drop("row"))),
         rest.filter("is_object").drop("is_object"),
         rest.filter(~pl.col("is_object")).drop("is_object"),
     )
@@ -203,7 +207,7 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
 def events_of_rows(
     rows: pl.DataFrame, parser: Parser, *, reference_ms: int | None = None
 ) -> tuple[Log, tuple[Broken, ...]]:
-    """The events of an ``event`` table, and which of their payloads could not be read.
+    """The events of an ``event`` table, and the payloads that could not be read.
 
     Parameters
     ----------
@@ -211,10 +215,10 @@ def events_of_rows(
         ``source``, ``event_id``, ``session_id``, ``seq``, ``created_ms``, ``raw_type``, ``data``.
     parser : Parser
     reference_ms : int, optional
-        A moment near which events without one are dated by their id.
+        A moment near which events without a moment are dated by their id.
     """
-    logs, bad = [], []
-    for part in numbered(rows).iter_slices(500_000):
+    logs, not_objects = [], []
+    for part in numbered(rows).iter_slices(_BATCH_ROWS):
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
         read = parser.read(texts, FIELDS, lengths=_LENGTHS, is_hashed=True)
         known = part.with_columns(
@@ -222,43 +226,27 @@ def events_of_rows(
             origin=pl.lit("database"),
         ).drop("data")
         joined = known.join(read, on="row", how="left", maintain_order="left")
-        bad.append(
-            joined.filter(~pl.col("is_object")).select(
-                "source", "event_id", "has_text", "is_object"
-            )
-        )
-        logs.append(log_of(joined, reference_ms=reference_ms, renumber=False))
-    broken = broken_cells(pl.concat(bad), "event", "event_id") if bad else ()
-    return _stacked(logs), broken
-
-
-def _stacked(logs: Sequence[Log]) -> Log:
-    """Logs whose rows are numbered through already."""
+        columns = ("source", "event_id", "has_text", "is_object")
+        not_objects.append(joined.filter(~pl.col("is_object")).select(columns))
+        logs.append(_log_of(joined, reference_ms=reference_ms))
     if not logs:
-        return Log()
-    return Log(
+        return Log(), ()
+    log = Log(
         pl.concat([log.events for log in logs]),
         {family: pl.concat([log.payload(family) for log in logs]) for family in PAYLOADS},
     )
+    return log, _broken_cells(pl.concat(not_objects), "event", "event_id")
 
 
-def log_of(read: pl.DataFrame, *, reference_ms: int | None = None, renumber: bool = True) -> Log:
-    """Events with their payloads apart, from rows with all fields side by side."""
-    if renumber:
-        read = numbered(read.drop("row"))
-    named = ("wire_timestamp_ms",)
-    absent = [name for name in named if name not in read.columns]
-    typed = read.with_columns(pl.lit(None, pl.Int64).alias(name) for name in absent).with_columns(
-        type=pl.col("raw_type").str.replace(_VERSION, ""),
-    )
-    told = pl.coalesce(
-        pl.when(pl.col("created_ms") > 0).then("created_ms"),
-        pl.when(pl.col("timestamp_ms") > 0).then("timestamp_ms"),
-        pl.when(pl.col("wire_timestamp_ms") > 0).then("wire_timestamp_ms"),
-    )
+def _log_of(read: pl.DataFrame, *, reference_ms: int | None = None) -> Log:
+    """Events with separate payloads, from rows that have all fields and ``row``."""
+    typed = read.with_columns(type=pl.col("raw_type").str.replace(_VERSION, ""))
+    moments = ("created_ms", "timestamp_ms", "wire_timestamp_ms")
     dated = typed.with_columns(
         kind=kind_of(pl.col("type")),
-        at_ms=told,
+        at_ms=pl.coalesce(
+            pl.when(pl.col(name) > 0).then(name) for name in moments if name in read.columns
+        ),
         is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
         origin=pl.col("origin").replace_strict(
             dict(zip(ORIGINS, range(3), strict=True)), return_dtype=pl.UInt8
@@ -278,9 +266,9 @@ def log_of(read: pl.DataFrame, *, reference_ms: int | None = None, renumber: boo
 
 
 def moment_of_id(column: str, reference_ms: pl.Expr) -> pl.Expr:
-    """Epoch milliseconds that an id was made at, to some milliseconds.
+    """Epoch milliseconds at which an id was made, to some milliseconds.
 
-    Twelve hexadecimal digits hold the milliseconds, modulo 2.18 years, and a counter.
+    Its twelve hexadecimal digits are the milliseconds, modulo 2.18 years, and a counter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Executions and sessions of opencode, folded from their events."""
+"""Executions, steps, tool calls, inputs and sessions of opencode, folded from its events."""
 
 from __future__ import annotations
 
@@ -6,77 +6,283 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.systems.opencode.causes import is_content_filtered
 from stateanalytics.systems.opencode.log import (
-    SPENT_BESIDE,
+    ERROR,
+    MODEL,
+    SESSION_KEY,
+    SPENT_OUTSIDE_STEPS,
+    TERMINALS,
+    USAGE,
     Log,
     Ordered,
-    is_terminal,
     ordered,
     rows_of,
     with_session_ids,
 )
-from stateanalytics.systems.opencode.steps import fold_inputs, fold_steps, fold_tools
 from stateanalytics.systems.situations import is_content_filter
 
-EXECUTION = ["sid", "exec_no"]
-_WORDS = {
-    "execution.succeeded": "succeeded",
-    "execution.failed": "failed",
-    "execution.interrupted": "interrupted",
-}
-_END = ("end_seq", "ended_ms", "end_event_id", "outcome", "reason")
-_ERROR = ("error_type", "error_message", "error_status")
-ACTIVITY = ("step.", "text.", "reasoning.", "tool.", "retry.", "compaction.", "shell.")
-"""Beginnings of the kinds that only a working execution writes."""
+_EXECUTION = ["sid", "exec_no"]
+_STEP = ["sid", "message_id"]
+_TOOL = [*_STEP, "call_id"]
+_ACTIVITY = ("step.", "text.", "reasoning.", "tool.", "retry.", "compaction.", "shell.")
+"""Prefixes of the kinds that only a working execution writes."""
+_ENDS = ("ended_ms", "end_seq", "end_event_id", "error_type", "error_message")
+SUMS = ("cost_usd", "n_input_tokens", "n_output_tokens")
+
+
+def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """One row per step, which is one call of a model with all its attempts.
+
+    Parameters
+    ----------
+    events : polars.DataFrame
+        `log.Ordered.events`.
+    log : Log
+        Their payloads.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_steps, 33)
+        ``state`` is ``open``, ``ended`` or ``failed``: by the last of started, ended and
+        failed, so that a start after a failure reopens the step. A step belongs to the
+        execution in which it first started.
+    """
+    rows = rows_of(events, log, "step").filter(pl.col("message_id").is_not_null())
+    starts = rows.filter(pl.col("kind") == "step.started")
+    ends = rows.filter(pl.col("kind").is_in(["step.ended", "step.failed"]))
+    retries = rows.filter(pl.col("kind") == "retry.scheduled")
+    seen = rows.group_by(_STEP, maintain_order=True).agg(
+        exec_no=pl.col("exec_no").first(),
+        start_seq=pl.col("seq").first(),
+        started_ms=pl.col("at_ms").first(),
+        last_kind=pl.col("kind").last(),
+        last_ms=pl.col("at_ms").max(),
+        is_era_a=pl.col("is_era_a").last(),
+    )
+    begun = starts.group_by(_STEP).agg(
+        n_attempts=pl.len().cast(pl.Int64),
+        begun_in=pl.col("exec_no").first(),
+        last_start_seq=pl.col("seq").last(),
+        **{name: pl.col(name).last() for name in MODEL},
+        dispatched_ms=pl.col("dispatched_ms").first(),
+        first_ms=pl.col("at_ms").first(),
+        first_seq=pl.col("seq").first(),
+    )
+    ended = ends.unique(_STEP, keep="last", maintain_order=True).select(
+        *_STEP,
+        *USAGE,
+        end_kind="kind",
+        last_end_seq="seq",
+        end_ms="at_ms",
+        end_event_id="event_id",
+        last_finish=pl.coalesce(
+            "finish", pl.when(pl.col("kind") == "step.failed").then(pl.lit("error"))
+        ),
+        last_raw_finish="raw_finish",
+        **{f"end_{name}": name for name in ERROR},
+    )
+    retried = retries.group_by(_STEP).agg(
+        n_retries=pl.len().cast(pl.Int64),
+        retry_at_ms=pl.col("retry_at_ms").last(),
+        retry_attempt=pl.col("attempt").last(),
+        retry_error_type=pl.col("error_type").last(),
+        retry_error_message=pl.col("error_message").last(),
+        retry_wait_ms=(pl.col("retry_at_ms") - pl.col("at_ms")).sum(),
+    )
+    texts = (
+        rows_of(events, log, "text")
+        .filter(pl.col("message_id").is_not_null())
+        .group_by(_STEP)
+        .agg(n_text_chars=pl.col("n_chars").sum())
+    )
+    joined = with_session_ids(seen, events)
+    for part in (begun, ended, retried, texts):
+        joined = joined.join(part, on=_STEP, how="left", maintain_order="left")
+    # A failure ends a step only until it is started again.
+    is_over = pl.col("last_end_seq") > pl.col("last_start_seq").fill_null(-1)
+    return (
+        joined.with_columns(
+            # In a log without its beginning, the first event of a step stands for its start.
+            exec_no=pl.coalesce("begun_in", "exec_no"),
+            started_ms=pl.coalesce("first_ms", "started_ms"),
+            start_seq=pl.coalesce("first_seq", "start_seq"),
+            is_over=is_over.fill_null(value=False),
+        )
+        .with_columns(
+            state=pl.when(~pl.col("is_over"))
+            .then(pl.lit("open"))
+            .when(pl.col("end_kind") == "step.ended")
+            .then(pl.lit("ended"))
+            .otherwise(pl.lit("failed")),
+            is_retry_pending=pl.col("last_kind") == "retry.scheduled",
+            **{
+                new: pl.when("is_over").then(pl.col(old))
+                for new, old in {
+                    "finish": "last_finish",
+                    "raw_finish": "last_raw_finish",
+                    "end_seq": "last_end_seq",
+                    "ended_ms": "end_ms",
+                    **{name: f"end_{name}" for name in ERROR},
+                }.items()
+            },
+        )
+        .with_columns(
+            pl.col("n_attempts", "n_retries", "n_text_chars").fill_null(0),
+            is_recovered=(pl.col("n_retries").fill_null(0) > 0) & (pl.col("state") == "ended"),
+            is_blocked=is_content_filtered(),
+        )
+        .select(
+            *SESSION_KEY,
+            *_STEP,
+            *("exec_no", "start_seq", "end_seq", "started_ms", "ended_ms", "last_ms"),
+            *("dispatched_ms", "n_attempts", "n_retries", "agent", "model", "provider", "state"),
+            *("finish", "raw_finish", *ERROR, "end_event_id", "n_text_chars", *USAGE),
+            *("retry_at_ms", "retry_attempt", "retry_error_type", "retry_error_message"),
+            *("retry_wait_ms", "is_retry_pending", "is_recovered", "is_blocked", "is_era_a"),
+        )
+        .sort("sid", "start_seq")
+    )
+
+
+def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFrame:
+    """One row per tool call, in the execution of its step, whichever execution wrote its end."""
+    rows = rows_of(events, log, "tool").filter(
+        pl.col("message_id").is_not_null(), pl.col("call_id").is_not_null()
+    )
+    seen = rows.group_by(_TOOL, maintain_order=True).agg(
+        start_seq=pl.col("seq").first(),
+        started_ms=pl.col("at_ms").first(),
+        seen_in=pl.col("exec_no").first(),
+        last_ms=pl.col("at_ms").max(),
+        name=pl.col("tool").drop_nulls().first(),
+    )
+    calls = rows.filter(pl.col("kind") == "tool.called").group_by(_TOOL)
+    called = calls.agg(called_ms=pl.col("at_ms").first())
+    ends = rows.filter(pl.col("kind").is_in(["tool.success", "tool.failed"]))
+    # A success counts before a failure, and the first of several ends of a kind.
+    ended = (
+        ends.sort(pl.col("kind") != "tool.success", maintain_order=True)
+        .unique(_TOOL, keep="first", maintain_order=True)
+        .select(
+            *_TOOL,
+            *("exit_code", "is_timed_out", "error_permission", "error_resource", *ERROR),
+            end_kind="kind",
+            end_seq="seq",
+            ended_ms="at_ms",
+            end_event_id="event_id",
+            end_exec_no="exec_no",
+        )
+    )
+    return (
+        with_session_ids(seen, events)
+        .join(called, on=_TOOL, how="left", maintain_order="left")
+        .join(ended, on=_TOOL, how="left", maintain_order="left")
+        .join(steps.select(*_STEP, "exec_no"), on=_STEP, how="left", maintain_order="left")
+        .with_columns(
+            exec_no=pl.coalesce("exec_no", "seen_in"),
+            state=pl.when(pl.col("end_kind") == "tool.success")
+            .then(pl.lit("completed"))
+            .when(pl.col("end_kind") == "tool.failed")
+            .then(pl.lit("error"))
+            .when(pl.col("called_ms").is_not_null())
+            .then(pl.lit("running"))
+            .otherwise(pl.lit("streaming")),
+        )
+        .with_columns(is_stale=(pl.col("end_exec_no") != pl.col("exec_no")).fill_null(value=False))
+        .drop("seen_in", "end_kind")
+        .sort("sid", "start_seq")
+    )
+
+
+def fold_inputs(events: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """One row per input, with when it was admitted and when the model saw it."""
+    key = ["sid", "input_id"]
+    rows = rows_of(events, log, "input").filter(pl.col("input_id").is_not_null())
+    folded = rows.group_by(key, maintain_order=True).agg(
+        input_kind=pl.col("input_kind").drop_nulls().first(),
+        delivery=pl.col("delivery").drop_nulls().last(),
+        first_seq=pl.col("seq").first(),
+    )
+    for word in ("admitted", "promoted", "cancelled"):
+        part = rows.filter(pl.col("kind") == f"input.{word}").unique(
+            key, keep="first", maintain_order=True
+        )
+        folded = folded.join(
+            part.select(*key, **{f"{word}_seq": "seq", f"{word}_ms": "at_ms"}),
+            on=key,
+            how="left",
+            maintain_order="left",
+        )
+    return (
+        with_session_ids(folded, events)
+        .with_columns(
+            input_kind=pl.col("input_kind").fill_null("user"),
+            is_pending=pl.col("promoted_seq").is_null() & pl.col("cancelled_seq").is_null(),
+        )
+        .sort("sid", "first_seq")
+    )
 
 
 def fold_executions(
     events: pl.DataFrame, log: Log, steps: pl.DataFrame, tools: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row an execution: one time that a session worked through its inputs.
+    """One row per execution, which is one time that a session worked through its inputs.
 
     Parameters
     ----------
     events : polars.DataFrame
-        `order.Ordered.events`.
+        `log.Ordered.events`.
     log : Log
     steps, tools : polars.DataFrame
-        `steps.fold_steps`, `steps.fold_tools`.
+        From `fold_steps` and `fold_tools`.
 
     Returns
     -------
     polars.DataFrame
-        ``outcome`` is succeeded, failed, interrupted, ``crashed`` (no end, and the
-        session was started again) or ``open``. The last end counts; a second one is a
-        *late terminal*. ``turn_no`` joins executions over crashes and shutdowns.
+        ``outcome`` is succeeded, failed, interrupted, ``crashed`` (no end, and the session
+        was restarted) or ``open``. The last end counts; a second one is a *late terminal*.
+        ``turn_no`` joins executions over crashes and shutdowns.
     """
     starts = events.filter("is_start").select(
-        *EXECUTION, start_seq="seq", started_ms="at_ms", is_era_a="is_era_a"
+        *_EXECUTION, start_seq="seq", started_ms="at_ms", is_era_a="is_era_a"
     )
-    ends = rows_of(events, log, "execution").filter(is_terminal())
-    first = ends.unique(EXECUTION, keep="first", maintain_order=True).select(
-        *EXECUTION, first_outcome=pl.col("kind").replace_strict(_WORDS), first_end_ms="at_ms"
+    ends = rows_of(events, log, "execution").filter(pl.col("kind").is_in(list(TERMINALS)))
+    outcome = pl.col("kind").str.strip_prefix("execution.")
+    first = ends.unique(_EXECUTION, keep="first", maintain_order=True).select(
+        *_EXECUTION, first_outcome=outcome, first_end_ms="at_ms"
     )
-    last = ends.unique(EXECUTION, keep="last", maintain_order=True).select(
-        *EXECUTION,
+    last = ends.unique(_EXECUTION, keep="last", maintain_order=True).select(
+        *_EXECUTION,
+        *ERROR,
+        "reason",
         end_seq="seq",
         ended_ms="at_ms",
         end_event_id="event_id",
-        outcome=pl.col("kind").replace_strict(_WORDS),
-        reason="reason",
-        **{name: name for name in _ERROR},
+        outcome=outcome,
     )
-    n_ends = ends.group_by(EXECUTION).agg(n_terminals=pl.len().cast(pl.Int64))
+    n_ends = ends.group_by(_EXECUTION).agg(n_terminals=pl.len().cast(pl.Int64))
     active = (
-        events.filter(pl.any_horizontal(pl.col("kind").str.starts_with(w) for w in ACTIVITY))
-        .group_by(EXECUTION)
+        events.filter(
+            pl.any_horizontal(pl.col("kind").str.starts_with(prefix) for prefix in _ACTIVITY)
+        )
+        .group_by(_EXECUTION)
         .agg(last_active_ms=pl.col("at_ms").max(), first_active_ms=pl.col("at_ms").min())
     )
-    known = pl.concat([starts.select(EXECUTION), ends.select(EXECUTION), steps.select(EXECUTION)])
+    known = pl.concat(
+        [starts.select(_EXECUTION), ends.select(_EXECUTION), steps.select(_EXECUTION)]
+    )
     frame = with_session_ids(known.unique().sort("sid", "exec_no"), events)
-    for part in (starts, last, first, n_ends, active, _of_steps(steps), _of_tools(tools)):
-        frame = frame.join(part, on=EXECUTION, how="left", maintain_order="left")
-    # Without any start or end, era A's steps before its first prompt tell nothing apart.
+    declined = pl.col("error_message").str.starts_with("The user declined")
+    of_tools = tools.group_by(_EXECUTION).agg(
+        n_tools=pl.len().cast(pl.Int64),
+        n_tools_completed=(pl.col("state") == "completed").sum().cast(pl.Int64),
+        n_tools_running=(pl.col("state") == "running").sum().cast(pl.Int64),
+        has_declined_tool=declined.fill_null(value=False).any(),
+    )
+    for part in (starts, last, first, n_ends, active, _step_totals(steps), of_tools):
+        frame = frame.join(part, on=_EXECUTION, how="left", maintain_order="left")
+    # Era A has no starts of executions: before its first prompt only its steps have the era.
     counts = ("n_terminals", "n_steps", "n_retries", "n_tools", "n_text_chars", "n_tools_completed")
     filled = frame.with_columns(
         pl.col(*counts, "n_tools_running", "n_unknown_finishes").fill_null(0),
@@ -86,92 +292,69 @@ def fold_executions(
         has_output=(pl.col("n_text_chars").fill_null(0) > 0)
         | (pl.col("n_tools_completed").fill_null(0) > 0),
     )
-    return _with_turns(_with_outcomes(filled)).drop("is_step_era_a", "last_state", "is_last_stop")
+    return _with_turns(_with_outcomes(filled)).drop("is_step_era_a", "last_state")
 
 
-def _of_steps(steps: pl.DataFrame) -> pl.DataFrame:
-    """What the steps of an execution add up to; its last step is the one that began last."""
+def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
+    """Totals over the steps of each execution, and values of the step that began last."""
     unknown = pl.col("finish").is_in(["unknown", "error"]) & (pl.col("state") == "ended")
-    return steps.group_by(EXECUTION, maintain_order=True).agg(
+    last = (
+        *("is_retry_pending", "retry_at_ms", "retry_attempt", "retry_error_type"),
+        *("retry_error_message", *MODEL),
+    )
+    last_renamed = {
+        "last_state": "state",
+        "last_finish": "finish",
+        "is_step_era_a": "is_era_a",
+        **{f"last_step_{name}": name for name in _ENDS},
+    }
+    return steps.group_by(_EXECUTION, maintain_order=True).agg(
+        pl.col(last).last(),
         n_steps=pl.len().cast(pl.Int64),
         n_retries=pl.col("n_retries").sum(),
         n_text_chars=pl.col("n_text_chars").sum(),
-        cost_usd=_total("cost_usd"),
-        n_input_tokens=_total("n_input_tokens"),
-        n_output_tokens=_total("n_output_tokens"),
+        **{name: total(name) for name in SUMS},
         is_blocked=pl.col("is_blocked").any(),
         is_recovered=pl.col("is_recovered").any(),
-        last_state=pl.col("state").last(),
-        last_finish=pl.col("finish").last(),
-        is_last_stop=(pl.col("finish") == "stop").last(),
-        last_step_error=pl.col("error_type").last(),
-        last_step_error_message=pl.col("error_message").last(),
-        last_step_end_event_id=pl.col("end_event_id").last(),
-        last_step_ended_ms=pl.col("ended_ms").last(),
-        last_step_end_seq=pl.col("end_seq").last(),
-        is_retry_pending=pl.col("is_retry_pending").last(),
-        retry_at_ms=pl.col("retry_at_ms").last(),
-        retry_attempt=pl.col("retry_attempt").last(),
-        retry_error_type=pl.col("retry_error_type").last(),
-        retry_error_message=pl.col("retry_error_message").last(),
         n_unknown_finishes=unknown.sum().cast(pl.Int64),
-        agent=pl.col("agent").last(),
-        model=pl.col("model").last(),
-        provider=pl.col("provider").last(),
-        is_step_era_a=pl.col("is_era_a").last(),
+        **{new: pl.col(old).last() for new, old in last_renamed.items()},
     )
 
 
-def _total(name: str) -> pl.Expr:
-    """The sum of what was reported; null where nothing was."""
+def total(name: str) -> pl.Expr:
+    """The sum of the reported values; null if none was reported."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
 
 
-def _of_tools(tools: pl.DataFrame) -> pl.DataFrame:
-    declined = pl.col("error_message").str.starts_with("The user declined")
-    return tools.group_by(EXECUTION).agg(
-        n_tools=pl.len().cast(pl.Int64),
-        n_tools_completed=(pl.col("state") == "completed").sum().cast(pl.Int64),
-        n_tools_running=(pl.col("state") == "running").sum().cast(pl.Int64),
-        has_declined_tool=declined.fill_null(value=False).any(),
-    )
-
-
 def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
-    """Outcome of what has no end: from the last step in era A, else by what came after."""
+    """Add an outcome where there is no end: from the last step in era A, else by later work."""
     is_end = pl.col("last_finish").is_in(["stop", "length", "unknown", "error"])
-    of_era_a = (
+    of_last_step = (
         pl.when(pl.col("last_state") == "failed")
         .then(pl.lit("failed"))
         .when((pl.col("last_state") == "ended") & (is_end | is_content_filter("last_finish")))
         .then(pl.lit("succeeded"))
     )
-    own = pl.when("is_era_a").then(of_era_a)
-    took = pl.col("outcome").is_null() & own.is_not_null()
+    by_last_step = pl.when("is_era_a").then(of_last_step)
+    is_from_step = pl.col("outcome").is_null() & by_last_step.is_not_null()
     outcome = pl.coalesce(
         "outcome",
-        own,
+        by_last_step,
         # Only the last execution of a session can still end; an earlier one was left behind.
         pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed")),
     )
-    by_step = {
-        "ended_ms": "last_step_ended_ms",
-        "end_seq": "last_step_end_seq",
-        "end_event_id": "last_step_end_event_id",
-        "error_type": "last_step_error",
-        "error_message": "last_step_error_message",
-    }
     return frame.with_columns(
         outcome=outcome,
-        is_end_from_step=took,
+        is_end_from_step=is_from_step,
         **{
-            name: pl.coalesce(name, pl.when(took).then(pl.col(step)))
-            for name, step in by_step.items()
+            name: pl.coalesce(name, pl.when(is_from_step).then(pl.col(f"last_step_{name}")))
+            for name in _ENDS
         },
     )
 
 
 def _with_turns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add ``turn_no``: an execution after a crash or shutdown continues the turn."""
     unclosed = (pl.col("outcome") == "crashed") | (
         (pl.col("outcome") == "interrupted")
         & (pl.col("reason") == "shutdown").fill_null(value=False)
@@ -188,7 +371,7 @@ def _with_turns(frame: pl.DataFrame) -> pl.DataFrame:
 def fold_sessions(
     events: pl.DataFrame, log: Log, executions: pl.DataFrame, inputs: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row a session: its first and last event, what it is, what waits for it."""
+    """One row per session: its first and last event, its description and waiting inputs."""
     key = ["sid"]
     frame = events.group_by(key, maintain_order=True).agg(
         source=pl.col("source").first(),
@@ -207,17 +390,17 @@ def fold_sessions(
         pl.col(name).drop_nulls().last()
         for name in ("title", "directory", "project_id", "parent_id", "program_version", "agent")
     )
-    spent = rows.filter(pl.col("kind").is_in(list(SPENT_BESIDE)))
-    usage = spent.group_by(key).agg(extra_cost_usd=_total("cost_usd"))
+    spent = rows.filter(pl.col("kind").is_in(list(SPENT_OUTSIDE_STEPS)))
+    usage = spent.group_by(key).agg(extra_cost_usd=total("cost_usd"))
     ran = executions.group_by(key, maintain_order=True).agg(
         n_executions=pl.len().cast(pl.Int64),
         n_turns=pl.col("turn_no").max(),
         last_exec_no=pl.col("exec_no").last(),
         n_steps=pl.col("n_steps").sum(),
         n_retries=pl.col("n_retries").sum(),
-        step_cost_usd=_total("cost_usd"),
-        n_input_tokens=_total("n_input_tokens"),
-        n_output_tokens=_total("n_output_tokens"),
+        step_cost_usd=total("cost_usd"),
+        n_input_tokens=total("n_input_tokens"),
+        n_output_tokens=total("n_output_tokens"),
         model=pl.col("model").drop_nulls().last(),
         provider=pl.col("provider").drop_nulls().last(),
         last_agent=pl.col("agent").drop_nulls().last(),
@@ -240,14 +423,14 @@ def fold_sessions(
 
 @dataclass(frozen=True)
 class Folded:
-    """What the events of some sessions add up to.
+    """The executions, steps, tool calls, inputs and sessions of some events.
 
     Attributes
     ----------
     executions, steps, tools, inputs, sessions : polars.DataFrame
-        One row each, sorted by session and sequence.
-    order : order.Ordered
-        The events behind them, in order, and what was left out.
+        Sorted by session and sequence number.
+    order : log.Ordered
+        The events in order, and those that were excluded.
     """
 
     executions: pl.DataFrame
@@ -259,16 +442,7 @@ class Folded:
 
 
 def fold(log: Log) -> Folded:
-    """Fold a log: the same tables for whatever order and repetition of the same events.
-
-    Parameters
-    ----------
-    log : Log
-
-    Returns
-    -------
-    Folded
-    """
+    """Fold a log: the same tables for any order and repetition of the same events."""
     order = ordered(log)
     steps = fold_steps(order.events, log)
     tools = fold_tools(order.events, log, steps)

@@ -1,4 +1,4 @@
-"""What is wrong or unusual in an opencode input, and where opencode contradicts itself."""
+"""Findings about opencode inputs: losses, oddities, and contradictions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.findings import per_entity, rows_counted
-from stateanalytics.systems.opencode import frames
+from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.causes import UNRECOGNIZED
 from stateanalytics.systems.opencode.executions import Folded
 from stateanalytics.systems.opencode.gathered import Broken, Gathered
 from stateanalytics.systems.opencode.log import KINDS, SESSION_KEY, n_by_source
-from stateanalytics.systems.opencode.mapping import SYSTEM
 from stateanalytics.systems.situations import is_content_filter
 
-USUAL_RETRIES = 5
-MOST_WORDS = 50
-CLOCK_STEP_MS = 1000
-"""Moments of two writers may cross by less."""
-INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
-IDLE_OUTCOMES = ("succeeded", "failed", "interrupted")
-FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
+_USUAL_RETRIES = 5
+_MOST_WORDS = 50
+_CLOCK_STEP_MS = 1000
+"""Clocks of two writers may differ by less."""
+_INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
+_IDLE_OUTCOMES = ("succeeded", "failed", "interrupted")
+_FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
 
 
 def findings_of(
@@ -34,7 +33,9 @@ def findings_of(
     """The findings of some inputs, in the shape of the schema."""
     order = folded.order
     executions, steps = details["opencode_executions"], details["opencode_steps"]
-    lost = gathered.log.events.filter(pl.col("seq").is_not_null() & pl.col("session_id").is_null())
+    without_session = gathered.log.events.filter(
+        pl.col("seq").is_not_null() & pl.col("session_id").is_null()
+    )
     conflicts = order.conflicts.group_by("source", entity_id="session_id").agg(
         n=pl.len(), seq=pl.col("seq").min()
     )
@@ -49,10 +50,11 @@ def findings_of(
                 pl.col("session_id").is_not_null(), ~pl.col("kind").is_in(list(KINDS))
             ),
             "type", "event.unknown_type", "an event of a type that no known version writes"),
-        _counted(n_by_source(lost), "event.without_session", "warning", "an event of no session"),
-        _each(
+        _counted(n_by_source(without_session), "event.without_session", "warning",
+                 "an event of no session"),
+        _per_entity(
             conflicts, "event.conflict", "warning", entity_type="session",
-            message=pl.format("{} places are claimed by different events", "n"),
+            message=pl.format("{} sequence numbers belong to different events", "n"),
             column="seq", example=pl.col("seq"), action="the most trusted origin was kept",
         ),
         *(
@@ -61,33 +63,33 @@ def findings_of(
             for frame in (executions, details["opencode_tools"])
         ),
         _unknown_words(
-            executions.filter(~pl.col("interrupt_reason").is_in(list(INTERRUPT_REASONS))),
+            executions.filter(~pl.col("interrupt_reason").is_in(list(_INTERRUPT_REASONS))),
             "interrupt_reason", "interrupt.unrecognized",
             "an interruption for a reason that is not known"),
         _unknown_words(
             steps.filter(
-                ~pl.col("finish").is_in(list(FINISHES)), ~is_content_filter("finish")
+                ~pl.col("finish").is_in(list(_FINISHES)), ~is_content_filter("finish")
             ),
             "finish", "finish.unrecognized", "a finish that is not known"),
         _unknown_words(
             details["opencode_sessions"].filter(
-                ~pl.col("idle_outcome").is_in(list(IDLE_OUTCOMES))
+                ~pl.col("idle_outcome").is_in(list(_IDLE_OUTCOMES))
             ),
             "idle_outcome", "outcome.unrecognized", "an outcome that is not known"),
-        _each(executions.filter(pl.col("n_terminals") > 1), "end.late",
+        _per_entity(executions.filter(pl.col("n_terminals") > 1), "end.late",
               message="it ended more than once; the last end counts", column="end_seq"),
-        _each(executions.filter("is_head_truncated"), "execution.head_missing",
+        _per_entity(executions.filter("is_head_truncated"), "execution.head_missing",
               message="its start is not in the input", column="start_seq"),
-        _each(steps.filter(pl.col("n_retries") > USUAL_RETRIES), "retry.unusual",
+        _per_entity(steps.filter(pl.col("n_retries") > _USUAL_RETRIES), "retry.unusual",
               message="more retries than opencode schedules by itself", column="n_retries",
               entity_type="step"),
-        _each(executions.filter(pl.col("is_blocked") & (pl.col("outcome") == "succeeded")),
+        _per_entity(executions.filter(pl.col("is_blocked") & (pl.col("outcome") == "succeeded")),
               "outcome.blocked_as_success", "warning",
               message="stored as a success, but the content filter stopped it",
               column="outcome"),
-        _backwards(folded),
+        _backward_times(folded),
         _gaps(gathered, folded) if is_table else schema.FINDINGS.empty(),
-        _pending(details["opencode_inputs"]),
+        _disagreeing_inputs(details["opencode_inputs"]),
     ]  # fmt: skip
     return pool(findings, schema.FINDINGS)
 
@@ -110,14 +112,14 @@ def _counted(
     severity: str | pl.Expr,
     message: str | pl.Expr,
     *,
-    action: str = "left out",
+    action: str = "excluded",
     **more: str | pl.Expr | None,
 ) -> pl.DataFrame:
-    """One finding a row, which has ``source`` and ``n_rows``."""
-    return rows_counted(rows, SYSTEM, code, severity, message, action=action, **more)
+    """One finding per row, which has ``source`` and ``n_rows``."""
+    return rows_counted(rows, NAME, code, severity, message, action=action, **more)
 
 
-def _each(
+def _per_entity(
     rows: pl.DataFrame,
     code: str,
     severity: str = "info",
@@ -127,11 +129,11 @@ def _each(
     action: str = "kept",
     **more: Any,
 ) -> pl.DataFrame:
-    """One finding an entity, up to a number of each source."""
+    """One finding per entity, up to a maximum per source."""
     return per_entity(
         rows.with_columns(entity_type=pl.lit(entity_type)),
         pl.col("source"),
-        SYSTEM,
+        NAME,
         code,
         severity,
         message=message,
@@ -141,30 +143,30 @@ def _each(
 
 
 def _unknown_words(strange: pl.DataFrame, column: str, code: str, message: str) -> pl.DataFrame:
-    """One finding for each word of ``strange`` rows of a source, most frequent first."""
+    """One finding per word of the ``strange`` rows of a source, most frequent first."""
     words = (
         strange.filter(pl.col(column).is_not_null())
         .group_by("source", column)
         .agg(n_rows=pl.len().cast(pl.Int64))
         .sort("n_rows", column, descending=[True, False])
         .group_by("source", maintain_order=True)
-        .head(MOST_WORDS)
+        .head(_MOST_WORDS)
     )
     return _counted(words, code, "info", message, column=column, example=pl.col(column),
                     action="kept under its own name")  # fmt: skip
 
 
-def _backwards(folded: Folded) -> pl.DataFrame:
-    """Moments that run back within a session: its clock was set, or two machines wrote it."""
+def _backward_times(folded: Folded) -> pl.DataFrame:
+    """Sessions in which time runs back: a clock was set, or two machines wrote them."""
     at, before = pl.col("at_ms"), pl.col("at_ms").shift(1)
     is_same = pl.col("sid") == pl.col("sid").shift(1)
     sessions = (
         folded.order.events.with_columns(back_ms=pl.when(is_same).then(before - at))
-        .filter(pl.col("back_ms") > CLOCK_STEP_MS)
+        .filter(pl.col("back_ms") > _CLOCK_STEP_MS)
         .group_by("source", entity_id="session_id")
         .agg(n=pl.len(), most_s=pl.col("back_ms").max() // 1000)
     )
-    return _each(
+    return _per_entity(
         sessions,
         "time.backwards",
         "warning",
@@ -186,7 +188,7 @@ def _gaps(gathered: Gathered, folded: Folded) -> pl.DataFrame:
         .join(forked, on=SESSION_KEY, how="anti")
         .rename({"session_id": "entity_id"})
     )
-    return _each(
+    return _per_entity(
         gaps,
         "event.gap",
         "warning",
@@ -198,8 +200,8 @@ def _gaps(gathered: Gathered, folded: Folded) -> pl.DataFrame:
     )
 
 
-def _pending(inputs: pl.DataFrame) -> pl.DataFrame:
-    """Inputs that wait by their events and not by their table, or the other way round."""
+def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
+    """Inputs that wait by their events and not by their table, or vice versa."""
     differ = inputs.filter(
         pl.col("is_stored_pending").is_not_null(),
         pl.col("admitted_seq").is_not_null(),
@@ -225,9 +227,9 @@ def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
 
 
 def executions(cases: Cases) -> pl.DataFrame:
-    """Executions of opencode with several ends, or a success that was none."""
+    """Executions with several ends, or with a success that the content filter stopped."""
     rows = cases.facts.detail(frames.EXECUTIONS).with_columns(
-        system=pl.lit("opencode"), entity_type=pl.lit("execution")
+        system=pl.lit(NAME), entity_type=pl.lit("execution")
     )
     blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")
     return pl.concat(

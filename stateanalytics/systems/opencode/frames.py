@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
-from stateanalytics.systems.opencode.record_frames import RECORDS
+from stateanalytics.systems.opencode.gathered import RECORDS
 
 
 class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):

@@ -1,16 +1,35 @@
-"""What was read of some places: events, rows of sessions, messages, and what was broken."""
+"""What was read of some opencode inputs: events, messages, parts, rows of sessions, losses.
+
+The records are kept as frames, so that any instant is read as the present is: later records
+are excluded, and the rest is folded again. They contain no text of a person or a model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.io.json_lines import conform, dtypes_of
-from stateanalytics.systems.opencode.log import SESSION_KEY, Log, pooled_logs
-from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
-from stateanalytics.systems.opencode.payloads import SESSION
+from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column, Frame
+from stateanalytics.io.json_lines import conform, dtypes_of, moment
+from stateanalytics.systems.opencode.log import (
+    ERA_A_PREFIX,
+    EVENTS,
+    PAYLOADS,
+    SESSION,
+    SESSION_KEY,
+    USAGE,
+    Log,
+    Ordered,
+    family_of,
+    kind_of,
+    pooled_logs,
+    rows_of,
+)
+from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS, PROJECTED
 
 SESSION_ROWS = pl.Schema(
     {
@@ -23,11 +42,11 @@ SESSION_ROWS = pl.Schema(
         "written_ms": pl.Int64(),
     }
 )
-"""One session; null: not known. Streams tell it each time that it is written."""
+"""One session; null: not known. A stream has a session each time that it was written."""
 
 
 def session_rows_of(frame: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `SESSION_ROWS`, those that are absent null, one row a session."""
+    """One row per session in the columns of `SESSION_ROWS`, null where a column is absent."""
     return (
         conform(frame, SESSION_ROWS)
         .filter(pl.col("session_id").is_not_null())
@@ -36,7 +55,7 @@ def session_rows_of(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def completed_rows(rows: pl.DataFrame, *others: pl.DataFrame) -> pl.DataFrame:
-    """Rows of all sessions: what the first frame leaves open, the next ones tell."""
+    """Rows of all sessions: nulls of the first frame are filled from the next ones."""
     result = session_rows_of(rows)
     names = [name for name in SESSION_ROWS if name not in SESSION_KEY]
     for other in others:
@@ -56,11 +75,11 @@ class Broken:
     source, code, severity, message : str
         As in `schema.FINDINGS`.
     n_rows : int
-        How many.
+        Number of records.
     example : str, optional
-        Where the first one is.
+        The place of the first.
     table : str, optional
-        The file below the input.
+        The table or file of the input.
     """
 
     source: str
@@ -74,7 +93,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Everything that some inputs hold: each row says by ``source`` which.
+    """The contents of some inputs, with ``source`` in every row.
 
     Attributes
     ----------
@@ -85,9 +104,9 @@ class Gathered:
     projections : polars.DataFrame
         `MESSAGES` of V2, used only for sessions without any event.
     session_rows : polars.DataFrame
-        `SESSION_ROWS`; of several of one session the first counts, which is the newest.
+        `SESSION_ROWS`; the first of several rows of a session counts, which is the newest.
     waiting : polars.DataFrame, optional
-        ``input_id`` of what a table says still waits.
+        ``input_id`` of the inputs that wait by a table.
     broken : tuple of Broken
     """
 
@@ -114,12 +133,12 @@ def together(gathered: Sequence[Gathered]) -> Gathered:
         parts=pl.concat([part.parts for part in gathered]),
         projections=pl.concat([part.projections for part in gathered]),
         session_rows=pl.concat([part.session_rows for part in reversed(gathered)]),
-        broken=tuple(part for each in gathered for part in each.broken),
+        broken=tuple(loss for part in gathered for loss in part.broken),
     )
 
 
 def without(gathered: Gathered, sources: Collection[str]) -> Gathered:
-    """What all inputs but some hold."""
+    """The contents of all inputs except some."""
     others = ~pl.col("source").is_in(list(sources))
     return replace(
         gathered,
@@ -130,3 +149,225 @@ def without(gathered: Gathered, sources: Collection[str]) -> Gathered:
         session_rows=gathered.session_rows.filter(others),
         broken=tuple(loss for loss in gathered.broken if loss.source not in sources),
     )
+
+
+_SAME = ["source", "role", "created_ms", "completed_ms", "n_input_tokens", "n_output_tokens"]
+"""Columns in which a copied message equals its original."""
+
+
+def without_copies(gathered: Gathered) -> Gathered:
+    """The same without the messages that forks copied, and without their share of the totals.
+
+    V1 copies messages under new ids and names no parent. A copy keeps the moments of its
+    original, so that it is older than its own session. Where the original is gone, the copy of
+    the oldest fork stays: otherwise nothing would count the work.
+    """
+    born = gathered.session_rows.select(*SESSION_KEY, born_ms="created_ms")
+    messages = gathered.messages.join(born, on=SESSION_KEY, how="left", maintain_order="left")
+    is_older = pl.col("created_ms") < pl.col("born_ms")
+    originals = (
+        messages.sort(is_older.fill_null(value=False), "born_ms", maintain_order=True)
+        .select(*_SAME, original_id="session_id")
+        .unique(_SAME, keep="first", maintain_order=True)
+    )
+    copies = (
+        messages.filter(is_older)
+        .join(originals, on=_SAME, how="inner", nulls_equal=True, maintain_order="left")
+        .filter(pl.col("session_id") != pl.col("original_id"))
+    )
+    if copies.is_empty():
+        return gathered
+    message = ["source", "message_id"]
+    # A message may be read twice, as a row and as a file.
+    sums = (
+        copies.unique(message, keep="first", maintain_order=True)
+        .group_by(SESSION_KEY, maintain_order=True)
+        .agg(pl.col(*USAGE).sum(), original_id=pl.col("original_id").last())
+    )
+    rows = gathered.session_rows.join(sums, on=SESSION_KEY, how="left", maintain_order="left")
+    of_rows = {name: f"row_{name.removeprefix('n_')}" for name in USAGE}
+    # A row of a version that counted nothing yet is zero, with copies or without.
+    rest = {row: (pl.col(row) - pl.col(name).fill_null(0)).clip(0) for name, row in of_rows.items()}
+    return replace(
+        gathered,
+        messages=gathered.messages.join(copies, on=message, how="anti", maintain_order="left"),
+        parts=gathered.parts.join(copies, on=message, how="anti", maintain_order="left"),
+        session_rows=rows.with_columns(
+            fork_of=pl.coalesce("fork_of", "original_id"),
+            **rest,
+        ).select(gathered.session_rows.columns),
+    )
+
+
+_WORDS = MappingProxyType(
+    {row["column"]: row for row in table_rows(__package__, "record_columns.csv")}
+)
+"""Meaning and unit of each column, which are the same in all records."""
+
+
+def _as_moment(name: str) -> str:
+    """The name of a column of milliseconds as a moment: `a_ms` is `a_at`."""
+    bare = name.removesuffix("_ms")
+    return bare if bare in {name, "at"} or bare.endswith("_at") else f"{bare}_at"
+
+
+def _columns(shape: Mapping[str, pl.DataType], *without: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            _as_moment(name),
+            MOMENT if name.endswith("_ms") else dtype,
+            _WORDS[_as_moment(name)]["meaning"],
+            _WORDS[_as_moment(name)]["unit"],
+        )
+        for name, dtype in shape.items()
+        if name not in ("source", *without)
+    )
+
+
+_SOURCE = Column("source", TEXT, "the input")
+OF_EVENTS = MappingProxyType(
+    {
+        family: Frame(
+            f"opencode_{family}_events",
+            f"one event of opencode of the kind '{family}', and what states read of it",
+            ("source", "session_id", "event_id"),
+            (
+                _SOURCE,
+                Column("session_id", TEXT, "the session"),
+                Column("event_id", TEXT, "the event"),
+                Column("seq", INTEGER, "its place in the session; null: it was only live"),
+                Column("at", MOMENT, "when it happened"),
+                Column("type", TEXT, "its type, without version"),
+                *_columns(shape, "row"),
+            ),
+        )
+        for family, shape in PAYLOADS.items()
+    }
+)
+"""A frame for each of `log.FAMILIES`; events without a payload are in ``events`` only."""
+
+OF_MESSAGES = Frame(
+    "opencode_messages",
+    "one message of opencode, and what states read of it",
+    ("source", "session_id", "message_id", "era"),
+    (_SOURCE, *_columns(MESSAGES)),
+)
+OF_PARTS = Frame(
+    "opencode_parts",
+    "one part of a message of opencode, and what states read of it",
+    ("source", "message_id", "part_id"),
+    (_SOURCE, *_columns(PARTS)),
+)
+OF_SESSIONS = Frame(
+    "opencode_session_rows",
+    "one session of opencode, as its own row says",
+    ("source", "session_id"),
+    (_SOURCE, *_columns(SESSION_ROWS)),
+)
+RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
+
+
+def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
+    """The records that states are made from, as the detail frames of `RECORDS`.
+
+    Parameters
+    ----------
+    gathered : Gathered
+    order : Ordered
+        Its durable events without repetitions.
+    """
+    frames = {
+        frame.name: rows_of(order.events, gathered.log, family)
+        for family, frame in OF_EVENTS.items()
+    }
+    asked = gathered.log.events.filter(
+        pl.col("seq").is_null(), pl.col("session_id").is_not_null()
+    ).unique(["source", "event_id"], keep="first", maintain_order=True)
+    live = rows_of(asked, gathered.log, "ask")
+    asks = OF_EVENTS["ask"].name
+    frames[asks] = pl.concat([frames[asks].select(live.columns), live])
+    frames |= {
+        OF_MESSAGES.name: pl.concat([gathered.messages, gathered.projections]).unique(
+            maintain_order=True
+        ),
+        OF_PARTS.name: gathered.parts.unique(maintain_order=True),
+        OF_SESSIONS.name: gathered.session_rows.unique(maintain_order=True),
+    }
+    return {name: _with_moments(frame) for name, frame in frames.items()}
+
+
+def _with_moments(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(
+        moment(name).alias(_as_moment(name)) for name in frame.columns if name.endswith("_ms")
+    )
+
+
+def _with_milliseconds(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
+    return frame.select(
+        pl.col(_as_moment(name)).dt.epoch("ms").alias(name) if name.endswith("_ms") else name
+        for name in shape
+    )
+
+
+def gathered_from(details: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Gathered:
+    """The contents of inputs, from the frames that were kept: the inverse of `kept_records`.
+
+    Parameters
+    ----------
+    details : mapping of str to polars.DataFrame
+        With the frames of `RECORDS`.
+    events : polars.DataFrame
+        `schema.EVENTS` of these inputs; those with a ``seq`` are durable.
+
+    Returns
+    -------
+    Gathered
+        Without losses, and without the table of waiting inputs, which shows only the present.
+    """
+
+    def own(frame: Frame) -> pl.DataFrame:
+        return details.get(frame.name, frame.empty())
+
+    messages = _with_milliseconds(own(OF_MESSAGES), MESSAGES)
+    is_projected = (pl.col("era") == PROJECTED).fill_null(value=False)
+    return Gathered(
+        log=_log_from({family: own(frame) for family, frame in OF_EVENTS.items()}, events),
+        messages=messages.filter(~is_projected),
+        parts=_with_milliseconds(own(OF_PARTS), PARTS),
+        projections=messages.filter(is_projected),
+        session_rows=_with_milliseconds(
+            own(OF_SESSIONS).sort("written_at", "updated_at", descending=True, nulls_last=True),
+            SESSION_ROWS,
+        ),
+    )
+
+
+def _log_from(kept: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Log:
+    """The log of the durable events in ``events``, with their kept payloads."""
+    place = [*SESSION_KEY, "seq"]
+    heads = [frame.select(*place, "event_id", "at", "type") for frame in kept.values()]
+    named = pl.concat(heads)
+    durable = events.filter(pl.col("seq").is_not_null()).select(
+        "source", pl.col("entity_id").alias("session_id"), "seq", "at", type="kind"
+    )
+    ids = named.filter(pl.col("seq").is_not_null()).select(*place, "event_id")
+    known = durable.join(ids, on=place, how="left", maintain_order="left")
+    rows = pl.concat(
+        [known.select(named.columns), named.filter(pl.col("seq").is_null())]
+    ).with_columns(
+        row=pl.int_range(pl.len(), dtype=pl.UInt32),
+        at_ms=pl.col("at").dt.epoch("ms"),
+        kind=kind_of(pl.col("type")),
+        is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
+        origin=pl.lit(0, pl.UInt8),
+        digest=pl.lit(0, pl.UInt64),
+    )
+    numbers = rows.select(*place, "event_id", "row")
+    payloads = {
+        family: _with_milliseconds(
+            frame.join(numbers, on=[*place, "event_id"], how="inner", nulls_equal=True),
+            PAYLOADS[family],
+        )
+        for family, frame in kept.items()
+    }
+    return Log(rows.with_columns(family=family_of(pl.col("kind"))).select(EVENTS.names()), payloads)

@@ -1,19 +1,125 @@
-"""Opencode's events: their kinds, their columns, their order."""
+"""The events of opencode: fields of its records, kinds of events, their columns and order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.io.json_lines import dtypes_of
-from stateanalytics.systems.opencode.payloads import FIELDS, USAGE
+from stateanalytics.io.json_lines import Fields, dtypes_of
+
+USAGE: Fields = {
+    "cost_usd": (("cost",), "DOUBLE"),
+    "n_input_tokens": (("tokens.input",), "BIGINT"),
+    "n_output_tokens": (("tokens.output",), "BIGINT"),
+    "n_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
+    "n_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
+    "n_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
+}
+FIELDS: Fields = {
+    "data_session_id": (("sessionID",), "VARCHAR"),
+    "timestamp_ms": (("timestamp",), "BIGINT"),
+    "message_id": (("assistantMessageID",), "VARCHAR"),
+    "call_id": (("callID", "id"), "VARCHAR"),
+    "tool": (("name", "tool"), "VARCHAR"),
+    "agent": (("agent", "info.agent"), "VARCHAR"),
+    "model": (("model.id", "info.model.id"), "VARCHAR"),
+    "provider": (("model.providerID", "info.model.providerID"), "VARCHAR"),
+    "dispatched_ms": (("started",), "BIGINT"),
+    "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
+    "attempt": (("attempt",), "BIGINT"),
+    "retry_at_ms": (("at",), "BIGINT"),
+    "reason": (("reason",), "VARCHAR"),
+    "error_type": (("error.type", "error.name"), "VARCHAR"),
+    "error_message": (("error.message", "error.data.message", "error.reason"), "VARCHAR"),
+    "error_status": (("error.status",), "BIGINT"),
+    "error_permission": (("error.permission",), "VARCHAR"),
+    "error_resource": (("error.resource",), "VARCHAR"),
+    "exit_code": (("structured.exit", "metadata.exit"), "BIGINT"),
+    "is_timed_out": (("structured.timeout", "metadata.timeout"), "BOOLEAN"),
+    "input_id": (("inputID", "inboxID", "messageID"), "VARCHAR"),
+    "input_kind": (("input.type", "item.type"), "VARCHAR"),
+    "delivery": (("input.delivery", "item.delivery", "delivery"), "VARCHAR"),
+    "title": (("title", "info.title"), "VARCHAR"),
+    "directory": (("location.directory", "info.directory"), "VARCHAR"),
+    "project_id": (("projectID", "info.projectID"), "VARCHAR"),
+    "parent_id": (("parentID", "info.parentID"), "VARCHAR"),
+    "program_version": (("version", "info.version"), "VARCHAR"),
+    "request_id": (("requestID", "id"), "VARCHAR"),
+    "reply": (("reply",), "VARCHAR"),
+    **USAGE,
+}
+ENVELOPE: Fields = {
+    "event_id": (("id",), "VARCHAR"),
+    "raw_type": (("type",), "VARCHAR"),
+    "created_ms": (("created",), "BIGINT"),
+    "wire_timestamp_ms": (("timestamp",), "BIGINT"),
+    "wire_session_id": (("sessionID",), "VARCHAR"),
+    "session_id": (("durable.aggregateID", "aggregateID"), "VARCHAR"),
+    "seq": (("durable.seq", "seq"), "BIGINT"),
+}
+
+MESSAGE: Fields = {
+    "message_id": (("id",), "VARCHAR"),
+    "session_id": (("sessionID",), "VARCHAR"),
+    "role": (("role", "type"), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "completed_ms": (("time.completed",), "BIGINT"),
+    "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
+    "error_type": (("error.name", "error.type"), "VARCHAR"),
+    "error_message": (("error.data.message", "error.message"), "VARCHAR"),
+    "error_status": (("error.data.statusCode", "error.status"), "BIGINT"),
+    "agent": (("agent", "mode"), "VARCHAR"),
+    "model": (("modelID", "model.id", "model.modelID"), "VARCHAR"),
+    "provider": (("providerID", "model.providerID"), "VARCHAR"),
+    **USAGE,
+    "retry_at_ms": (("retry.at",), "BIGINT"),
+    "retry_attempt": (("retry.attempt",), "BIGINT"),
+    "retry_error_type": (("retry.error.type",), "VARCHAR"),
+}
+PART: Fields = {
+    "part_id": (("id",), "VARCHAR"),
+    "message_id": (("messageID",), "VARCHAR"),
+    "session_id": (("sessionID",), "VARCHAR"),
+    "part_type": (("type",), "VARCHAR"),
+    "tool": (("tool",), "VARCHAR"),
+    "call_id": (("callID",), "VARCHAR"),
+    "status": (("state.status",), "VARCHAR"),
+    "start_ms": (("state.time.start", "time.start"), "BIGINT"),
+    "end_ms": (("state.time.end", "time.end"), "BIGINT"),
+    "exit_code": (("state.metadata.exit",), "BIGINT"),
+    "error_message": (("state.error",), "VARCHAR"),
+}
+SESSION: Fields = {
+    "session_id": (("id",), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "project_id": (("projectID",), "VARCHAR"),
+    "directory": (("directory",), "VARCHAR"),
+    "title": (("title",), "VARCHAR"),
+    "program_version": (("version",), "VARCHAR"),
+    "agent": (("agent",), "VARCHAR"),
+    "model": (("model.id",), "VARCHAR"),
+    "provider": (("model.providerID",), "VARCHAR"),
+    "row_cost_usd": (("cost",), "DOUBLE"),
+    "row_input_tokens": (("tokens.input",), "BIGINT"),
+    "row_output_tokens": (("tokens.output",), "BIGINT"),
+    "row_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
+    "row_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
+    "row_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "updated_ms": (("time.updated",), "BIGINT"),
+    "archived_ms": (("time.archived",), "BIGINT"),
+}
+
 
 ERA_A_PREFIX = "session.next."
-
-RENAMED = MappingProxyType(
+_KINDS_BY_TYPE = MappingProxyType(
     {
         "prompt.admitted": "input.admitted",
         "prompted": "input.promoted",
@@ -35,45 +141,29 @@ RENAMED = MappingProxyType(
         "form.cancelled": "permission.rejected",
     }
 )
+"""The kind of events with types of other versions or about the same."""
+
+TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
+SPENT_OUTSIDE_STEPS = ("usage.recorded", "compaction.ended", "compaction.failed")
+"""Kinds of events with tokens that a session used outside its steps."""
 
 FAMILIES = MappingProxyType(
     {
-        "execution": (
-            "execution.started",
-            "execution.succeeded",
-            "execution.failed",
-            "execution.interrupted",
-        ),
+        "execution": ("execution.started", *TERMINALS),
         "step": ("step.started", "step.ended", "step.failed", "retry.scheduled"),
         "text": ("text.ended",),
         "tool": (
-            "tool.input.started",
-            "tool.input.ended",
-            "tool.called",
-            "tool.success",
-            "tool.failed",
+            *("tool.input.started", "tool.input.ended", "tool.called"),
+            *("tool.success", "tool.failed"),
         ),
         "input": ("input.admitted", "input.promoted", "input.cancelled", "input.delivery"),
-        "session": (
-            "created",
-            "updated",
-            "renamed",
-            "forked",
-            "usage.recorded",
-            "compaction.ended",
-            "compaction.failed",
-        ),
+        "session": ("created", "updated", "renamed", "forked", *SPENT_OUTSIDE_STEPS),
         "ask": ("permission.asked", "permission.replied", "permission.rejected"),
     }
 )
-"""Which payload an event has, by its kind."""
+"""The kinds of events by their payload; an event's ``family`` is a position in it, or null."""
 
-TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
-
-SPENT_BESIDE = ("usage.recorded", "compaction.ended", "compaction.failed")
-"""Kinds of events that tell what a session used beside its steps."""
-
-# Bookkeeping: these also happen while nobody works, so they are no sign of life.
+# Bookkeeping also happens while nobody works, so it is no sign of life.
 QUIET = (
     "created", "updated", "renamed", "forked", "usage.recorded", "viewed", "metadata.updated",
     "permissions", "moved", "message.content.updated", "revert.staged", "revert.cleared",
@@ -81,20 +171,22 @@ QUIET = (
     "message.updated", "message.part.updated", "message.removed", "message.part.removed",
 )  # fmt: skip
 
-NOTICED = (
+_ONLY_ACTIVITY = (
     "compacted", "compaction.admitted", "compaction.delta", "compaction.started", "diff", "error",
     "idle", "instructions.updated", "message.part.delta", "reasoning.delta", "reasoning.ended",
     "reasoning.started", "shell.created", "shell.deleted", "shell.ended", "shell.exited",
     "shell.started", "skill.activated", "status", "step.streamed", "synthetic", "text.delta",
     "text.started", "time_updated", "todo.updated", "tool.input.delta", "tool.progress",
 )  # fmt: skip
-"""Kinds that are known and say nothing but that somebody works."""
-KINDS = frozenset((*(kind for kinds in FAMILIES.values() for kind in kinds), *QUIET, *NOTICED))
-"""Every kind of events of a session that any known version writes."""
+"""Known kinds that show only that somebody works."""
+KINDS = frozenset(
+    (*(kind for kinds in FAMILIES.values() for kind in kinds), *QUIET, *_ONLY_ACTIVITY)
+)
+"""Every kind of session events that any known version writes."""
 
 
 def kind_of(event_type: pl.Expr) -> pl.Expr:
-    """The fold's name for a type, its version already taken off.
+    """The kind of an event by its type without version: one name for all versions.
 
     Examples
     --------
@@ -103,17 +195,17 @@ def kind_of(event_type: pl.Expr) -> pl.Expr:
     ['input.promoted', 'input.promoted', 'made.up']
     """
     bare = event_type.str.strip_prefix(ERA_A_PREFIX).str.strip_prefix("session.")
-    return bare.replace(dict(RENAMED))
+    return bare.replace(dict(_KINDS_BY_TYPE))
 
 
 def family_of(kind: pl.Expr) -> pl.Expr:
-    """Position in `FAMILIES` of the payload that an event of that kind has; null: none."""
+    """The position in `FAMILIES` of the payload of a kind of events; null: it has none."""
     places = {kind: place for place, kinds in enumerate(FAMILIES.values()) for kind in kinds}
     return kind.replace_strict(places, default=None, return_dtype=pl.UInt8)
 
 
 ORIGINS = ("database", "log", "stream")
-"""Where a row was read from, most trusted first: a stream loses rows, a database does not."""
+"""Sources of a row, most trusted first: a stream loses rows, a database does not."""
 
 EVENTS = pl.Schema(
     {
@@ -133,45 +225,42 @@ EVENTS = pl.Schema(
 )
 """One event: ``row`` links it to its payload, a null ``seq`` means that it was only live.
 
-Events of several inputs may stand together: no step takes those of one for another's.
-``digest`` stands for the text it was read from, so that of two rows that claim one place
-the same is kept in whatever order they came.
+A log may have events of several inputs; every key contains ``source``. ``digest`` is of the
+text that the event was read from: of two rows with one sequence number the same is kept,
+whatever the order in which they were read.
 """
 
-FAMILY_NAMES = tuple(FAMILIES)
-"""``family`` of an event is a position in this; null: it has no payload."""
-
-_ERROR = ("error_type", "error_message", "error_status")
-_MODEL = ("agent", "model", "provider")
-_FIELDS: Mapping[str, Sequence[str]] = {
-    "execution": (*_ERROR, "reason"),
+ERROR = ("error_type", "error_message", "error_status")
+MODEL = ("agent", "model", "provider")
+_PAYLOAD_FIELDS: Mapping[str, Sequence[str]] = {
+    "execution": (*ERROR, "reason"),
     "step": (
-        *("message_id", *_MODEL, "dispatched_ms", "finish", "raw_finish", "attempt"),
-        *("retry_at_ms", *_ERROR, *USAGE),
+        *("message_id", *MODEL, "dispatched_ms", "finish", "raw_finish", "attempt"),
+        *("retry_at_ms", *ERROR, *USAGE),
     ),
     "text": ("message_id", "n_chars"),
     "tool": (
-        *("message_id", "call_id", "tool", "exit_code", "is_timed_out", *_ERROR),
+        *("message_id", "call_id", "tool", "exit_code", "is_timed_out", *ERROR),
         *("error_permission", "error_resource"),
     ),
     "input": ("input_id", "input_kind", "delivery"),
     "session": (
         *("title", "directory", "project_id", "parent_id", "program_version"),
-        *(*_MODEL, *USAGE),
+        *(*MODEL, *USAGE),
     ),
     "ask": ("request_id", "reply"),
 }
 _DTYPES = {**dtypes_of(FIELDS), "row": pl.UInt32(), "n_chars": pl.Int64()}
 PAYLOADS: Mapping[str, pl.Schema] = {
     family: pl.Schema({name: _DTYPES[name] for name in ("row", *names)})
-    for family, names in _FIELDS.items()
+    for family, names in _PAYLOAD_FIELDS.items()
 }
-"""Columns of each payload; ``row`` is the event's."""
+"""The columns of each payload; ``row`` is that of the event."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """Events in any order, as often as they were seen, with what they carry.
+    """Events with their payloads, in any order and with repetitions.
 
     Attributes
     ----------
@@ -185,57 +274,48 @@ class Log:
     payloads: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     def payload(self, family: str) -> pl.DataFrame:
-        """The payloads of one family; empty where there are none."""
+        """The payloads of one family; empty if there are none."""
         frame = self.payloads.get(family)
         return pl.DataFrame(schema=PAYLOADS[family]) if frame is None else frame
 
 
 def pooled_logs(logs: Sequence[Log]) -> Log:
-    """Several logs as one; rows are numbered anew."""
+    """Several logs as one, with new row numbers."""
     if len(logs) == 1:
         return logs[0]
-    starts, n = [], 0
-    for log in logs:
-        starts.append(n)
-        n += log.events.height
-    moved = [
-        (
-            log.events.with_columns(pl.col("row") + start),
-            {f: p.with_columns(pl.col("row") + start) for f, p in log.payloads.items()},
-        )
-        for log, start in zip(logs, starts, strict=True)
-    ]
+    starts = accumulate((log.events.height for log in logs), initial=0)
+    numbered = [(log, pl.col("row") + start) for log, start in zip(logs, starts, strict=False)]
     return Log(
-        pl.concat([events for events, _ in moved]) if moved else pl.DataFrame(schema=EVENTS),
+        pl.concat(
+            [pl.DataFrame(schema=EVENTS), *(log.events.with_columns(row) for log, row in numbered)]
+        ),
         {
-            family: pl.concat([p[family] for _, p in moved if family in p])
+            family: pl.concat([log.payload(family).with_columns(row) for log, row in numbered])
             for family in PAYLOADS
-            if any(family in p for _, p in moved)
+            if any(family in log.payloads for log in logs)
         },
     )
 
 
-STARTED = "execution.started"
-_MOST = 2**40
-_KEY = "key"
+_MOST_EVENTS = 2**40
 SESSION_KEY = ("source", "session_id")
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """Durable events, one row for each place in a session.
+    """Durable events, one per session and sequence number.
 
     Attributes
     ----------
     events : polars.DataFrame
-        `log.EVENTS` with ``sid`` (a number that sorts as source and id do) and ``exec_no``,
-        sorted by session and sequence.
+        `EVENTS` with ``sid`` (a number that sorts like source and id) and ``exec_no``,
+        sorted by session and sequence number.
     duplicates : polars.DataFrame
-        ``source``, ``n_rows``: rows that were there before.
+        ``source``, ``n_rows``: repeated rows.
     conflicts : polars.DataFrame
-        ``source``, ``session_id``, ``seq``, ``n_events``: places that several events claim.
+        ``source``, ``session_id``, ``seq``, ``n_events``: numbers that several events have.
     misplaced : polars.DataFrame
-        ``source``, ``n_rows``: rows with a sequence number that cannot be one.
+        ``source``, ``n_rows``: rows with an impossible sequence number.
     """
 
     events: pl.DataFrame
@@ -245,78 +325,67 @@ class Ordered:
 
 
 def ordered(log: Log) -> Ordered:
-    """Durable events without their repetitions, in the order of their sequence numbers.
-
-    Parameters
-    ----------
-    log : Log
-
-    Returns
-    -------
-    Ordered
+    """Durable events without repetitions, in the order of their sequence numbers.
 
     Notes
     -----
-    Never ordered by time: moments tie, are 0 after migrations, and cross clocks. Of two
-    events that claim one place, the one from the more trusted origin is kept.
+    Never ordered by time: moments tie, are 0 after migrations, and are of several clocks. Of
+    two events with one number, the one from the more trusted origin is kept.
     """
     durable = log.events.filter(
         pl.col("seq").is_not_null(),
         pl.col("session_id").is_not_null(),
         ~pl.col("kind").str.starts_with("message."),
     )
-    is_place = pl.col("seq").is_between(0, _MOST, closed="left")
-    placed = durable.filter(is_place)
+    is_possible = pl.col("seq").is_between(0, _MOST_EVENTS, closed="left")
+    placed = durable.filter(is_possible)
     ids = placed.select(SESSION_KEY).unique().sort(SESSION_KEY).with_row_index("sid")
     keyed = (
         placed.join(ids, on=SESSION_KEY, how="left", maintain_order="left")
-        .with_columns((pl.col("sid").cast(pl.Int64) * _MOST + pl.col("seq")).alias(_KEY))
-        .sort(_KEY)
+        .with_columns(place=pl.col("sid").cast(pl.Int64) * _MOST_EVENTS + pl.col("seq"))
+        .sort("place")
     )
     distinct, duplicates, conflicts = _distinct(keyed)
     return Ordered(
-        _numbered(distinct.drop(_KEY)),
+        _with_executions(distinct.drop("place")),
         duplicates,
         conflicts,
-        n_by_source(durable.filter(~is_place)),
+        n_by_source(durable.filter(~is_possible)),
     )
 
 
 def n_by_source(rows: pl.DataFrame) -> pl.DataFrame:
-    """How many rows each ``source`` has, as ``n_rows``."""
+    """The number of rows of each ``source``, as ``n_rows``."""
     return rows.group_by("source", maintain_order=True).agg(n_rows=pl.len().cast(pl.Int64))
 
 
 def _distinct(keyed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """One row a place; how many more there were; the places that different events claim."""
-    again = (pl.col(_KEY) == pl.col(_KEY).shift(1)).fill_null(value=False)
-    shared = (again | again.shift(-1)).fill_null(value=False) | again
-    several = keyed.filter(shared)
-    if several.is_empty():
-        return keyed, n_by_source(several), _conflicts(several)
-    kept = several.sort(
-        _KEY, "origin", "event_id", "type", "at_ms", "digest", nulls_last=True
-    ).unique(_KEY, keep="first", maintain_order=True)
-    again_rows = several.filter(~pl.col("row").is_in(kept["row"].implode()))
-    distinct = pl.concat([keyed.filter(~shared), kept]).sort(_KEY)
-    return distinct, n_by_source(again_rows), _conflicts(several)
-
-
-def _conflicts(several: pl.DataFrame) -> pl.DataFrame:
-    return (
-        several.group_by(*SESSION_KEY, "seq")
+    """One row per place, the number of repeated rows, and the places with different events."""
+    repeats = (pl.col("place") == pl.col("place").shift(1)).fill_null(value=False)
+    is_shared = (repeats | repeats.shift(-1)).fill_null(value=False) | repeats
+    shared = keyed.filter(is_shared)
+    conflicts = (
+        shared.group_by(*SESSION_KEY, "seq")
         .agg(n_events=pl.col("event_id").n_unique())
         .filter(pl.col("n_events") > 1)
         .sort(*SESSION_KEY, "seq")
     )
+    if shared.is_empty():  # a million events are neither copied nor sorted
+        return keyed, n_by_source(shared), conflicts
+    kept = shared.sort(
+        "place", "origin", "event_id", "type", "at_ms", "digest", nulls_last=True
+    ).unique("place", keep="first", maintain_order=True)
+    duplicates = shared.filter(~pl.col("row").is_in(kept["row"].implode()))
+    distinct = pl.concat([keyed.filter(~is_shared), kept]).sort("place")
+    return distinct, n_by_source(duplicates), conflicts
 
 
-def _numbered(events: pl.DataFrame) -> pl.DataFrame:
-    """Add ``exec_no``: how many executions have begun in the session.
+def _with_executions(events: pl.DataFrame) -> pl.DataFrame:
+    """Add ``exec_no``: the number of executions that have begun in the session.
 
     Era A recorded no executions: there, each input that reaches the model begins one.
     """
-    begins = (pl.col("kind") == STARTED) | (
+    begins = (pl.col("kind") == "execution.started") | (
         pl.col("is_era_a") & (pl.col("kind") == "input.promoted")
     )
     n_so_far = begins.cast(pl.Int64).cum_sum()
@@ -326,18 +395,13 @@ def _numbered(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def rows_of(events: pl.DataFrame, log: Log, family: str) -> pl.DataFrame:
-    """The events of one family in order, with what they carry."""
-    mine = events.filter(pl.col("family") == FAMILY_NAMES.index(family))
-    return mine.join(log.payload(family), on="row", how="left", maintain_order="left")
+    """The events of one family in order, with their payloads."""
+    of_family = events.filter(pl.col("family") == list(FAMILIES).index(family))
+    return of_family.join(log.payload(family), on="row", how="left", maintain_order="left")
 
 
 def with_session_ids(frame: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Put the source and the id of the session that its number ``sid`` stands for first."""
+    """Add the source and the id of each session by its number ``sid``, as first columns."""
     ids = events.select("sid", *SESSION_KEY).unique("sid", keep="first")
     joined = frame.join(ids, on="sid", how="left", maintain_order="left")
     return joined.select("sid", *SESSION_KEY, pl.exclude("sid", *SESSION_KEY))
-
-
-def is_terminal() -> pl.Expr:
-    """Does an event end an execution."""
-    return pl.col("kind").is_in(list(TERMINALS))

@@ -1,8 +1,8 @@
-"""Sessions that left messages and no events of work: V1, and what 2.0 took over from it.
+"""Sessions with messages and no events of work: those of V1, and those that 2.0 migrated.
 
 A turn, the assistant messages that answer one prompt, stands for an execution. Its last
-message tells how it ended, as far as messages can tell: V1 wrote the same error for a
-person's interruption and for a server's stop, and nothing at all at a crash.
+message shows how it ended, as far as messages can: V1 wrote the same error for a person's
+interruption and for a server's stop, and nothing at all at a crash.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.io.json_lines import dtypes_of
-from stateanalytics.systems.opencode.log import SESSION_KEY
-from stateanalytics.systems.opencode.payloads import MESSAGE, PART
-from stateanalytics.systems.opencode.steps import is_content_filtered
+from stateanalytics.systems.opencode.causes import is_content_filtered
+from stateanalytics.systems.opencode.log import ERROR, MESSAGE, MODEL, PART, SESSION_KEY
 
 MESSAGES = pl.Schema(
     {
@@ -26,9 +25,9 @@ MESSAGES = pl.Schema(
         "era": pl.String(),
     }
 )
-"""One message of a session; ``n_content_…`` where a message holds its own parts.
+"""One message of a session; ``n_content_…`` where a message contains its parts.
 
-Streams tell a message each time that it is written, which is then ``written_ms``.
+A stream has a message each time that it was written, at ``written_ms``.
 """
 
 PARTS = pl.Schema(
@@ -39,32 +38,31 @@ PARTS = pl.Schema(
         **dict.fromkeys(("is_timed_out", "is_aborted"), pl.Boolean()),
     }
 )
-"""One part of a V1 message: a table says when its row was made, a stream when it was written."""
+"""One part of a V1 message: a table has the creation of its row, a stream has ``written_ms``."""
 
 PROJECTED = "C"
 """The era of a message that 2.0 made from its events."""
 
-ABORTED = "MessageAbortedError"
 _REJECTED = r"^The user (?:rejected permission[^:]*$|dismissed this question)"
-"""What a tool says that a person, or a run without one, did not allow: V1 ends its turn so."""
+"""The error of a tool that a person, or a run without one, did not allow: V1 ends its turn."""
 _FORBIDDEN = (
     r"^The user (?:has (?:specified a rule which prevents|specifically restricted access)"
     r"|rejected permission.*feedback:)"
 )
-"""What a tool says that a rule forbids, or a person with other instructions: the model goes on."""
+"""The error of a tool that a rule or a person with feedback did not allow: the turn continues."""
 
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
-_NEVER_OF_MESSAGES = (
+_NEEDS_EVENTS = (
     *("is_recovered", "is_continuation", "is_head_truncated", "is_claimed"),
     *("has_others_running", "is_resumed"),
 )
-"""What only events can tell of an execution."""
+"""Facts of an execution that are never known from messages."""
 
 
 @dataclass(frozen=True)
 class FoldedMessages:
-    """What messages add up to, in the columns of `executions.Folded`."""
+    """The executions, steps, tool calls, inputs and sessions of some messages."""
 
     executions: pl.DataFrame
     steps: pl.DataFrame
@@ -80,13 +78,9 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     ----------
     messages, parts : polars.DataFrame
         `MESSAGES` and `PARTS`, in any order.
-
-    Returns
-    -------
-    FoldedMessages
     """
     ordered = (
-        distinct_messages(messages)
+        _distinct_messages(messages)
         .sort(*SESSION_KEY, "created_ms", "message_id")
         .with_columns(prompt=pl.when(pl.col("role") == "user").then("message_id"))
     )
@@ -96,13 +90,18 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     assistants = placed.filter(pl.col("role") == "assistant").with_columns(
         pl.col("prompt").fill_null("")
     )
+    # Turns are numbered from 1 in the order in which they were first answered.
+    first_place = pl.col("place").min().over(*SESSION_KEY, "prompt")
     assistants = assistants.with_columns(
         place=pl.int_range(pl.len(), dtype=pl.Int64).over(SESSION_KEY)
-    ).with_columns(exec_no=_turn_number())
-    own = distinct_parts(parts)
+    ).with_columns(exec_no=first_place.rank("dense").over(SESSION_KEY).cast(pl.Int64))
+    # A part counts as it was last written.
+    own = parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
+        ["source", "part_id"], keep="last", maintain_order=True
+    )
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
-    # An answer takes up every prompt before it, and names the last of them.
+    # An answer is to every prompt before it, and names the last of them.
     is_answer = pl.col("role") == "assistant"
     answered_ms = pl.col("created_ms").filter(is_answer).max().over(SESSION_KEY)
     parents = assistants.select(*SESSION_KEY, message_id="prompt", has_answer=pl.lit(value=True))
@@ -125,41 +124,29 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     return FoldedMessages(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
 
 
-def distinct_messages(messages: pl.DataFrame) -> pl.DataFrame:
-    """Each message once: as it was last written, which is when it has the most in it."""
+def _distinct_messages(messages: pl.DataFrame) -> pl.DataFrame:
+    """Every message as it was last written, when it is most complete."""
     return messages.sort(
         *("session_id", "message_id", "completed_ms", "finish", "error_type", "written_ms"),
         nulls_last=False,
     ).unique(_MESSAGE, keep="last", maintain_order=True)
 
 
-def distinct_parts(parts: pl.DataFrame) -> pl.DataFrame:
-    """Each part once: as it was last written."""
-    return parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
-        ["source", "part_id"], keep="last", maintain_order=True
-    )
-
-
-def _turn_number() -> pl.Expr:
-    """Turns of a session, numbered from 1 in the order in which they were first answered."""
-    first = pl.col("place").min().over(*SESSION_KEY, "prompt")
-    return first.rank("dense").over(SESSION_KEY).cast(pl.Int64)
-
-
 def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    spoken = (
+    """One step per assistant message, with the columns of `executions.fold_steps`."""
+    of_texts = (
         parts.filter(pl.col("part_type") == "text")
         .group_by(_MESSAGE)
         .agg(n_part_chars=pl.col("n_chars").sum())
     )
-    stirred = tools.group_by(_MESSAGE).agg(
+    of_tools = tools.group_by(_MESSAGE).agg(
         tool_ms=pl.max_horizontal("ended_ms", "called_ms").max(),
         is_rejected=pl.col("error_message").str.contains(_REJECTED).any(),
     )
     has_error = pl.col("error_type").is_not_null()
     return (
-        assistants.join(spoken, on=_MESSAGE, how="left", maintain_order="left")
-        .join(stirred, on=_MESSAGE, how="left", maintain_order="left")
+        assistants.join(of_texts, on=_MESSAGE, how="left", maintain_order="left")
+        .join(of_tools, on=_MESSAGE, how="left", maintain_order="left")
         .with_columns(
             state=pl.when(has_error)
             .then(pl.lit("failed"))
@@ -181,12 +168,7 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
 
 
 def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
-    words = {
-        "pending": "streaming",
-        "running": "running",
-        "completed": "completed",
-        "error": "error",
-    }
+    """One row per tool call, with the columns of `executions.fold_tools`."""
     return (
         parts.filter(pl.col("part_type") == "tool")
         .drop("session_id")
@@ -198,14 +180,14 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             call_id=pl.coalesce("call_id", "part_id"),
             name="tool",
-            state=pl.col("status").replace(words).fill_null("streaming"),
+            state=pl.col("status").replace({"pending": "streaming"}).fill_null("streaming"),
             started_ms="start_ms",
             called_ms="start_ms",
             ended_ms="end_ms",
             end_event_id="part_id",
             end_exec_no=pl.when(pl.col("end_ms").is_not_null()).then("exec_no"),
             is_stale=pl.lit(value=False),
-            # A part holds no type of its error, so the text has to tell who stopped the tool.
+            # A part has no type of its error: the text shows who stopped the tool.
             error_type=pl.when(pl.col("status") == "error").then(
                 pl.when(pl.col("error_message").str.contains(f"{_REJECTED}|{_FORBIDDEN}"))
                 .then(pl.lit("permission.rejected"))
@@ -222,19 +204,18 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
 
 
 def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    last = {
-        "last_state": "state",
-        "last_finish": "finish",
-        "last_completed_ms": "completed_ms",
-        **{name: name for name in ("error_type", "error_message", "error_status")},
-        **{name: name for name in ("agent", "model", "provider", "era")},
-        **{name: name for name in ("retry_at_ms", "retry_attempt", "retry_error_type")},
-        "end_event_id": "message_id",
-        "is_retry_pending": "is_retry_pending",
-        "is_rejected": "is_rejected",
-    }
+    """One execution per turn, with the columns of `executions.fold_executions`."""
+    last = (
+        *(*ERROR, *MODEL, "era", "retry_at_ms", "retry_attempt", "retry_error_type"),
+        *("is_retry_pending", "is_rejected"),
+    )
     unknown = pl.col("finish").is_in(["unknown", "error"])
-    ran = steps.group_by(_TURN, maintain_order=True).agg(
+    of_steps = steps.group_by(_TURN, maintain_order=True).agg(
+        pl.col(last).last(),
+        end_event_id=pl.col("message_id").last(),
+        last_state=pl.col("state").last(),
+        last_finish=pl.col("finish").last(),
+        last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
         last_active_ms=pl.col("last_ms").max(),
         n_steps=pl.len().cast(pl.Int64),
@@ -246,27 +227,26 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             name: pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
             for name in ("cost_usd", "n_input_tokens", "n_output_tokens")
         },
-        **{new: pl.col(old).last() for new, old in last.items()},
     )
-    used = tools.group_by(_TURN).agg(
+    of_tools = tools.group_by(_TURN).agg(
         n_tools=pl.len().cast(pl.Int64),
         n_tools_completed=(pl.col("state") == "completed").sum().cast(pl.Int64),
         n_tools_running=(pl.col("state") == "running").sum().cast(pl.Int64),
     )
-    joined = ran.join(used, on=_TURN, how="left", maintain_order="left").sort(_TURN)
+    joined = of_steps.join(of_tools, on=_TURN, how="left", maintain_order="left").sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
-    is_rejected = (
-        done & (pl.col("last_finish") == "tool-calls") & pl.col("is_rejected")
-    ).fill_null(value=False)
+    called_tools = done & (pl.col("last_finish") == "tool-calls")
+    is_rejected = (called_tools & pl.col("is_rejected")).fill_null(value=False)
+    is_aborted = pl.col("error_type") == "MessageAbortedError"
     outcome = (
-        pl.when(pl.col("error_type") == ABORTED)
+        pl.when(is_aborted)
         .then(pl.lit("interrupted"))
         .when(pl.col("error_type").is_not_null())
         .then(pl.lit("failed"))
         .when(is_rejected)
         .then(pl.lit("interrupted"))
-        # It stopped to call tools, and no message took up their results: that is no end.
-        .when(done & (pl.col("last_finish") == "tool-calls"))
+        # It stopped to call tools, and no message has their results: that is no end.
+        .when(called_tools)
         .then(None)
         .when(done & pl.col("last_finish").is_not_null())
         .then(pl.lit("succeeded"))
@@ -283,34 +263,33 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
         ),
         ended_ms=pl.when(outcome.is_not_null()).then("last_completed_ms"),
-        reason=pl.when((pl.col("error_type") == ABORTED) | is_rejected).then(pl.lit("user")),
+        reason=pl.when(is_aborted | is_rejected).then(pl.lit("user")),
         is_declined=is_rejected,
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_completed") > 0)
         | (pl.col("n_content_tools").fill_null(0) > 0),
         **dict.fromkeys(("n_terminals", "n_pending_asks"), pl.lit(0, pl.Int64)),
-        **dict.fromkeys(_NEVER_OF_MESSAGES, pl.lit(value=False)),
+        **dict.fromkeys(_NEEDS_EVENTS, pl.lit(value=False)),
         **dict.fromkeys(("is_end_from_step", "is_last_of_turn"), pl.lit(value=True)),
         retry_error_message=pl.lit(None, pl.String),
     )
 
 
 def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
-    """Executions, and one more of each session whose last prompts have no answer at all.
+    """Executions, and one more for each session of which the last prompts have no answer at all.
 
-    A message that answers is written before the model is asked, so that a prompt without one
-    was being worked on by a process that died, or that still starts. A prompt behind open work
-    waits for it.
+    The message of an answer is written before the model is asked: the process that worked on a
+    prompt without one has died, or is just starting. A prompt behind open work waits for it.
     """
     unanswered = prompts.group_by(SESSION_KEY, maintain_order=True).agg(
-        pl.col("agent", "model", "provider", "era").last(),
+        pl.col(*MODEL, "era").last(),
         started_ms=pl.col("created_ms").min(),
         last_active_ms=pl.col("created_ms").max(),
     )
     before = executions.group_by(SESSION_KEY).agg(
         n_before=pl.col("exec_no").max(), is_busy=(pl.col("outcome") == "open").any()
     )
-    nothing = {
+    empty = {
         name: pl.lit(False if dtype == pl.Boolean else 0, dtype)
         for name, dtype in executions.schema.items()
         if (name.startswith("n_") and not name.endswith("_tokens")) or dtype == pl.Boolean
@@ -319,7 +298,7 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
         unanswered.join(before, on=SESSION_KEY, how="left", maintain_order="left")
         .filter(~pl.col("is_busy").fill_null(value=False))
         .with_columns(
-            **nothing | {"is_last_of_turn": pl.lit(value=True), "outcome": pl.lit("open")},
+            **empty | {"is_last_of_turn": pl.lit(value=True), "outcome": pl.lit("open")},
             exec_no=pl.col("n_before").fill_null(0) + 1,
         )
         .with_columns(turn_no="exec_no")
@@ -332,6 +311,7 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
 def _sessions(
     messages: pl.DataFrame, executions: pl.DataFrame, inputs: pl.DataFrame
 ) -> pl.DataFrame:
+    """One row per session, with the columns of `executions.fold_sessions`."""
     newest = pl.max_horizontal("created_ms", "completed_ms").max()
     frame = messages.group_by(SESSION_KEY, maintain_order=True).agg(
         created_ms=pl.col("created_ms").min(),
@@ -340,16 +320,11 @@ def _sessions(
         n_messages=pl.len().cast(pl.Int64),
         era=pl.col("era").last(),
     )
-    ran = executions.group_by(SESSION_KEY, maintain_order=True).agg(
+    of_executions = executions.group_by(SESSION_KEY, maintain_order=True).agg(
+        pl.col("n_steps", "cost_usd", "n_input_tokens", "n_output_tokens").sum(),
+        pl.col(MODEL).last(),
         n_executions=pl.len().cast(pl.Int64),
         n_turns=pl.len().cast(pl.Int64),
-        n_steps=pl.col("n_steps").sum(),
-        agent=pl.col("agent").last(),
-        model=pl.col("model").last(),
-        provider=pl.col("provider").last(),
-        cost_usd=pl.col("cost_usd").sum(),
-        n_input_tokens=pl.col("n_input_tokens").sum(),
-        n_output_tokens=pl.col("n_output_tokens").sum(),
         busy_ms=pl.col("last_active_ms").max(),
     )
     waiting = inputs.group_by(SESSION_KEY).agg(
@@ -357,10 +332,7 @@ def _sessions(
         n_pending_inputs=pl.col("is_pending").sum().cast(pl.Int64),
     )
     return (
-        frame.join(ran, on=SESSION_KEY, how="left", maintain_order="left")
+        frame.join(of_executions, on=SESSION_KEY, how="left", maintain_order="left")
         .join(waiting, on=SESSION_KEY, how="left", maintain_order="left")
-        .with_columns(
-            pl.max_horizontal("last_ms", "busy_ms").alias("last_ms"),
-            pl.max_horizontal("newest_ms", "busy_ms").alias("newest_ms"),
-        )
+        .with_columns(pl.max_horizontal(name, "busy_ms") for name in ("last_ms", "newest_ms"))
     )

@@ -1,4 +1,4 @@
-"""Where opencode keeps its data, and how its files are told from others."""
+"""Where opencode keeps its data, and how to tell its files from others."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateanalytics.io.files import has_or_is_log, open_regular
+from stateanalytics.io.files import beginning_of, has_or_is_log
 from stateanalytics.io.processes import mentions
 from stateanalytics.systems.omissions import kinds_of_files
 
-DATABASE = re.compile(r"^opencode.*\.db$")
-STORES = (".db", ".sqlite", ".sqlite3")
-SUFFIXES = (".jsonl", ".ndjson", ".sse", ".json", ".log", ".txt")
+_DATABASE_NAME = re.compile(r"^opencode.*\.db$")
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_RECORD_SUFFIXES = (".jsonl", ".ndjson", ".sse", ".json", ".log", ".txt")
 _LEGACY = ("session", "message", "part")
-_HEAD_BYTES = 2**20
+_SCHEMA_BYTES = 2**20
 _TABLES = [
     f"CREATE TABLE {quote}{name}"
     for name in ("event_sequence", "session_v2", "session_message", "session_input")
@@ -25,17 +25,17 @@ _RECORD = re.compile(
     rb"|\"type\"\s*:\s*\"server\.connected\""
 )
 _SESSION = re.compile(rb"\"ses_[0-9A-Za-z_]+\"|\"type\"\s*:\s*\"(?:session|server)\.")
-# Never opened: they hold passwords and tokens.
-SECRETS = ("auth.json", "account.json", "mcp-auth.json", "service.json")
+# Never opened: they contain passwords and tokens.
+_SECRETS = ("auth.json", "account.json", "mcp-auth.json", "service.json")
 
 
 def find(path: Path) -> list[Path]:
-    """What of a path opencode wrote, one input each; looks at names and beginnings only.
+    """The inputs of opencode at a path, by names and beginnings of files only.
 
     Parameters
     ----------
     path : pathlib.Path
-        A file, or a directory: a data directory, one that holds it as ``opencode``, or a
+        A file, or a directory: a data directory, the parent of one called ``opencode``, or a
         folder of captures.
 
     Returns
@@ -45,7 +45,7 @@ def find(path: Path) -> list[Path]:
     """
     try:
         if path.is_file():
-            return [path] if is_database(path) or is_record_file(path) else []
+            return [path] if is_database(path) or _is_record_file(path) else []
         if not path.is_dir():
             return []
         return _in_directory(path)
@@ -62,7 +62,7 @@ def _in_directory(folder: Path) -> list[Path]:
             return [place / "storage"]
     if is_storage(folder):
         return [folder]
-    return [path for path in sorted(_files(folder)) if is_record_file(path)]
+    return [path for path in sorted(_files(folder)) if _is_record_file(path)]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -70,20 +70,20 @@ def _files(folder: Path) -> list[Path]:
 
 
 def is_database(path: Path) -> bool:
-    """Is it an opencode database: by its name, or by the tables named at its beginning."""
-    if DATABASE.match(path.name):
+    """Whether a file is an opencode database, by its name or by the tables at its beginning."""
+    if _DATABASE_NAME.match(path.name):
         return True
-    return path.suffix in STORES and mentions(path, _TABLES, _HEAD_BYTES)
+    return path.suffix in _DATABASE_SUFFIXES and mentions(path, _TABLES, _SCHEMA_BYTES)
 
 
 def evidence(path: Path) -> bool:
-    """A database, a file of records, or a session of the time before databases."""
+    """Whether a file is a database, records, or a session from before databases."""
     is_session = "session" in path.parts and path.name.startswith("ses_")
-    return is_database(path) or is_session or is_record_file(path)
+    return is_database(path) or is_session or _is_record_file(path)
 
 
 def is_storage(folder: Path) -> bool:
-    """Is it a ``storage`` directory of the time before databases."""
+    """Whether a folder is a ``storage`` directory from before databases."""
     return (
         folder.name == "storage"
         and (folder / "session").is_dir()
@@ -91,22 +91,22 @@ def is_storage(folder: Path) -> bool:
     )
 
 
-def beside(path: Path) -> list[Path]:
-    """The files of the time before databases, which are read with the database beside them."""
+def companions(path: Path) -> list[Path]:
+    """The files from before databases, which are read with the database next to them."""
     return [path.with_name("storage")] if path.name == "opencode.db" else []
 
 
 def unread(path: Path) -> Mapping[str, int]:
-    """The kinds of files of opencode's own directory, told with the first database in it.
+    """The unread files of opencode's data directory by kind, for the first database in it.
 
-    Snapshots and worktrees are copies of anybody's repositories, and are not looked through.
+    Snapshots and worktrees are copies of users' repositories and are not searched.
     """
     folder = path.parent
     if folder.name != "opencode" or not is_database(path):
         return {}
     try:
         databases = [name for name in sorted(_files(folder)) if is_database(name)]
-    except OSError:  # a database that may be read may lie where nobody may look around
+    except OSError:  # a readable database may be in a folder that may not be listed
         return {}
     if databases[:1] != [path]:
         return {}
@@ -114,17 +114,11 @@ def unread(path: Path) -> Mapping[str, int]:
     return kinds_of_files(folder, opened, (*_LEGACY, "snapshot", "worktree", "repos"))
 
 
-def is_record_file(path: Path) -> bool:
-    """Does a file begin with records of opencode."""
-    if path.suffix.lower() not in SUFFIXES or path.name in SECRETS:
+def _is_record_file(path: Path) -> bool:
+    """Whether a file begins with records of opencode."""
+    if path.suffix.lower() not in _RECORD_SUFFIXES or path.name in _SECRETS:
         return False
     if path.name.startswith("service") or has_or_is_log(path):
         return False
-    try:
-        with open_regular(path) as file:
-            begin = file.read(2**16)
-    except OSError:  # one file that may not be read hides no other
-        return False
-    if begin.startswith((b"\xff\xfe", b"\xfe\xff")):
-        begin = begin.decode("utf-16", "replace").encode()
+    begin = beginning_of(path)
     return bool(_RECORD.search(begin)) and bool(_SESSION.search(begin))

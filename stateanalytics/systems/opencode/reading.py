@@ -4,30 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.systems.history import LOST, Past, with_rows_of
 from stateanalytics.systems.omissions import findings_of_database
-from stateanalytics.systems.opencode import frames
-from stateanalytics.systems.opencode.canonical import entities_of, events_of, transitions_of
-from stateanalytics.systems.opencode.details import detail_frames
+from stateanalytics.systems.opencode import NAME, frames
+from stateanalytics.systems.opencode.canonical import (
+    detail_frames,
+    entities_of,
+    events_of,
+    transitions_of,
+)
 from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
 from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
-from stateanalytics.systems.opencode.forks import without_copies
-from stateanalytics.systems.opencode.gathered import Broken, Gathered, completed_rows, together
-from stateanalytics.systems.opencode.log import SESSION_KEY, rows_of
-from stateanalytics.systems.opencode.mapping import SYSTEM
+from stateanalytics.systems.opencode.gathered import (
+    OF_SESSIONS,
+    RECORDS,
+    Broken,
+    Gathered,
+    completed_rows,
+    gathered_from,
+    kept_records,
+    together,
+    without_copies,
+)
+from stateanalytics.systems.opencode.log import SESSION_KEY, USAGE, Log, rows_of
 from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
-from stateanalytics.systems.opencode.places import beside, is_database, is_storage
-from stateanalytics.systems.opencode.record_frames import kept_records
+from stateanalytics.systems.opencode.places import companions, is_database, is_storage
 from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of
 from stateanalytics.systems.opencode.tables import (
     claim_columns,
@@ -39,7 +53,7 @@ from stateanalytics.systems.opencode.tables import (
 )
 
 _BATCH_BYTES = 32 * 2**20
-"""Small files are folded together, so many bytes at once."""
+"""Small files are folded together, up to this size."""
 
 
 def read(
@@ -63,12 +77,12 @@ def read(
     on_error : {"skip", "raise"}
         What a record that cannot be read does.
     before : optional
-        Without effect: files are read anew each time.
+        Without effect: files are reread each time.
 
     Returns
     -------
     Parts
-        Canonical frames. No store stays open for raw SQL: opencode's databases hold
+        Canonical frames. No store stays open for raw SQL: opencode's databases have
         tables with keys and tokens.
 
     Raises
@@ -84,13 +98,13 @@ def read(
 def read_many(
     paths: Sequence[Path], *, labels: Sequence[str], bodies: bool = False, on_error: str = "skip"
 ) -> Iterator[Parts]:
-    """What `read` gives of each: files of records are read and folded as if they were one.
+    """The facts of each input, as `read` gives them; small files are read and folded together.
 
     Parameters
     ----------
     paths : sequence of pathlib.Path
     labels : sequence of str
-        How the user named each; no two are the same.
+        The user's names of them; no two are the same.
     bodies, on_error
         As for `read`.
 
@@ -118,42 +132,42 @@ def read_many(
 
 def _of_database(path: Path, label: str, parser: Parser, on_error: str) -> Parts:
     with open_store(path, label=label, salvage=on_error == "salvage") as store:
-        part = read_store(store, parser, on_error=on_error)
+        part = _read_store(store, parser, on_error)
         losses = findings_of_database(store, system=part.system)
     return replace(part, findings=pool([losses, part.findings], schema.FINDINGS))
 
 
 def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) -> Iterator[Parts]:
-    """Records and legacy directories by label, folded at once."""
+    """Records and legacy directories by label, folded together."""
     if not named:
         return
     folders = [(label, path) for label, path in named if is_storage(path)]
-    files = [each for each in named if each not in folders]
+    files = [pair for pair in named if pair not in folders]
     of_folders = [read_storage(path, label, parser) for label, path in folders]
     gathered = together([*of_folders, read_record_files(files, parser)])
     for label, _ in named:
         _refuse(label, [loss for loss in gathered.broken if loss.source == label], on_error)
-    of_each = by_source(assembled(gathered), [label for label, _ in named])
-    for (label, path), part in zip(named, of_each, strict=True):
+    parts = by_source(assembled(gathered), [label for label, _ in named])
+    for (label, path), part in zip(named, parts, strict=True):
         what = "storage directory" if path.is_dir() else "records"
         kind = _format(part.details["opencode_sessions"], what)
         yield replace(part, label=label, format=kind, size_bytes=size_of(path))
 
 
 def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
-    """End the load over the first loss, where the caller asked for it."""
+    """Raise an error about the first loss, if the caller asked for it."""
     losses = [loss for loss in broken if loss.severity != "info"]
     if on_error != "raise" or not losses:
         return
     raise DamagedStoreError(
-        f"{name!r} was to be read whole, but it holds {losses[0].message} "
+        f"{name!r} was to be read whole, but it has {losses[0].message} "
         f"({losses[0].n_rows} times, first: {losses[0].example}).",
         'read the rest with on_error="skip"',
     )
 
 
-def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts:
-    """The facts of an open opencode database, and of the legacy files beside it."""
+def _read_store(store: Store, parser: Parser, on_error: str) -> Parts:
+    """The facts of an open opencode database, and of the legacy files next to it."""
     rows, of_events = read_events(store)
     sessions, of_sessions = read_sessions(store, parser)
     messages, parts, of_messages = read_messages(store)
@@ -178,7 +192,7 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
         waiting=read_waiting(store),
         broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
     )
-    for legacy in filter(is_storage, beside(store.path)):
+    for legacy in filter(is_storage, companions(store.path)):
         gathered = _with_legacy(gathered, read_storage(legacy, store.label, parser))
     _refuse(store.label, gathered.broken, on_error)
     findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
@@ -195,7 +209,7 @@ def read_store(store: Store, parser: Parser, *, on_error: str = "skip") -> Parts
 
 
 def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
-    """Sessions of files that the database does not have; imported ones are left in place."""
+    """Add the sessions of legacy files that the database does not have."""
     known = pl.concat(
         [gathered.session_rows["session_id"], gathered.messages["session_id"]]
     ).unique()
@@ -213,13 +227,11 @@ def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
 def assembled(
     gathered: Gathered, *, cells: pl.DataFrame | None = None, is_table: bool = False
 ) -> Parts:
-    """Fold what was gathered of some inputs, and put it into canonical frames."""
+    """Fold the contents of some inputs, and put them into canonical frames."""
     recorded, gathered = gathered, without_copies(gathered)
     folded = fold(gathered.log)
     by_messages = _folded_messages(gathered, folded)
-    sessions = completed_rows(
-        gathered.session_rows, _rows_of(folded.sessions), _rows_of(by_messages.sessions)
-    )
+    sessions = completed_rows(gathered.session_rows, folded.sessions, by_messages.sessions)
     details = _details(gathered, folded, by_messages, sessions, recorded)
     steps = rows_of(folded.order.events, gathered.log, "step").filter(
         pl.col("message_id").is_not_null()
@@ -228,13 +240,14 @@ def assembled(
     written = pl.concat([gathered.messages, gathered.projections]).unique(
         ["source", "message_id"], keep="first", maintain_order=True
     )
-    spoken = written.join(by_messages.sessions, on=SESSION_KEY, how="semi", maintain_order="left")
-    is_said = pl.col("role").is_in(["user", "assistant"])
-    said = written.filter(is_said).group_by(SESSION_KEY)
-    n_messages = said.agg(n_messages=pl.len(), n_chat_messages=pl.len())
+    without_events = written.join(
+        by_messages.sessions, on=SESSION_KEY, how="semi", maintain_order="left"
+    )
+    chat = written.filter(pl.col("role").is_in(["user", "assistant"])).group_by(SESSION_KEY)
+    n_messages = chat.agg(n_messages=pl.len(), n_chat_messages=pl.len())
     findings = findings_of(gathered, folded, details, is_table=is_table)
     return Parts(
-        system=SYSTEM,
+        system=NAME,
         format="",
         entities=entities_of(
             details, sessions.join(n_messages, on=SESSION_KEY, how="left", maintain_order="left")
@@ -244,14 +257,14 @@ def assembled(
             steps,
             of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi"),
         ),
-        events=events_of(folded.order, spoken),
+        events=events_of(folded.order, without_events),
         findings=pool([findings] if cells is None else [cells, findings], schema.FINDINGS),
         details=details,
     )
 
 
 def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
-    """What messages add: sessions without events of work, and V2's without any event."""
+    """The messages of sessions without events of work, and V2's of sessions without any event."""
     worked = folded.executions.select(SESSION_KEY).unique()
     seen = folded.sessions.select(SESSION_KEY)
     projected = gathered.projections.join(seen, on=SESSION_KEY, how="anti")
@@ -261,11 +274,6 @@ def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
     return fold_messages(pl.concat([own, projected]), gathered.parts)
 
 
-def _rows_of(sessions: pl.DataFrame) -> pl.DataFrame:
-    """What events or messages say of sessions that have no row."""
-    return sessions.filter(pl.col("session_id").is_not_null())
-
-
 def _details(
     gathered: Gathered,
     folded: Folded,
@@ -273,6 +281,7 @@ def _details(
     sessions: pl.DataFrame,
     recorded: Gathered,
 ) -> dict[str, pl.DataFrame]:
+    """Every frame of opencode by name; records are kept with the copies of forks."""
     stacked = detail_frames(folded, by_messages, gathered.log, sessions)
     stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
     if gathered.waiting is not None:
@@ -286,7 +295,7 @@ def _details(
 
 
 def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
-    """One row a session, also of those that have neither events nor messages."""
+    """One row per session, also for those that have neither events nor messages."""
     ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
     distinct = ordered.unique(SESSION_KEY, keep="first", maintain_order=True)
     names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
@@ -313,6 +322,164 @@ def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> str:
-    told = set(sessions["era"].unique().to_list()) - {None}
-    eras = sorted(told | ({"C"} if "session_v2" in tables else set()))
+    """The kind of an input, with the eras that wrote it."""
+    recorded = set(sessions["era"].unique().to_list()) - {None}
+    eras = sorted(recorded | ({"C"} if "session_v2" in tables else set()))
     return f"opencode {what}" + (f", era {' and '.join(eras)}" if eras else "")
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WRITTEN_AT_MESSAGE_END = (
+    *("completed_ms", "finish", "raw_finish", "error_type", "error_message", "error_status"),
+    *("n_content_chars", "n_content_tools", "retry_at_ms", "retry_attempt", "retry_error_type"),
+    *USAGE,
+)
+_WRITTEN_AT_PART_END = (
+    *("end_ms", "exit_code", "error_message", "n_chars"),
+    *("is_timed_out", "is_aborted"),
+)
+_WRITTEN_AT_SESSION_UPDATE = (
+    *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
+    *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
+    *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
+)
+
+
+def rewind(past: Past, facts: Facts) -> Past:
+    """The same instant, with opencode's rows as they would have been read at that instant.
+
+    Later records are excluded, and the others are folded again. A record that is overwritten
+    has the moment of its end: before that, nothing that was written with the end is known.
+    Rows of sessions keep no old values, so that their totals are known only if they were last
+    written before the instant.
+
+    Parameters
+    ----------
+    past : Past
+        From the shared history.
+    facts : Facts
+        Of the present, with the frames of `gathered.RECORDS`.
+
+    Returns
+    -------
+    Past
+        Inputs without those frames are unchanged.
+    """
+    kept = [facts.detail(frame)["source"] for frame in RECORDS]
+    labels = pl.concat(kept).unique().sort()
+    if labels.is_empty():
+        return past
+    at_ms = (past.at - _EPOCH) // timedelta(milliseconds=1)
+    has_records = pl.col("source").is_in(labels.implode())
+    gathered = gathered_from(facts.details, facts.events.filter(has_records))
+    part = assembled(_cut_off(gathered, at_ms))
+    entities = part.entities.sort("source", maintain_order=True)
+    lost = _lost(entities, part.details[frames.EXECUTIONS.name], facts, past.at)
+    return with_rows_of(past, part, labels, lost)
+
+
+def _lost(
+    entities: pl.DataFrame, executions: pl.DataFrame, facts: Facts, at: datetime
+) -> pl.DataFrame:
+    """The facts of entities that are not known at the instant; all others are folded again.
+
+    A session's row that was written later shows neither when it was written before nor whether
+    the session was claimed, which its executions need.
+    """
+    written = facts.detail(OF_SESSIONS).filter(pl.col("updated_at") > at)
+    ids = ["source", "session_id"]
+    rows = (
+        pl.concat(
+            [
+                written.select("source", entity_type=pl.lit("session"), entity_id="session_id"),
+                executions.join(written, on=ids, how="semi").select(
+                    "source", entity_type=pl.lit("execution"), entity_id="entity_id"
+                ),
+            ]
+        )
+        .unique()
+        .with_columns(is_written=pl.lit(value=True))
+    )
+    key = ["source", "entity_type", "entity_id"]
+    joined = entities.join(rows, on=key, how="left", maintain_order="left")
+    is_written = pl.col("is_written").fill_null(value=False)
+    is_session = pl.col("entity_type") == "session"
+    known = dict.fromkeys(LOST, pl.lit(value=False))
+    lost = {
+        "updated": is_written & is_session,
+        "record": is_written,
+        "present": pl.lit(value=True),
+    }
+    return joined.select(**(known | lost))
+
+
+def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
+    """The contents of inputs at an instant, in epoch milliseconds.
+
+    Records that began later are excluded, and those that ended later are open. Records without
+    any moment are kept: nothing shows that they were written later.
+    """
+    return replace(
+        gathered,
+        log=Log(_events_up_to(gathered.log.events, at_ms), gathered.log.payloads),
+        messages=_messages_up_to(gathered.messages, at_ms),
+        projections=_messages_up_to(gathered.projections, at_ms),
+        parts=_parts_up_to(gathered.parts, gathered.messages, at_ms),
+        session_rows=_sessions_up_to(gathered.session_rows, at_ms),
+        waiting=None,
+    )
+
+
+def _is_later(name: str, at_ms: int) -> pl.Expr:
+    return (pl.col(name) > at_ms).fill_null(value=False)
+
+
+def _events_up_to(events: pl.DataFrame, at_ms: int) -> pl.DataFrame:
+    """Events up to an instant; one without a moment is no later than the next one with one."""
+    ordered = events.sort(*SESSION_KEY, "seq", nulls_last=True, maintain_order=True)
+    at, is_durable = pl.col("at_ms"), pl.col("seq").is_not_null()
+    placed = ordered.with_columns(
+        by=pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
+    )
+    return placed.filter(~_is_later("by", at_ms)).drop("by")
+
+
+def _messages_up_to(messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
+    was_open = _is_later("completed_ms", at_ms)
+    begun = messages.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
+    return begun.with_columns(
+        pl.when(~was_open).then(name).alias(name) for name in _WRITTEN_AT_MESSAGE_END
+    )
+
+
+def _parts_up_to(parts: pl.DataFrame, messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
+    """Parts up to an instant; one without a moment is as old as its message."""
+    was_waiting, was_open = _is_later("start_ms", at_ms), _is_later("end_ms", at_ms)
+    later = messages.filter(_is_later("created_ms", at_ms))
+    begun = parts.filter(
+        ~(pl.coalesce("created_ms", "start_ms") > at_ms).fill_null(value=False),
+        ~_is_later("written_ms", at_ms),
+    ).join(later, on=["source", "message_id"], how="anti")
+    return begun.with_columns(
+        *(pl.when(~was_open).then(name).alias(name) for name in _WRITTEN_AT_PART_END),
+        start_ms=pl.when(~was_waiting).then("start_ms"),
+        status=pl.when(pl.col("status").is_null())
+        .then(None)
+        .when(was_waiting)
+        .then(pl.lit("pending"))
+        .when(was_open)
+        .then(pl.lit("running"))
+        .otherwise("status"),
+    )
+
+
+def _sessions_up_to(rows: pl.DataFrame, at_ms: int) -> pl.DataFrame:
+    is_written = _is_later("updated_ms", at_ms)
+    begun = rows.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
+    return begun.with_columns(
+        *(pl.when(~is_written).then(name).alias(name) for name in _WRITTEN_AT_SESSION_UPDATE),
+        *(
+            pl.when(~_is_later(name, at_ms)).then(name).alias(name)
+            for name in ("archived_ms", "suspended_ms")
+        ),
+    )

@@ -1,13 +1,12 @@
-"""Files of records: event logs, streams, ``run --format json``, exports, legacy JSON."""
+"""Files of JSON records: event logs, streams, ``run --format json``, exports, legacy storage."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +40,11 @@ from stateanalytics.systems.opencode.gathered import (
     together,
     without,
 )
-from stateanalytics.systems.opencode.log import SESSION_KEY
+from stateanalytics.systems.opencode.log import SESSION, SESSION_KEY
 from stateanalytics.systems.opencode.message_fold import MESSAGES
-from stateanalytics.systems.opencode.payloads import SESSION
+from stateanalytics.systems.transcripts import size_of as size_of_files
 
-RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
+_RUN_TYPES = ("step_start", "text", "reasoning", "tool_use", "step_finish", "error")
 _UNWRAPPED = (
     "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
     "json_extract(sound, '$.payload'), json_extract(sound, '$.syncEvent'), sound) AS VARCHAR)"
@@ -74,7 +73,7 @@ _ERROR = {
 
 
 def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gathered:
-    """Everything that files of records hold: many small ones are read as one.
+    """The contents of files of records; many small files are parsed together.
 
     Parameters
     ----------
@@ -83,28 +82,29 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
     parser : Parser
     """
     exports: list[Gathered] = []
-    failed: dict[str, Broken] = {}
+    unreadable: dict[str, Broken] = {}
 
     def chunks() -> Iterator[Chunk]:
         for source, path in files:
             try:
                 document = _export(path)
                 if document is not None:
-                    exports.append(gathered_of_export(document, source, parser))
+                    exports.append(_of_export(document, source, parser))
                 else:
                     origin = "stream" if path.suffix == ".sse" or "sse" in path.name else "log"
                     yield from chunks_of(path, source, origin)
             except OSError as error:
-                failed[source] = lost(source, [(path, error)])
+                unreadable[source] = _unreadable_files(source, [(path, error)])
 
-    pieces = [_piece(records_of(piece), parser) for piece in in_pieces(chunks())]
+    pieces = [_of_records(records_of(piece), parser) for piece in in_pieces(chunks())]
     gathered = together([*pieces, *exports])
-    # A file that cannot be read to its end is left out as a whole.
-    kept = without(gathered, failed) if failed else gathered
-    return replace(kept, broken=(*kept.broken, *failed.values()))
+    # A file that cannot be read to its end is excluded as a whole.
+    kept = without(gathered, unreadable) if unreadable else gathered
+    return replace(kept, broken=(*kept.broken, *unreadable.values()))
 
 
-def _piece(records: pl.DataFrame, parser: Parser) -> Gathered:
+def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
+    """The contents of some records, and those that could not be read."""
     is_text = pl.col("text").is_not_null()
     too_long = records.filter("is_too_long")
     not_text = records.filter(~is_text, ~pl.col("is_too_long"))
@@ -120,9 +120,9 @@ def _piece(records: pl.DataFrame, parser: Parser) -> Gathered:
         inner = others.drop("text").join(
             unwrapped.select("row", text="inner"), on="row", maintain_order="left"
         )
-        again = events_of_records(inner, parser)
-        logs.append(again.log)
-        wire = _of_wire(again.others, parser)
+        unwrapped_events = events_of_records(inner, parser)
+        logs.append(unwrapped_events.log)
+        wire = _of_stream(unwrapped_events.others, parser)
     bad = decoded.broken
     cut_off = pl.concat([bad.select(_LINE), not_text.select(_LINE)])
     finished = pl.col("is_finished")
@@ -130,7 +130,11 @@ def _piece(records: pl.DataFrame, parser: Parser) -> Gathered:
         *_broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
         *_broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
         *_broken("record.too_long", TOO_LONG, too_long),
-        *_halved_lines(halved),
+        *(
+            loss
+            for (source,), lines in halved.group_by("source", maintain_order=True)
+            for loss in _half_surrogates(source, lines["text"], f"line {lines['line_no'].min()!s}")
+        ),
         *_broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
     )
     return together([*(Gathered(log=log) for log in logs), wire, Gathered(broken=broken)])
@@ -142,7 +146,7 @@ _LINE = ("source", "line_no", "is_finished")
 def _broken(
     code: str, message: str, lines: pl.DataFrame, *, severity: str = "warning"
 ) -> tuple[Broken, ...]:
-    """What to say of some lines of each source."""
+    """One loss per source for some lines."""
     by_source = lines.group_by("source").agg(pl.len(), pl.col("line_no").min()).sort("source")
     return tuple(
         Broken(source, code, severity, message, n_rows, f"line {line_no}")
@@ -150,18 +154,8 @@ def _broken(
     )
 
 
-def _halved_lines(halved: pl.DataFrame) -> tuple[Broken, ...]:
-    return tuple(
-        broken
-        for (source,), lines in halved.partition_by(
-            "source", as_dict=True, maintain_order=True
-        ).items()
-        for broken in _halved(source, lines["text"], f"line {lines['line_no'].min()!s}")
-    )
-
-
-def _halved(source: str, texts: Iterable[str], example: str) -> tuple[Broken, ...]:
-    """What to say of escapes that stand for no character; DuckDB would refuse the whole text."""
+def _half_surrogates(source: str, texts: Iterable[str], example: str) -> tuple[Broken, ...]:
+    """The loss of escapes that are no character; DuckDB would refuse the whole text."""
     n_records = sum(without_halves(text)[1] > 0 for text in texts)
     message = "a record with half a surrogate pair, read as a question mark"
     broken = Broken(source, "record.half_surrogate", "info", message, n_records, example)
@@ -172,43 +166,37 @@ def _whole(text: str) -> str:
     return without_halves(text)[0]
 
 
-def _of_wire(texts: pl.DataFrame, parser: Parser) -> Gathered:
+def _of_stream(texts: pl.DataFrame, parser: Parser) -> Gathered:
     """Messages, parts and sessions of V1's streams, and of runs."""
     wire = parser.read(texts, _WIRE).with_columns(pl.col("raw_type").str.replace(r"\.\d+$", ""))
     read = texts.drop("text").join(wire, on="row", how="left", maintain_order="left")
     kind = pl.col("raw_type")
     infos = read.filter(pl.col("info").is_not_null()).sort("event_id", maintain_order=True)
     parts = read.filter(kind == "message.part.updated", pl.col("part").is_not_null())
-    runs = read.filter(kind.is_in(list(RUN_TYPES)), pl.col("session_id").is_not_null())
-    of_runs = _of_runs(runs, parser)
-    known = kind.str.contains(".", literal=True) | kind.is_in(list(RUN_TYPES))
-    strange = read.filter(~known.fill_null(value=False))
+    is_run = kind.is_in(list(_RUN_TYPES))
+    runs = read.filter(is_run, pl.col("session_id").is_not_null())
+    is_known = kind.str.contains(".", literal=True) | is_run
+    strange = read.filter(~is_known.fill_null(value=False))
+    messages = infos.filter(kind == "message.updated").select(
+        "source", "event_id", text=pl.col("info").cast(pl.String)
+    )
     sessions = infos.filter(kind.str.starts_with("session.")).select(
         "row", "source", "event_id", text=pl.col("info").cast(pl.String)
     )
-    told = parser.read(sessions.select("row", "text"), SESSION).reverse()
-    rows = told.join(sessions.drop("text"), on="row", how="left", maintain_order="left")
-    message = "a record of no kind that is known"
-    return together(
-        [
-            Gathered(
-                messages=messages_of(
-                    infos.filter(kind == "message.updated").select(
-                        "source", "event_id", text=pl.col("info").cast(pl.String)
-                    ),
-                    parser,
-                )[0],
-                parts=parts_of(
-                    parts.select("source", "event_id", text=pl.col("part").cast(pl.String)), parser
-                )[0],
-                session_rows=conform(with_writing(rows, "created_ms"), SESSION_ROWS).filter(
-                    pl.col("session_id").is_not_null()
-                ),
-                broken=_broken("record.not_understood", message, strange),
-            ),
-            of_runs,
-        ]
+    # The newest row of a session comes first.
+    newest_first = parser.read(sessions.select("row", "text"), SESSION).reverse()
+    rows = newest_first.join(sessions.drop("text"), on="row", how="left", maintain_order="left")
+    stream = Gathered(
+        messages=messages_of(messages, parser)[0],
+        parts=parts_of(
+            parts.select("source", "event_id", text=pl.col("part").cast(pl.String)), parser
+        )[0],
+        session_rows=conform(with_writing(rows, "created_ms"), SESSION_ROWS).filter(
+            pl.col("session_id").is_not_null()
+        ),
+        broken=_broken("record.not_understood", "a record of an unknown kind", strange),
     )
+    return together([stream, _of_runs(runs, parser)])
 
 
 def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
@@ -223,7 +211,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         pl.col("message_id").is_not_null()
     )
     finished = pl.col("raw_type") == "step_finish"
-    sentences = placed.group_by(*SESSION_KEY, "message_id", maintain_order=True).agg(
+    answers = placed.group_by(*SESSION_KEY, "message_id", maintain_order=True).agg(
         created_ms=pl.col("timestamp_ms").min(),
         completed_ms=pl.col("timestamp_ms").filter(finished).max(),
         **{
@@ -240,7 +228,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
     errors = errors.sort(*SESSION_KEY, "timestamp_ms").unique(
         SESSION_KEY, keep="last", maintain_order=True
     )
-    last = sentences.sort(*SESSION_KEY, "created_ms", "message_id").unique(
+    last = answers.sort(*SESSION_KEY, "created_ms", "message_id").unique(
         SESSION_KEY, keep="last", maintain_order=True
     )
     ended = errors.join(
@@ -250,7 +238,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         error_type=pl.coalesce("error_type", pl.lit("unknown")),
         error_ms="timestamp_ms",
     )
-    messages = sentences.join(
+    messages = answers.join(
         ended.drop("row", "timestamp_ms"),
         on=[*SESSION_KEY, "message_id"],
         how="full",
@@ -281,32 +269,37 @@ def _export(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and "messages" in document else None
 
 
-def gathered_of_export(document: dict[str, Any], source: str, parser: Parser) -> Gathered:
+def _of_export(document: dict[str, Any], source: str, parser: Parser) -> Gathered:
     """The session, messages and parts of an export."""
-    pairs = [pair for pair in _listed(document.get("messages")) if isinstance(pair, dict)]
-    infos = [_text(pair.get("info")) for pair in pairs]
-    parts = [_text(part) for pair in pairs for part in _listed(pair.get("parts"))]
-    session = _text(document.get("info"))
-    rows = parser.read(numbered(_frame([session], source)), SESSION)
+
+    def listed(value: Any) -> list[Any]:
+        return value if isinstance(value, list) else []
+
+    pairs = [pair for pair in listed(document.get("messages")) if isinstance(pair, dict)]
+    infos = [json.dumps(pair.get("info")) for pair in pairs]
+    parts = [json.dumps(part) for pair in pairs for part in listed(pair.get("parts"))]
+    session = json.dumps(document.get("info"))
+    texts = {"session": [session], "message": infos, "part": parts}
+    broken = _half_surrogates(source, [session, *infos, *parts], "an export")
+    return _of_texts(texts, source, parser, broken)
+
+
+def _of_texts(
+    texts: Mapping[str, list[str]], source: str, parser: Parser, broken: tuple[Broken, ...]
+) -> Gathered:
+    """The contents of one input, from the JSON texts of its sessions, messages and parts."""
+
+    def frame(kind: str) -> pl.DataFrame:
+        column = pl.Series("text", [_whole(text) for text in texts[kind]], dtype=pl.String)
+        return column.to_frame().with_columns(source=pl.lit(source))
+
+    rows = parser.read(numbered(frame("session")), SESSION)
     return Gathered(
-        messages=messages_of(_frame(infos, source), parser)[0],
-        parts=parts_of(_frame(parts, source), parser)[0],
+        messages=messages_of(frame("message"), parser)[0],
+        parts=parts_of(frame("part"), parser)[0],
         session_rows=session_rows_of(rows.with_columns(source=pl.lit(source))),
-        broken=_halved(source, [session, *infos, *parts], "an export"),
+        broken=broken,
     )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value)
-
-
-def _frame(texts: list[str], source: str) -> pl.DataFrame:
-    whole = pl.Series("text", [_whole(text) for text in texts], dtype=pl.String)
-    return whole.to_frame().with_columns(source=pl.lit(source))
 
 
 def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
@@ -315,58 +308,47 @@ def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
     Parameters
     ----------
     folder : pathlib.Path
-        With ``session``, ``message`` and ``part`` in it.
+        The parent of ``session``, ``message`` and ``part``.
     source : str
-        The input.
+        The name of the input.
     parser : Parser
     """
     texts: dict[str, list[str]] = {"session": [], "message": [], "part": []}
     not_json: list[Path] = []
-    failed: list[tuple[Path, OSError]] = []
+    unreadable: list[tuple[Path, OSError]] = []
     for kind, contents in texts.items():
         for path in _json_files(folder / kind):
             try:
                 text = read_octets(path)[0].decode()
                 json.loads(text)
             except OSError as error:
-                failed.append((path, error))
+                unreadable.append((path, error))
             except (ValueError, RecursionError):
                 not_json.append(path)
             else:
                 contents.append(text)
-    halved = _halved(source, itertools.chain.from_iterable(texts.values()), folder.name)
-    broken = [*([lost(source, failed)] if failed else []), *halved]
+    broken = [_unreadable_files(source, unreadable)] if unreadable else []
+    broken += _half_surrogates(source, chain.from_iterable(texts.values()), folder.name)
     if not_json:
         message, first = "a file that is no JSON", legible(not_json[0].name)
         n_files, name = len(not_json), folder.name
         broken.append(Broken(source, "record.not_json", "warning", message, n_files, first, name))
-    rows = parser.read(numbered(_frame(texts["session"], source)), SESSION)
-    return Gathered(
-        messages=messages_of(_frame(texts["message"], source), parser)[0],
-        parts=parts_of(_frame(texts["part"], source), parser)[0],
-        session_rows=session_rows_of(rows.with_columns(source=pl.lit(source))),
-        broken=tuple(broken),
-    )
+    return _of_texts(texts, source, parser, tuple(broken))
 
 
-def lost(source: str, failed: Sequence[tuple[Path, OSError]]) -> Broken:
-    """What to say of files that were found and then could not be read."""
-    path, error = failed[0]
-    # One that is gone says the least of what happened to the others.
-    reasons = (reason for _, reason in failed if not isinstance(reason, FileNotFoundError))
-    code, message = loss_reason(next(reasons, error))
+def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> Broken:
+    """The loss of files that were listed and then could not be read."""
+    path, error = files[0]
+    # That a file was deleted explains least about the others.
+    errors = (reason for _, reason in files if not isinstance(reason, FileNotFoundError))
+    code, message = loss_reason(next(errors, error))
     name = legible(path.name)
-    return Broken(source, code, "warning", message, len(failed), name, name)
+    return Broken(source, code, "warning", message, len(files), name, name)
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of the records of a ``storage`` directory; of what is gone, none."""
-    files = _json_files(path) if path.is_dir() else [path]
-    n_bytes = 0
-    for file in files:
-        with contextlib.suppress(OSError):
-            n_bytes += file.stat().st_size
-    return n_bytes
+    """Bytes of a file, or of the records of a ``storage`` directory."""
+    return size_of_files(_json_files(path) if path.is_dir() else [path])
 
 
 def _json_files(folder: Path) -> Iterator[Path]:

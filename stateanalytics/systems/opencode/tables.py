@@ -1,27 +1,27 @@
-"""The tables of an opencode database that are read; no other is ever opened.
+"""The tables of an opencode database that are read; no others are ever opened.
 
-Accounts, credentials and shares hold keys and tokens. They are not in this list, and
-neither is any file beside the database but the legacy messages.
+Accounts, credentials and shares contain keys and tokens. They are not in this list, and
+neither is any file next to the database except the legacy messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import pool
+from stateanalytics.core.joins import pool
 from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import Parser, numbered
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import Tables
+from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
-from stateanalytics.systems.opencode.mapping import SYSTEM
 
-# What the fold does not need is not even taken out of the file: snapshots of V1 repeat
+# Payloads that the fold does not need are not read from the file: snapshots of V1 repeat
 # whole messages for each update and make up most of databases of 100 GB.
 _PREFIXES = (
     "step.", "execution.", "text.ended", "tool.", "input.", "inbox.", "retry.", "prompt",
@@ -38,7 +38,7 @@ def _renamed(kind: Kind, **columns: str) -> dict[str, Cell]:
     return {name: Cell(kind, column, (column,)) for name, column in columns.items()}
 
 
-_OF_SESSIONS: Mapping[str, Cell] = {
+_SESSION_COLUMNS: Mapping[str, Cell] = {
     **dict.fromkeys(
         ("parent_id", "project_id", "directory", "title", "agent", "idle_outcome"), TEXT
     ),
@@ -68,8 +68,8 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_renamed("integer", created_ms="created"),
         "data": Cell("text", f"CASE WHEN {_NEEDED} THEN data END", ("data", "type")),
     },
-    "session_v2": _OF_SESSIONS,
-    "session": _OF_SESSIONS,
+    "session_v2": _SESSION_COLUMNS,
+    "session": _SESSION_COLUMNS,
     "session_message": {
         "session_id": TEXT,
         **_renamed("text", message_id="id", role="type", text="data"),
@@ -90,11 +90,15 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     "session_pending": {"id": TEXT},
     "session_inbox": {"id": TEXT},
 }
-"""Every table that is read, and what of it."""
+"""Every table that is read, with the columns that are read."""
+
+_NEWEST_PAYLOAD = 2
+"""The greatest version that any known type of events has."""
+_CLAIMED, _SUSPENDED = "execution_claimed_at", "time_suspended"
 
 
 def tables() -> Tables:
-    """What is read of a database, and what is not on purpose."""
+    """The tables of a database that are read, and those that are ignored on purpose."""
     return Tables(
         read=TABLES,
         ignored=(
@@ -107,21 +111,21 @@ def tables() -> Tables:
 
 
 def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    rows, findings = read_table(store, table, TABLES[table], system=SYSTEM)
+    rows, findings = read_table(store, table, TABLES[table], system=NAME)
     return rows.with_columns(source=pl.lit(store.label)), findings
 
 
 def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of the ``event`` table, and what was wrong with them or is not known of them."""
+    """The rows of the ``event`` table, and findings about them."""
     rows, findings = _read_rows(store, "event")
     version = pl.col("raw_type").str.extract(r"\.(\d+)$").cast(pl.Int64, strict=False)
-    newer = rows.filter(version > NEWEST_PAYLOAD)["raw_type"]
+    newer = rows.filter(version > _NEWEST_PAYLOAD)["raw_type"]
     return rows, pool(
         [
             findings,
             counted(
                 store.label,
-                SYSTEM,
+                NAME,
                 "event.unknown_version",
                 "info",
                 "events in a version that is not known",
@@ -129,24 +133,23 @@ def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
                 table="event",
                 column="type",
                 example=newer.min(),  # type: ignore[arg-type]
-                action="read as far as they are as before",
+                action="read as an older version",
             ),
         ],
         schema.FINDINGS,
     )
 
 
-NEWEST_PAYLOAD = 2
-"""The greatest version that any known type of events has."""
-
-
 def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of both session tables; where an id is in both, 2.0's."""
-    frames, findings = [], [_claims_findings(store)]
+    """The rows of both session tables, and findings; the row of 2.0 if an id is in both."""
+    frames, findings = [], [_claim_findings(store)]
     for table in ("session_v2", "session"):
         rows, problems = _read_rows(store, table)
         findings.append(problems)
-        placed = numbered(_with_claim(rows, store.tables.get(table, ())))
+        # The claim of a session has a newer name in some versions.
+        is_newer = _CLAIMED in store.tables.get(table, ())
+        claim = "claimed_ms" if is_newer else "suspended_ms"
+        placed = numbered(rows.with_columns(suspended_ms=claim).drop("claimed_ms"))
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
         models = parser.read(placed.select("row", "text"), fields)
         frames.append(
@@ -155,39 +158,30 @@ def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFr
     return completed_rows(session_rows_of(pl.concat(frames))), pool(findings, schema.FINDINGS)
 
 
-_CLAIMED, _SUSPENDED = "execution_claimed_at", "time_suspended"
-
-
-def _with_claim(rows: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
-    """The claim of a session by its newer name, where there is a column of it."""
-    claim = "claimed_ms" if _CLAIMED in columns else "suspended_ms"
-    return rows.with_columns(suspended_ms=claim).drop("claimed_ms")
-
-
 def claim_columns(store: Store) -> set[str]:
-    """Where a table of 2.0 says that an execution is claimed; a store without it says all."""
+    """The columns of 2.0's table that show claims of executions; one if there is no table."""
     return {_CLAIMED, _SUSPENDED} & {*store.tables.get("session_v2", (_CLAIMED,))}
 
 
-def _claims_findings(store: Store) -> pl.DataFrame:
-    """What a table of 2.0 that has both columns of a claim, or none, leaves open."""
-    there = claim_columns(store)
+def _claim_findings(store: Store) -> pl.DataFrame:
+    """A finding if the table of 2.0 has both columns of a claim, or neither."""
+    claims = claim_columns(store)
     code, severity, message, action = (
         (
             *("source.column_missing", "warning"),
-            "no column says whether an execution is claimed",
-            "whether its process died is not known, but by its silence",
+            "no column shows whether an execution is claimed",
+            "whether its process died is known only from its silence",
         )
-        if not there
-        else ("source.column_twice", "info", f"{_SUSPENDED} is there as well", "not read")
+        if not claims
+        else ("source.column_twice", "info", f"{_SUSPENDED} exists as well", "not read")
     )
     return counted(
         store.label,
-        SYSTEM,
+        NAME,
         code,
         severity,
         message,
-        n_rows=int(len(there) != 1),
+        n_rows=int(len(claims) != 1),
         table="session_v2",
         column=_CLAIMED,
         action=action,
@@ -195,19 +189,19 @@ def _claims_findings(store: Store) -> pl.DataFrame:
 
 
 def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """V1's messages and parts as rows with ``text``, and what was wrong with them."""
+    """V1's messages and parts as rows with ``text``, and findings about them."""
     messages, findings = _read_rows(store, "message")
     parts, also = _read_rows(store, "part")
     return messages, parts, pool([findings, also], schema.FINDINGS)
 
 
 def read_projections(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """V2's projected messages as rows with ``text``."""
+    """V2's projected messages as rows with ``text``, and findings about them."""
     return _read_rows(store, "session_message")
 
 
 def read_waiting(store: Store) -> pl.DataFrame | None:
-    """Ids of the inputs that the database says still wait; None: it has no such table."""
+    """Ids of the inputs that wait by the database; None: it has no table of them."""
     frames = []
     for table in ("session_pending", "session_inbox"):
         if table in store.tables:

@@ -1,4 +1,4 @@
-"""What an earlier window asks about is a part of a store, and says what all of it says."""
+"""An earlier window needs only work that was not settled, and has the rows of the whole."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from stateanalytics.core.windows import Window
 from stateanalytics.reporting import material as making
 from stateanalytics.reporting.material import Material
 from stateanalytics.state.policy import Policy
-from stateanalytics.systems.history import in_question
+from stateanalytics.systems.history import without_settled_work
 from tests.conftest import SHIPPED
 from tests.frames import AS_OF, facts
 
@@ -49,7 +49,7 @@ def blurred(snap, seed):
 
 def of_earlier(material, until, monkeypatch, ask):
     with monkeypatch.context() as patched:
-        patched.setattr(making, "in_question", ask)
+        patched.setattr(making, "without_settled_work", ask)
         return material.over(Window(until - WEEK, until, "earlier"))
 
 
@@ -60,27 +60,27 @@ def assert_same(snap, days, monkeypatch):
     for day in days:
         until = as_of - timedelta(days=day)
         whole = of_earlier(material, until, monkeypatch, lambda whole, *_: whole)
-        part = of_earlier(material, until, monkeypatch, in_question)
+        part = of_earlier(material, until, monkeypatch, without_settled_work)
         assert_frame_equal(part.rows, whole.rows)
         assert part.n_unknown == whole.n_unknown
-        n_asked += in_question(snap, until, material.ever["is_open"]).entities.height
+        n_asked += without_settled_work(snap, until, material.ever["is_open"]).entities.height
         n_unknown += whole.n_unknown
     return n_asked, n_unknown
 
 
-def test_an_earlier_window_asks_about_a_part_and_says_the_same(lionagi, monkeypatch):
+def test_an_earlier_window_rewinds_a_part_and_gives_the_same_rows(lionagi, monkeypatch):
     n_asked, _ = assert_same(lionagi, [7.3], monkeypatch)
     assert n_asked < lionagi.entities.height / 2
 
 
-def test_runs_of_which_nobody_recorded_how_they_stood_are_asked_about(lionagi, monkeypatch):
+def test_runs_without_recorded_changes_are_rewound(lionagi, monkeypatch):
     untold = changed_facts(lionagi, transitions=lionagi.transitions.clear())
     assert assert_same(untold, [2], monkeypatch)[1] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_missing_the_part_says_what_the_whole_says(lionagi, monkeypatch, seed):
+def test_the_part_gives_the_rows_of_the_whole_whatever_is_missing(lionagi, monkeypatch, seed):
     assert_same(blurred(lionagi, seed), [0.4 + seed / 8, 3 + seed / 5, 8, 13], monkeypatch)
 
 
@@ -92,14 +92,14 @@ def test_whatever_is_missing_the_part_says_what_the_whole_says(lionagi, monkeypa
         pytest.param("codex", [0.01, 0.3, 1.1, 1.3, 1.6, 1.9, 2.1], marks=pytest.mark.slow),
     ],
 )
-def test_of_transcripts_a_part_is_folded_again_and_says_the_same(system, days, monkeypatch):
+def test_a_part_of_transcripts_is_rewound_and_gives_the_same_rows(system, days, monkeypatch):
     with sa.read(SHIPPED["lionagi"].parent / system, progress=False) as snap:
         n_asked, _ = assert_same(snap, days, monkeypatch)
         assert 0 < n_asked < len(days) * snap.entities.height
 
 
 @pytest.mark.parametrize("systems", [("opencode",), ("lionagi", "codex"), ("nobody",)])
-def test_a_past_that_is_read_off_whole_files_or_of_several_systems_is_asked_as_a_whole(systems):
+def test_several_systems_and_systems_without_links_are_rewound_as_a_whole(systems):
     begun = AS_OF - 2 * WEEK
     told = facts(
         [
@@ -109,4 +109,4 @@ def test_a_past_that_is_read_off_whole_files_or_of_several_systems_is_asked_as_a
         ]
     )
     is_open = pl.repeat(value=False, n=told.entities.height, eager=True)
-    assert in_question(told, AS_OF - WEEK, is_open) is told
+    assert without_settled_work(told, AS_OF - WEEK, is_open) is told

@@ -1,0 +1,444 @@
+"""The states of opencode's executions, sessions, steps and tool calls, and their reasons.
+
+Each situation has a name; ``data/situations.csv`` has its meaning in ADR-0033's terms. The
+first situation that holds counts. What a provider's content filter stopped is failed, in
+every era and whatever else was recorded about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.schema import (
+    CLAIM_STATUSES,
+    DELIVERIES,
+    DIMENSIONS,
+    HEALTHS,
+    LIFECYCLES,
+    OUTCOMES,
+)
+from stateanalytics.systems.opencode import NAME
+from stateanalytics.systems.opencode.causes import DEGRADING
+from stateanalytics.systems.situations import (
+    INFERRED,
+    OBSERVED,
+    Meaning,
+    add_axes,
+    evidence,
+    first_that_holds,
+    numbered,
+    with_axes,
+    with_recorded,
+)
+
+RUN_KEY = ("source", "session_id", "exec_no")
+
+
+class _Situation(NamedTuple):
+    of: Annotated[str, ("execution", "call")]
+    situation: str
+    lifecycle: Annotated[str, LIFECYCLES]
+    outcome: Annotated[str, OUTCOMES] | None
+    health: Annotated[str, HEALTHS] | None
+    delivery: Annotated[str, DELIVERIES] | None
+    delivery_without_output: Annotated[str, DELIVERIES] | None
+
+
+class _Reason(NamedTuple):
+    why: str
+    place: int
+    dimension: Annotated[str, DIMENSIONS]
+    code: str
+    message: str
+    claim: Annotated[str, CLAIM_STATUSES]
+    confidence: float
+    has_event: bool
+    is_quoted: bool
+
+
+def _meanings(of: str) -> Mapping[str, Meaning]:
+    return {
+        situation.situation: Meaning(*situation[2:])
+        for situation in read_table(__package__, "situations.csv", _Situation)
+        if situation.of == of
+    }
+
+
+_EXECUTIONS = _meanings("execution")
+"""Every situation of an execution, turn or session; the last two are of sessions without one.
+
+The health of an open execution depends on the instant: the shared rules judge it, by the
+limits of its system.
+"""
+_CALLS = _meanings("call")
+"""Every situation of a step or a tool call."""
+
+_AXES = ("lifecycle", "outcome_word", "health", "delivery")
+_OPEN_FACTS = (
+    *("last_sign_at", "due_at", "retry_code", "n_running", "n_questions", "is_resume_claimed"),
+    "n_unknown_finishes",
+)
+"""Columns of ``entities`` that `_with_situations` fills for open executions."""
+_CANCELLED = ("by_user", "superseded", "declined", "declined_inferred")
+_BLOCKED_DISPLAY = "Failed · Blocked by provider content filter · {}"
+
+_RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
+_REASONS = pl.DataFrame(read_table(__package__, "execution_reasons.csv", _Reason))
+"""The reasons of executions: ``why`` is a situation, or a fact that holds as well.
+
+``place`` is the order among the reasons of one execution; ``{cause}`` in a ``code`` is the
+row's own, whose confidence replaces ``confidence``. ``has_event``: the event that ended it is
+the evidence, else the rule is; ``is_quoted``: the message is that of the error, if there is one.
+"""
+
+
+def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Add the recorded axes, facts of open work, reasons, and the code of the end.
+
+    Parameters
+    ----------
+    entities : polars.DataFrame
+        In the shape of `schema.ENTITIES`, without its ``recorded_`` columns filled.
+    details : mapping of str to polars.DataFrame
+        The detail frames that the entities were made from.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows. opencode stores the error of a failure; the code is its name.
+    """
+    executions = _with_situations(details["opencode_executions"])
+    sessions = _session_situations(details["opencode_sessions"], executions)
+    steps = _call_situations(details["opencode_steps"], executions, is_tool=False)
+    tools = _call_situations(details["opencode_tools"], executions, is_tool=True)
+    turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
+    axes = pl.concat(
+        [
+            _axes(sessions, "session"),
+            _axes(turns, "turn"),
+            _axes(executions, "execution"),
+            _axes(steps, "step"),
+            _axes(tools, "tool_call"),
+        ],
+        how="diagonal",
+    )
+    reasons = _reasons(executions, turns, sessions, (steps, tools))
+    return with_recorded(entities, axes, reasons)
+
+
+def turn_id() -> pl.Expr:
+    """The id of the turn of an execution."""
+    return pl.concat_str("session_id", pl.lit(":turn:"), "turn_no")
+
+
+def _with_situations(executions: pl.DataFrame) -> pl.DataFrame:
+    """Executions with ``situation``, the four axes and `_OPEN_FACTS`, which are null at an end."""
+    is_open = pl.when(pl.col("situation") == "open")
+    waits = pl.when((pl.col("situation") == "open") & pl.col("is_retry_pending"))
+    cause = pl.col("retry_cause").fill_null("unknown")
+    newest = pl.coalesce("session_last_at", "last_active_at", "started_at")
+    named = executions.with_columns(
+        situation=first_that_holds(_situation_rules()).replace({"rejected": "declined"})
+    ).with_columns(
+        last_sign_at=is_open.then(newest),
+        due_at=waits.then("retry_at"),
+        retry_code=waits.then(pl.format("run.health.{}", cause)),
+        n_running=is_open.then("n_tools_running"),
+        n_questions=is_open.then("n_pending_asks"),
+        is_resume_claimed=is_open.then("is_claimed"),
+    )
+    return with_axes(named, _EXECUTIONS)
+
+
+def _situation_rules() -> dict[str, pl.Expr]:
+    """The situations of an execution and the expressions that mean them, by precedence."""
+
+    def yes(name: str) -> pl.Expr:
+        return pl.col(name).fill_null(value=False)
+
+    def word(column: str, *words: str) -> pl.Expr:
+        return pl.col(column).is_in(list(words)).fill_null(value=False)
+
+    over = word("outcome", "succeeded", "failed")
+    good, interrupted = word("outcome", "succeeded"), word("outcome", "interrupted")
+    stopped = interrupted & word("interrupt_reason", "shutdown")
+    # V1 ends a turn itself where permission is rejected; later eras write it as a shutdown.
+    rejected = interrupted & word("era", "V1") & yes("is_declined")
+    return {
+        "blocked": yes("is_blocked") & over,
+        "rejected": rejected,
+        "without_steps": good & (pl.col("n_steps") == 0),
+        # V1 writes the output limit as a finish or as an error.
+        "truncated": (good & word("last_finish", "length"))
+        | (word("outcome", "failed") & word("cause", "truncated_length")),
+        "unknown_finish": good & word("last_finish", "unknown", "error"),
+        "empty": good & ~yes("has_output"),
+        "good": good,
+        "failed_degraded": word("outcome", "failed") & word("cause", *DEGRADING),
+        "failed": word("outcome", "failed"),
+        "by_user": interrupted & word("interrupt_reason", "user"),
+        "superseded": interrupted & word("interrupt_reason", "superseded"),
+        "inactive": interrupted & word("interrupt_reason", "inactivity"),
+        "declined": stopped & yes("is_declined"),
+        "declined_inferred": stopped & yes("has_others_running"),
+        "shutdown_resumed": stopped & yes("is_resumed"),
+        "shutdown_claimed": stopped & yes("is_claimed"),
+        "shutdown": stopped,
+        "unrecognized_reason": interrupted,
+        "crashed": word("outcome", "crashed"),
+        "open": word("outcome", "open"),
+        "unrecorded": word("outcome", "unknown"),
+    }
+
+
+def _session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
+    """The situation and axes of every session: its last execution's, unless inputs wait."""
+    key = ["source", "session_id"]
+    last = executions.filter("is_last").select(*RUN_KEY, "situation", *_AXES, *_OPEN_FACTS)
+    joined = sessions.join(last, on=key, how="left", maintain_order="left")
+    waits = pl.col("n_pending_inputs").fill_null(0) > 0
+    idle = pl.col("situation").is_null()
+    named = joined.with_columns(
+        entity_id="session_id",
+        has_waiting_input=waits
+        & (idle | pl.col("outcome_word").is_not_null())
+        & (pl.col("health").is_null() | (pl.col("health") == "ok")),
+        situation=pl.coalesce(
+            "situation", pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
+        ),
+    )
+    without_execution = with_axes(named.select(*key, "situation"), _EXECUTIONS)
+    return named.with_columns(
+        pl.coalesce(name, without_execution[name]).alias(name) for name in _AXES
+    ).with_columns(
+        health=pl.when("has_waiting_input").then(pl.lit("idle")).otherwise(pl.col("health"))
+    )
+
+
+def _call_situations(
+    calls: pl.DataFrame, executions: pl.DataFrame, *, is_tool: bool
+) -> pl.DataFrame:
+    """The situation and axes of every step or tool call.
+
+    The end of its execution decides the meaning of an abort.
+    """
+    of_execution = executions.select(
+        *RUN_KEY,
+        is_execution_over=pl.col("lifecycle") != "running",
+        is_execution_crashed=pl.col("situation") == "crashed",
+        is_execution_cancelled=pl.col("situation").is_in(list(_CANCELLED)),
+    )
+    joined = calls.join(of_execution, on=RUN_KEY, how="left", maintain_order="left")
+    stale = pl.col("is_stale") if is_tool else pl.lit(value=False)
+    ended = pl.col("state") == ("completed" if is_tool else "ended")
+    failed = pl.col("state") == ("error" if is_tool else "failed")
+    blocked = pl.lit(value=False) if is_tool else pl.col("is_blocked")
+    aborted = pl.col("error_type").is_in(["aborted", "MessageAbortedError"])
+    cancelled = pl.col("is_execution_cancelled")
+    # Only a tool call can have a cause and succeed: its command failed.
+    cause = pl.col("cause")
+    rules = {
+        "blocked": blocked,
+        "stopped": ended & (cause == "interrupted"),
+        "timed_out": ended & (cause == "timeout"),
+        "succeeded": ended & cause.is_null(),
+        "failed_command": ended,
+        "cancelled": failed & aborted & cancelled & ~stale.fill_null(value=False),
+        "failed": failed,
+        "cancelled_open": cancelled,
+        # Only after a crash is there no process to write an end; any other end cut the call off.
+        "abandoned": pl.col("is_execution_crashed"),
+        "left_open": pl.col("is_execution_over"),
+        "running": pl.lit(value=True),
+    }
+    named = joined.with_columns(
+        situation=first_that_holds(rules).replace(
+            {"cancelled_open": "cancelled", "failed_command": "failed", "stopped": "cancelled"}
+        )
+    )
+    return with_axes(named, _CALLS)
+
+
+def _execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
+    """The reasons of every execution by `RUN_KEY`, most direct first."""
+    ended_well = (pl.col("outcome") == "succeeded") & (pl.col("situation") != "blocked")
+    stopped = pl.col("situation").is_in(["declined", "declined_inferred", "shutdown_resumed"])
+    whys = pl.concat_list(
+        "situation",
+        pl.when(stopped & pl.col("is_resumed")).then(pl.lit(_RESUMED)),
+        pl.when(ended_well & pl.col("is_recovered")).then(pl.lit(_RECOVERED)),
+    )
+    rows = executions.with_columns(why=whys).explode("why").join(_REASONS, on="why")
+    # A stored cause is certain; a cause that follows from the words of a message is less so.
+    is_certain = pl.col("cause_confidence").fill_null(1.0) >= 1.0
+    is_observed_end = (pl.col("dimension") == "lifecycle") & (pl.col("claim") == OBSERVED)
+    is_explicit = pl.col("cause").fill_null("") == "resume_exhausted"
+    keeps = is_certain | is_explicit | ~is_observed_end
+    cause = pl.col("cause").fill_null("unknown")
+    detail = pl.coalesce("error_message", "interrupt_reason", "last_finish", pl.lit(""))
+    of_event = pl.when("has_event")
+    reasons = rows.select(
+        *RUN_KEY,
+        "place",
+        "dimension",
+        code=pl.col("code").str.replace("{cause}", cause, literal=True),
+        message=pl.when("is_quoted").then(_error_or(pl.col("message"))).otherwise("message"),
+        claim_status=pl.when(keeps).then("claim").otherwise(pl.lit(INFERRED)),
+        confidence=pl.when(keeps).then("confidence").otherwise("cause_confidence"),
+        event_id=of_event.then("end_event_id"),
+        evidence=evidence(
+            of_event.then(pl.lit("message")).otherwise(pl.lit("rule")),
+            of_event.then("end_event_id").otherwise("situation"),
+            of_event.then(detail).otherwise("message"),
+        ),
+    )
+    return numbered(reasons, RUN_KEY)
+
+
+def _error_or(otherwise: pl.Expr) -> pl.Expr:
+    """The message of the error; ``otherwise`` where there is none."""
+    message = pl.col("error_message")
+    return pl.when(message.str.strip_chars() != "").then(message).otherwise(otherwise)
+
+
+def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
+    """The reasons of steps or tool calls by ``entity_id``, from `_call_situations`."""
+    stale = pl.col("is_stale").fill_null(value=False) if is_tool else pl.lit(value=False)
+    finish = pl.lit(None, pl.String) if is_tool else pl.col("finish")
+    situation = pl.col("situation")
+    cause = pl.col("cause").fill_null("unknown")
+    good = situation == "succeeded"
+    is_stale = stale & cause.is_in(["aborted", "stale_after_crash"])
+    code = (
+        pl.when(situation == "blocked")
+        .then(pl.lit("invocation.failed.content_filtered"))
+        .when((situation == "cancelled") & (cause == "interrupted"))
+        .then(pl.lit("invocation.cancelled.interrupted"))
+        .when(situation == "cancelled")
+        .then(pl.lit("invocation.cancelled.aborted"))
+        .when(situation == "timed_out")
+        .then(pl.lit("invocation.timed_out.own_limit"))
+        .when(situation == "left_open")
+        .then(pl.lit("invocation.aborted.execution_ended"))
+        .when((situation == "abandoned") | ((situation == "failed") & is_stale))
+        .then(pl.lit("invocation.failed.stale_after_crash"))
+        .when(situation == "failed")
+        .then(pl.concat_str(pl.lit("invocation.failed."), cause))
+        .when(good & (finish == "length").fill_null(value=False))
+        .then(pl.lit("invocation.delivery.truncated_length"))
+        .when(good & finish.is_in(["unknown", "error"]).fill_null(value=False))
+        .then(pl.lit("invocation.delivery.unknown_finish"))
+    )
+    confidence = (
+        pl.when(situation.is_in(["abandoned", "left_open"]))
+        .then(0.9)
+        .when((situation == "failed") & ~is_stale)
+        .then(pl.col("cause_confidence").fill_null(1.0))
+        .otherwise(1.0)
+    )
+    coded = calls.with_columns(code=code, confidence=confidence).filter(
+        pl.col("code").is_not_null()
+    )
+    dimension = coded["code"].str.extract(r"^invocation\.([a-z]+)", 1)
+    exit_code = pl.col("exit_code").cast(pl.String) if is_tool else pl.lit(None, pl.String)
+    detail = pl.coalesce("error_message", finish, exit_code, pl.lit(""))
+    return coded.select(
+        "source",
+        "entity_id",
+        order=pl.lit(0, pl.Int64),
+        dimension=dimension.replace(["failed", "cancelled", "aborted", "timed_out"], "lifecycle"),
+        code="code",
+        message=_error_or(
+            pl.when(pl.col("code").str.ends_with("exit_nonzero"))
+            .then(pl.lit("The command that it ran returned an error"))
+            .when(situation == "timed_out")
+            .then(pl.lit("The command took longer than it may"))
+            .otherwise(pl.lit("What its own events say"))
+        ),
+        claim_status=pl.when(pl.col("confidence") < 1)
+        .then(pl.lit(INFERRED))
+        .otherwise(pl.lit(OBSERVED)),
+        confidence="confidence",
+        event_id="end_event_id",
+        evidence=evidence(
+            pl.lit("tool_result" if is_tool else "message"), pl.col("end_event_id"), detail
+        ),
+    )
+
+
+def _axes(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+    """The recorded axes and facts of open work of entities of one type."""
+    is_empty = pl.col("delivery") == "missing"
+    if entity_type == "step":
+        is_empty = pl.col("n_text_chars").fill_null(0) == 0
+    output = pl.when(is_empty).then(pl.lit("No output")).otherwise(pl.lit("Partial output kept"))
+    display = pl.when(pl.col("situation") == "blocked").then(pl.format(_BLOCKED_DISPLAY, output))
+    # The shared rules judge the health of open work; its parts have none.
+    is_judged = pl.col("situation") == "open"
+    recorded = add_axes(frame, "lifecycle", "outcome_word", "health", "delivery").with_columns(
+        recorded_health=pl.when(~is_judged.fill_null(value=False)).then("recorded_health")
+    )
+    return recorded.select(
+        "source",
+        *(name for name in _OPEN_FACTS if name in frame.columns),
+        *("recorded_lifecycle", "recorded_outcome", "recorded_health", "recorded_delivery"),
+        system=pl.lit(NAME),
+        entity_type=pl.lit(entity_type),
+        entity_id="entity_id",
+        recorded_display=display,
+    ).select(*schema.ENTITY_KEY, pl.exclude(schema.ENTITY_KEY))
+
+
+def _reasons(
+    executions: pl.DataFrame,
+    turns: pl.DataFrame,
+    sessions: pl.DataFrame,
+    calls: tuple[pl.DataFrame, pl.DataFrame],
+) -> pl.DataFrame:
+    """The reasons of all entities, in the shape of `schema.REASONS`."""
+    steps, tools = calls
+    of_executions = _execution_reasons(executions)
+
+    def reasons_of(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+        ids = frame.select(*RUN_KEY, "entity_id").drop_nulls("exec_no")
+        rows = ids.join(of_executions, on=RUN_KEY, how="inner", maintain_order="left_right")
+        return rows.drop("session_id", "exec_no").with_columns(entity_type=pl.lit(entity_type))
+
+    pending = _REASONS.filter(why="input_pending").drop(sessions.columns, strict=False)
+    waiting = (
+        sessions.filter("has_waiting_input")
+        .join(pending, how="cross")
+        .select(
+            *("source", "entity_id", "dimension", "code", "message", "confidence"),
+            place=pl.col("place").cast(pl.Int32),
+            claim_status="claim",
+            event_id=pl.lit(None, pl.String),
+            evidence=evidence(
+                pl.lit("rule"),
+                pl.lit("input_pending"),
+                pl.format("{} inputs wait", "n_pending_inputs"),
+            ),
+            entity_type=pl.lit("session"),
+        )
+    )
+    of_sessions = reasons_of(sessions, "session").rename({"order": "place"})
+    of_sessions = of_sessions.with_columns(pl.col("place").cast(pl.Int32))
+    parts = [
+        numbered(
+            pl.concat([of_sessions, waiting.select(of_sessions.columns)]), ("source", "entity_id")
+        ),
+        reasons_of(turns, "turn"),
+        reasons_of(executions, "execution"),
+        _call_reasons(steps, is_tool=False).with_columns(entity_type=pl.lit("step")),
+        _call_reasons(tools, is_tool=True).with_columns(entity_type=pl.lit("tool_call")),
+    ]
+    columns = [
+        *("source", "entity_type", "entity_id", "order", "dimension", "code", "message"),
+        *("claim_status", "confidence", "event_id", "evidence"),
+    ]
+    return pl.concat([part.select(columns) for part in parts]).with_columns(system=pl.lit(NAME))

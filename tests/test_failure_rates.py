@@ -1,0 +1,205 @@
+"""Failure rates over steps of time, and mass failures: hours in which almost every start failed."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.charts import chart_rate
+from stateanalytics.charts.over_time import MEASURES
+from stateanalytics.errors import ArgumentError
+from tests.failures import run as failed_run
+from tests.failures import store
+from tests.frames import AS_OF, ago, facts
+from tests.test_report import run
+
+
+def ended(name, status, hours, **rest):
+    times = {"started_at": ago(hours=hours + 1), "ended_at": ago(hours=hours)}
+    return run(name, status, **{**times, **rest})
+
+
+RUNS = [
+    ended("a", "failed", 25, project="x", cost_usd=1.0),
+    ended("b", "completed", 25.5, project="x", cost_usd=2.0),
+    ended("c", "timed_out", 26, project="y"),
+    ended("d", "completed", 49, project=None, cost_usd=4.0),
+    run("open", "running", project="x", cost_usd=8.0),
+]
+
+
+def test_every_run_that_ended_is_in_the_step_of_its_end():
+    found = sa.failures.rates(facts(RUNS), by="project")
+    columns = ("value", "n_ended", "n_failed", "cost_usd", "failed_cost_usd", "n_cost_unreported")
+    assert found.select(columns).rows() == [
+        ("(none)", 1, 0, 4.0, 0.0, 0),
+        ("x", 2, 1, 3.0, 1.0, 0),
+        ("y", 1, 1, 0.0, 0.0, 1),
+    ]
+    assert (found["until"] - found["step_at"]).unique().to_list() == [timedelta(days=1)]
+    assert found["share"].to_list() == [0.0, 0.5, 1.0]
+    assert (found["share_low"] <= found["share"]).all()
+    assert sa.failures.rates(facts(RUNS))["n_ended"].sum() == 4
+    assert sa.failures.rates(facts([])).is_empty()
+
+
+def test_values_with_few_runs_are_the_others_and_none_is_lost():
+    found = sa.failures.rates(facts(RUNS), by="project", top=1)
+    by_value = dict(found.group_by("value").agg(pl.col("n_ended").sum()).rows())
+    assert by_value == {"x": 2, "(others)": 2}
+
+
+def test_steps_add_up_to_the_same_however_long(demo):
+    sums = {
+        every: sa.failures.rates(demo, every=every).select("n_ended", "n_failed").sum().row(0)
+        for every in ("1h", "1d", "1w")
+    }
+    assert len(set(sums.values())) == 1
+
+
+@pytest.mark.parametrize("of", MEASURES)
+def test_every_measure_is_drawn(of, demo):
+    drawn = chart_rate(demo, by="model", of=of, window="2026-W21").to_dict()
+    assert drawn["layer"][-1]["encoding"]["y"]["field"] == MEASURES[of][0]
+
+
+@pytest.mark.parametrize("by", ["project", "teams.owner"])
+def test_what_is_chosen_is_sql_for_the_runs_of_that_step(by, demo):
+    owners = pl.DataFrame({"project": ["billing", "mobile"], "owner": ["ann", "it's bob"]})
+    snap = demo.with_table("teams", owners)
+    chart = chart_rate(snap, by=by, every="7d", window="2026-W21")
+    live = chart.live()
+    for value in chart.data["value"].unique():
+        row = chart.data.filter(value=value).sort("n_ended").row(-1, named=True)
+        at = {name: int(row[name].timestamp() * 1000) for name in ("step_at", "until")}
+        live._vl_selections = {
+            **live._vl_selections,
+            "chosen_rates": {"value": {"vlPoint": {"or": [{"value": value, **at}]}}, "store": []},
+        }
+        assert live.selected["n_ended"].to_list() == [row["n_ended"]]
+        assert snap.sql(live.sql).height == row["n_ended"]
+
+
+def test_what_is_no_column_step_or_measure_is_said(demo):
+    with pytest.raises(ArgumentError, match=r"no column 'projekt'(.|\n)*'project'"):
+        sa.failures.rates(demo, by="projekt")
+    for every in ("often", "0d", ""):
+        with pytest.raises(ArgumentError, match=f"length of a step; found '{every}'"):
+            sa.failures.rates(demo, every=every)
+    for top in ("x", None, 2.5, -1):
+        with pytest.raises(ArgumentError, match="top counts values"):
+            sa.failures.rates(demo, by="project", top=top)
+    with pytest.raises(ArgumentError, match="no measure 'luck'"):
+        chart_rate(demo, of="luck")
+
+
+# --- mass failures ------------------------------------------------------------------------
+
+NOW = (ago(days=7), AS_OF)
+
+
+def started(name, n, *, failed, days=1, **rest):
+    """Runs of one hour, some of which failed of one thing; each a request of its own."""
+    return [
+        failed_run(f"{name}{i}", ended=ago(days=days, minutes=-30 - i / 10), **rest)
+        | ({"reason_message": f"{name} broke"} if i < failed else {"raw_status": "completed"})
+        for i in range(n)
+    ]
+
+
+def hours(*rows, **asked):
+    found = sa.failures.mass_failures(store(*rows), **asked)
+    return found.select("n_starts", "n_failed", "is_mass").rows()
+
+
+@pytest.mark.parametrize(
+    ("n", "failed", "is_mass"),
+    [
+        pytest.param(10, 9, True, id="nine of ten"),
+        pytest.param(10, 8, False, id="eighty percent are not over eighty"),
+        pytest.param(5, 5, True, id="five are enough"),
+        pytest.param(4, 4, False, id="four are no mass"),
+        pytest.param(10, 0, False, id="nothing failed"),
+    ],
+)
+def test_more_than_the_share_of_enough_starts(n, failed, is_mass):
+    assert hours(*started("a", n, failed=failed)) == [(n, failed, is_mass)]
+
+
+def test_hours_are_apart_and_a_share_and_a_step_can_be_asked_for():
+    rows = [*started("a", 6, failed=6), *started("b", 6, failed=3, days=2)]
+    assert hours(*rows) == [(6, 3, False), (6, 6, True)]
+    assert hours(*rows, share=0.4) == [(6, 3, True), (6, 6, True)]
+    assert hours(*rows, step_s=7 * 86_400.0) == [(12, 9, False)]
+    assert hours(*rows, window=(ago(days=1.5), AS_OF)) == [(6, 6, True)]
+
+
+def test_failed_rows_of_a_mass_failure_are_marked_with_what_holds_them():
+    rows = started("a", 6, failed=6, invocation_id="inv")
+    holder = failed_run("inv", entity_type="invocation", invocation_id="inv", session_id=None)
+    alone = failed_run("b", reason_message="x", ended=ago(days=3))
+    found = sa.failures.members(store(*rows, holder, alone))
+    marks = dict(found.select("entity_id", "is_mass").rows())
+    assert marks.pop("b") is False
+    assert len(marks) == 7 and all(marks.values())
+
+
+def test_what_has_no_outcome_yet_has_not_failed():
+    begun = {"raw_status": "running", "ended_at": None}
+    rows = [one | begun for one in started("open", 9, failed=0)]
+    assert hours(*rows, *started("bad", 1, failed=1)) == [(10, 1, False)]
+
+
+def test_a_comparison_can_leave_them_out():
+    well = started("well", 40, failed=0, days=3) + started("then", 40, failed=0, days=9)
+    rows = [*well, *started("out", 12, failed=11), failed_run("c", reason_message="c broke")]
+    whole = sa.failures.change(store(*rows), window=NOW)
+    without = sa.failures.change(store(*rows), window=NOW, leave_out_mass=True)
+    assert set(whole["template"]) == {"out broke", "c broke"}
+    assert without["template"].to_list() == ["c broke"]
+    # The run of that hour that went well is left out, too.
+    assert whole["n_runs"][0] - without["n_runs"][0] == 12
+
+
+def test_a_window_tells_whole_stretches_and_agrees_with_the_marks():
+    # Fifteen starts of one hour: five fail within the window, ten end well after it.
+    late = [
+        failed_run(
+            f"late{i}", status="completed", ended=ago(hours=5), started_at=ago(days=1, minutes=-15)
+        )
+        for i in range(10)
+    ]
+    rows = [*started("a", 5, failed=5), *late]
+    window = (ago(days=1, minutes=-20), ago(days=1, minutes=-59))
+    assert hours(*rows, window=window) == hours(*rows) == [(15, 5, False)]
+    assert not sa.failures.members(store(*rows), window=window)["is_mass"].any()
+    assert hours(*rows, window=(ago(hours=6), AS_OF)) == []
+
+
+def test_a_step_that_does_not_divide_a_day_is_counted_from_1970():
+    found = sa.failures.mass_failures(store(*started("a", 5, failed=5)), step_s=50_000.0)
+    assert [since.timestamp() % 50_000 for since in found["since"]] == [0]
+
+
+@pytest.mark.slow
+def test_ids_stay_the_same_without_them():
+    users = ("ada", "ben", "cyd", "dov", "eve", "fay")
+    rows = [
+        failed_run(f"out{user}", reason_message=f"login of {user} broke", ended=ago(days=1))
+        for user in users
+    ]
+    rows.append(failed_run("gus", reason_message="login of gus broke", ended=ago(days=3)))
+    whole, without = (
+        sa.failures.change(store(*rows), window=NOW, leave_out_mass=leave_out)
+        for leave_out in (False, True)
+    )
+    assert without["cluster_id"].to_list() == whole["cluster_id"].to_list()
+    assert (whole["n_rows"].item(), without["n_rows"].item()) == (7, 1)
+
+
+def test_nothing_gives_no_rows_and_numbers_without_sense_are_refused():
+    assert sa.failures.mass_failures(store()).is_empty()
+    for asked in ({"share": 2}, {"step_s": 0}, {"step_s": 1e30}, {"least": 0}):
+        with pytest.raises(ArgumentError):
+            sa.failures.mass_failures(store(), **asked)

@@ -1,0 +1,318 @@
+"""The commands that ask questions: what they print, narrow, mask and refuse."""
+
+import csv
+import io
+import json
+import re
+import tomllib
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics import cli
+from stateanalytics.cli.questions import _for_terminal
+from stateanalytics.questions import questions_of
+from tests.examples import a_few
+from tests.lionagi_stores import NOW_S, write_store
+from tests.samples import SAMPLES
+
+pytestmark = pytest.mark.usefixtures("read_once")
+STORE = str(SAMPLES / "state.db")
+AS_OF = ("--as-of", "2026-05-25T06:00Z")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def running(command, *arguments):
+        code = cli.run([command, *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return running
+
+
+@pytest.fixture
+def rows_of(run):
+    """The rows of an answer about the sample."""
+
+    def rows(command, *arguments):
+        code, out, err = run(command, STORE, *arguments, "--format", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        ("failures", ["--show", "rules"], "no rules to show. Hint: --rules"),
+        ("failures", ["--against", STORE], "--against belongs to --show change"),
+        ("failures", ["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
+        ("failures", ["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),
+        ("failures", ["--show", "incidents", "--cluster", "v1:no"], "--cluster does not narrow"),
+        ("failures", ["--rules", "no.toml"], "cannot be read"),
+        ("failures", ["--week", "2026-W21", "--since", "2026-05-01"], "found both"),
+        ("durations", ["--prob", "1.5"], "--prob"),
+        ("durations", ["--by", "colour"], "colour"),
+        ("durations", ["--show", "mean"], "mean"),
+        ("durations", ["--week", "2026-W21", "--since", "2026-05-18"], "leave one of them out"),
+        ("durations", ["--show", "candidates", "--candidate", "-5"], "needs a number above 0;"),
+        (
+            "thresholds",
+            ["--false-alarm", "-1"],
+            "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5",
+        ),
+        ("thresholds", ["--settings", "toml", "-f", "csv"], "Settings have a format of their own"),
+        ("thresholds", ["--settings", "toml", "-o", STORE], "which was read"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_that_helps(run, command, arguments, words):
+    code, out, err = run(command, STORE, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err and err.count("\n") == 1
+
+
+# --- failures --------------------------------------------------------------------------
+
+SHOWS = ("clusters", "parameters", "lift", "incidents", "mass", "related")
+SHOWN_ELSEWHERE = ("codes", "members", "change")
+
+
+@pytest.fixture(scope="module")
+def clusters(demo):
+    return sa.failures.clusters(demo)
+
+
+@pytest.mark.parametrize("show", [*a_few(SHOWS, 2), *a_few(SHOWN_ELSEWHERE, 0)])
+def test_every_answer_is_a_table_for_people(run, show):
+    code, out, err = run("failures", STORE, "--show", show, "--limit", "2")
+    assert (code, "(2 rows)" in out) == (0, True)
+    assert "did not fit" not in err
+    assert "\x1b" not in out
+
+
+def test_clusters_are_those_of_the_library(run, rows_of, demo):
+    found = rows_of("failures", "--week", "2026-W21")
+    expected = sa.failures.clusters(demo, window="2026-W21")
+    assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
+
+
+def test_a_code_and_a_cluster_narrow(run, rows_of, clusters):
+    found = rows_of("failures", "--code", "run.failed", "--show", "codes")
+    assert {row["code"][:10] for row in found} == {"run.failed"}
+    row = clusters.row(0, named=True)
+    members = rows_of("failures", "--show", "members", "--cluster", row["cluster_id"])
+    assert len(members) == row["n_rows"]
+
+
+def test_secrets_are_masked_and_counted_unless_asked_for(run):
+    asked = ("failures", STORE, "--show", "members", "--format", "csv")
+    code, out, err = run(*asked)
+    assert (code, "sk-test-" in out) == (0, False)
+    assert "masked: " in err and "× API key" in err
+    code, out, err = run(*asked, "--no-redact")
+    assert (code, "sk-test-" in out, "masked" in err) == (0, True, False)
+
+
+@pytest.mark.slow
+def test_rules_and_another_store_are_read(run, rows_of, tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text("[[rule]]\nname = 'limits'\naction = 'merge'\nmessage = 'rate limit'\n")
+    assert "limits" in {row["template"] for row in rows_of("failures", "--rules", str(path))}
+    [applied] = rows_of("failures", "--rules", str(path), "--show", "rules")
+    assert applied["n_rows"] > 20
+    change = rows_of("failures", "--show", "change", "--against", STORE, "--week", "2026-W21")
+    assert {"new", "unclear", "gone"} == {row["status"] for row in change}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_the_table_has_ids_that_lead_to_the_rows(run, rows_of, monkeypatch, clusters, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = run("failures", STORE)
+    assert code == 0
+    table = out.splitlines()
+    assert table[0].split()[:5] == ["id", "state", "n_incidents", "cost", "run"]
+    assert "template" in table[0] and ("code" in table[0]) == (width == 160)
+    assert max(map(len, table)) <= width
+    first = clusters.row(0, named=True)
+    short = table[2].split()[0]
+    assert first["cluster_id"].removeprefix("v1:").startswith(short)
+    assert len(rows_of("failures", "--cluster", short)) == first["n_rows"]
+
+
+def test_a_window_in_which_nothing_failed_says_so_and_what_was_read(run):
+    code, _, err = run("failures", STORE, "--show", "codes", "--week", "2020-W01")
+    assert code == 0
+    assert "nothing of this in week 2020-W01" in err and "data that were read go from 20" in err
+
+
+@pytest.mark.slow
+def test_a_code_that_nothing_has_names_one_that_is_like_it(run):
+    code, _, err = run("failures", STORE, "--show", "codes", "--code", "run.faild")
+    assert code == 0
+    assert "nothing here has code run.faild or one below it; did you" in err
+
+
+def test_a_file_holds_every_column(run, tmp_path, clusters):
+    path = tmp_path / "clusters.parquet"
+    assert run("failures", STORE, "-o", path)[0] == 0
+    assert pl.read_parquet(path).columns == clusters.columns
+
+
+# --- durations -------------------------------------------------------------------------
+
+
+def csv_rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_rows_of_a_kind_that_nobody_recorded_say_so():
+    frame = pl.DataFrame({"kind": [None, "flow"], "n_runs": [3, 1]})
+    question = questions_of("durations")[0]
+    shown, columns = _for_terminal(frame, question, {"by": ["kind"]}, is_table=True)
+    assert shown["kind"].to_list() == ["not recorded", "flow"]
+    assert columns == ["kind"]
+
+
+def test_durations_are_quantiles_with_words(run, rows_of, demo):
+    code, out, err = run("durations", STORE, *AS_OF, "-f", "csv")
+    found = csv_rows(out)
+    assert code == 0
+    expected = sa.survival.quantiles(
+        sa.survival.kaplan_meier(sa.survival.spells(demo), by="kind"), [0.25, 0.5, 0.75, 0.95]
+    )
+    assert [row["in_words"] for row in found] == expected["in_words"].to_list()
+    n_left_out = sa.survival.spells(demo)["left_out"].count()
+    assert f"{n_left_out} of 390 runs are excluded: see --show left-out" in err
+
+
+def test_durations_by_other_columns_and_shares(run, rows_of):
+    _, out, _ = run(
+        "durations", STORE, *AS_OF, "--by", "agent", "--by", "kind", "--prob", "0.9", "-f", "csv"
+    )
+    found = csv_rows(out)
+    assert list(found[0])[:3] == ["agent", "kind", "prob"]
+    assert {row["prob"] for row in found} == {"0.9"}
+
+
+@pytest.mark.parametrize(
+    ("show", "columns"),
+    [
+        ("curve", ["kind", "duration_s", "n_at_risk"]),
+        ("outcomes", ["kind", "cause", "duration_s"]),
+        ("slow", ["kind", "threshold_s", "known_as"]),
+        ("change", ["dimension", "value", "measure"]),
+        ("compare", ["dimension", "value", "against"]),
+        ("never-ending", ["kind", "share", "share_low"]),
+        ("spells", ["source", "system", "entity_type"]),
+        ("left-out", ["left_out", "meaning", "n"]),
+        ("limits", ["kind", "limit_s", "limit_from"]),
+        ("candidates", ["kind", "candidate_s", "is_today"]),
+        ("implicit", ["kind", "at_s", "n_at"]),
+        ("timeouts", ["source", "system", "entity_type"]),
+    ],
+)
+def test_each_answer_has_its_columns(run, show, columns):
+    code, out, _ = run("durations", STORE, *AS_OF, "--show", show, "-f", "csv")
+    assert code == 0
+    assert list(csv_rows(out)[0])[:3] == columns
+
+
+def test_candidates_are_those_that_were_asked_for_and_todays(run, rows_of):
+    _, out, _ = run(
+        *("durations", STORE, *AS_OF, "--show", "candidates"),
+        *("--candidate", "1200", "--by", "system", "-f", "json"),
+    )
+    found = json.loads(out)
+    assert [row["candidate_s"] for row in found if not row["is_today"]] == [1200.0]
+
+
+def test_a_window_of_the_command_line_is_that_of_the_library(run, rows_of, demo):
+    code, out, _ = run(
+        "durations", STORE, *AS_OF, "--week", "2026-W20", "--show", "spells", "-f", "json"
+    )
+    assert code == 0
+    assert len(json.loads(out)) == sa.survival.spells(demo, window="2026-W20").height
+
+
+def test_tables_show_what_matters(run, rows_of):
+    _, out, _ = run("durations", STORE, *AS_OF, "--show", "implicit")
+    assert "probably an undeclared timeout" in out
+    assert "q_value" not in out
+
+
+@pytest.mark.slow
+def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
+
+    hostile = "coder\x1b[31m\u202e\x07"
+    sessions = [
+        {
+            "id": f"s{i}",
+            "progression_id": "p",
+            "status": "completed",
+            "agent_name": hostile,
+            "invocation_kind": hostile,
+            "created_at": NOW_S - 90_000,
+            "started_at": NOW_S - 90_000 - 500_000 * (i % 2),
+            "ended_at": NOW_S - 86_000,
+        }
+        for i in range(12)
+    ]
+    store = write_store(tmp_path / "state.db", sessions=sessions)
+    for arguments in (
+        ("durations", store),
+        ("durations", store, "--show", "change", "--by", "agent"),
+        ("durations", store, "--show", "spells"),
+        ("durations", store, "--show", "candidates"),
+    ):
+        code, out, err = run(*arguments, "--as-of", NOW_S)
+        assert code == 0
+        assert "coder" in out
+        assert not {"\x1b", "\u202e", "\x07"} & set(out + err)
+
+
+@pytest.mark.parametrize("show", ["quantiles", "change", "compare"])
+def test_durations_are_told_apart_by_a_table_of_the_users_own(run, tmp_path, show):
+    teams = tmp_path / "teams.csv"
+    teams.write_text("project,owner\nbilling,ann\nsearch,bob\n", "utf-8")
+    table, by = ("--table", f"teams={teams}"), ("--by", "teams.owner")
+    code, out, err = run("durations", STORE, *AS_OF, "--show", show, *table, *by)
+    assert (code, "ann" in out) == (0, True), err
+    code, _, err = run("durations", STORE, *AS_OF, "--show", show, *by)
+    assert code != 0
+    assert "add it: --table teams=teams.csv" in err
+
+
+# --- thresholds ------------------------------------------------------------------------
+
+
+def test_the_table_says_today_and_recommended_and_what_is_missing(run):
+    code, out, err = run("thresholds", STORE)
+    assert (code, "stale.flow" in out) == (0, True)
+    assert "recommended" in out.splitlines()[0].split()
+    assert re.search(r"\d+ thresholds: .*\d+ cannot tell, .*\d+ not enough data", err)
+
+
+def test_settings_are_written_as_toml(run, tmp_path):
+    target = tmp_path / "thresholds.toml"
+    assert run("thresholds", STORE, "--settings", "toml", "-o", target)[0] == 0
+    assert "lionagi" in tomllib.loads(target.read_text("utf-8"))
+
+
+@pytest.mark.slow
+def test_costs_are_passed_on(run):
+    command = ["thresholds", STORE, "--settings", "json", "--false-alarm", "7", "--deaths", "2"]
+    code, out, _ = run(*command, "--lost-run", "8", "--run-hour", "9", "--undetected-hour", "1")
+    assert code == 0
+    assert json.loads(out)["costs"] == {
+        "false_alarm": 7.0,
+        "undetected_hour": 1.0,
+        "lost_run": 8.0,
+        "run_hour": 9.0,
+        "deaths_per_100_hours": 2.0,
+    }
