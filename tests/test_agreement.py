@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.agreement import (
@@ -173,6 +174,17 @@ def test_what_is_not_covered_is_never_no():
         pl.DataFrame({"a": [True, None, False], "b": [True, True, None]}), ["a", "b"]
     ).row(0, named=True)
     assert (found["n"], found["n_uncovered"], found["n_only_b"]) == (1, 2, 0)
+
+
+def test_among_three_detectors_each_pair_is_compared_as_if_alone():
+    answers = {
+        "a": [True, True, False, False, None, True],
+        "b": [True, False, False, None, True, True],
+        "c": [False, True, True, False, True, True],
+    }
+    units = pl.DataFrame(answers)
+    alone = [pairwise_agreement(units, pair) for pair in (["a", "b"], ["a", "c"], ["b", "c"])]
+    assert_frame_equal(pairwise_agreement(units, list(answers)), pl.concat(alone))
 
 
 @pytest.mark.parametrize(

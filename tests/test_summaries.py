@@ -334,6 +334,19 @@ def test_of_much_work_of_one_moment_a_few_are_remembered(host):
     assert len(set(sample.split(" "))) == N_SAMPLED
 
 
+def test_a_copy_that_lost_its_older_half_still_shares_some_of_the_sample():
+    rows = [
+        {"source": source, "entity_id": f"e{n}", "created_at": ago(hours=n)}
+        for source, n_kept in (("whole", 400), ("pruned", 200))
+        for n in range(n_kept)
+    ]
+    samples = work_samples(snapshot_of(rows).entities)["work_sample"].str.split(" ")
+    whole, pruned = (set(sample) for sample in samples)
+    assert len(whole) == len(pruned) == N_SAMPLED
+    # The whole spends about half of its sample on what the other has kept.
+    assert N_SAMPLED / 4 < len(whole & pruned) < N_SAMPLED * 3 / 4
+
+
 @pytest.mark.slow
 def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     parts = [summarize(host[name], as_of=AS_OF) for name in ("store", "other")]
