@@ -17,7 +17,7 @@ from stateanalytics.errors import StoreBusyError, check_number
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
-from stateanalytics.weekly_alarm import failure_alarm
+from stateanalytics.weekly_limits import failure_alarm
 
 __all__ = ["CHANGES", "severity_changes", "watch"]
 
@@ -40,7 +40,7 @@ def severity_changes(
     -------
     polars.DataFrame
         `CHANGES`, most severe first, then by key. Branches, which repeat their session,
-        are left out; so is what is new and neutral.
+        are excluded; so are new entities that are neutral.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def watch(
     Parameters
     ----------
     snap : Snapshot
-        What to begin with; its inputs are read again and again. It stays open.
+        The first snapshot; its inputs are reread. It stays open.
     policy : Policy, optional
         What counts as bad; v1 by default.
     every_s : float
@@ -90,7 +90,7 @@ def watch(
     ArgumentError
         If ``every_s`` is not positive.
     SourceError
-        If an input cannot be read any more. One that is only busy is tried again.
+        If an input cannot be read any more. A busy input is retried.
 
     Notes
     -----
@@ -103,7 +103,7 @@ def watch(
     # What was written since the snapshot was read is found at the first look.
     now = replace(snap, as_of=clock())
     known = _judged(now, policy)
-    told: str | None = None
+    reported_week: str | None = None
     try:
         while True:
             sleep(every_s)
@@ -116,8 +116,8 @@ def watch(
             # Evidence only rises where something fails; what stalled before keeps its severity.
             if on_alarm and not judged.equals(known):
                 alarm = failure_alarm(later, policy=policy)
-                if alarm["is_alarm"].item() and alarm["week"].item() != told:
-                    told = alarm["week"].item()
+                if alarm["is_alarm"].item() and alarm["week"].item() != reported_week:
+                    reported_week = alarm["week"].item()
                     on_alarm(alarm)
             yield _differences(known, judged, later)
             now, known = later, judged

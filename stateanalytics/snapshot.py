@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class _Asked:
-    """What `read` was asked for, to ask for it again."""
+    """The arguments of `read`, to refresh with."""
 
     paths: tuple[str | Path, ...]
     as_of: datetime | None
@@ -128,7 +128,7 @@ class Snapshot(Facts):
             Seconds that the query may take, from the first look at its text; computing
             states or reading raw tables, the first time they are named, does not count.
         memory_bytes : int
-            Memory that the query may take, beside the tables that it names.
+            Memory that the query may take, in addition to the tables that it names.
         policy : Policy, optional
             For ``states``, ``reasons`` and ``attention``; v1 by default.
         redact : bool
@@ -492,13 +492,13 @@ class Snapshot(Facts):
 
         Notes
         -----
-        An input that nobody wrote to is not read again: that is told by SQLite's own
-        counters of commits and by the sizes and times of all other files, which prove nothing
-        within two seconds of a write. Of a store that was written to, only rows on pages
-        that changed are read again, and only what follows from them is made again; beside an
-        open writer in WAL mode not even the store is looked at, only its log. Where not every
-        page that changed is accounted for, all of it is read again. Raw tables of a snapshot
-        stay those of its own instant until it is closed.
+        Only inputs that were written to are reread. SQLite's own counters of commits show
+        that, and the sizes and times of all other files, which prove nothing within two
+        seconds of a write. Of a store that was written to, only rows on changed pages are
+        reread, and only what follows from them is computed; with an open writer in WAL mode
+        only the log of the store is read. Where a changed page is not accounted for, the
+        whole store is reread. Raw tables of a snapshot stay those of its own instant until it
+        is closed.
 
         Examples
         --------
@@ -518,13 +518,13 @@ class Snapshot(Facts):
                 'sa.read(…) in a process of multiprocessing.get_context("spawn")',
             )
         asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
-        again = _loaded(asked, progress, before=self._memory)
-        return replace(_snapshot(*again, self._asked), own_tables=self.own_tables)
+        refreshed = _loaded(asked, progress, before=self._memory)
+        return replace(_snapshot(*refreshed, self._asked), own_tables=self.own_tables)
 
     def archive(
         self, to: str | Path, *, bodies: bool = False, redact: bool = False
     ) -> pl.DataFrame:
-        """Add what is new since the last time to an archive that `read` reads again.
+        """Add what is new since the last time to an archive that `read` can read.
 
         Parameters
         ----------
@@ -544,7 +544,7 @@ class Snapshot(Facts):
         Raises
         ------
         ArgumentError
-            If the folder is in an input or is something else, or rows were left out by an
+            If the folder is in an input or is something else, or rows were excluded by an
             earlier as-of.
         NoRoomError
             If it cannot be written; what was archived before is there still.
@@ -679,17 +679,17 @@ def read(
     *paths : str or pathlib.Path
         Stores, directories that hold one, archives, or patterns such as ``"~/fleet/*/state.db"``;
         the system is detected for each. None: the usual places are looked up, and
-        ``snap.sources`` says what was found.
+        ``snap.sources`` lists what was found.
     as_of : datetime, date, str or number, optional
         The instant that ages are measured at: a datetime (one without a zone is in UTC),
         ISO text, or epoch seconds. By default the newest moment that the data prove, for
         copies; the clock, for a store that somebody has open. With an instant that is given
-        all is as it stood then: what began later is left out, what was written over is
+        all is as it stood then: what began later is excluded, what was written over is
         rebuilt from the history or null, both counted in ``findings``; raw tables keep it.
     bodies : bool
-        Whether to read what people and models said, too.
+        Whether to read messages of people and models, too.
     on_error : {"skip", "raise", "salvage"}
-        What a file of a directory that cannot be read does: it is left out and named in
+        What a file of a directory that cannot be read does: it is skipped and named in
         ``findings``, or it ends the load. A store that is named itself always ends it,
         unless ``salvage`` reads what is left of one that is damaged: what was lost stands
         in ``findings`` under codes that begin with ``salvage.``, in the snapshot's own
@@ -799,7 +799,7 @@ def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _A
 
 
 def demo() -> Snapshot:
-    """The shipped sample: an archive of twelve weeks of a small team (its README tells them).
+    """The shipped sample: an archive of twelve weeks of a small team, described in its README.
 
     Its state is that of Monday, 25 May 2026, 06:00 UTC; `demo_data` says where it is.
 

@@ -69,13 +69,13 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
     rows = entities.filter(entity_type=kind) if is_typed else entities
     asked = rest if is_typed else entity_id.strip()
     same = rows.filter(pl.col("entity_id") == asked)
-    alike = rows.filter(pl.col("entity_id").str.starts_with(asked)) if same.is_empty() else same
-    if alike.is_empty():
+    matching = rows.filter(pl.col("entity_id").str.starts_with(asked)) if same.is_empty() else same
+    if matching.is_empty():
         shown = redact_texts(rows["entity_id"])[0].map_elements(visible, pl.String)
-        alike = rows.filter(shown == asked)
+        matching = rows.filter(shown == asked)
     # A session and the run of it in its own words may share an id: the session is meant.
-    of_work = alike.filter(pl.col("entity_type") == "session")
-    chosen = of_work if alike.height > 1 and of_work.height == 1 else alike
+    of_work = matching.filter(pl.col("entity_type") == "session")
+    chosen = of_work if matching.height > 1 and of_work.height == 1 else matching
     if chosen.height == 1:
         return chosen.row(0, named=True)
     if chosen.is_empty():
@@ -86,14 +86,14 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
             shell=f"`stateanalytics attention --show states` lists them{near}",
         )
     name = pl.format("{}:{}", "entity_type", "entity_id")
-    names = chosen.select(name.alias("name"), whose=pl.format("{} of {}", name, "source"))
-    are_told_apart = names["name"].n_unique() == names.height
-    listed = names["name" if are_told_apart else "whose"].head(_MOST_LISTED)
+    names = chosen.select(name.alias("name"), owned=pl.format("{} of {}", name, "source"))
+    are_distinct = names["name"].n_unique() == names.height
+    listed = names["name" if are_distinct else "owned"].head(_MOST_LISTED)
     raise ArgumentError(
         f"{entity_id!r:.80} is {chosen.height:,} entities: "
         f"{', '.join(listed)}{', …' if chosen.height > _MOST_LISTED else ''}.",
         "write more of it, with its type before a colon where ids are the same"
-        if are_told_apart
+        if are_distinct
         else "read one of the stores alone",
     )
 
@@ -123,7 +123,7 @@ def timeline_of(
     Returns
     -------
     polars.DataFrame
-        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are left out.
+        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded.
     """
     is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     changes = facts.transitions.filter(is_it)
@@ -208,7 +208,7 @@ def _silences(
 
 
 def _limits(entity: dict[str, Any], policy: Policy | None) -> list[Constant]:
-    """What today's values say of silences of such work, the shortest first."""
+    """Today's limits of silence for such work, the shortest first."""
     kind = entity["kind"]
     held = [
         constant

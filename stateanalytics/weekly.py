@@ -147,7 +147,7 @@ def _calendar(weeks: Sequence[Window], begins: datetime | None, as_of: datetime)
 
 
 def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Every series in every week: what a week had none of is 0, what no data tell is null."""
+    """Every series in every week: 0 where a week had none, null where it is not known."""
     found = known.select(*_SERIES, "group_label").unique(_SERIES, keep="first", maintain_order=True)
     missing = pl.DataFrame({"measure": list(UNITS)}).join(found, on="measure", how="anti")
     place = pl.col("measure").replace_strict({name: i for i, name in enumerate(UNITS)})
@@ -168,7 +168,7 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
             n_of=pl.when(is_covered & ~measure.is_in(_COUNTS)).then(n_of.fill_null(0)),
             a_week=pl.lit(1.0),
         )
-        # Runs of one unit are alike: the interval is that of as many independent ones.
+        # Runs of one unit are similar: the interval is that of the effective sample size.
         .with_columns(n_effective=pl.col("n_effective").fill_null(pl.col("n_of")))
         .with_columns(hits_effective=pl.col("n_effective") * pl.col("n") / pl.col("n_of"))
         .with_columns(

@@ -1,28 +1,33 @@
-"""Control limits over many weeks: what chance does to each number, and since when it is another."""
+"""Control limits over many weeks, and an alarm on this week that may be checked at any time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.schema import REAL, TEXT, Column, Frame
-from stateanalytics.core.windows import Window
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
+from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.errors import check_columns, check_share
 from stateanalytics.failures.counting import count_run_incidents
-from stateanalytics.failures.failure_rows import ended_runs
+from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
 from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.weekly_change import dispersions
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import count_headline, within
 from stateanalytics.stats import levels
 from stateanalytics.stats.distributions import benjamini_hochberg
+from stateanalytics.stats.sequential import evidence_of_more, usual_rate
 from stateanalytics.weekly import DURATION, WEEKS
 
 FEWEST_WEEKS = 8
-"""From fewer weeks nobody learns by how much they vary."""
+"""With fewer weeks their variation cannot be estimated."""
 MOST_WEEKS = 26
-"""What is older says little about today."""
+"""Older weeks are no evidence about today."""
 
 SHARES = ("completed", "timed_out", "unresolved")
 PER_RUN = ("incidents", "failure_incidents")
@@ -58,15 +63,15 @@ _FOUND = pl.Schema({**dict.fromkeys(_NUMBERS, pl.Float64()), "level_since": pl.S
 
 
 def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
-    """For each number of each week: what chance allows, and since when it runs at its level.
+    """Control limits of each number of each week, and the first week of its level.
 
     Parameters
     ----------
     weeks : polars.DataFrame
         What `Snapshot.weeks` gave, best of 26 weeks; no more are looked at.
     fdr : float
-        How often something is told of a week and its levels where nothing changed: one half
-        for weeks above and below, the other for levels.
+        False discovery rate of a week and its levels where nothing changed: one half for weeks
+        above and below, the other for levels.
 
     Returns
     -------
@@ -145,7 +150,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
 
 
 class _Scale(NamedTuple):
-    """How a measure is looked at: as which points, back from them, and what chance alone does."""
+    """The scale on which a measure is compared: to points and back, with the variance by chance."""
 
     point: Callable[[Mapping[str, Any]], levels.Point | None]
     back: Callable[[float, Mapping[str, Any]], float]
@@ -177,7 +182,7 @@ def _duration_point(row: Mapping[str, Any]) -> levels.Point | None:
 
 
 def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
-    """The row, its limits and its level, of every week that has any."""
+    """Row number, limits and level of each week that has limits."""
     scale = _scale(series["measure"][0])
     pairs = [(row, scale.point(row)) for row in series.sort("week").iter_rows(named=True)]
     rows = [row for row, point in pairs if point]
@@ -208,7 +213,7 @@ _COUNTED = (
     *("created_at", "started_at", "ended_at", "placed_at", "is_open", "left_out"),
     *("outcome", "severity"),
 )
-"""What of a run its place in time and the numbers of a headline are made from."""
+"""Columns of runs for their place in time and the numbers of a headline."""
 
 
 def numbers_of_ended(
@@ -259,3 +264,134 @@ def newest(limited: pl.DataFrame, measures: Sequence[str]) -> dict[str, dict[str
     )  # fmt: skip
     last = known.filter(pl.col("week") == limited["week"].max())
     return {row["measure"]: row for row in last.iter_rows(named=True)}
+
+
+ALARM = Frame(
+    "failure_alarm",
+    "whether incidents of failed runs are more this week, so far, than chance does",
+    ("week",),
+    (
+        Column("week", TEXT, "the ISO week that holds as-of"),
+        Column("at", MOMENT, "the moment of the look"),
+        Column("n_incidents", INTEGER, "incidents of failed runs so far"),
+        Column("n_runs", INTEGER, "runs that ended so far"),
+        Column("n_expected", REAL, "incidents of so many runs in the weeks before"),
+        Column("n_weeks", INTEGER, "weeks before that this was learned from"),
+        Column("dispersion", REAL, "so many incidents count as one, because they come in bursts"),
+        Column("evidence", REAL, "how many times likelier at a higher rate; null: too few weeks"),
+        Column("is_alarm", pl.Boolean(), "whether chance does this in at most one of 20 weeks"),
+        Column("in_words", TEXT, "the same as a sentence"),
+    ),
+)
+
+
+def failure_alarm(
+    snap: Facts, *, policy: Policy | None = None, alpha: float = 0.05
+) -> pl.DataFrame:
+    """Whether more fails this week, so far, than by chance, however often one looks.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        What `read` gave; its as-of is the moment of the look.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    alpha : float
+        Share of usual weeks with a false alarm, at most, however often one looks.
+
+    Returns
+    -------
+    polars.DataFrame, shape (1, 10)
+        `ALARM`.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, or ``alpha`` is not between 0 and 1.
+
+    Notes
+    -----
+    Limits for a whole week are exceeded by chance far more often than their level when one
+    looks every hour. The evidence of a sequential test is not: see `evidence_of_more`.
+    Incidents are compared with the runs that ended, so that a quiet Sunday is no good news
+    and a busy Monday no bad news. The rate of a week varies as it did in 8 to 26 whole weeks
+    before, and incidents in bursts count less (`dispersions`).
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> failure_alarm(demo())["in_words"].item()
+    '7 incidents in 20 ended runs of 2026-W22 so far, 3.5 expected by 11 weeks before: no alarm.'
+    """
+    checked_snapshot(snap, "failure_alarm")
+    check_share("alpha", alpha, 0.05)
+    *before, now = (
+        replace(week, label=iso_week(week.since))
+        for week in weeks_up_to(snap.as_of, MOST_WEEKS + 1)
+    )
+    ever = judged_rows(snap, policy)
+    ended = ended_runs(ever)
+    begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
+    weeks = [week for week in before if begins is not None and begins <= week.since]
+    failed = find_members(snap, policy=policy, rows=ever)
+    numbers = numbers_of_ended(ever, failed, (*weeks, now), snap.as_of)
+    counts = (
+        numbers.filter(measure="incidents")
+        .select("week", n_incidents="n")
+        .join(
+            numbers.filter(measure="completed").select("week", n_runs="n_of"),
+            on="week", maintain_order="left",
+        )
+    )  # fmt: skip
+    *earlier, this = counts.iter_rows(named=True)
+    known = [week for week in earlier if week["n_runs"]]
+    row: dict[str, Any] = {**this, "at": snap.as_of, "n_weeks": len(known), "is_alarm": False}
+    if len(known) < FEWEST_WEEKS:
+        row["in_words"] = (
+            f"Nothing is known of what is usual: {len(known)} of the {FEWEST_WEEKS} whole "
+            "weeks before that it takes."
+        )
+        return ALARM.conform(pl.DataFrame([row]))
+    bursts = _dispersion(failed, ended, weeks, now)
+    usual = usual_rate(
+        [week["n_incidents"] / bursts for week in known],
+        [week["n_runs"] / bursts for week in known],
+    )
+    row |= {
+        "n_expected": usual.mean * this["n_runs"],
+        "dispersion": bursts,
+        "evidence": evidence_of_more(this["n_incidents"] / bursts, this["n_runs"] / bursts, usual),
+    }
+    row["is_alarm"] = row["evidence"] >= 1 / alpha
+    row["in_words"] = _alarm_in_words(row, alpha)
+    return ALARM.conform(pl.DataFrame([row]))
+
+
+def _dispersion(
+    failed: pl.DataFrame, ended: pl.DataFrame, weeks: list[Window], now: Window
+) -> float:
+    """By how much more than by chance incidents vary from day to day within weeks.
+
+    Of the weeks before alone: what this week brings must not change how it is read.
+    """
+    is_before = pl.col("at").is_between(weeks[0].since, now.since, closed="left")
+    first = (
+        failed.filter(pl.col("entity_type") == "session")
+        .group_by(incident=pl.coalesce("incident_id", "cause"))
+        .agg(at=pl.col("failed_at").min())
+    )
+    seen = first.filter(is_before).with_columns(cluster_id=pl.lit("all"))
+    found = dispersions(seen, ended.select(at="placed_at").filter(is_before), now)
+    return float(found["dispersion"][0]) if found.height else 1.0
+
+
+def _alarm_in_words(row: dict[str, Any], alpha: float) -> str:
+    n, of = row["n_incidents"], row["n_runs"]
+    seen = (
+        f"{n} incident{'' if n == 1 else 's'} in {of:,} ended runs of {row['week']} so far, "
+        f"{row['n_expected']:.1f} expected by {row['n_weeks']} weeks before"
+    )
+    if not row["is_alarm"]:
+        return f"{seen}: no alarm."
+    often = f"{100 * alpha:g} of 100 weeks"
+    return f"{seen}: chance does that in at most {often}, however often one looks."

@@ -38,7 +38,6 @@ ORDER = (
     ("thresholds",),
     ("queries", "weekly", "timeline", "summaries.shapes"),
     ("weekly_limits",),
-    ("weekly_alarm",),
     ("sql",),
     ("snapshot",),
     ("summaries",),

@@ -19,7 +19,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.live import severity_changes
 from stateanalytics.sql.returned import FRAMES_RETURNED, RETURNED_BY, frames_named
 from stateanalytics.sql.tables import FRAMES
-from stateanalytics.weekly_alarm import failure_alarm
+from stateanalytics.weekly_limits import failure_alarm
 from tests.conftest import SHIPPED
 from tests.examples import a_few, examples
 

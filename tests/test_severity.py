@@ -73,14 +73,6 @@ def test_bulk_equals_row_by_row(rows):
     assert derive_severity(frame).equals(expected(frame))
 
 
-@examples(30)
-@given(st.lists(st.tuples(*word.values()), max_size=30), st.randoms(use_true_random=False))
-def test_the_order_of_rows_never_matters(rows, random):
-    frame = states(rows).with_row_index()
-    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=random.randrange(1000))
-    assert derive_severity(shuffled).sort("index").equals(derive_severity(frame))
-
-
 @pytest.mark.parametrize("axis", AXES)
 @examples(60)
 @given(row=st.tuples(*word.values()))
@@ -103,13 +95,6 @@ def test_columns_of_nulls_only_are_neutral(engine):
     nothing = pl.DataFrame({axis: [None] for axis in AXES})
     found = engine.back(derive_severity(engine.of(nothing)))
     assert found.select("severity", "tone", "severity_rule").rows() == [("neutral", "neutral", 14)]
-
-
-def test_duplicates_stay_and_the_order_and_other_columns_too():
-    frame = states([("failed", None, None)] * 2).with_columns(id=pl.Series(["b", "a"]))
-    found = derive_severity(frame)
-    assert found["id"].to_list() == ["b", "a"]
-    assert found["severity"].to_list() == ["critical", "critical"]
 
 
 def test_severity_that_is_already_there_is_replaced_in_its_place():

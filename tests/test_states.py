@@ -536,16 +536,6 @@ def test_a_bare_frame_tells_how_its_schedules_are(engine):
     assert sorted(found.rows()) == [("d1", "due"), ("d2", "unknown")]
 
 
-@examples(15)
-@given(st.integers(), st.integers(0, 99))
-def test_the_order_of_rows_never_matters(seed, order):
-    frame = entities(many_rows(12, seed)).with_row_index()
-    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=order)
-    found = states(shuffled.drop("index"), as_of=AS_OF).with_columns(shuffled["index"])
-    expected = states(frame.drop("index"), as_of=AS_OF)
-    assert_frame_equal(found.sort("index").drop("index"), expected)
-
-
 def test_duplicates_stay_duplicates():
     frame = entities([{"entity_type": "play", "entity_id": "p1", "raw_status": "running"}] * 3)
     assert states(frame, as_of=AS_OF).height == 3

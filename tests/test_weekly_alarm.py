@@ -14,7 +14,7 @@ from stateanalytics.core.windows import Window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.stats.sequential import UsualRate, evidence_of_more, usual_rate
-from stateanalytics.weekly_alarm import ALARM, failure_alarm
+from stateanalytics.weekly_limits import ALARM, failure_alarm
 from tests import draws
 from tests.lionagi_stores import NOW_S, session, write_store
 from tests.test_control_limits import MONDAY, many_weeks

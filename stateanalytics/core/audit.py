@@ -1,4 +1,4 @@
-"""What the checks of the audit share: their codes, their rows, and the shape they answer in."""
+"""What the checks of the audit share: their codes, the rows they read and the rows they give."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Code:
     code : str
         Stable; begins with `PREFIX`.
     severity : str
-        ``warning``: two things that the data say cannot both be true. ``info``: an
+        ``warning``: two records that cannot both be true. ``info``: an
         exception that the data themselves explain.
     message : str
         The contradiction in words.
@@ -67,7 +67,7 @@ class Cases:
     states : polars.DataFrame
         ``schema.STATES`` of these facts under the policy.
     policy : Policy
-        Of `state.policy`; whose thresholds say what silence is.
+        Of `state.policy`; its thresholds define silence.
     """
 
     facts: Facts
@@ -76,7 +76,7 @@ class Cases:
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """Each entity once, with what its state says about it."""
+        """One row an entity, with the columns of its state."""
         judged = self.states.select(
             *schema.ENTITY_KEY,
             *(
@@ -100,7 +100,7 @@ def audit_rows(
     at: pl.Expr | str | None = None,
     severity: pl.Expr | None = None,
 ) -> pl.DataFrame:
-    """Rows of the audit: who contradicts what, each side in words.
+    """Rows of the audit: which records contradict each other, each side in words.
 
     Parameters
     ----------
@@ -174,6 +174,6 @@ def moment(column: str) -> pl.Expr:
 
 
 def word(column: str) -> pl.Expr:
-    """A stored word as it is, in quotes; what was not stored is said."""
+    """A stored word in quotes; the word *nothing* where none was stored."""
     quoted = pl.format("'{}'", pl.col(column).cast(pl.String).str.slice(0, 200))
     return pl.when(pl.col(column).is_null()).then(pl.lit("nothing")).otherwise(quoted)

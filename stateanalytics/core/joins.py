@@ -244,7 +244,7 @@ def with_group(
     rows = with_own_column(rows, name, own)
     if name not in rows.columns or rows.schema[name].is_nested():
         raise ArgumentError(
-            f"There is no column {name!r:.80} to tell runs apart by.",
+            f"There is no column {name!r:.80} to group runs by.",
             example + did_you_mean(str(name), rows.columns),
             shell="--by project" + did_you_mean(str(name), rows.columns),
         )

@@ -87,7 +87,7 @@ def _million() -> pl.Expr:
     """1,000,000 as a column.
 
     Polars multiplies by the inverse of a constant, which is off in the last bit; a column
-    of millions is divided by as IEEE says, and as the other engines do.
+    of millions is divided by as in IEEE 754, and as the other engines do.
     """
     return (pl.int_range(pl.len(), dtype=pl.Int64) * 0 + 1_000_000).cast(pl.Float64)
 

@@ -131,7 +131,7 @@ SHAPES: tuple[tuple[str, str], ...] = (
         "named secret",
         rf"((?-u:\b)[A-Za-z0-9_.-]+:)[^\s\"'`@(){ANY_MARK}]+(@(?:tcp|udp|unix)[46]?\()",
     ),
-    # A line of .pgpass; of ports only its own, since compilers name places alike.
+    # A line of .pgpass; of ports only its own, since compilers write places in the same way.
     (
         "named secret",
         r"((?:[A-Za-z0-9_.-]+:(?:543[0-9]|6432):[^\s:\"']+|\*:\*:\*):[^\s:\"']+:)"
@@ -226,7 +226,7 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
 )
 
-# Values that say nothing, or code that says where the value comes from.
+# Values that mean nothing, or code that shows where the value comes from.
 _HARMLESS = (
     "(?:none|null|nil|undefined|true|false|yes|no|on|off|str|string|int|bool|bytes|object|any"
     "|required|missing|invalid|expired|empty|unset|wrong|incorrect|redacted|hidden|masked"
@@ -280,7 +280,7 @@ HINTS: tuple[str, ...] = (
 
 
 def as_pairs(column: pl.Series) -> pl.Series:
-    """A column whose maps, however deep, are lists of ``key`` and ``value``.
+    """The column with maps, however deep, as lists of ``key`` and ``value``.
 
     Examples
     --------
@@ -326,7 +326,7 @@ def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
     tuple of polars.DataFrame and Counter
         The same rows and columns. In a text, a secret gives way to the placeholder of its
         kind, such as ``[API key]``, always the same; all else stays, but that a map is a list
-        of its pairs (in a map, keys that are masked alike would be one). The kinds that are
+        of its pairs (in a map, keys with the same mask would be one). The kinds that are
         counted are the keys of `stateanalytics.core.redaction.PLACEHOLDERS`.
 
     Notes

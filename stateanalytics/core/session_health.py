@@ -2,7 +2,7 @@
 
 The six words, from well to worst, are `HEALTH_ORDER`. The rule changed four times; all
 versions are here, because a store of June was judged by the rule of June. How ADR-0033
-translates the words is in `rules.health`.
+translates the words is in `state.health`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def staleness_by_age(
 
 
 def known_ages(frame: Frame, ages: Sequence[str]) -> tuple[Frame, list[str]]:
-    """Add a copy of each age with NaN as null, and say how the copies are called."""
+    """Add a copy of each age with NaN as null; the frame and the names of the copies."""
     known = {f"{TEMPORARY}{age}": nw.col(age).cast(nw.Float64) for age in ages}
     copied = frame.with_columns(
         nw.when(~age.is_nan()).then(age).alias(name) for name, age in known.items()

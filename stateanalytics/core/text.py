@@ -25,7 +25,7 @@ UNSEEN = (
     rf"{_DIRECTION}{_INVISIBLE}]"
 )
 APART = " style='padding:0 1em;white-space:nowrap'"
-"""Of a cell beside others: not every notebook sets its cells apart."""
+"""Style of a table cell: not every notebook puts space between cells."""
 _ANSI = re.compile(ANSI)
 _STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
 

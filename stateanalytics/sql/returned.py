@@ -23,8 +23,7 @@ from stateanalytics.systems.archiving import ARCHIVED
 from stateanalytics.thresholds import frames as of_thresholds
 from stateanalytics.thresholds.promises import REVIEW
 from stateanalytics.timeline import TIMELINE
-from stateanalytics.weekly_alarm import ALARM
-from stateanalytics.weekly_limits import LIMITS
+from stateanalytics.weekly_limits import ALARM, LIMITS
 
 _TABLES = {frame.name for frame in FRAMES}
 

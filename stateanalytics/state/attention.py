@@ -67,12 +67,12 @@ ATTENTION = schema.Frame(
 )
 
 
-_TOLD = (
+_ENTITY_COLUMNS = (
     *schema.ENTITY_KEY,
     *("parent_id", "session_id", "invocation_id", "name", "raw_status", "reason_code"),
     *("created_at", "started_at", "updated_at", "ended_at", "last_activity_at"),
 )
-"""What of an entity the list tells, or is made from."""
+"""Columns of entities that the list shows, or is made from."""
 
 
 def attention_items(
@@ -92,15 +92,15 @@ def attention_items(
     states, reasons : polars.DataFrame
         ``schema.STATES`` and ``schema.REASONS`` of the same facts.
     policy : Policy, optional
-        The policy that the states were made with: it says which axis each rule of the
-        cascade looks at. ADR-0033's by default.
+        The policy that the states were made with: it knows which axis each rule of the
+        cascade reads. ADR-0033's by default.
     with_discharged : bool, default False
         Also list items that a disposition discharges.
 
     Returns
     -------
     polars.DataFrame
-        `ATTENTION`. Legacy entities are never in it, nor what another row tells already
+        `ATTENTION`. Without legacy entities, and without rows that repeat another row
         (`population.is_mirror`: branches; turns that are a session's last, and the parts of turns).
 
     Notes
@@ -123,10 +123,11 @@ def attention_items(
         pl.col("severity").cast(pl.String).is_in(SEVERITIES),
         pl.col("is_legacy").fill_null(False).not_(),
     )
-    # Most rows ask for nothing: ids tell, for less than a join of all columns.
+    # Most rows need no attention: a filter by id costs less than a join of all columns.
     is_severe = pl.col("entity_id").is_in(severe["entity_id"].unique().implode())
-    is_asked = is_severe | (pl.col("entity_type") == "show")
-    told = facts.entities.select(_TOLD).filter(is_asked & ~is_mirror(facts.entities, driven))
+    is_needed = is_severe | (pl.col("entity_type") == "show")
+    entities = facts.entities.select(_ENTITY_COLUMNS)
+    entities = entities.filter(is_needed & ~is_mirror(facts.entities, driven))
     listed = (
         severe.select(
             *schema.ENTITY_KEY,
@@ -138,7 +139,7 @@ def attention_items(
             _is_open=is_open(),
         )
         .join(
-            with_item_id(told),
+            with_item_id(entities),
             on=schema.ENTITY_KEY,
             how="inner",
         )
@@ -245,8 +246,8 @@ def _dimension(policy: Policy | None) -> pl.Expr:
 
 
 def _with_reasons(listed: pl.DataFrame, reasons: pl.DataFrame, is_asked: pl.Expr) -> pl.DataFrame:
-    """Items with the reason on the axis that made the entity severe, else its first at all."""
-    # Which reasons those are is numbers: their texts are looked up after.
+    """Items with the reason on the axis that made the entity severe, else its first reason."""
+    # Row numbers of the reasons first: their texts are looked up after.
     place = pl.col("order") * 2**32 + pl.col("row").cast(pl.Int64)
     first_of = {
         axis: pl.when(pl.col("axis") == axis).then("place").min() for axis in schema.DIMENSIONS
@@ -260,22 +261,22 @@ def _with_reasons(listed: pl.DataFrame, reasons: pl.DataFrame, is_asked: pl.Expr
         .agg(**first_of, first=pl.col("place").min())
         .collect()
     )
-    found = listed.join(places, on=schema.ENTITY_KEY, how="left")
+    placed = listed.join(places, on=schema.ENTITY_KEY, how="left")
     on_axis = pl.coalesce(
         pl.when(pl.col("dimension") == axis).then(axis) for axis in schema.DIMENSIONS
     )
-    places = found.select(own=on_axis % 2**32, first=pl.col("first") % 2**32)
-    told = (
+    places = placed.select(own=on_axis % 2**32, first=pl.col("first") % 2**32)
+    texts = (
         reasons.select(
             pl.coalesce(pl.col(name).gather(places["own"]), pl.col(name).gather(places["first"]))
         )
         for name in ("code", "message")
     )
-    return found.drop(*schema.DIMENSIONS, "first").hstack([each.to_series() for each in told])
+    return placed.drop(*schema.DIMENSIONS, "first").hstack([text.to_series() for text in texts])
 
 
 def _reason() -> dict[str, pl.Expr]:
-    """What the list tells of the reason."""
+    """The columns of the list that describe the reason."""
     return {
         "code": pl.col("code").fill_null(NO_CODE),
         "cause": pl.coalesce("invocation_id", "session_id", "entity_id"),
@@ -313,7 +314,7 @@ def _with_dispositions(items: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _history(decided: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Of each decided item: status and reason when it was decided, and if more followed."""
+    """Status and reason of each item when it was decided, and whether more followed."""
     keys = list(schema.ENTITY_KEY)
     rows = (
         transitions.join(decided.select(*keys, "decided_at"), on=keys, how="inner")
@@ -322,10 +323,10 @@ def _history(decided: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
     )
     before = pl.col("is_before")
     return rows.group_by(keys).agg(
-        status_then=pl.col("status").filter(before).last(),
-        code_then=pl.col("reason_code").filter(before).last(),
+        decided_status=pl.col("status").filter(before).last(),
+        decided_code=pl.col("reason_code").filter(before).last(),
         was_seen=before.any(),
-        went_on=(~before).any(),
+        has_later=(~before).any(),
     )
 
 
@@ -335,10 +336,10 @@ _WORDS = sorted(f"{word.entity_type}:{word.raw_status}" for word in STATUS_WORDS
 def _void(facts: Facts) -> pl.Expr:
     """Why a decision no longer holds; null while it does."""
     was_seen = pl.col("was_seen").fill_null(False)
-    changed = pl.col("status_then").ne_missing(pl.col("raw_status")) | pl.col(
-        "code_then"
+    changed = pl.col("decided_status").ne_missing(pl.col("raw_status")) | pl.col(
+        "decided_code"
     ).ne_missing(pl.col("reason_code"))
-    # Pages also store words of their own, such as `stuck`: these say nothing of the row.
+    # Pages also store words of their own, such as `stuck`, which are no status of the row.
     is_word = _joined("entity_type", "source_status").is_in(_WORDS).fill_null(False)
     other_word = is_word & pl.col("source_status").ne_missing(pl.col("raw_status"))
     return (
@@ -346,6 +347,6 @@ def _void(facts: Facts) -> pl.Expr:
         .then(pl.lit("expired"))
         .when(pl.when(was_seen).then(changed).otherwise(other_word))
         .then(pl.lit("new reason"))
-        .when((pl.col("state") == "resolved") & pl.col("went_on").fill_null(False))
+        .when((pl.col("state") == "resolved") & pl.col("has_later").fill_null(False))
         .then(pl.lit("happened again"))
     )

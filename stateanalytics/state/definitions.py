@@ -1,7 +1,7 @@
-"""What the words of every count mean, each defined once: ends, failures, deaths, causes.
+"""What the words of every count mean: ends, failures, deaths, causes.
 
-Whatever counts runs asks here. Which rows a number counts at all says
-`stateanalytics.state.population`; the words for readers are `DEFINITIONS` of the report.
+Every count of runs uses these. `stateanalytics.state.population` decides which rows a number
+counts; the words for readers are `DEFINITIONS` of the report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAILURES = ("failed", "timed_out")
 """Outcomes that are failures; what somebody stopped is none. See `is_failure`."""
 
 BAD_ENDS = (*FAILURES, "aborted")
-"""Failures, and what was aborted: some systems say so of work that died."""
+"""Failures, and aborted work: some systems call work aborted that died."""
 
 STOPPED = ("aborted", "cancelled")
 """Outcomes of what was stopped, by a person or by an observer."""
@@ -79,7 +79,7 @@ def ended_well() -> pl.Expr:
 def is_failure() -> pl.Expr:
     """Whether work failed or timed out, or was aborted as its system calls failed.
 
-    Null where no outcome is known. What died some systems call aborted: see
+    Null where no outcome is known. Some systems call work aborted that died: see
     `Ends.failure_codes`.
     """
     has_died = pl.any_horizontal(
@@ -100,8 +100,8 @@ def is_found_dead() -> pl.Expr:
 
     Notes
     -----
-    The work died between its last sign of life and that end. Which reasons say so, each
-    system knows (`Ends.death_codes`, `Ends.death_messages`): those of an observer that
+    The work died between its last sign of life and that end. Each system knows which
+    reasons mean that (`Ends.death_codes`, `Ends.death_messages`): those of an observer that
     looked for the process and did not find it. A sweep by age and a person who kills prove
     nothing about whether the work had died before.
     """
@@ -119,7 +119,7 @@ def cause_key() -> pl.Expr:
     polars.Expr
         ``source|group|class``. The group is the invocation, else the session, else the
         entity itself; the class is the reason code, else the same row again. Each side
-        says what it is (``invocation:``, ``session:``, ``reason:``), so that an id can
+        names its kind (``invocation:``, ``session:``, ``reason:``), so that an id can
         never equal a code. Never null.
 
     Notes

@@ -69,13 +69,13 @@ def chain(segment: Segment, health: str | None, delivery: str | None, *, verbose
     health, delivery : str or None
         Words of their axes; None: does not apply.
     verbose : bool
-        Keep the segments that ADR-0033 leaves out because all is well.
+        Keep the segments that ADR-0033 omits because all is well.
 
     Notes
     -----
-    The health is left out if it is ``ok`` and the outcome terminal, the delivery if it is
+    The health is omitted if it is ``ok`` and the outcome terminal, the delivery if it is
     ``not_expected``, or ``passed`` with a success. A segment that would repeat the one
-    before it (a running run that is running) is said once.
+    before it (a running run that is running) is omitted.
 
     References
     ----------
@@ -108,8 +108,8 @@ def segment_of(cell: StatusCell) -> Segment:
         return ("Legacy" if is_blank and cell.is_legacy else "Unknown", False, False)
     if cell.lifecycle == "unknown":
         return (label(cell.word.raw_status), False, False)
-    is_said = cell.outcome is not None and cell.outcome != "unknown"
-    first = cell.outcome if is_said and cell.outcome else cell.lifecycle
+    has_outcome = cell.outcome is not None and cell.outcome != "unknown"
+    first = cell.outcome if has_outcome and cell.outcome else cell.lifecycle
     return (label(first), is_ended, cell.is_good_end)
 
 
@@ -130,9 +130,9 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def add_duration_text(frame: Frame, seconds: str, pieces: tuple[str, str]) -> Frame:
-    """Add what `units.how_long` says of a column, as two pieces to be joined.
+    """Add the text of `words.how_long` for a column, as two pieces to be joined.
 
-    Durations of more than `_MOST_DAYS` days are told as that many.
+    Durations of more than `_MOST_DAYS` days are shown as that many.
 
     Examples
     --------
@@ -186,7 +186,7 @@ _RESTS = (
     *(f" {count} h" for count in range(24)),
 )
 _LARGE_WORDS = pl.Series(_LARGE)
-# Nothing is said of a rest of none.
+# A rest of zero is not shown.
 _REST_WORDS = pl.Series([None if text.startswith(" 0 ") else text for text in _RESTS])
 
 
@@ -221,7 +221,7 @@ def health_code(entity: str, health: str | None) -> str | None:
 
 
 def rule_code(entity: str, name: str) -> str | None:
-    """The code that explains what a health rule says; None for what a system recorded."""
+    """The code that explains the health of a rule; None where a system recorded the health."""
     rule = RULES[name]
     if name.startswith("recorded_") or rule.health not in REASON_HEALTHS:
         return None
@@ -259,15 +259,15 @@ def add_code(frame: Frame, table: StatusTable, axis: str, into: str) -> Frame:
 
 
 def _without_recorded(frame: Frame, into: str) -> Frame:
-    """Derived codes, null where they are among the recorded ones: one cause is one reason."""
+    """Derived codes, null where they are among the recorded ones: one cause has one reason."""
     comma = nw.lit(schema.CODE_SEPARATOR)
     listed = nw.concat_str(comma, nw.col("recorded_reason_codes"), comma)
     bounded = frame.with_columns(
         listed.alias(_LISTED), nw.concat_str(comma, nw.col(into), comma).alias(_CODE)
     )
-    told = contains(bounded, {_IS_LISTED: (_LISTED, _CODE)})
+    compared = contains(bounded, {_IS_LISTED: (_LISTED, _CODE)})
     is_new = ~nw.col(_IS_LISTED).fill_null(value=False)
-    return told.with_columns(nw.when(is_new).then(nw.col(into)).alias(into)).drop(
+    return compared.with_columns(nw.when(is_new).then(nw.col(into)).alias(into)).drop(
         [_LISTED, _CODE, _IS_LISTED]
     )
 
@@ -290,7 +290,7 @@ _CLASS = f"{TEMPORARY}class"
 
 @dataclass(frozen=True)
 class StatusClass:
-    """Statuses that mean the same, whatever entity they are of.
+    """Statuses of the same meaning, whatever the type of the entity.
 
     Attributes
     ----------

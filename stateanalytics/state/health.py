@@ -100,7 +100,7 @@ BLOCKED_LIKE = ("blocked", "escalated", "gate_failed")
 
 @dataclass(frozen=True)
 class RuleHealth:
-    """What a rule says.
+    """What a rule means.
 
     Attributes
     ----------
@@ -109,7 +109,9 @@ class RuleHealth:
     evidence : str or None
         The cause that a derived reason names.
     code : str or None
-        Last part of the code of that reason, where it is not the health.
+        Last part of the code of that reason, where it is not the health. For rules of open
+        work only: of a frame in which no system recorded a state, `states` takes each code
+        from the health.
     """
 
     health: str | None
@@ -168,7 +170,7 @@ RULES = {
     **{f"recorded_{word}": RuleHealth(word) for word in schema.HEALTHS},
     f"recorded_{schema.NO_WORD}": RuleHealth(None),
 }
-"""Every rule and what it says: the shared ones in order, those of open work, the recorded."""
+"""Every rule and its health: the shared ones in order, then open work, then recorded ones."""
 
 _NUMBERS = {name: number for number, name in enumerate(RULES)}
 
@@ -247,7 +249,7 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         return expression.fill_null(value=False)
 
     quiet, has_running = nw.col(IS_QUIET) == 1, nw.col(HAS_RUNNING) == 1
-    # A moment that nobody recorded says nothing; to the recorder it is 1970.
+    # A moment that nobody recorded is unknown; to the recorder it is 1970.
     never_s = nw.lit(float("inf") if policy.is_unseen_dead else None, nw.Float64)
     silence_s = nw.coalesce(nw.col("silence_s"), never_s)
     unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), never_s)
@@ -293,5 +295,5 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
 
 
 def health_values() -> tuple[int, ...]:
-    """Position in `HEALTH_OR_NONE` of what each rule of `RULES` says."""
+    """Position in `HEALTH_OR_NONE` of the health of each rule of `RULES`."""
     return tuple(HEALTH_OR_NONE.index(rule.health) for rule in RULES.values())

@@ -35,7 +35,7 @@ _OUTCOME = f"{TEMPORARY}outcome"
 
 TYPES = tuple(TABLES)
 RECORDED_TYPES = ("session", None)
-"""Types that a recorded lifecycle is told apart by: sessions, and all others together."""
+"""Types with recorded cells of their own: sessions, and all others together."""
 
 _BAD_ENDS = ("failed", "timed_out", "cancelled", "aborted")
 _PAIRS = (
@@ -89,12 +89,12 @@ class StatusCell:
 
     @property
     def is_terminal(self) -> bool | None:
-        """Is it over; None outside of the vocabulary, where nobody can say."""
+        """Is it over; None outside of the vocabulary, where it is not known."""
         return self.word.is_terminal if self.word else None
 
     @property
     def is_legacy(self) -> bool:
-        """Is there no status to go by, so that rates must leave it out."""
+        """Is there no status to go by, so that rates must exclude it."""
         is_mirror = self.entity_type == "branch" and self.raw_status is None and self.is_known_text
         return self.lifecycle == "unknown" and not is_mirror
 
@@ -291,13 +291,13 @@ def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
     """The rules as expressions that are never null, by name.
 
     They read ``has_contract``, ``is_contract_valid``, ``is_verdict_valid``, ``verdict``
-    and ``n_expected``. A play delivers what its session delivers: `states` lays that over.
+    and ``n_expected``. A play delivers what its session delivers: `evaluate` applies that.
 
     Notes
     -----
     A verdict of work that is not over is provisional, so it is ``unknown`` and never
     missing. A failed verdict is ``missing`` however much else was produced;
-    ``n_required_missing`` and ``n_produced`` say how much.
+    ``n_required_missing`` and ``n_produced`` count both.
     """
 
     def yes(expression: nw.Expr) -> nw.Expr:

@@ -52,6 +52,9 @@ NULL, EMPTY = "<null>", "<empty>"
 class SeverityRule:
     """One step of the cascade: when one axis holds one of these words, it is this bad.
 
+    It sees neither the lifecycle nor a time: what is bad only after so long is a health first
+    (`stateanalytics.state.health`).
+
     Attributes
     ----------
     number : int
@@ -104,7 +107,7 @@ LAYERED = ("stalled_after_s", "read_as", "limits")
 
 
 def laid_over(name: str, here: Iterable[tuple[Any, ...]], over: Mapping[str, Any]) -> Any:
-    """A layered field with what a mapping says instead."""
+    """A layered field with the values of a mapping laid over it."""
     given = over.items() if name == "stalled_after_s" else _triples(name, over)
     merged = {tuple(keys): value for *keys, value in (*here, *given)}
     return tuple((*key, value) for key, value in merged.items())
@@ -204,7 +207,7 @@ def _readings(name: str, value: Any) -> tuple[tuple[str, str, str], ...]:
         _one_of(entity_type, tuple(TABLES), "entity type")
         known = tuple(word.raw_status for word in words_of(entity_type))
         _one_of(as_if, known, f"status of a {entity_type}")
-    return tuple(sorted((whose, word, as_if) for whose, word, as_if in triples))
+    return tuple(sorted((entity_type, word, as_if) for entity_type, word, as_if in triples))
 
 
 def _cascade(name: str, value: Any) -> tuple[SeverityRule, ...]:
@@ -322,7 +325,8 @@ class Policy:
     idle_after_s : float
         Silence after which running work is idle (strictly longer).
     slow_after_s, stuck_after_s : float
-        ADR-0025's dashboard thresholds.
+        Age above which a session, of whatever system, is slow, and stuck: ADR-0025's
+        dashboard thresholds.
     play_stalled_after_s, schedule_run_stalled_after_s : float
         Silence at which a play without a session, and a fire of a schedule, is stalled
         (at least as long: sweepers use >= here).
@@ -335,12 +339,12 @@ class Policy:
     approximate_end_confidence : float
         Confidence in a stored reason whose end was estimated later.
     limits : tuple of (str, str, float)
-        System, name of one of its limits (`health.LIMITS` says what each means), and
+        System, name of one of its limits (`health.LIMITS` explains each), and
         what it is instead of the system's own; give a mapping of mappings. What the system
-        has itself is left out.
+        has itself is omitted.
     is_unseen_dead : bool
         Is open work that nobody saw (no output, nobody looked for its process, no moment)
-        dead or stalled at once, as its recorder says. Else its health is unknown, until it was
+        dead or stalled at once, as for its recorder. Else its health is unknown, until it was
         silent for too long.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
@@ -407,7 +411,7 @@ class Policy:
         }
         return cls(
             "operator",
-            tuple(each for rule in CASCADE for each in (*before.get(rule.number, ()), rule)),
+            tuple(step for rule in CASCADE for step in (*before.get(rule.number, ()), rule)),
         )
 
     @classmethod
@@ -419,7 +423,7 @@ class Policy:
         """
         gone = (("session", NULL, "completed"), ("session", EMPTY, "completed"))
         mirrored = ("session", "branch", "invocation")
-        empty = tuple((whose, "completed_empty", "failed") for whose in mirrored)
+        empty = tuple((entity_type, "completed_empty", "failed") for entity_type in mirrored)
         return cls("parity", read_as=(*gone, *empty), is_unseen_dead=True)
 
     @classmethod
@@ -436,8 +440,8 @@ class Policy:
                 f"There is no policy {name!r}; there are {', '.join(NAMES)}.",
                 "give one of these, or a .toml or .json file" + did_you_mean(name, NAMES),
             )
-        made: Policy = getattr(cls, name)()
-        return made
+        policy: Policy = getattr(cls, name)()
+        return policy
 
     @classmethod
     def of(cls, name_or_path: str | Path) -> Policy:
@@ -570,7 +574,7 @@ class Policy:
         >>> Policy.v1().limit("a system without limits", "stalled_after_s") is None
         True
         """
-        chosen = {(whose, limit): value for whose, limit, value in self.limits}
+        chosen = {(owner, limit): value for owner, limit, value in self.limits}
         return chosen.get((system, name), limits_of_systems().get(system, {}).get(name))
 
     def words(self, axis: str) -> tuple[str, ...]:
@@ -581,8 +585,8 @@ class Policy:
     def status_read(self, entity_type: str, raw_status: str | None) -> str | None:
         """The status that a stored one is read as; itself, unless ``read_as`` names it."""
         stored = NULL if raw_status is None else (raw_status or EMPTY)
-        for whose, word, as_if in self.read_as:
-            if (whose, word) == (entity_type, stored):
+        for owner, word, as_if in self.read_as:
+            if (owner, word) == (entity_type, stored):
                 return as_if
         return raw_status
 

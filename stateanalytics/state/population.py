@@ -30,7 +30,7 @@ from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import is_driven, with_usage
 
 FEWEST_PROJECTS = 8
-"""From so many projects of like weight on, a project is the unit: work of one is alike, too."""
+"""Effective number of projects from which a project is the unit: its work is similar, too."""
 
 _SESSION = ["source", "system", "session_id"]
 
@@ -70,7 +70,7 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
     Parameters
     ----------
     runs : polars.DataFrame
-        Rows of a `population`. Rows of sums, which nobody can tell apart, are a unit each.
+        Rows of a `population`. Rows of sums, which have no ids, are a unit each.
 
     Examples
     --------
@@ -85,10 +85,10 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
     """
     if "invocation_id" not in runs.columns:
         return pl.int_range(runs.height, eager=True), "run"
-    # 32 bits would not hold the square of a large one.
+    # 32 bits would not hold the square of a large size.
     sizes = runs["project"].drop_nulls().value_counts(name="n")["n"].cast(pl.Float64)
     if sizes.len() >= FEWEST_PROJECTS and sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum():
-        # Work without a project is of no other's kind.
+        # Work without a project has a unit of its own.
         return runs.select(pl.coalesce("project", unit_of())).to_series(), "project"
     return runs.select(unit_of()).to_series(), "invocation"
 
@@ -123,13 +123,13 @@ def population(
     -------
     polars.DataFrame
         ``entities`` in its order, narrowed to the window, with the columns of ``states``
-        and five more: ``show_id`` (whose play its session works for),
+        and five more: ``show_id`` (of the play that its session works for),
         ``is_open`` (not ended, by a status that is understood),
         ``placed_at`` (the moment that placed it: as-of where open), ``left_out`` (null:
-        counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row tells it already,
-        as a session tells its branches: totals over several types leave it out). Undated
+        counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row repeats it,
+        as a session its branches: totals over several types exclude it). Undated
         rows belong to every window, and future ones to every window that reaches as-of;
-        both are left out.
+        both are excluded.
 
     Raises
     ------
@@ -141,11 +141,11 @@ def population(
     known = deduplicated(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
     uncounted = left_out_by_themselves(entities, known)
     driven = is_driven(entities, uncounted)
-    told = with_usage(entities, uncounted).with_columns(
+    described = with_usage(entities, uncounted).with_columns(
         is_mirror(entities, driven), shows_of(entities)
     )
     rows = (
-        left_join(told, known)
+        left_join(described, known)
         .with_columns(driven, is_open=is_open())
         .with_columns(
             placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
@@ -201,13 +201,13 @@ def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
 
 
 def is_counted(entity_type: str | None = None) -> pl.Expr:
-    """Which rows of a `population` `counted` keeps; to ask for more at once, and few columns."""
+    """Which rows of a `population` `counted` keeps, as an expression."""
     is_asked = ~pl.col("is_mirror") if entity_type is None else pl.col("entity_type") == entity_type
     return pl.col("left_out").is_null() & is_asked
 
 
 def left_out_by_themselves(entities: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Keys of what counts nowhere, whoever else tells of it: what it drove counts instead."""
+    """Keys of rows that no rate counts, whether or not they drove others: those count instead."""
     undated = entities.filter(_stored_moment().is_null())
     both = (states.filter(_is_legacy()), undated)
     return pl.concat([rows.select(ENTITY_KEY) for rows in both]).unique()
@@ -245,20 +245,20 @@ def _left_out(as_of: datetime) -> pl.Expr:
 
 def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     began = pl.coalesce("started_at", "created_at")
-    open_then = pl.col("is_open") & (began < window.until).fill_null(True)
-    ended_then = ~pl.col("is_open") & pl.col("placed_at").is_between(
+    is_open_in_window = pl.col("is_open") & (began < window.until).fill_null(True)
+    has_ended_in_window = ~pl.col("is_open") & pl.col("placed_at").is_between(
         window.since, window.until, closed="left"
     )
     # Lost to every window otherwise: a clock that was wrong, or an as-of in the past.
     is_future = (pl.col("left_out") == "future").fill_null(False) & (window.until > as_of)
-    return open_then | ended_then | is_future | _stored_moment().is_null()
+    return is_open_in_window | has_ended_in_window | is_future | _stored_moment().is_null()
 
 
 NEEDED = ("source", "system", "entity_type", "session_id", "started_at")
 
 
 def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Series:
-    """Which rows another row already tells, of the same store or of what drove the work.
+    """Which rows repeat another row, of the same store or of the system that drove the work.
 
     Parameters
     ----------
@@ -293,8 +293,8 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     [False, False, True, True]
     """
     check_columns(entities, NEEDED, "is_mirror")
-    whose = ("source", "system", "session_id", "entity_type")
-    last = pl.col("started_at").max().over(whose)
+    in_session = ("source", "system", "session_id", "entity_type")
+    last = pl.col("started_at").max().over(in_session)
     is_part = is_repeated = pl.lit(value=False)
     for known in all_systems():
         own, entity_type = pl.col("system") == known.name, pl.col("entity_type")
@@ -309,7 +309,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
 
 @cache
 def part_types() -> tuple[str, ...]:
-    """Types of which every row is told by another one, in whatever system."""
+    """Types of which every row repeats another one, in whatever system."""
     return tuple(dict.fromkeys(name for known in all_systems() for name in known.part_types))
 
 
@@ -326,7 +326,7 @@ HEADLINE: Mapping[str, str] = {
 class Count(NamedTuple):
     """How many, and of how many; of None: a count, and no share.
 
-    Of a share, ``sure`` says how many independent units it comes from, which are a ``unit`` each.
+    ``sure`` of a share has its number of independent units; ``unit`` is what one of them is.
     """
 
     n: int
@@ -343,7 +343,7 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     runs : polars.DataFrame
         The sessions of a window that rates count: `population.counted` of a `population`.
     n_incidents : int
-        How many incidents the failed ones are; what hangs together say their messages.
+        Incidents among the failed ones; their messages show which belong together.
 
     Returns
     -------
@@ -372,7 +372,7 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
 
 
 def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:
-    """How many of some runs have a property, and how many independent units say so."""
+    """How many of some runs have a property, with the independent units that this rests on."""
     units, unit = sampling_units(runs)
     sure = clustered_share(runs.select(is_hit.fill_null(value=False)).to_series(), units)
     return Count(sure.n_hits, sure.n, sure, unit)

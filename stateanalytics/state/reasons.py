@@ -72,7 +72,7 @@ class _InferredCause(NamedTuple):
 
 
 def _inferred() -> Iterator[ReasonCode]:
-    """What an inferred reason says, for every entity that it may be inferred about."""
+    """The codes of inferred reasons, for every entity type that they are inferred about."""
     causes = read_table("stateanalytics.state", "inferred_codes.csv", _InferredCause)
     for entity_type in TABLES:
         for cause in causes:
@@ -141,7 +141,7 @@ def reason_codes() -> pl.DataFrame:
 
 
 def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
-    """What the registry says about the code of each row.
+    """Facts of the registry about the code of each row.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ NEEDED_TOO = kinds_of(
 """The columns of ``entities`` that reasons read beyond those of `evaluate.NEEDED`."""
 
 UNEXPLAINED_OUTCOMES = ("failed", "timed_out", "aborted")
-"""Outcomes that need a reason even where nothing says why."""
+"""Outcomes that need a reason even where none was recorded."""
 
 _CLAIMS = schema.CLAIM_STATUSES
 _COLUMNS = schema.REASONS.dtypes.names()
@@ -246,7 +246,7 @@ class Cause:
 CAUSES: Mapping[str, Cause] = {
     cause.rule: cause for cause in read_table("stateanalytics.state", "derived_reasons.csv", Cause)
 }
-"""Every rule that a derived reason names, and what the reason says."""
+"""Every rule that a derived reason names, with the words of the reason."""
 
 _HEALTH_CAUSES = [rule.evidence or "status_unknown" for rule in RULES.values()]
 _DELIVERY_CAUSES = [
@@ -321,7 +321,7 @@ def reason_rows(evaluation: Evaluation) -> Frame:
 def _held(evaluation: Evaluation, rows: Frame) -> Frame:
     """The rows themselves, where the caller's frame has its own.
 
-    One plan over all parts would work out again for each of them what they share.
+    One plan over all parts would repeat for each of them what they share.
     """
     return rows.collect().lazy() if evaluation.adapter.is_eager else rows
 
@@ -416,10 +416,10 @@ def _of_delivery(evaluation: Evaluation) -> list[Frame]:
 
 
 def runaway_code() -> nw.Expr:
-    """The code of work that runs in circles, where its health does not say so already."""
-    is_told = nw.col(HEALTH_RULE) == RUNS_AWAY
+    """The code of work that runs in circles, unless that is its health already."""
+    is_health = nw.col(HEALTH_RULE) == RUNS_AWAY
     code = nw.lit(f"run.health.{RULES['open_runaway'].code}")
-    return nw.when(nw.col(RUNAWAY) & ~is_told).then(code)
+    return nw.when(nw.col(RUNAWAY) & ~is_health).then(code)
 
 
 def _recorded(evaluation: Evaluation) -> Frame:
@@ -458,7 +458,7 @@ def _explained(
 ) -> list[Frame]:
     """Message, confidence and evidence by the cause that each rule of the axis names.
 
-    Rows whose text holds numbers of their own come last.
+    Rows with numbers of their own in the text come last.
     """
     rule = DELIVERY_RULE if dimension == "delivery" else HEALTH_RULE
     causes = [CAUSES[name] for name in names]
@@ -512,7 +512,7 @@ def _threshold(seconds: float) -> str:
 
 
 def _add_counts(rows: Frame) -> Frame:
-    """Add how much of the promise is missing, where the verdict says so."""
+    """Add how much of the promise is missing, where the verdict has counts."""
     missing = nw.col("n_required_missing").cast(nw.Int64).cast(nw.String)
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
     counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))

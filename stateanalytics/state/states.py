@@ -48,7 +48,7 @@ def states(
     facts : Facts, Snapshot, or a frame of entities
         Anything with ``.entities`` and ``.as_of``; or a polars DataFrame or LazyFrame, a
         DuckDB relation or a PySpark frame with the columns `evaluate.NEEDED` of
-        ``schema.ENTITIES``. What the frame alone says is what all of them give.
+        ``schema.ENTITIES``. All of them give what the frame alone gives.
     policy : Policy, optional
         What counts as bad, and after how long; default `Policy.v1`.
     as_of : datetime, date, ISO text or epoch seconds, optional
@@ -92,7 +92,7 @@ def _judged(facts: Any, function: str, policy: Policy | None, as_of: Moment | No
 
 
 def states_at_hand(facts: Any, given: Any, *, policy: Policy | None = None) -> Any:
-    """The states that a caller has already, else derived."""
+    """The states that a caller gives, else derived states."""
     return states(facts, policy=policy) if given is None else given
 
 
@@ -146,12 +146,12 @@ def evaluate_once(
 
 
 def states_of(evaluation: Evaluation) -> Any:
-    """What `states` gives, of the same kind as the frame that was evaluated."""
+    """The result of `states`, of the same kind as the frame that was evaluated."""
     return evaluation.adapter.give_back(_worded(evaluation))
 
 
 def reasons_of(evaluation: Evaluation) -> Any:
-    """What `reasons` gives, from an evaluation that kept what they need."""
+    """The result of `reasons`, from an evaluation that kept the columns they need."""
     return evaluation.adapter.give_back(reason_rows(evaluation))
 
 
@@ -201,7 +201,7 @@ _COMPARED = ("health", "delivery", "severity", "tone", "severity_rule", "display
 def compare_policies(
     facts: Any, a: Policy, b: Policy, *, as_of: Moment | None = None
 ) -> pl.DataFrame:
-    """The entities whose severity is another under the second policy.
+    """The entities that have another severity under the second policy.
 
     Parameters
     ----------
