@@ -120,7 +120,7 @@ def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):
     sa.collect(store, history)
     with sa.read(history) as snap:
         (told,) = snap.findings.filter(code="archive.not_collected").to_dicts()
-        assert told["action"].startswith("told as it was when it was seen last, at ")
+        assert told["action"].startswith("shown as last seen at ")
         assert snap.entities.height == 4
 
 

@@ -22,6 +22,8 @@ from tests.opencode_logs import event as log_event
 from tests.opencode_logs import facts_of as log_facts
 from tests.opencode_logs import step as log_step
 from tests.opencode_logs import v1_call, v1_export, v1_message
+from tests.transcripts import begun_rollout, begun_transcript
+from tests.transcripts import facts_of as transcript_facts
 
 AUTH = '{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}'
 BAD = '{"type":"error","error":{"type":"invalid_request_error","message":"no such field"}}'
@@ -75,16 +77,16 @@ def causes_of(facts: Facts, entity_type: str = "session") -> list[str]:
 
 
 def of_claude(path, words, tag, _, status, *, has_tag):
-    told = claude.begun()
+    told = begun_transcript()
     told.api_error(words, *((tag, status) if has_tag else (None, None)))
-    return claude.facts_of(path, told)
+    return transcript_facts(path, told)
 
 
 def of_codex(path, words, _, tag, status, *, has_tag):
-    told = codex.begun()
+    told = begun_rollout()
     info = codex.http(status) if isinstance(tag, dict) else tag
     told.complete(None, error={"message": words, "codex_error_info": info if has_tag else "other"})
-    return codex.facts_of(path, told)
+    return transcript_facts(path, told)
 
 
 def of_opencode(path, words, _tag, _info, status, *, has_tag):
@@ -295,7 +297,7 @@ def test_a_fault_has_one_cause_in_every_system_that_records_it(tmp_path, fault, 
 
 
 def in_claude_code(path, fault):
-    told = claude.begun()
+    told = begun_transcript()
     ask = claude.call("toolu_1", "Bash", command="make")
     results = {
         "tool time limit": "Command timed out after 2m 0.0s",
@@ -308,17 +310,17 @@ def in_claude_code(path, fault):
         told.answer(ask, stop="tool_use", usage=claude.USAGE)
     if fault in results:
         told.result("toolu_1", results[fault], is_error=True)
-        return claude.facts_of(path, told), "tool_call"
+        return transcript_facts(path, told), "tool_call"
     if fault == "kill":
         told.user("Are you there?", 600.0)
-        return claude.facts_of(path, told), "turn"
+        return transcript_facts(path, told), "turn"
     if fault == "Ctrl-C":
         told.user(claude.say("[Request interrupted by user]"), interruptedMessageId="msg_x")
-    return claude.facts_of(path, told), "session"
+    return transcript_facts(path, told), "session"
 
 
 def in_codex(path, fault):
-    told = codex.begun()
+    told = begun_rollout()
     if fault == "empty answer":
         told.complete(None)
     elif fault == "Ctrl-C":
@@ -332,7 +334,7 @@ def in_codex(path, fault):
     elif fault == "kill":
         told.turn("Are you there?", 600.0)
     kinds = {"empty answer": "session", "Ctrl-C": "session", "kill": "turn"}
-    return codex.facts_of(path, told), kinds.get(fault, "tool_call")
+    return transcript_facts(path, told), kinds.get(fault, "tool_call")
 
 
 def in_opencode(path, fault):

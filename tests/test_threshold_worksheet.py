@@ -56,6 +56,19 @@ def test_the_drawing_is_sound_and_names_its_marks(curve):
     assert "threshold: delay until it acts" in texts
 
 
+def test_losses_are_as_high_as_the_labels_of_the_axis_say(curve):
+    of = priced(curve, price=5.0, hour=1.0, threshold_s=60.0)
+    svg = ElementTree.fromstring(drawing(of))
+    frame, dot = svg.find("svg"), svg.find("circle")
+    top, height = float(frame.get("y")), float(frame.get("height"))
+    labels = [part.text for part in svg.iter("text")]
+    assert {"0", "60"} <= set(labels)  # the ends of the axis, at both ends of the frame
+    points = [point.split(",") for point in frame.find("polyline").get("points").split()]
+    read_off = [60 * (1 - float(y) / height) for _, y in points]
+    assert read_off == pytest.approx(of.losses, abs=0.1)
+    assert 60 * (1 - (float(dot.get("cy")) - top) / height) == pytest.approx(46, abs=0.1)
+
+
 def test_one_candidate_and_no_loss_are_drawn(curve):
     for few in (curve.head(1), curve.with_columns(mistakes=0.0, waiting_h=0.0)):
         ElementTree.fromstring(drawing(priced(few, price=5.0, hour=1.0)))

@@ -109,7 +109,9 @@ class RuleHealth:
     evidence : str or None
         The cause that a derived reason names.
     code : str or None
-        Last part of the code of that reason, where it is not the health.
+        Last part of the code of that reason, where it is not the health. For rules of open
+        work only: of a frame in which no system recorded a state, `states` takes each code
+        from the health.
     """
 
     health: str | None

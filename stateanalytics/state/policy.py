@@ -52,6 +52,9 @@ NULL, EMPTY = "<null>", "<empty>"
 class SeverityRule:
     """One step of the cascade: when one axis holds one of these words, it is this bad.
 
+    It sees neither the lifecycle nor a time: what is bad only after so long is a health first
+    (`stateanalytics.state.health`).
+
     Attributes
     ----------
     number : int
@@ -322,7 +325,8 @@ class Policy:
     idle_after_s : float
         Silence after which running work is idle (strictly longer).
     slow_after_s, stuck_after_s : float
-        ADR-0025's dashboard thresholds.
+        Age above which a session, of whatever system, is slow, and stuck: ADR-0025's
+        dashboard thresholds.
     play_stalled_after_s, schedule_run_stalled_after_s : float
         Silence at which a play without a session, and a fire of a schedule, is stalled
         (at least as long: sweepers use >= here).
