@@ -29,8 +29,7 @@ from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import HEADLINE, count_headline, counted, rows_of, within
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.history import created_or_started, facts_at
 

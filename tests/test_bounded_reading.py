@@ -21,6 +21,7 @@ from stateanalytics.io.budget import LEAST_ROWS, Budget, Spending, spend
 from stateanalytics.io.json_lines import chunks_of
 from stateanalytics.sql import tables
 from stateanalytics.systems import transcripts
+from tests.examples import examples
 from tests.fuzz.seeds import SAMPLES
 from tests.lionagi_stores import session, write_store
 
@@ -48,6 +49,7 @@ def lines_in(path: Path) -> list[tuple[int, bytes]]:
 
 
 @given(st.lists(st.sampled_from([b"{}", b"", b"\n" * 1023, b"\n" * 1500, b" "]), max_size=12))
+@examples(100)
 def test_lines_keep_their_numbers_however_many_are_blank(tmp_path_factory, parts):
     path = tmp_path_factory.mktemp("lines") / "x.jsonl"
     path.write_bytes(b"\n".join(parts))
@@ -248,6 +250,7 @@ def test_few_bytes_of_parquet_with_many_rows_are_refused(tmp_path):
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 30), max_size=6))
+@examples(100)
 def test_no_more_is_read_than_the_limit_and_one_piece(most, sizes):
     spent, n_read = Spending(Budget(n_rows=most)), 0
     for size in sizes:

@@ -1,7 +1,8 @@
 """Failures drawn: the namespace of codes, clusters over time, incidents."""
 
 import itertools
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -66,6 +67,20 @@ def test_cells_of_a_cluster_add_up_to_its_rows(frames):
 def test_the_fan_out_is_one_incident_with_its_words(frames):
     drawn = chart_incidents(frames["incidents"]).data
     assert "25 rows, 24 sessions: invocation, time, provider" in drawn["words"].to_list()
+
+
+def test_long_words_of_an_incident_do_not_widen_the_drawing():
+    def view_box(linked_by: str) -> str:
+        begins = [SINCE + timedelta(hours=hours) for hours in (0, 30, 45, 55, 100)]
+        incidents = pl.DataFrame({"since": begins, "until": begins}).with_columns(
+            incident_id=pl.format("i{}", pl.int_range(pl.len())),
+            n_rows=5, n_sessions=2, code=pl.lit("x"), template=pl.lit("t"),
+            linked_by=pl.lit(linked_by),
+        )  # fmt: skip
+        svg = to_svg(chart_incidents(incidents), name="x", label="x")
+        return re.search(r'viewBox="([^"]*)"', svg)[1]
+
+    assert view_box("provider, " * 40) == view_box("time")
 
 
 @pytest.mark.parametrize("name", ["codes", "clusters", "incidents"])

@@ -15,6 +15,7 @@ from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.failures.cluster_life import COLUMNS
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.ownership import SCHEMA
+from tests.examples import examples
 from tests.failures import run, store
 from tests.frames import AS_OF, ago
 from tests.samples import SAMPLES
@@ -341,6 +342,7 @@ CELLS = st.sampled_from([*SCHEMA, ID, OTHER, "2026-W21", "2026-05-20", '"', "\x0
 
 
 @given(text=st.one_of(st.text(), st.lists(st.lists(CELLS, max_size=4), max_size=4)))
+@examples(100)
 def test_any_text_is_read_or_refused_with_an_error_of_ours(tmp_path_factory, text):
     whole = text if isinstance(text, str) else "\n".join(map(",".join, text))
     path = tmp_path_factory.mktemp("ledger") / "owners.csv"

@@ -15,7 +15,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.incident_grouping import LINKS, _with_components
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.weekly import weekly_numbers
-from tests.examples import a_few
+from tests.examples import a_few, examples
 from tests.failures import LIMIT, fan_out, run, store
 from tests.frames import ago
 
@@ -257,6 +257,7 @@ def test_members_name_their_incident():
 @given(
     links=st.lists(st.tuples(*[st.none() | st.sampled_from("abcdef")] * 3), min_size=1, max_size=20)
 )
+@examples(100)
 def test_with_components_are_what_links_join_over_any_number_of_steps(links):
     names = [f"by_{link}" for link in LINKS]
     found = _with_components(

@@ -344,7 +344,7 @@ def test_a_system_that_cannot_look_at_a_store_is_passed_over(failing):
     asked = ["skip", SAMPLE], ["skip", SAMPLE, folder / "files" / "beats.db"]
     (sample, with_beats), said = read_failing(folder, *asked)
     assert sample.splitlines() == ["['lionagi'] True", "[]"], said
-    assert "no store that is understood" in with_beats
+    assert "not a known store" in with_beats
     assert "The system 'failing' cannot look at" in said
 
 

@@ -21,7 +21,7 @@ from stateanalytics.sql.returned import FRAMES_RETURNED, RETURNED_BY, frames_nam
 from stateanalytics.sql.tables import FRAMES
 from stateanalytics.weekly_limits import failure_alarm
 from tests.conftest import SHIPPED
-from tests.examples import a_few
+from tests.examples import a_few, examples
 
 SPACES = (sa.failures, sa.survival, sa.detectors, sa.thresholds)
 DOCUMENTED = {frame.name: frame for frame in (*FRAMES, *FRAMES_RETURNED)}
@@ -309,6 +309,7 @@ def test_an_unknown_name_is_an_error_that_lists_those_there_are(demo, name):
     frame=st.sampled_from([frame for frame in FRAMES_RETURNED if len(frame.columns) > 4]),
     random=st.randoms(use_true_random=False),
 )
+@examples(100)
 def test_schema_explains_a_result_in_whatever_order_its_columns_are(demo, frame, random):
     whole = {name: dtype for name, dtype in frame.dtypes.items() if name[0] != "<"}
     names = random.sample(list(whole), len(whole))

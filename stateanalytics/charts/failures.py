@@ -364,7 +364,8 @@ def _named(incidents: pl.DataFrame, room: float, width: float) -> pl.DataFrame:
     words = pl.format("{} rows, {} sessions: {}", "n_rows", "n_sessions", "linked_by")
     first, span = pl.col("since").min(), pl.col("until").max() - pl.col("since").min()
     share = ((pl.col("since") - first) / span).fill_nan(0.0).fill_null(0.0)
-    label_width = pl.when(share > 0.5).then(share).otherwise(1 - share) * width - 10
+    # Eight pixels at both ends of the axis, and eight from a mark to its words.
+    label_width = pl.when(share > 0.5).then(share).otherwise(1 - share) * (width - 16)
     top = top.with_columns(words=words, is_late=share > 0.5, label_width=label_width)
     labels = [
         fitted(visible(text), width_left, FONT_SIZE - 1)

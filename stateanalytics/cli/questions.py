@@ -460,8 +460,8 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
         return changed
     if question.mode:
         return _called(question, snap, values)
-    from stateanalytics.thresholds.costs import Costs
-    from stateanalytics.thresholds.wording import SAID
+    from stateanalytics.thresholds.choice import Costs
+    from stateanalytics.thresholds.judge import SAID
 
     costs = Costs(*(values[name] for name in _COSTS))
     advice = _called(question, snap, {**values, "costs": costs})
@@ -474,7 +474,7 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
 def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
     """The recommended settings, in the words of the systems that take them."""
     from stateanalytics.thresholds.advice import recommend
-    from stateanalytics.thresholds.costs import Costs
+    from stateanalytics.thresholds.choice import Costs
 
     costs = Costs(*(values[name] for name in _COSTS))
     advice = recommend(snap, costs=costs, policy=values["policy"])

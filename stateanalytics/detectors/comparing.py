@@ -24,12 +24,13 @@ from stateanalytics.detectors.frames import (
 from stateanalytics.errors import ArgumentError, check_share, did_you_mean, in_short
 from stateanalytics.stats.agreement import (
     CELLS,
+    cells_by_class,
     cochran_q,
     fleiss_kappa,
+    intervals_of_cells,
     krippendorff_alpha,
     scored_tables,
 )
-from stateanalytics.stats.bootstrap import cells_by_class, intervals_of_cells
 from stateanalytics.systems.detector import Detector
 
 CAUSES = MappingProxyType(

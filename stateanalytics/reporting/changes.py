@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import is_counted
-from stateanalytics.stats.clustered import ClusteredShare
+from stateanalytics.stats.shares import ClusteredShare
 from stateanalytics.weekly_limits import (
     MOST_WEEKS,
     SHARES,

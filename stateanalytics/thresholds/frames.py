@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.shapes import Columns, Integer, Real, Text, YesNo, frame
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.detectors.frames import GapSums, QualityOfService
 
 
@@ -107,5 +107,29 @@ class Stale(Columns, key=("<by>", "threshold_s")):
     is_today = YesNo("is it today's value of any")
 
 
-_OTHERS = (*(Advice, AdviceCurves, Stale),)
-FRAMES = tuple(map(frame, _OTHERS))
+class Review(Columns, key=("name", "measure")):
+    """One measure of one changed threshold: before, promised, since."""
+
+    name = Advice.name
+    system = Advice.system
+    kind = Advice.kind
+    changed_at = Moment("the first start under the new value, or as given")
+    before_s = Real("its value before", unit="s")
+    after_s = Real("its value since", unit="s")
+    measure = Text("what is counted: false_alarms, closed, saved")
+    per = Text("the denominator: 100 session-hours alive, or 100 runs")
+    n_units_before = Integer("invocations before the change")
+    n_units = Integer("invocations since")
+    before = Real("the rate before, at the old value; null: not measured")
+    promised = Real("the rate that the data before predict at the new value; null: not known")
+    promised_low = Real("lower end of its 95 % interval, by unit")
+    promised_high = Real("upper end of its 95 % interval, by unit")
+    since = Real("the rate since, at the new value")
+    since_low = Real("lower end of its 95 % interval, by unit")
+    since_high = Real("upper end of its 95 % interval, by unit")
+    verdict = Text("as_promised, not_as_promised, cannot_tell")
+    in_words = Advice.in_words
+
+
+REVIEW = frame(Review)
+FRAMES = (*map(frame, (Advice, AdviceCurves, Stale)), REVIEW)
