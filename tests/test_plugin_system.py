@@ -353,7 +353,7 @@ def test_two_packages_with_one_name_are_an_error(tmp_path):
     folder = _installed(tmp_path, "other_pulse", text, "pulse = other_pulse:SYSTEM")
     done = run("-c", LIST, more=(folder,))
     assert done.returncode == 1
-    assert "Two packages have a system called 'pulse'" in done.stderr
+    assert "Two packages define a system 'pulse'" in done.stderr
     assert "Hint: uninstall one of the two" in done.stderr
 
 
