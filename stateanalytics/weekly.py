@@ -35,7 +35,7 @@ from stateanalytics.systems.history import created_or_started, facts_at
 
 WEEKS = Frame(
     "weeks",
-    "one number of one ISO week as it stood at the week's end",
+    "one number of one ISO week, as of its end",
     ("week", "measure", "group_kind", "group_id"),
     (
         Column("week", TEXT, "the ISO week, such as 2026-W21; Monday to Monday in UTC"),

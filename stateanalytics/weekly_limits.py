@@ -308,7 +308,7 @@ def failure_alarm(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or ``alpha`` is not between 0 and 1.
+        If ``snap`` is not a snapshot, or ``alpha`` is not between 0 and 1.
 
     Notes
     -----

@@ -77,7 +77,7 @@ def change(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         Now: as in `read_window`; None: the seven days up to as-of.
     before : str, pair of moments or Window, optional

@@ -168,7 +168,7 @@ def rows_of(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         For deriving states, where neither they nor rows are at hand.
     states : polars.DataFrame, optional

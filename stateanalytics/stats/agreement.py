@@ -173,7 +173,7 @@ def fleiss_kappa(counts: pl.DataFrame) -> float | None:
         raise ArgumentError(
             f"fleiss_kappa needs the same number of raters for every unit; found "
             f"{raters.min()!r} to {raters.max()!r}.",
-            "use krippendorff_alpha, which takes gaps",
+            "use krippendorff_alpha, which allows missing values",
         )
     if counts.is_empty() or raters[0] < 2:
         return None

@@ -65,7 +65,7 @@ def wilson(n_hits: float, n: float, *, confidence: float = 0.95) -> tuple[float,
     if not 0 <= n_hits <= n:
         raise ArgumentError(
             f"wilson needs 0 <= n_hits <= n; found n_hits={n_hits} and n={n}.",
-            "pass the hits first, the total second: wilson(8, 10)",
+            "pass the hits first, then the total: wilson(8, 10)",
         )
     if n == 0:
         return None
@@ -417,7 +417,7 @@ def _need_counts(function: str, n_events: int, exposure: float) -> None:
         raise ArgumentError(
             f"{function} needs counts and exposures of at least 0; found {n_events} events "
             f"in {exposure!r}.",
-            f"{function} takes the events first, then the time they were counted over",
+            f"{function} takes the events first, then the time in which they were counted",
         )
 
 
@@ -464,7 +464,7 @@ def newcombe(
     if now is None or before is None:
         raise ArgumentError(
             f"newcombe needs two totals of at least 1; found n={n} and n_before={n_before}.",
-            "say that there is nothing to compare where one of them is 0",
+            "if one of them is 0, there is nothing to compare",
         )
     share, share_before = n_hits / n, n_hits_before / n_before
     below = ((share - now[0]) ** 2 + (before[1] - share_before) ** 2) ** 0.5

@@ -68,7 +68,7 @@ def interval(
     check_share("conf_level", conf_level, 0.95)
     if conf_type not in CONF_TYPES:
         raise ArgumentError(
-            f"conf_type is one of {', '.join(CONF_TYPES)}; found {conf_type!r}.",
+            f"conf_type must be one of {', '.join(CONF_TYPES)}; found {conf_type!r}.",
             'conf_type="log-log"',
         )
     z = NormalDist().inv_cdf(0.5 + conf_level / 2)

@@ -152,7 +152,7 @@ def duration_change(
         runs = with_own_column(runs, name, getattr(snap, "own_tables", {}))
     if missing := [name for name in dimensions if name not in runs.columns]:
         raise ArgumentError(
-            f"duration_change compares by columns of spells; found {missing}.",
+            f"duration_change compares values of columns of spells; unknown are {missing}.",
             f"by={list(DIMENSIONS)}",
         )
     check_share("fdr", fdr, 0.1)

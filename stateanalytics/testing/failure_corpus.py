@@ -187,12 +187,8 @@ def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
         **_integers(row, seed, "hole", _SIZES),
         "model": draws.one_of(row, seed, "hole/model", MODELS),
         "host": draws.one_of(row, seed, "hole/host", _HOSTS),
-        "request": pl.concat_str(
-            [pl.lit("req_"), draws.hex_id(row, seed, "hole/request", 24)]
-        ),
-        "secret": pl.concat_str(
-            [pl.lit("sk-test-"), draws.hex_id(row, seed, "hole/secret", 32)]
-        ),
+        "request": pl.concat_str([pl.lit("req_"), draws.hex_id(row, seed, "hole/request", 24)]),
+        "secret": pl.concat_str([pl.lit("sk-test-"), draws.hex_id(row, seed, "hole/secret", 32)]),
         "sha": draws.hex_id(row, seed, "hole/sha", 8),
         "uuid": draws.uuid(row, seed, "hole/uuid"),
         "relative": relative,
@@ -215,8 +211,7 @@ def _integers(
 
 def _more_holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     chosen = {
-        name: draws.one_of(row, seed, f"corpus/{name}", values)
-        for name, values in _CHOICES.items()
+        name: draws.one_of(row, seed, f"corpus/{name}", values) for name, values in _CHOICES.items()
     }
     number = _integers(row, seed, "corpus", _NUMBERS)
     hundredths = draws.integer(row, seed, "corpus/hundredths", 101, 999).cast(pl.String)
