@@ -398,7 +398,7 @@ def test_advice_shows_itself(advice):
         ({"snap": "state.db"}, "needs a snapshot; found str 'state.db'"),
         ({"costs": 5}, "costs needs Costs; found 5"),
         ({"most_sessions": 0}, "most_sessions needs a whole number from 1; found 0"),
-        ({"conf_level": 95}, "conf_level is a share between 0 and 1; found 95"),
+        ({"conf_level": 95}, "conf_level must be a share between 0 and 1; found 95"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):
