@@ -122,7 +122,7 @@ class MissingColumnsError(StateAnalyticsError, ValueError):
             f"{function} needs columns {sorted(missing)}, which this frame does not have; "
             f"it has {shown or 'no columns'}.",
             f"rename with .rename({{'old': {sorted(missing)[0]!r}}})" + near,
-            shell="name a column that is there" + near,
+            shell="name an existing column" + near,
         )
 
 
@@ -197,7 +197,7 @@ def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> 
         shown = ", ".join(needed[:4]) + (", …" if len(needed) > 4 else "")
         raise ArgumentError(
             f"{function} needs a polars frame with {shown}; found {found(frame)}.",
-            f"{function}(frame), such as a function of this package gave",
+            f"{function}(frame), with a frame that a function of this package returned",
         )
     if missing := [name for name in needed if name not in frame.columns]:
         raise MissingColumnsError.of(missing, frame.columns, function)
@@ -239,7 +239,7 @@ def check_share(name: str, value: Any, usual: float) -> None:
     kinds: Any = Real
     if not (isinstance(value, kinds) and 0 < value < 1):
         raise ArgumentError(
-            f"{name} is a share between 0 and 1; found {value!r:.40}.",
+            f"{name} must be a share between 0 and 1; found {value!r:.40}.",
             f"{name}={usual}",
             shell=f"a share such as {usual:g}",
         )

@@ -34,7 +34,7 @@ def severity_changes(
     before, after : Snapshot
         An earlier and a later look, such as a snapshot and its `Snapshot.refresh`.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
 
     Returns
     -------
@@ -69,16 +69,16 @@ def watch(
     snap : Snapshot
         The first snapshot; its inputs are reread. It stays open.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
     every_s : float
-        Seconds between two looks.
+        Seconds between two refreshes.
     clock, sleep : callable
         The clock that ages are measured by, and how to wait.
     on_alarm : callable, optional
         Called with what `failure_alarm` gave, once a week at most: when more has failed
         in it than chance does in one week of 20, however often one looks.
     on_look : callable, optional
-        Called with the snapshot of each look, which is closed after the next one.
+        Called with the snapshot of each refresh, which is closed after the next one.
 
     Yields
     ------

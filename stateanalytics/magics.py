@@ -115,14 +115,14 @@ def _snapshot_of(names: Mapping[str, Any], name: str | None) -> Snapshot:
         if name in there:
             return there[name]
         raise ArgumentError(
-            f"{in_short(name)} is no snapshot; there are {', '.join(sorted(there)) or 'none'}.",
+            f"{in_short(name)} is not a snapshot; there are {', '.join(sorted(there)) or 'none'}.",
             f"name one: %%{NAME} -s snap" + did_you_mean(name, there),
         )
     if "snap" in there:
         return there["snap"]
     if not there:
         raise ArgumentError(
-            f"%%{NAME} needs a snapshot, and no variable holds one.",
+            f"%%{NAME} needs a snapshot, and no variable is one.",
             'snap = sa.read("state.db"), or snap = sa.demo()',
         )
     # The same snapshot under two names is one.

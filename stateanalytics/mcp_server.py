@@ -221,7 +221,7 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
     snap : Snapshot
         What `read` gave; its instant is that of every answer.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
     has_sql : bool
         Whether agents may ask in SQL; the other tools answer without.
 

@@ -36,7 +36,7 @@ def limits(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         The policy with today's thresholds; v1 by default.
 
@@ -79,9 +79,9 @@ def as_openmetrics(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
     limits : polars.DataFrame, optional
         The answer of `limits`, which reads all of history; None: metrics without limits.
 
@@ -126,7 +126,7 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     yield _gauge("newest_timestamp", "The newest moment in the data.", newest, seconds)
     yield _gauge(
         "entities",
-        "Everything that is there, by what its state is worth.",
+        "Entities of every type, by severity.",
         _counts(rows.filter(~pl.col("is_mirror")), "system", "entity_type", "severity"),
     )
     yield _gauge(
@@ -137,7 +137,7 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     yield _gauge(
         "findings", "What is wrong in the data themselves.", _counts(snap.findings, "severity")
     )
-    yield _gauge("open_runs", "Runs that go on.", _counts(opened, "system", kinds))
+    yield _gauge("open_runs", "Open runs.", _counts(opened, "system", kinds))
     for measure, words in (("silence", "silence"), ("age", "age")):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())
         yield _gauge(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
@@ -186,14 +186,14 @@ def _past_limits(opened: pl.DataFrame, limits: pl.DataFrame) -> Iterator[Metric]
     judged = opened.with_columns(pooled=kinds).join(applied, on=["system", "kind"])
     yield _gauge(
         "limit",
-        "How long is too long for a run of a kind: as recommended, else as it is set.",
+        "The limit for runs of a kind: the recommended one, otherwise the current one.",
         judged.filter(pl.col("pooled") != POOLED)
         .group_by("system", "kind", "measure").agg(value=pl.col("limit_s").max()),
         "seconds",
     )  # fmt: skip
     yield _gauge(
         "open_runs_past_limit",
-        "Runs that go on although they are past a limit.",
+        "Open runs beyond a limit.",
         judged.group_by("system", "measure", kind="pooled").agg(value=is_past.sum()),
     )
 

@@ -47,9 +47,9 @@ def as_otlp(snap: Facts, *, policy: Policy | None = None, redact: bool = True) -
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
     redact : bool
         Whether what looks like a secret is masked.
 

@@ -22,19 +22,19 @@ def attention(
     policy: Policy | None = None,
     with_discharged: bool = False,
 ) -> pl.DataFrame:
-    """What needs an operator's eyes at as-of, most severe first, then most recent.
+    """What needs an operator's attention at as-of, most severe first, then most recent.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`: only what the report of that window counts, which is open work
         and what ended in the window; None: all time.
     policy : Policy, optional
         What counts as critical and warning; ADR-0033's by default.
     with_discharged : bool
-        Also list what an operator acknowledged, resolved, expects or snoozed.
+        Also list items that an operator acknowledged, resolved, expects or snoozed.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def attention(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or the window makes no sense.
+        If ``snap`` is not a snapshot, or the window makes no sense.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def phantoms(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         Gives ``phantom_after_s``; v1's by default.
     states : polars.DataFrame, optional
@@ -145,7 +145,7 @@ def phantoms(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot.
+        If ``snap`` is not a snapshot.
 
     Examples
     --------

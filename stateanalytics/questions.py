@@ -124,13 +124,12 @@ class Command:
 
 COMMANDS = {
     "attention": Command(
-        "List what needs attention: critical and warning, what can still be helped first.",
-        "A table shows similar items as one row: open ones first, those that are silent for "
-        "longest on top; then what has ended, the rest of what is open, and what somebody stopped "
-        "on purpose. Other formats list each item, most severe first. Items that an operator has "
-        "discharged, and rows that another one reports, such as branches, are excluded and "
-        "counted. Without a window everything is listed; with one, what the report of that "
-        "window counts.",
+        "List what needs attention: critical items and warnings, still open ones first.",
+        "A table groups similar items into one row: the 20 longest silent open items first, then "
+        "what has ended, the other open items, and what somebody stopped on purpose. Other "
+        "formats list each item, most severe first. Items that an operator has dismissed, and "
+        "rows that repeat another row, such as branches, are excluded and counted. Without a "
+        "window everything is listed; with one, the items that the report of that window counts.",
         (
             "attention state.db",
             "attention state.db --severity critical -o attention.csv",
@@ -141,8 +140,9 @@ COMMANDS = {
     ),
     "failures": Command(
         "Show why runs fail, by reason code and message template, the most expensive first.",
-        "Without a window, everything is counted; --show change and life then compare the seven "
-        "days up to as-of with the seven before. `failures own` records the owner of a failure.",
+        "Without a window, everything is counted, and --show change and --show life compare the "
+        "seven days up to as-of with the seven before. `failures own` records the owner of a "
+        "failure.",
         (
             "failures state.db --week 2026-W21",
             "failures state.db --week 2026-W21 --rules rules.toml",
@@ -155,8 +155,8 @@ COMMANDS = {
     ),
     "detectors": Command(
         "List where rules for stale, stuck and slow contradict each other, and why.",
-        "The worst contradiction comes first, in a sentence: of rules about runs, those that "
-        "stood on one page, then those that disagree about most.",
+        "The first line explains the worst contradiction. Rules about runs come first: pairs that "
+        "one page showed together, then pairs with the most disagreements.",
         (
             "detectors state.db",
             "detectors state.db --detectors all",
@@ -167,8 +167,9 @@ COMMANDS = {
     ),
     "costs": Command(
         "Show what runs cost: as reported, and estimated from tokens.",
-        "Estimates take list prices. Both are given in all, per completed and merged run, and "
-        "lost to failures. Without a window, everything is counted.",
+        "Estimates use list prices. Reported and estimated costs are given in total, per "
+        "completed run, per merged run, and for runs that failed. Without a window, everything "
+        "is counted.",
         (
             "costs state.db --week 2026-W21",
             "costs --by project --prices my.toml",
@@ -176,11 +177,11 @@ COMMANDS = {
         ),
     ),
     "durations": Command(
-        "Show how long runs take, and what time limits stopped.",
-        "A run that is still open, or that its limit stopped, took at least that long; what "
-        "cannot be trusted is excluded and counted on standard error. Limits are read from "
-        "checkpoints and metadata; where none is declared, many ends after the same time reveal "
-        "one, which is then called inferred.",
+        "Show how long runs take, and which runs were stopped by time limits.",
+        "A run that is still open, or that was stopped by its limit, took at least that long "
+        "(censored). Durations that cannot be trusted are excluded and counted on standard error. "
+        "Limits are read from checkpoints and metadata; a limit that is declared nowhere is "
+        "inferred where many runs end after the same time.",
         (
             "durations state.db",
             "durations state.db --by agent --prob 0.5 --prob 0.9",
@@ -194,8 +195,9 @@ COMMANDS = {
     ),
     "thresholds": Command(
         "Recommend a value for every threshold, with the evidence.",
-        "Costs are minutes of a person's attention; only their ratios matter. Another value "
-        "is only recommended where it saves more than noise, today's only where none saves much.",
+        "Costs are minutes of a person's attention; only their ratios matter. A change is "
+        "recommended only if it saves significantly more than noise; to keep today's value only "
+        "if no other value could save much.",
         (
             "thresholds state.db",
             "thresholds state.db --false-alarm 20 -o thresholds.csv",
@@ -213,7 +215,7 @@ _DETECTIONS = ("at", "detectors")
 
 QUESTIONS: tuple[Question, ...] = (
     Question(
-        "what is critical or a warning",
+        "items that are critical or a warning",
         "attention",
         "attention",
         "--show items",
@@ -290,11 +292,11 @@ QUESTIONS: tuple[Question, ...] = (
                 *("cluster_id", "code", "template", "n_causes", "n_rows", "n_incidents"),
                 *("first_at", "last_at", "run_s", "cost_usd", "meaning", "what_to_do"),
             ),
-            about="By default all time is counted.",
+            about="By default everything is counted, without a window.",
         ),
     ),
     Question(
-        "the same for every node of the namespace of codes: run, run.failed, …",
+        "the same for every level of the reason codes: run, run.failed, …",
         "failures.codes",
         "failures",
         "--show codes",
@@ -323,8 +325,9 @@ QUESTIONS: tuple[Question, ...] = (
         columns=("template", "position", "value", "n_rows", "n_distinct"),
     ),
     Question(
-        "what is new, back, growing, shrinking or gone, and why: the window against as long "
-        "before it, or against the store of --against",
+        "what is new, back (reappeared), growing, shrinking or gone (no longer seen), and why: "
+        "the window against the one of the same length before it, or against the store of "
+        "--against",
         "failures.change",
         "failures",
         "--show change",
@@ -337,8 +340,8 @@ QUESTIONS: tuple[Question, ...] = (
         quiet=("status", "unclear", "steady"),
     ),
     Question(
-        "each failure over all history: new, back, growing, ongoing or gone, its cost now, and "
-        "its owner from --ledger",
+        "each failure over its whole history: new, back (reappeared), growing, ongoing or gone "
+        "(no longer seen), its cost in the window, and its owner from --ledger",
         "failures.life",
         "failures",
         "--show life",
@@ -379,7 +382,7 @@ QUESTIONS: tuple[Question, ...] = (
         columns=("since", "until", "n_starts", "n_failed", "share", "is_mass"),
     ),
     Question(
-        "clusters that may have one cause, across tools and systems: a suggestion",
+        "clusters that may share a cause, across tools and systems: a suggestion",
         "failures.related",
         "failures",
         "--show related",
@@ -387,7 +390,7 @@ QUESTIONS: tuple[Question, ...] = (
         columns=("cause_group", "code", "template", "related_code", "related_template", "score"),
     ),
     Question(
-        "what each rule of --rules claimed, and what an earlier rule had claimed before it",
+        "how many failures each rule of --rules matched, and how many an earlier rule took first",
         "failures.rules",
         "failures",
         "--show rules",
@@ -395,7 +398,7 @@ QUESTIONS: tuple[Question, ...] = (
         columns=("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
     ),
     Question(
-        "pairs of rules, how many entities only the first one flags, and the cause",
+        "pairs of rules, how many entities only the first flags, and the cause",
         "detectors.disagreements",
         "detectors",
         options=_DETECTIONS,
@@ -407,8 +410,8 @@ QUESTIONS: tuple[Question, ...] = (
             ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words"),
             ("detectors",),
             'Worst first. detectors names rules; ["all"] adds those of past releases, '
-            '["system@version"] takes those of one. By default the dozen of each system\'s '
-            "current release.",
+            '["system@version"] takes those of one release. Default: about a dozen of each '
+            "system's current release.",
         ),
     ),
     Question(
@@ -422,7 +425,7 @@ QUESTIONS: tuple[Question, ...] = (
         part="rows",
     ),
     Question(
-        "the known detectors, and which of them are asked by default; no store is read",
+        "the known detectors, and which of them are evaluated by default; no store is read",
         "detectors.known",
         "detectors",
         "--list",
@@ -462,7 +465,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "what has become of runs after each duration",
+        "the share of runs with each outcome after each duration",
         "survival.cumulative_incidence",
         "durations",
         "--show outcomes",
@@ -479,7 +482,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "this window against the one before, regressions first",
+        "this window compared with the one before, regressions first",
         "survival.duration_change",
         "durations",
         "--show change",
@@ -488,7 +491,7 @@ QUESTIONS: tuple[Question, ...] = (
         quiet=("verdict", "no_difference", "not_enough_data"),
     ),
     Question(
-        "each value of --by against the most frequent one: raw, and for the same mix of work",
+        "each value of --by compared with the most frequent one: raw, and for the same mix of work",
         "survival.compare",
         "durations",
         "--show compare",
@@ -497,7 +500,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "what share of runs never ends",
+        "the share of runs that never end",
         "survival.never_ending",
         "durations",
         "--show never-ending",
@@ -506,7 +509,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "the runs",
+        "each run with its duration, and why it is excluded",
         "survival.spells",
         "durations",
         "--show spells",
@@ -524,7 +527,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "each time limit, where it is known from, and what it stopped",
+        "each time limit, where it is recorded, and how many runs it stopped",
         "",
         "durations",
         "--show limits",
@@ -536,7 +539,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="limited",
     ),
     Question(
-        "the runs with their limits",
+        "each run with its time limit",
         "survival.timeouts",
         "durations",
         "--show timeouts",
@@ -546,7 +549,7 @@ QUESTIONS: tuple[Question, ...] = (
         table="timeouts",
     ),
     Question(
-        "what other limits would have done: those of --candidate, or 5 min to 24 h",
+        "the effect of other limits: those of --candidate, or 5 min to 24 h",
         "survival.timeout_candidates",
         "durations",
         "--show candidates",
@@ -555,7 +558,7 @@ QUESTIONS: tuple[Question, ...] = (
         over="runs",
     ),
     Question(
-        "limits that nobody declared: many runs end after the same time",
+        "limits that are declared nowhere: many runs end after the same time",
         "survival.implicit_timeouts",
         "durations",
         "--show implicit",
@@ -580,7 +583,7 @@ QUESTIONS: tuple[Question, ...] = (
         ),
     ),
     Question(
-        "the outcome of time limits that changed: before, as promised, since",
+        "what changes of time limits achieved: before, as predicted, since",
         "thresholds.review",
         "thresholds",
         "--review",
@@ -590,7 +593,7 @@ QUESTIONS: tuple[Question, ...] = (
         ),
     ),
     Question(
-        "the entities that have another severity under this policy than under --policy",
+        "the entities whose severity differs between --policy and the policy of --against",
         "compare_policies",
         "thresholds",
         "--against",

@@ -72,7 +72,7 @@ class Snapshot(Facts):
     has_bodies : bool
         Whether texts of messages were read.
     own_tables : mapping of str to polars.DataFrame
-        Tables of yours, by name: see `with_table`.
+        Your own tables, by name: see `with_table`.
     """
 
     stores: tuple[Store, ...] = ()
@@ -118,7 +118,7 @@ class Snapshot(Facts):
         query : str
             One statement in DuckDB's SQL that selects: SELECT, WITH, FROM first, VALUES,
             TABLE, DESCRIBE, SUMMARIZE or SHOW TABLES. It may name every frame, every
-            ready view, and each table of the stores as ``raw_…``. ``as_of()`` is the
+            predefined view, and each table of the stores as ``raw_…``. ``as_of()`` is the
             snapshot's instant; the clock cannot be read.
         params : mapping or sequence, optional
             Values for ``$name``, or in order for ``?``. They are never read as SQL.
@@ -232,7 +232,7 @@ class Snapshot(Facts):
             ``x.duckdb``, ``x.sqlite`` or ``x.xlsx``; of one table ``x.csv`` or ``x.parquet``;
             anything else is a new folder, with a Parquet file a table.
         tables : sequence of str, optional
-            Only these; by default every frame, ready view and table of yours. Raw tables
+            Only these; by default every frame, predefined view and table of yours. Raw tables
             are copied where they are named.
         policy : Policy, optional
             For ``states``, ``reasons`` and ``attention``; v1 by default.
@@ -672,7 +672,7 @@ def read(
     budget: Budget | str | None = None,
     progress: bool | None = None,
 ) -> Snapshot:
-    """The facts of one or more stores, at one instant.
+    """A snapshot of one or more stores, at one instant.
 
     Parameters
     ----------
@@ -762,8 +762,8 @@ def _loaded(
     if asked.probe and asked.as_of is not None:
         raise ArgumentError(
             "Processes can be looked for only now, and as-of is given.",
-            "leave out as_of, or probe=True",
-            shell="leave out --as-of, or --probe",
+            "omit as_of, or probe=True",
+            shell="omit --as-of, or --probe",
         )
     return read_and_keep(
         asked.paths,

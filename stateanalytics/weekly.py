@@ -29,14 +29,13 @@ from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import HEADLINE, count_headline, counted, rows_of, within
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.history import created_or_started, facts_at
 
 WEEKS = Frame(
     "weeks",
-    "one number of one ISO week as it stood at the week's end",
+    "one number of one ISO week, as of its end",
     ("week", "measure", "group_kind", "group_id"),
     (
         Column("week", TEXT, "the ISO week, such as 2026-W21; Monday to Monday in UTC"),

@@ -19,9 +19,9 @@ from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import count_headline, within
-from stateanalytics.stats import levels
+from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.distributions import benjamini_hochberg
-from stateanalytics.stats.sequential import evidence_of_more, usual_rate
+from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.weekly import DURATION, WEEKS
 
 FEWEST_WEEKS = 8
@@ -98,7 +98,8 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     shares are compared as roots and angles, durations as logarithms of medians. Incidents
     are held against the runs that ended. Series and weeks are tested as one family for each
     ``group_kind``: q-values are Benjamini and Hochberg's within a week, levels
-    Bonferroni's over series; see `stats.levels`. Weeks must be independent given their level.
+    Bonferroni's over series; see `stats.process_control`. Weeks must be independent given
+    their level.
 
     References
     ----------
@@ -152,7 +153,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
 class _Scale(NamedTuple):
     """The scale on which a measure is compared: to points and back, with the variance by chance."""
 
-    point: Callable[[Mapping[str, Any]], levels.Point | None]
+    point: Callable[[Mapping[str, Any]], chart.Point | None]
     back: Callable[[float, Mapping[str, Any]], float]
     least_variance: float = 1.0
 
@@ -160,15 +161,15 @@ class _Scale(NamedTuple):
 def _scale(measure: str) -> _Scale:
     if measure in SHARES:
         return _Scale(
-            lambda row: levels.share_point(row["n"], row["n_of"]) if row["n_of"] else None,
-            lambda value, row: levels.share_back(value, row["n_of"]),
+            lambda row: chart.share_point(row["n"], row["n_of"]) if row["n_of"] else None,
+            lambda value, row: chart.share_back(value, row["n_of"]),
         )
     if measure == DURATION:
-        return _Scale(_duration_point, lambda value, _: levels.duration_back(value), 0.0)
+        return _Scale(_duration_point, lambda value, _: chart.duration_back(value), 0.0)
     name = "n_ended" if measure in PER_RUN else None
     return _Scale(
-        lambda row: levels.count_point(row["n"], _of(row, name)) if _of(row, name) else None,
-        lambda value, row: levels.count_back(value, _of(row, name)),
+        lambda row: chart.count_point(row["n"], _of(row, name)) if _of(row, name) else None,
+        lambda value, row: chart.count_back(value, _of(row, name)),
     )
 
 
@@ -176,9 +177,9 @@ def _of(row: Mapping[str, Any], name: str | None) -> float:
     return 1.0 if name is None else float(row[name] or 0)
 
 
-def _duration_point(row: Mapping[str, Any]) -> levels.Point | None:
+def _duration_point(row: Mapping[str, Any]) -> chart.Point | None:
     is_known = (row["value"] or 0) > 0 and row["n"]
-    return levels.duration_point(row["value"], row["n"]) if is_known else None
+    return chart.duration_point(row["value"], row["n"]) if is_known else None
 
 
 def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
@@ -190,9 +191,9 @@ def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
     if len(points) < FEWEST_WEEKS:
         return
     variance = scale.least_variance
-    starts = levels.change_points(points, alpha=alpha, least_variance=variance)
-    limits = levels.limits(points, starts, least_variance=variance)
-    means = levels.means(points, starts)
+    starts = chart.change_points(points, alpha=alpha, least_variance=variance)
+    limits = chart.limits(points, starts, least_variance=variance)
+    means = chart.means(points, starts)
     for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         if limit is None:
             continue
@@ -307,7 +308,7 @@ def failure_alarm(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or ``alpha`` is not between 0 and 1.
+        If ``snap`` is not a snapshot, or ``alpha`` is not between 0 and 1.
 
     Notes
     -----

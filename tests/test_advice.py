@@ -18,11 +18,16 @@ from stateanalytics.systems.agent_orchestrator.constants import (
 )
 from stateanalytics.systems.lionagi.constants import time_limit
 from stateanalytics.thresholds import Advice, Costs
-from stateanalytics.thresholds.advice import to_json, to_python, to_toml, written
 from stateanalytics.thresholds.evidence import sampled
-from stateanalytics.thresholds.judge import COLUMNS, judge
-from stateanalytics.thresholds.rules import VERDICTS
-from stateanalytics.thresholds.settings import UNIT_S, constants
+from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, judge_all
+from stateanalytics.thresholds.settings import (
+    UNIT_S,
+    constants,
+    to_json,
+    to_python,
+    to_toml,
+    written,
+)
 from tests.conftest import component
 from tests.examples import examples
 from tests.frames import AS_OF, ago, facts
@@ -39,6 +44,11 @@ def advice(demo) -> Advice:
 
 def constant(name):
     return next(one for one in constants() if one.name == name)
+
+
+def judge(constant, evidence, costs):
+    """The advice on one constant."""
+    return judge_all([constant], {constant.evidence: evidence}, costs)[0]
 
 
 def stale_after(seconds):

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.errors import ArgumentError
 from stateanalytics.stats.intervals import poisson_rate, weighted_count
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import quantiles, restricted_mean
+from stateanalytics.survival.curves import kaplan_meier, quantiles, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.thresholds.choice import Losses, choose, decided, verdicts_without_one
-from stateanalytics.thresholds.costs import Costs, n_needed, upper_bound
+from stateanalytics.thresholds.choice import (
+    Costs,
+    Losses,
+    choose,
+    decided,
+    n_needed,
+    upper_bound,
+    verdicts_without_one,
+)
 from stateanalytics.thresholds.counts import (
     Support,
     elapsed_counts,
@@ -151,11 +157,11 @@ def test_weights_equal_the_curves_to_the_last_digit(frame):
     for limit in (0.0, *LIMITS):
         within = weighted.filter(pl.col("duration_s") <= limit)
         survival = curve.filter(pl.col("duration_s") <= limit)["survival"]
-        assert 1 - within["stands_for"].sum() / n == pytest.approx(
+        assert 1 - within["weight"].sum() / n == pytest.approx(
             survival[-1] if len(survival) else 1.0, abs=1e-9
         )
         good = incidence.filter(cause="good").filter(pl.col("duration_s") <= limit)["incidence"]
-        assert within.filter("is_good")["stands_for"].sum() / n == pytest.approx(
+        assert within.filter("is_good")["weight"].sum() / n == pytest.approx(
             good[-1] if len(good) else 0.0, abs=1e-9
         )
     reached = support(frame, LIMITS).candidates_s

@@ -108,7 +108,7 @@ def test_a_corrupt_record_is_named(damaged: Facts, kind: str) -> None:
 
 def test_a_caller_may_ask_to_stop_at_the_first(tree: Path) -> None:
     write_json(tree, "bad-1", "{")
-    with pytest.raises(DamagedStoreError, match=r"bad-1\.json.*no JSON(?s:.*)Hint: leave on_error"):
+    with pytest.raises(DamagedStoreError, match=r"bad-1\.json.*no JSON(?s:.*)Hint: omit on_error"):
         facts_of(tree, on_error="raise")
     with pytest.raises(ArgumentError, match=r"on_error must be .*'raise'"):
         facts_of(tree, on_error="ignore")
@@ -182,7 +182,7 @@ def test_each_kind_of_loss_ends_a_strict_load(
     tree: Path, path: Path, content: str | bytes, code: str
 ) -> None:
     put(tree / path, content)
-    with pytest.raises(DamagedStoreError, match=rf"(?s){path.name}.*Hint: leave on_error"):
+    with pytest.raises(DamagedStoreError, match=rf"(?s){path.name}.*Hint: omit on_error"):
         facts_of(tree, on_error="raise")
 
 

@@ -92,7 +92,7 @@ def test_what_the_store_forgot_stays(of_day, tmp_path):
 
 def test_an_archive_lies_in_no_input_and_in_no_folder_of_something_else(of_day, tmp_path):
     snap = of_day(1)
-    with pytest.raises(ArgumentError, match="is no archive, and something is there"):
+    with pytest.raises(ArgumentError, match="is not an archive, and it is not empty"):
         snap.archive(Path(snap.sources["source"].item()).parent)
     snap.archive(tmp_path / "history")
     with pytest.raises(ArgumentError, match="which was read"):
@@ -102,7 +102,7 @@ def test_an_archive_lies_in_no_input_and_in_no_folder_of_something_else(of_day, 
 def test_what_was_read_as_of_an_earlier_instant_is_not_archived(tmp_path):
     with (
         sa.read(store_at(tmp_path / "state.db", 2), as_of="2026-05-28") as snap,
-        pytest.raises(ArgumentError, match="all that a source holds"),
+        pytest.raises(ArgumentError, match="all data of a source"),
     ):
         snap.archive(tmp_path / "history")
     assert not (tmp_path / "history").exists()
@@ -111,7 +111,7 @@ def test_what_was_read_as_of_an_earlier_instant_is_not_archived(tmp_path):
 def test_some_weeks_of_an_archive_are_not_archived_as_all_of_it(of_day, tmp_path):
     of_day(2).archive(tmp_path / "history")
     some = sa.read(tmp_path / "history", weeks="2026-W22")
-    with pytest.raises(ArgumentError, match="only some weeks were read"):
+    with pytest.raises(ArgumentError, match="only some weeks of this one were read"):
         some.archive(tmp_path / "part")
     assert not (tmp_path / "part").exists()
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_an_archive_is_told_apart(tmp_path, monkeypatch, capsys):
     assert run(["archive", store, "--to", "history"]) == 0
     for asked, said in {
         (store, ""): "An archive needs the name of a folder; found ''.",
-        (store, "plain"): "'plain' is no archive, and something is there.",
+        (store, "plain"): "'plain' is not an archive, and it is not empty.",
         (store, "plain/x"): f"Nothing can be archived to '{tmp_path}/plain/x': Not a directory.",
         ("history", "history"): f"'{tmp_path}/history' is the archive itself, which was read.",
     }.items():
@@ -137,7 +137,7 @@ def test_the_command_says_a_line_for_each_source(tmp_path, capsys):
     assert run(asked) == 1
     said = capsys.readouterr()
     assert said.out.startswith(f"archived {store}: ")
-    assert said.err.startswith(f"failed {tmp_path / 'none.db'}: Nothing is at")
+    assert said.err.startswith(f"failed {tmp_path / 'none.db'}: There is no file or directory")
     assert run([*asked[:2], *asked[3:]]) == 0
     assert capsys.readouterr().out == f"unchanged {store}\n"
     assert run(["attention", "--show", "states", str(tmp_path / "history")]) == 0

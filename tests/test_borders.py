@@ -15,7 +15,7 @@ from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.intervals import wilson
 from stateanalytics.survival.run_spells import count_left_out, count_spells
 from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
-from stateanalytics.thresholds.costs import upper_bound
+from stateanalytics.thresholds.choice import upper_bound
 
 SPELLS = pl.DataFrame(
     {

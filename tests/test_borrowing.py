@@ -8,8 +8,8 @@ import pytest
 
 from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.stats.distributions import beta_cdf
-from stateanalytics.stats.shrinkage import borrowed
-from stateanalytics.thresholds.borrowing import borrow
+from stateanalytics.stats.shares import borrowed
+from stateanalytics.thresholds.judge import borrow
 
 IS_OWN = (pl.col("kind") == "small").fill_null(value=False)
 

@@ -211,10 +211,13 @@ def test_parquet_keeps_the_types(run, store, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-o", "x.xlsx"), "'x.xlsx' names no format. Hint: end it in .csv, .json, .parquet, .txt"),
-        (("-o", "x.md"), "'x.md' names no format"),
-        (("-o", "x.csv", "--format", "json"), "'x.csv' looks like csv"),
-        (("-o", "x.PARQUET", "-f", "table"), "looks like parquet"),
+        (
+            ("-o", "x.xlsx"),
+            "'x.xlsx' has no known suffix. Hint: end it in .csv, .json, .parquet, .txt",
+        ),
+        (("-o", "x.md"), "'x.md' has no known suffix"),
+        (("-o", "x.csv", "--format", "json"), "The suffix of 'x.csv' means csv"),
+        (("-o", "x.PARQUET", "-f", "table"), "means parquet"),
     ],
 )
 def test_a_suffix_that_says_something_else_is_refused(
@@ -400,7 +403,7 @@ def test_what_a_suffix_does_not_name_is_refused_before_anything_is_read(run, tmp
     place = tmp_path / "x.pdf"
     code, _, err = run(command, str(tmp_path / "no.db"), *arguments, "-o", str(place))
     assert code == 2
-    assert "names no format. Hint: end it in" in err
+    assert "has no known suffix. Hint: end it in" in err
     assert f"-o {place.with_suffix(suffix)}" in err
 
 
@@ -625,7 +628,7 @@ def test_a_page_that_cannot_be_opened_is_named(monkeypatch, capsys, tmp_path):
 def test_an_as_of_in_the_future_is_pointed_out(run, store):
     code, _, err = run("attention", "--show", "states", store, "--as-of", "2999-01-01")
     assert code == 0
-    assert "lies in the future" in err
+    assert "is in the future" in err
     past = run("attention", "--show", "states", store, "--as-of", "2026-05-27")[2]
     assert "in the future" not in past
     assert run("attention", "--show", "states", store, "--as-of", f"{NOW_S}")[0] == 0
@@ -690,8 +693,8 @@ def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments,
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        pytest.param(lambda folder: folder / "gone.db", "Nothing is at", id="no such path"),
-        pytest.param(lambda folder: folder, "holds no state.db", id="an empty directory"),
+        pytest.param(lambda folder: folder / "gone.db", "no file or directory", id="no such path"),
+        pytest.param(lambda folder: folder, "has no state.db", id="an empty directory"),
         pytest.param(lambda folder: folder / "*.db", "No store matches", id="a pattern"),
         pytest.param(
             lambda folder: (folder / "x.db").write_bytes(b"") or folder / "x.db",
@@ -756,7 +759,7 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("report", "--since", "2030-01-01"), "swap --since and --until"),
         (("report", "--since", "2030-01-01", "--until", "2030-01-02"), "--week 2026-W21"),
         (("report", "--since", "soon"), "ISO text such as 2026-05-18 or"),
-        (("report", "--policy", "gone.toml"), "name a file that is there, or one of: v1"),
+        (("report", "--policy", "gone.toml"), "name an existing file, or one of: v1"),
         (("report", "--week", "0001-W01"), "--compare none"),
         (("attention", "--show", "states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
         (("sql", "SELECT $who"), "Hint: -p who=…"),
@@ -829,7 +832,7 @@ def test_a_file_that_is_not_there_is_told_in_one_way(run, store, tmp_path, monke
     code, _, err = run(command, store, *options, f"t={name}" if what == "table" else name)
     assert code == 2
     assert f"The {what} '{name}' cannot be read: No such file" in err
-    assert "Hint: name a file that is there" in err
+    assert "Hint: name an existing file" in err
     assert f"did you mean 'mine{suffix}'?" in err
 
 
@@ -895,7 +898,7 @@ def test_an_option_that_would_be_ignored_is_refused(run, arguments, option):
     command, *rest = arguments.split()
     code, out, err = run(command, "no.db", *rest)
     assert (code, out) == (2, "")
-    assert f"{option}. Hint: leave it out" in err
+    assert f"{option}. Hint: remove it" in err
 
 
 @pytest.mark.parametrize(
@@ -903,7 +906,7 @@ def test_an_option_that_would_be_ignored_is_refused(run, arguments, option):
     [
         ("report --weeks -f html", "cannot be written as html. Hint: --format csv or json"),
         ("report -f csv", "cannot be written as csv. Hint: --format html or email"),
-        ("report --weeks -o week.html", "names no format. Hint: end it in .csv"),
+        ("report --weeks -o week.html", "has no known suffix. Hint: end it in .csv"),
         ("sql FROM -f markdown", "cannot be written as markdown"),
         ("report other.json --against last.json", "found 2 sources"),
     ],

@@ -7,8 +7,8 @@ import pytest
 
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.state.population import sampling_units, shows_of
-from stateanalytics.stats.clustered import clustered_share, share_of_units
 from stateanalytics.stats.intervals import newcombe, wilson
+from stateanalytics.stats.shares import clustered_share, share_of_units
 from tests.frames import WHOSE, ago, facts
 from tests.report_parts import material_of
 

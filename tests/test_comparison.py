@@ -9,9 +9,9 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError, MissingComponentError
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from stateanalytics.survival.comparison import reversals
-from stateanalytics.survival.influence import (
+from stateanalytics.survival.jackknife import (
     incidence_and_influence,
     mean_and_influence,
 )
@@ -278,7 +278,7 @@ def test_a_regression_agrees_that_the_new_model_is_faster():
 @pytest.mark.models
 def test_a_regression_is_where_observed_are_as_many_as_expected(aml):
     """Breslow's score equation, summed by hand; a run that is told twice says nothing more."""
-    from stateanalytics.survival.regression import hazard_ratio
+    from stateanalytics.survival.adjustment import hazard_ratio
 
     rows = aml.with_columns(is_it=pl.col("arm") == "Nonmaintained")
     found = hazard_ratio(rows, "is_it", [])
@@ -298,7 +298,7 @@ def test_a_regression_is_where_observed_are_as_many_as_expected(aml):
     ("n_units", "degrees"), [((4, 9), 3), ((9, 4), 3), ((2, 9), 1), ((1, 9), 1)]
 )
 def test_a_regression_is_as_sure_as_its_smaller_group_has_units(n_units, degrees):
-    from stateanalytics.survival.regression import hazard_ratio
+    from stateanalytics.survival.adjustment import hazard_ratio
 
     # Three runs of each unit, none of which ties.
     runs = (
@@ -319,7 +319,7 @@ def fleet(seed, *, n_units=40, difference_s=60.0, share=0.7):
     row = pl.int_range(n_units * 2, dtype=pl.UInt64)
 
     def uniform(column, at):
-        return random_columns.uniform(at, seed, column)
+        return draws.uniform(at, seed, column)
 
     def normal(column, at):
         first, second = uniform(column, at), uniform(column + "2", at)
@@ -328,7 +328,7 @@ def fleet(seed, *, n_units=40, difference_s=60.0, share=0.7):
     units = pl.select(unit=row).with_columns(
         model=pl.when(row % 2 == 0).then(pl.lit("old")).otherwise(pl.lit("new")),
         pace=normal("pace", row) * 0.5,
-        n=random_columns.integer(row, seed, "n", 1, 8),
+        n=draws.integer(row, seed, "n", 1, 8),
         draw=uniform("kind", row),
     )
     is_hard = pl.col("draw") < pl.when(model="new").then(share).otherwise(1 - share)

@@ -10,7 +10,7 @@ from stateanalytics.charts import chart_weeks
 from stateanalytics.core.windows import iso_week
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.reporting import report
-from stateanalytics.stats.levels import (
+from stateanalytics.stats.process_control import (
     change_points,
     count_back,
     count_point,

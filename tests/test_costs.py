@@ -322,7 +322,7 @@ def test_the_command_prints_costs_by_prices_of_yours(
     out = tmp_path / "costs.csv"
     asked = ["costs", sample, "--by", "project", "--prices", str(own), "-o", str(out)]
     assert cli.run(asked) == 0
-    assert "estimated by list prices of 2026-11-01" in capsys.readouterr().err
+    assert "estimates use list prices of 2026-11-01" in capsys.readouterr().err
     [row] = [row for row in pl.read_csv(out).to_dicts() if row["estimated_n"] == 15]
     [whole] = sa.failures.costs(sa.read(sample, progress=False), by=(), prices=own).to_dicts()
     assert row["estimated_usd"] == whole["estimated_usd"]

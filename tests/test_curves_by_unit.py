@@ -8,15 +8,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from stateanalytics.survival import by_unit
-from stateanalytics.survival.by_unit import OF_UNITS, WITH_LAST
-from stateanalytics.survival.curves import confidence_band, kaplan_meier
-from stateanalytics.survival.estimates import quantiles, restricted_mean
+from stateanalytics.survival import jackknife
+from stateanalytics.survival.curves import confidence_band, kaplan_meier, quantiles, restricted_mean
 from stateanalytics.survival.incidence import (
     cause_table,
     completion_times,
     cumulative_incidence,
 )
+from stateanalytics.survival.jackknife import LAST_COVARIANCE, UNIT_VARIANCE
 from tests.survival_data import TYPE_I
 
 NAMES = ["entry_s", "duration_s", "cause", "unit"]
@@ -70,7 +69,8 @@ def test_the_variance_is_that_of_counting_each_unit_a_little_more(seed, is_late)
     causes = cause_table(spells, "cause", [], "a test", least_at_risk=0)
     table = causes.by_unit(causes.names["cause"].to_list().index("completed"), 0.95)
     last = table["duration_s"].max()
-    for moment, variance, with_last in table.select("duration_s", OF_UNITS, WITH_LAST).rows():
+    columns = ("duration_s", UNIT_VARIANCE, LAST_COVARIANCE)
+    for moment, variance, with_last in table.select(columns).rows():
         meant = slow_covariance(rows, "completed", moment, moment)
         assert variance == pytest.approx(meant, abs=1e-9)
         meant = slow_covariance(rows, "completed", moment, last)
@@ -160,7 +160,7 @@ def test_of_very_many_units_some_tell_the_variance_of_all(monkeypatch):
     ]
     runs = pl.DataFrame(rows, schema=["duration_s", "unit"], orient="row").with_columns(ended=True)
     whole = kaplan_meier(runs)
-    monkeypatch.setattr(by_unit, "MOST_UNITS", 500)
+    monkeypatch.setattr(jackknife, "MOST_UNITS", 500)
     part = kaplan_meier(runs)
     middle = slice(1000, 5000)
     ratio = part["survival_se"][middle] / whole["survival_se"][middle]

@@ -70,7 +70,7 @@ def test_what_is_over_is_not_covered_by_rules_about_running_work():
     given = answers(facts([session(raw_status="completed", ended_at=ago(hours=1))]))
     assert given["dashboard_stuck_60m"]["covered"] is False
     assert given["dashboard_stuck_60m"]["fires"] is None
-    assert given["dashboard_stuck_60m"]["why"].startswith("it only looks at running sessions")
+    assert given["dashboard_stuck_60m"]["why"].startswith("it only covers running sessions")
 
 
 def test_a_source_that_does_not_record_a_measure_is_not_covered():
@@ -311,8 +311,8 @@ def test_the_future_does_not_change_the_past(demo):
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        pytest.param("2026-01-01", "Nothing had begun at", id="before anything"),
-        pytest.param("2030-01-01", "lies after that, and nothing is known", id="after as-of"),
+        pytest.param("2026-01-01", "Nothing had started at", id="before anything"),
+        pytest.param("2030-01-01", "is later, and nothing is known", id="after as-of"),
         pytest.param("noon", "at", id="no moment"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.detectors.frames import AGREEMENT, AGREEMENT_OVERALL, DETECTIONS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
-from stateanalytics.stats.bootstrap import cells_by_class, intervals_of_cells
+from stateanalytics.stats.agreement import cells_by_class, intervals_of_cells
 from tests.examples import examples
 from tests.frames import AS_OF
 
@@ -176,7 +176,7 @@ ANSWER = st.sampled_from([True, False, None])
 @given(st.lists(st.tuples(ANSWER, ANSWER, st.integers(0, 3)), min_size=1, max_size=12))
 def test_intervals_equal_drawing_clusters_one_by_one(rows):
     """The slow loop: the same draws, units put together cluster by cluster."""
-    from stateanalytics.stats import bootstrap
+    from stateanalytics.stats import agreement
     from stateanalytics.stats.agreement import pairwise_agreement
 
     labels = pl.DataFrame(
@@ -184,8 +184,8 @@ def test_intervals_equal_drawing_clusters_one_by_one(rows):
     )
     cells, members = cells_by_class(labels, [("a", "b")], "who")
     found = intervals_of_cells(cells, members, n_resamples=12, conf_level=0.95, seed=5)
-    classes, members = bootstrap._classes(labels, ["a", "b"], "who")
-    draws = bootstrap._draws(members, 12, 5)
+    classes, members = agreement._classes(labels, ["a", "b"], "who")
+    draws = agreement._draws(members, 12, 5)
     scores = []
     for draw in range(12):
         times = draws.filter(pl.col("_draw") == draw)

@@ -234,7 +234,7 @@ def test_an_empty_selection_and_two_of_one_name_are_refused():
         pytest.param({}, "has no rule", id="no rule"),
         pytest.param({"measures": "silence_s"}, "has no rule", id="no threshold"),
         pytest.param(
-            {"fires": pl.lit(value=True), "threshold_s": 3}, "which it would not use", id="both"
+            {"fires": pl.lit(value=True), "threshold_s": 3}, "that it does not use", id="both"
         ),
         pytest.param(
             {"classify": lambda rows, limits: rows["kind"], "threshold_s": pl.lit(3)},
@@ -302,7 +302,7 @@ def test_a_detector_whose_inputs_are_not_there_covers_nothing(demo):
     found = sa.detectors.detect(demo, detectors=[odd]).rows
     assert not found["covered"].any()
     assert found["fires"].null_count() == found.height
-    assert found["why"].unique().to_list() == ["it needs n_sneezes, which is not there"]
+    assert found["why"].unique().to_list() == ["it needs n_sneezes, which does not exist"]
 
 
 def test_why_of_what_compares_nothing_is_its_rule_or_what_it_means(demo):

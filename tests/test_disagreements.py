@@ -67,7 +67,7 @@ ROWS = [
     ),
     pytest.param(
         session(**silent(minutes=3)), ("A3", "A2"), "liveness",
-        "A3 takes a process that nobody saw for dead, A2 does not ask for the process; "
+        "A3 treats a process that was not checked as dead, A2 does not ask for the process; "
         "A3 counts 3 min of silence, A2 counts 3 min of silence (limit 6 h)",
         id="process nobody saw",
     ),
@@ -92,7 +92,7 @@ ROWS = [
     pytest.param(
         session(started_at=ago(hours=30), created_at=ago(hours=30)),
         ("fleet_attention_v1", "B2"), "scope",
-        "B9/04 counts 1 d 6 h since start, B2 only looks at running sessions that began "
+        "B9/04 counts 1 d 6 h since start, B2 only covers running sessions that began "
         "or ended within the last 24 h",
         id="window",
     ),
@@ -349,8 +349,8 @@ def test_the_command_leads_with_the_worst_contradiction(run, store):
         pytest.param(("--detector", "A8"), "cannot be evaluated from data: lock", id="not offline"),
         pytest.param(("--detectors", "lionagi@7"), "0.26.1, ", id="no such release"),
         pytest.param(("--detectors", "B2,,B4"), "no detector ''", id="no name"),
-        pytest.param(("--at", "2020-01-01"), "Nothing had begun at", id="before"),
-        pytest.param(("--at", "2030-01-01"), "lies after that", id="after"),
+        pytest.param(("--at", "2020-01-01"), "Nothing had started at", id="before"),
+        pytest.param(("--at", "2030-01-01"), "is later", id="after"),
     ],
 )
 def test_the_command_says_what_is_wrong(run, store, arguments, words):
@@ -380,7 +380,7 @@ def test_the_command_asks_the_dozen_all_or_those_of_a_release(run, store):
 def test_the_command_says_where_nothing_is_covered(run, store):
     code, out, _ = run("detectors", store, "--detector", "ao_detecting")
     assert code == 0
-    assert out.startswith("None of these detectors looks at anything that is here.")
+    assert out.startswith("None of these detectors covers anything in these data.")
     assert run("detectors", store, "--detector", "B2")[1].startswith("Only dashboard_stuck_60m")
 
 

@@ -37,7 +37,7 @@ def test_the_right_row_of_the_demonstration():
         "32 % outlast"
         in sa.survival.quantiles(sa.survival.kaplan_meier(TYPE_I), [0.9])["in_words"].item()
     )
-    assert "32 % of runs outlast the data" in PAGE
+    assert "32 % of runs last longer than the data show" in PAGE
 
 
 def test_the_two_wrong_rows_of_the_demonstration():

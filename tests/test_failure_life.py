@@ -375,7 +375,7 @@ def test_the_command_owns_and_shows(capsys, tmp_path, demo):
     assert cli(["failures", STORE, "--show", "life", "--ledger", path, "--format", "csv"]) == 0
     shown = capsys.readouterr()
     assert "ada" in shown.out and "unknown" in shown.out
-    assert "in the ledger, but in no failure here: v1:000000000000" in shown.err
+    assert "in the ledger, but without a failure: v1:000000000000" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.reporting.sections.fleet import Compared, host_of
 from stateanalytics.reporting.summarize import COUNTED
-from stateanalytics.stats import shrinkage
-from stateanalytics.stats.shrinkage import Prior, fit_prior
+from stateanalytics.stats import shares
+from stateanalytics.stats.shares import Prior, fit_prior
 from tests.conftest import ROOT
 from tests.examples import a_few, examples
 from tests.lionagi_stores import NOW_S, session, write_store
@@ -60,11 +60,11 @@ def test_the_order_of_groups_does_not_matter(groups, rng):
 
 def test_the_strength_is_the_likeliest():
     groups = [(1, 20), (0, 5), (7, 30), (2, 50), (0, 12)]
-    counts = shrinkage.Counter(groups)
+    counts = shares.Counter(groups)
     prior = fit_prior(groups)
-    best = shrinkage._log_likelihood(counts, prior.share, prior.strength)
+    best = shares._log_likelihood(counts, prior.share, prior.strength)
     for step in range(-10, 140):
-        other = shrinkage._log_likelihood(counts, prior.share, exp(step / 10))
+        other = shares._log_likelihood(counts, prior.share, exp(step / 10))
         assert other <= best + 1e-9
 
 

@@ -309,8 +309,8 @@ def test_active_in_the_store_and_merged_on_disk_is_a_finding(tmp_path):
     part = read_part(path)
     found = part.findings.filter(pl.col("code").str.ends_with("disk_differs"))
     assert found.select("code", "entity_id", "message").rows() == [
-        ("show.disk_differs", "show", "the store says active, the files say completed"),
-        ("play.disk_differs", "play-a", "the store says running, the files say merged"),
+        ("show.disk_differs", "show", "the store has active, the files have completed"),
+        ("play.disk_differs", "play-a", "the store has running, the files have merged"),
     ]
 
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.survival import logrank
-from stateanalytics.survival.log_rank_by_unit import FEWEST_UNITS
+from stateanalytics.survival.log_rank import FEWEST_UNITS
 from tests.survival_data import slow_logrank
 
 NAMES = {

@@ -85,7 +85,7 @@ def test_the_only_snapshot_is_found_under_any_name(shell):
 @pytest.mark.parametrize(
     ("change", "options", "error", "words"),
     [
-        pytest.param({"snap": None}, "", ArgumentError, "no variable holds one", id="none"),
+        pytest.param({"snap": None}, "", ArgumentError, "no variable is one", id="none"),
         pytest.param({}, "-s snp", ArgumentError, "did you mean 'snap'", id="near"),
         pytest.param(
             {}, "--nosuch", ArgumentError, "unrecognized arguments: --nosuch", id="option"
@@ -94,7 +94,7 @@ def test_the_only_snapshot_is_found_under_any_name(shell):
         pytest.param({}, "-o class", ArgumentError, "'class' is no name", id="keyword"),
         pytest.param({}, "SELECT 2", ArgumentError, "begins on a new line", id="query beside"),
         pytest.param({}, "--timeout soon", ArgumentError, "invalid float value", id="number"),
-        pytest.param({}, "-s 'open", ArgumentError, "is no snapshot", id="open quote"),
+        pytest.param({}, "-s 'open", ArgumentError, "is not a snapshot", id="open quote"),
     ],
 )
 def test_a_wrong_cell_says_what_to_type(shell, change, options, error, words):

@@ -139,4 +139,4 @@ def test_what_was_written_is_written_again_and_what_was_named_to_be_read_is_not(
 
 def test_two_outputs_of_one_name_are_refused(capsys):
     assert cli.run(["export", "state.db", "-o", "x.sqlite", "--metadata", "./x.sqlite"]) == 2
-    assert "Two outputs have one name" in capsys.readouterr().err
+    assert "Two outputs have the same name" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 
 
 def spells(ended, open_, **rest):
@@ -102,14 +102,14 @@ def fleet(seed, *, share, n_units=120, shape="exponential", limit_s=6000.0):
     row = pl.int_range(n_units, dtype=pl.UInt64)
     units = pl.select(
         unit=row,
-        never=random_columns.uniform(row, seed, "never"),
-        n=random_columns.integer(row, seed, "n", 1, 3),
+        never=draws.uniform(row, seed, "never"),
+        n=draws.integer(row, seed, "n", 1, 3),
     )
     runs = units.select(pl.exclude("n").repeat_by("n")).explode(pl.all())
     each = pl.int_range(pl.len(), dtype=pl.UInt64)
 
     def uniform(column):
-        return random_columns.uniform(each, seed, column)
+        return draws.uniform(each, seed, column)
 
     normal = (-2 * uniform("a").log()).sqrt() * (6.283185307179586 * uniform("b")).cos()
     taken = {

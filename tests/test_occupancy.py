@@ -197,9 +197,9 @@ def weighted_shares(rows, weights, until):
 @pytest.mark.parametrize("times", [(4.0,), (3.0, 7.0, 11.0), ()])
 def test_the_variance_is_that_of_counting_each_unit_a_little_more(monkeypatch, times):
     lives, seen = lives_of_units(Random(4), 30, 7), []
-    told = occupancy.variances_of_states
+    told = occupancy.variances_by_unit
     monkeypatch.setattr(
-        occupancy, "variances_of_states", lambda *given: seen.append(told(*given)) or seen[0]
+        occupancy, "variances_by_unit", lambda *given: seen.append(told(*given)) or seen[0]
     )
     sa.survival.state_occupancy(lives, at_s=times)
     rows, n_lives = lives.rows(), lives["entity_id"].n_unique()

@@ -367,6 +367,6 @@ def test_csv_and_parquet_hold_one_table_and_csv_runs_no_formula(demo, tmp_path):
     path = demo.export(tmp_path / "x.csv", tables=["states"])
     assert pl.read_csv(path, infer_schema_length=None).height == sa.states(demo).height
     assert demo.export(tmp_path / "x.parquet", tables=["states"]).is_file()
-    with pytest.raises(ArgumentError, match=r"A \.csv file holds one table; found 2"):
+    with pytest.raises(ArgumentError, match=r"A \.csv file can have only one table; found 2"):
         demo.export(tmp_path / "y.csv", tables=["states", "entities"])
     assert not (tmp_path / "y.csv").exists()

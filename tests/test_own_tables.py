@@ -52,8 +52,8 @@ def test_a_table_of_ones_own_is_joined_and_described(snap, tmp_path):
         ("a b; DROP", TEAMS, "cannot be called"),
         (None, TEAMS, "cannot be called None"),
         ("t", 7, "found int 7"),
-        ("t", pl.DataFrame({"a": [1], "A": [2]}), "are one in SQL: 'a', 'A'"),
-        ("t", pl.DataFrame({"a": [object()]}, schema={"a": pl.Object}), "holds Python objects"),
+        ("t", pl.DataFrame({"a": [1], "A": [2]}), "are the same in SQL: 'a', 'A'"),
+        ("t", pl.DataFrame({"a": [object()]}, schema={"a": pl.Object}), "contains Python objects"),
         ("t", "no/such.csv", "The table 'no/such.csv' cannot be read: No such file"),
         ("t", "teams.exe", "not a table that can be read"),
         ("t", "empty.csv", "The table 'empty.csv' cannot be read"),
@@ -95,7 +95,7 @@ def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for():
         ("teams.owner", TEAMS.with_columns(agent=pl.lit("x")), "found kind, agent"),
         ("teams.owner", TEAMS.rename({"kind": "sort"}), "found none"),
         ("teams.owner", pl.concat([TEAMS, TEAMS]), "several rows for kind 'agent'"),
-        ("nothing", TEAMS, "There is no column 'nothing' to tell runs apart by"),
+        ("nothing", TEAMS, "There is no column 'nothing' to group runs by"),
     ],
 )
 def test_a_column_of_ones_own_that_is_not_clear_is_one_line(snap, by, teams, words):
@@ -157,9 +157,9 @@ def test_a_database_with_a_log_beside_it_is_not_replaced(odd, tmp_path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / name).touch()
     place = tmp_path / ("x.duckdb" if "duckdb" in name else "x.sqlite")
-    with pytest.raises(ArgumentError, match="in use, or was left half written"):
+    with pytest.raises(ArgumentError, match="in use or incomplete"):
         odd.export(place, tables=["odd"])
-    with pytest.raises(ArgumentError, match="in use, or was left half written"):
+    with pytest.raises(ArgumentError, match="in use or incomplete"):
         odd.export(f"~/{place.name}", tables=["odd"])
     assert not place.exists()
 

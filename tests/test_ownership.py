@@ -147,7 +147,7 @@ def test_a_tie_says_how_to_choose(tmp_path):
     (tmp_path / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT)
     (tmp_path / "sessions").mkdir()
     (tmp_path / "sessions" / "app-1.json").write_text(RECORD)
-    with pytest.raises(SourceError, match=r"as much of .*\n?Hint: name the part") as caught:
+    with pytest.raises(SourceError, match=r"as many files of .*\n?Hint: name a part") as caught:
         sa.read(tmp_path)
     assert "app-1.json" in str(caught.value)
     assert "s.jsonl" in str(caught.value)
@@ -192,7 +192,7 @@ def test_a_single_foreign_database_never_hides_transcripts(tmp_path, n_transcrip
         (tmp_path / "projects" / "p" / f"{number}.jsonl").write_text(TRANSCRIPT)
     shutil.copy(SHIPPED["lionagi"], tmp_path / "state.db")
     if n_transcripts == 1:
-        with pytest.raises(SourceError, match="name the part that is meant"):
+        with pytest.raises(SourceError, match="name a part of it"):
             sa.read(tmp_path)
     else:
         assert owners(tmp_path) == ["claude_code"]

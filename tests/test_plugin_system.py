@@ -344,7 +344,7 @@ def test_a_system_that_cannot_look_at_a_store_is_passed_over(failing):
     asked = ["skip", SAMPLE], ["skip", SAMPLE, folder / "files" / "beats.db"]
     (sample, with_beats), said = read_failing(folder, *asked)
     assert sample.splitlines() == ["['lionagi'] True", "[]"], said
-    assert "no store that is understood" in with_beats
+    assert "not a known store" in with_beats
     assert "The system 'failing' cannot look at" in said
 
 
@@ -353,7 +353,7 @@ def test_two_packages_with_one_name_are_an_error(tmp_path):
     folder = _installed(tmp_path, "other_pulse", text, "pulse = other_pulse:SYSTEM")
     done = run("-c", LIST, more=(folder,))
     assert done.returncode == 1
-    assert "Two packages have a system called 'pulse'" in done.stderr
+    assert "Two packages define a system 'pulse'" in done.stderr
     assert "Hint: uninstall one of the two" in done.stderr
 
 

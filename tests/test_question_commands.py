@@ -49,24 +49,24 @@ def rows_of(run):
 @pytest.mark.parametrize(
     ("command", "arguments", "words"),
     [
-        ("failures", ["--show", "rules"], "no rules to show. Hint: --rules"),
+        ("failures", ["--show", "rules"], "needs a file of rules. Hint: --rules"),
         ("failures", ["--against", STORE], "--against belongs to --show change"),
         ("failures", ["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
         ("failures", ["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),
-        ("failures", ["--show", "incidents", "--cluster", "v1:no"], "--cluster does not narrow"),
+        ("failures", ["--show", "incidents", "--cluster", "v1:no"], "--cluster does not apply to"),
         ("failures", ["--rules", "no.toml"], "cannot be read"),
         ("failures", ["--week", "2026-W21", "--since", "2026-05-01"], "found both"),
         ("durations", ["--prob", "1.5"], "--prob"),
         ("durations", ["--by", "colour"], "colour"),
         ("durations", ["--show", "mean"], "mean"),
-        ("durations", ["--week", "2026-W21", "--since", "2026-05-18"], "leave one of them out"),
+        ("durations", ["--week", "2026-W21", "--since", "2026-05-18"], "remove one of them"),
         ("durations", ["--show", "candidates", "--candidate", "-5"], "needs a number above 0;"),
         (
             "thresholds",
             ["--false-alarm", "-1"],
             "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5",
         ),
-        ("thresholds", ["--settings", "toml", "-f", "csv"], "Settings have a format of their own"),
+        ("thresholds", ["--settings", "toml", "-f", "csv"], "--settings chooses its own format"),
         ("thresholds", ["--settings", "toml", "-o", STORE], "which was read"),
     ],
 )
@@ -148,7 +148,7 @@ def test_the_table_has_ids_that_lead_to_the_rows(run, rows_of, monkeypatch, clus
 def test_a_window_in_which_nothing_failed_says_so_and_what_was_read(run):
     code, _, err = run("failures", STORE, "--show", "codes", "--week", "2020-W01")
     assert code == 0
-    assert "nothing of this in week 2020-W01" in err and "data that were read go from 20" in err
+    assert "nothing found in week 2020-W01" in err and "data that were read go from 20" in err
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def long_runs(snap, *, window=None, policy=None, longer_than_s: float = 3600.0):
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     longer_than_s : float
         Show only runs that took longer than this many seconds. Others are too many.
     """

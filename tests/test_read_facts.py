@@ -161,7 +161,7 @@ def test_what_is_no_path_is_refused(name):
 
 def test_nothing_at_a_path_says_what_is_there(tmp_path):
     _store(tmp_path / "state.db")
-    with pytest.raises(SourceNotFoundError, match=r"(?s)Nothing is at.*there is state\.db"):
+    with pytest.raises(SourceNotFoundError, match=r"(?s)no file or directory.*there is state\.db"):
         _facts(tmp_path / "stat.db")
     with pytest.raises(SourceNotFoundError, match="does not exist either"):
         _facts(tmp_path / "no" / "stat.db")
@@ -171,7 +171,7 @@ def test_nothing_at_a_path_says_what_is_there(tmp_path):
 
 def test_a_link_to_nothing_says_where_it_leads(tmp_path):
     (tmp_path / "state.db").symlink_to("gone.db")
-    with pytest.raises(SourceNotFoundError, match=r"is a link to 'gone\.db', where nothing is"):
+    with pytest.raises(SourceNotFoundError, match=r"is a link to 'gone\.db', which does not exist"):
         _facts(tmp_path / "state.db")
 
 
@@ -191,7 +191,7 @@ def test_a_pattern_without_a_match_says_so(tmp_path):
 
 def test_a_directory_without_a_store_names_those_below(tmp_path):
     _store(tmp_path / "deep" / "state.db")
-    with pytest.raises(NotAStoreError, match=r"(?s)holds no state\.db.*deep/state\.db"):
+    with pytest.raises(NotAStoreError, match=r"(?s)has no state\.db.*deep/state\.db"):
         _facts(tmp_path)
 
 
@@ -469,7 +469,7 @@ def test_two_stars_go_through_no_link_and_have_an_end(tmp_path, monkeypatch):
 
 def test_a_tilde_that_is_nobody_is_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SourceNotFoundError, match="Nothing is at '~nosuchuser/x'"):
+    with pytest.raises(SourceNotFoundError, match="There is no file or directory '~nosuchuser/x'"):
         _facts("~nosuchuser/x")
     _store(tmp_path / "~x.db")
     assert _facts("~x.db").sources["source"].to_list() == ["~x.db"]

@@ -131,7 +131,7 @@ def test_outcomes_add_up_to_the_ended_runs(week):
 def test_the_headline_says_it_in_words(week):
     assert week["headline"]["finding"] == (
         "7 of 13 ended runs completed (54 %); 4 failed and 1 timed out, in 3 incidents; "
-        "1 cancelled; 1 of 2 open runs needs a look."
+        "1 cancelled; 1 of 2 open runs needs attention."
     )
 
 
@@ -483,5 +483,5 @@ def test_a_code_of_many_rows_and_few_incidents_is_told(invocations, is_told):
         for n, name in enumerate(invocations)
     ]  # fmt: skip
     section = report(facts(rows), sections=["failures"]).summary["failures"]
-    words = f"; run.failed.exception is {len(rows)} rows but only "
+    words = f"; run.failed.exception has {len(rows)} rows but only "
     assert (words in section["finding"]) is is_told

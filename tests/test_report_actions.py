@@ -78,7 +78,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert [one["what"] for one in found] == [
         "Data of 1 input are missing",
         "Resume or stop session s",
-        "Stop “dear”",
+        "Fix “dear”",
     ]
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. No reason was stored."
@@ -94,20 +94,20 @@ def test_thresholds_come_last_and_several_sources_have_no_name():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
              "in_words": "why"}, {"verdict": "keep"}]  # fmt: skip
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "SOURCES", WEEK)
-    assert [one["what"] for one in found] == ["Stop “boom”", "Set slow to 2 h, from 1 h"]
+    assert [one["what"] for one in found] == ["Fix “boom”", "Set slow to 2 h, from 1 h"]
     assert found[0]["command"].startswith("stateanalytics failures SOURCES --week 2026-W21 --show")
 
 
 def test_a_thing_to_do_says_what_is_known_and_nothing_else():
-    asked = "Read the message: this code stands for every unforeseen exception."
+    asked = "Read the message: this code covers every unforeseen exception."
     told = summary([cluster(name="no <*>: <*>: poetry (image <*>)"), cluster(name="b", run_s=None)])
     told["failures"]["codes"] = [{"code": "run.failed.exception", "what_to_do": asked}]
     first, second = actions_of(told, "a.db", WEEK)
-    assert first["what"] == "Stop “no … poetry”"
+    assert first["what"] == "Fix “no … poetry”"
     assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
     assert second["why"] == "2 incidents. An exception in the code that ran."
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
-    assert both["what"].endswith(", and look at 1 more that is open")
+    assert both["what"].endswith(", and check 1 more that is open")
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_the_digest_of_the_sample_is_a_screen(demo_week):
         (
             summary([cluster(is_back=True)]),
             "new-critical",
-            ["1 failure reappeared though resolved"],
+            ["1 failure reappeared after being resolved"],
         ),
         (summary([cluster(state="new", is_expected=True)]), "new-critical", []),
         (summary([cluster(state="growing")]), "regression", ["more of boom: 2 incidents"]),
@@ -183,7 +183,7 @@ def test_bad_news_is_told_and_nothing_else(told, kind, words):
 
 
 def test_what_is_no_tripwire_is_one_line():
-    with pytest.raises(ArgumentError, match="There is nothing called 'regresion'") as raised:
+    with pytest.raises(ArgumentError, match="has no condition 'regresion'") as raised:
         tripped(summary(), ["regresion"])
     assert "regression" in raised.value.hint
 
@@ -194,7 +194,7 @@ def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     options = ["--week", "2026-W21", "--sections", "failures", "-o", str(tmp_path / "w.md")]
     assert cli(["report", store, *options, "--fail-on", "coverage"]) == 0
     told = capsys.readouterr()
-    assert "1. Stop " in told.out
+    assert "1. Fix " in told.out
     assert cli(["report", store, *options, "--fail-on", "new-critical|coverage"]) == 3
     assert "failed on 15 failures new" in capsys.readouterr().err
     assert (tmp_path / "w.md").read_text("utf-8").startswith("## ")
@@ -219,9 +219,9 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
     assert "<details>" not in (tmp_path / "full.html").read_text("utf-8")
     capsys.readouterr()
     for options, words in [
-        (["--format", "md", "-o", "week.html"], "'week.html' looks like html"),
-        (["--full", "--format", "json"], "Only the page has folds"),
-        (["-o", "week.pdf"], "names no format"),
+        (["--format", "md", "-o", "week.html"], "The suffix of 'week.html' means html"),
+        (["--full", "--format", "json"], "--full is for the HTML page only"),
+        (["-o", "week.pdf"], "has no known suffix"),
     ]:
         assert cli([*asked, *options]) == 2
         assert words in capsys.readouterr().err
@@ -297,7 +297,7 @@ def test_hostile_and_endless_texts_fit_into_slack_and_mention_nobody():
 def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys):
     store = str(SAMPLES / "state.db")
     assert cli(["report", store, "--format", "slack", "--json"]) == 2
-    assert "leave --json out" in capsys.readouterr().err
+    assert "remove --json" in capsys.readouterr().err
     written = tmp_path / "slack.json"
     arguments = ("--format", "slack", "--sections", "attention", "-o", str(written))
     assert cli(["report", store, *arguments]) == 0

@@ -84,7 +84,7 @@ LONG_OPEN = {
 
 def test_open_work_of_an_earlier_window_is_not_guessed():
     found, _ = changes([*TWO_WEEKS, LONG_OPEN])
-    assert found["unresolved"]["words"] == "How 1 run stood at that time is not recorded."
+    assert found["unresolved"]["words"] == "The state of 1 run at that time is not recorded."
     assert found["unresolved"]["n"] is None
 
 

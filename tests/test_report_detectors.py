@@ -109,7 +109,7 @@ def test_the_words_say_what_each_detector_looked_at():
     ("n_loud", "expected"),
     [
         (0, "None of 9 detectors calls any of 3 open runs stale, stuck, slow or dead."),
-        (1, "Only one detector looks at the open runs that it flags."),
+        (1, "Only one detector covers the open runs that it flags."),
         (2, "The 2 detectors that flag an open run flag the same ones."),
     ],
 )

@@ -97,7 +97,7 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     assert all(one["weeks"][-1] == one["n_incidents"] for one in found.values())
     assert made.summary["failures"]["gone"] == {"n": 1, "names": ["left"]}
     assert made.summary["failures"]["finding"].endswith(
-        "3 new, 1 back after weeks without and 1 no longer seen."
+        "3 new, 1 reappeared after weeks without and 1 no longer seen."
     )
 
 
@@ -111,11 +111,11 @@ def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
     sa.failures.own(path, "v1:000000000000", owner="cyd")
     made = section(WEEK, ledger=path)
     it = made.summary["failures"]
-    assert "no owner for “old friend” ($1.00, 10 min) and “cheap”" in it["finding"]
-    assert it["finding"].endswith(" Resolved, but back: “returned”.")
+    assert "unassigned: “old friend” ($1.00, 10 min) and “cheap”" in it["finding"]
+    assert it["finding"].endswith(" Resolved, but reappeared: “returned”.")
     assert (it["has_ledger"], it["n_unknown"]) == (True, 1)
     page = " ".join(re.sub(r"<[^>]+>", " ", made.as_html()).split())
-    for words in ("ada", "OPS-1", "nobody", "resolved in 1.4, but back", "2099-01-01",
+    for words in ("ada", "OPS-1", "unassigned", "resolved in 1.4, but reappeared", "2099-01-01",
                   "1 entry of the ledger fits no failure"):  # fmt: skip
         assert words in page
     with pytest.raises(ArgumentError, match="which was read"):
@@ -152,7 +152,7 @@ def test_clusters_that_only_other_work_has_are_counted_beside_those_of_runs():
 
 
 def test_without_a_ledger_nothing_is_said_of_owners(made):
-    assert "nobody" not in made.as_html()
+    assert "unassigned" not in made.as_html()
     assert made.summary["failures"]["has_ledger"] is False
 
 
@@ -232,11 +232,11 @@ def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     assert command(["failures", path, "--format", "csv"]) == 0
     said = capsys.readouterr()
     assert "run.aborted.runtime_lost" in said.out
-    assert "note: Agent Orchestrator: A failure is also a session that died" in said.err
+    assert "note: Agent Orchestrator: A session that died is a failure, too" in said.err
     made = sa.report(snap, window=(ago(days=400), None), sections=["failures"])
     assert f"{died.height} died" in made.summary["headline"]["finding"]
     assert made.summary["failures"]["n_runs"] == died.height
-    assert "A failure is also a session that died" in made.as_html()
+    assert "A session that died is a failure, too" in made.as_html()
 
 
 def test_what_a_person_stopped_is_no_failure(demo):

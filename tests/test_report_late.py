@@ -295,7 +295,7 @@ def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
     ("at", "words"),
     [
         ("2027-01-01", "nothing is known of it"),
-        ("2020-01-01", "Nothing had begun at 2020-01-01"),
+        ("2020-01-01", "Nothing had started at 2020-01-01"),
         ("yesterday", "as_known_at needs a moment; found 'yesterday'"),
     ],
 )

@@ -243,10 +243,10 @@ def test_the_page_is_no_longer_than_somebody_reads(demo_page, n_folds, within, m
 def test_the_first_screen_says_what_failures_cost_and_what_is_new(demo_page, demo_week):
     assert "No significant change. 146 of 255 ended runs completed" in demo_page.text
     assert demo_week.summary["lost"] == (
-        "1 d 9 h of runs, cost $7.27 (53 reported none); the window before: 9 h 44 min, $2.36."
+        "1 d 9 h of runs, cost $7.27 (53 not reported); the window before: 9 h 44 min, $2.36."
     )
     told = {one["title"]: one["n"] for one in demo_week.summary["news"]}
-    assert told == {"New": 26, "Gone": 8}
+    assert told == {"New": 26, "No longer seen": 8}
     names = [name for one in demo_week.summary["news"] for name in one["names"]]
     assert {one["link"][1:] for one in names} <= set(demo_page.ids())
 
@@ -265,7 +265,7 @@ def test_what_somebody_stopped_is_counted_and_is_no_thing_to_look_at(demo_week):
     assert {one["pill"]["label"] for one in told["stopped"]["items"]} == {"aborted"}
     n_things = told["open"]["n"] + told["ended"]["n"]
     assert n_things == told["n_things"]
-    assert f"{n_things} different things to look at" in told["finding"]
+    assert f"{n_things} different items to check" in told["finding"]
     assert told["ended"]["items"][0]["n_alike"] > 1
 
 

@@ -124,7 +124,7 @@ def test_no_source_looks_in_the_usual_places(tmp_path, monkeypatch, store):
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     assert sa.read().sources["source"].to_list() == [str(store)]
     monkeypatch.setenv("LIONAGI_HOME", str(tmp_path / "empty"))
-    with pytest.raises(sa.errors.SourceNotFoundError, match=r"usual places: .*empty.*state\.db"):
+    with pytest.raises(sa.errors.SourceNotFoundError, match=r"usual places are empty.*state\.db"):
         sa.read()
 
 
@@ -179,7 +179,7 @@ def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_
     assert "inputs" not in said[0]
     assert said[1].endswith(
         "one instant for all 2 inputs; the data of 1 end more than a day before it, "
-        "and what is open there looks silent since"
+        "so work that is open there appears silent since"
     )
 
 
@@ -236,7 +236,7 @@ def test_raw_tables_hold_what_is_stored(store, kept):
 
 def test_bodies_are_read_only_on_request(store, kept):
     query = "SELECT content FROM raw_messages"
-    with pytest.raises(sa.errors.QueryError, match=r"holds bodies(.|\n)*bodies=True"):
+    with pytest.raises(sa.errors.QueryError, match=r"has texts of messages(.|\n)*bodies=True"):
         kept.sql(query)
     assert kept.sql("SELECT * FROM raw_messages").columns == [
         "store",

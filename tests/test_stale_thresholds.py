@@ -7,7 +7,7 @@ from stateanalytics import Policy
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.detectors.quality import gap_sums, quality_of_service
 from stateanalytics.errors import ArgumentError
-from stateanalytics.thresholds.worksheet import stale
+from stateanalytics.thresholds.settings import stale
 
 HOUR = 3600.0
 

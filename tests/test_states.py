@@ -654,7 +654,7 @@ def test_silence_is_told_in_two_units():
 
 def test_silence_without_a_moment_is_told_as_the_policy_reads_it():
     row = {"raw_status": "running", "last_activity_at": None}
-    assert why(**row)[0]["message"].startswith("Nobody saw it at work")
+    assert why(**row)[0]["message"].startswith("No sign that it was at work")
     recorder = why(**row, policy=Policy.parity())[0]["message"]
     assert "silent for ever, threshold 6 h" in recorder
 

@@ -357,7 +357,7 @@ def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     assert page.read_text() == sa.report(merge(parts), window="2026-W21").as_html()
     capsys.readouterr()
     refused = {
-        "Summaries are reported apart from stores; found 'state.db' too": ["state.db"],
+        "stores cannot be reported together; found the store 'state.db'": ["state.db"],
         "found --as-of, --policy, --salvage or --probe": ["--policy", "operator"],
         "found as_known_at, policy, by, ledger, prices or compare": ["--compare", "2026-W10"],
         "is in '" + folders[0]: ["-o", f"{folders[0]}/week.html"],
@@ -420,7 +420,7 @@ def frame_of(folder, name):
 
 
 NO_SUMMARY = {
-    "nothing there": (shutil.rmtree, SourceNotFoundError, "Nothing is at"),
+    "nothing there": (shutil.rmtree, SourceNotFoundError, "There is no file or directory"),
     "no head": (lambda folder: (folder / "head.json").unlink(), NotAStoreError, "is no summary"),
     "another version": (lambda folder: lie(folder, version=1), NotAStoreError, "of version 1"),
     "a version that is 1 to Python": (

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.stats.distributions import chi_square_tail
-from stateanalytics.survival.curves import bare_curve, confidence_band, kaplan_meier
-from stateanalytics.survival.estimates import quantiles, restricted_mean
+from stateanalytics.survival.curves import (
+    bare_curve,
+    confidence_band,
+    kaplan_meier,
+    quantiles,
+    restricted_mean,
+)
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.log_rank import logrank
 from tests.examples import examples

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from stateanalytics.systems import reading as sources
 from tests.examples import a_few, examples
 from tests.generators import AS_OF, dirty_cells, durations, message_gaps, store, write_store
@@ -56,24 +56,24 @@ def slow_bits(row, seed, column):
 @given(st.lists(st.integers(0, 2**60), min_size=1, max_size=20), st.integers(0, 2**40))
 def test_bits_are_those_of_the_slow_obvious_generator(numbers, seed):
     frame = pl.DataFrame({"row": pl.Series(numbers, dtype=pl.UInt64)})
-    fast = frame.select(random_columns.bits(pl.col("row"), seed, "a column")).to_series().to_list()
+    fast = frame.select(draws.bits(pl.col("row"), seed, "a column")).to_series().to_list()
     assert fast == [slow_bits(number, seed, "a column") for number in numbers]
 
 
 def test_a_draw_depends_on_its_row_and_not_on_the_others():
     row = pl.col("row")
-    whole = pl.select(row=pl.int_range(100)).with_columns(u=random_columns.uniform(row, 3, "u"))
-    part = whole.select("row").slice(40, 7).with_columns(u=random_columns.uniform(row, 3, "u"))
+    whole = pl.select(row=pl.int_range(100)).with_columns(u=draws.uniform(row, 3, "u"))
+    part = whole.select("row").slice(40, 7).with_columns(u=draws.uniform(row, 3, "u"))
     assert part["u"].to_list() == whole["u"].slice(40, 7).to_list()
 
 
 def test_numbers_are_spread_as_they_should_be():
     row = pl.col("row")
     drawn = pl.select(row=pl.int_range(40_000)).select(
-        uniform=random_columns.uniform(row, 1, "u"),
+        uniform=draws.uniform(row, 1, "u"),
         normal=normal(row, 1, "n"),
         long=log_normal(row, 1, "l", median=60.0, sigma=0.5),
-        word=random_columns.weighted(row, 1, "w", {"a": 3.0, "b": 1.0}),
+        word=draws.weighted(row, 1, "w", {"a": 3.0, "b": 1.0}),
     )
     assert drawn["uniform"].min() > 0 and drawn["uniform"].max() < 1
     assert drawn["uniform"].mean() == pytest.approx(0.5, abs=0.01)
@@ -85,8 +85,8 @@ def test_numbers_are_spread_as_they_should_be():
 
 def test_ids_are_unlike_each_other_and_have_their_shape():
     ids = pl.select(row=pl.int_range(20_000)).select(
-        uuid=random_columns.uuid(pl.col("row"), 0, "id"),
-        hex=random_columns.hex_id(pl.col("row"), 0, "id", 12),
+        uuid=draws.uuid(pl.col("row"), 0, "id"),
+        hex=draws.hex_id(pl.col("row"), 0, "id", 12),
     )
     assert ids["uuid"].n_unique() == ids["hex"].n_unique() == 20_000
     assert ids["uuid"].str.contains(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-").all()

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from stateanalytics.charts.survival import say_survival
 from stateanalytics.core.words import how_long, how_long_each
 from stateanalytics.state.display import add_duration_text
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.curves import kaplan_meier, quantiles
 from tests.examples import examples
 
 

@@ -13,7 +13,7 @@ from stateanalytics.core.schema import MOMENT
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.weekly_change import dispersions
-from stateanalytics.stats.sequential import UsualRate, evidence_of_more, usual_rate
+from stateanalytics.stats.process_control import UsualRate, evidence_of_more, usual_rate
 from stateanalytics.weekly_limits import ALARM, failure_alarm
 from tests import draws
 from tests.lionagi_stores import NOW_S, session, write_store

@@ -63,7 +63,7 @@ def test_a_summary_in_place_of_a_snapshot_is_named_once(wrong):
 
 
 def test_known_detectors_with_what_is_none():
-    with pytest.raises(ArgumentError, match=r"known needs detectors of yours; found int 5"):
+    with pytest.raises(ArgumentError, match=r"known needs your own detectors; found int 5"):
         sa.detectors.known(5)
-    with pytest.raises(ArgumentError, match=r"known needs detectors of yours; found str 'x'"):
+    with pytest.raises(ArgumentError, match=r"known needs your own detectors; found str 'x'"):
         sa.detectors.known("x")

@@ -35,7 +35,7 @@ def audit(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         Its thresholds determine how long silence may last; v1's by default.
     states : polars.DataFrame, optional
@@ -52,7 +52,7 @@ def audit(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or the policy none.
+        If ``snap`` is not a snapshot, or the policy none.
 
     Notes
     -----
@@ -91,7 +91,7 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         As for `audit`.
 

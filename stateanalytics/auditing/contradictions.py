@@ -33,7 +33,7 @@ _CODE_OF = {
     ),
     "override": (
         "audit.transition_override",
-        "nothing may follow a terminal status unless somebody overrides it",
+        "nothing may follow a terminal status without an override",
     ),
     "unknown": ("audit.transition_unknown_status", "no status of that name is declared"),
 }
@@ -140,8 +140,8 @@ TOLERANCE_S = 1.0
 SILENT = ("stalled", "process_dead", "orphaned")
 _IN_WORDS = {
     "stalled": "silent for longer than its kind of work ever should be",
-    "process_dead": "its process was looked for and is gone",
-    "orphaned": "it left no output, and its process is gone",
+    "process_dead": "its process was checked and no longer exists",
+    "orphaned": "it left no output, and its process no longer exists",
 }
 # Outcomes with a moment of end: a skipped fire or a play that never began has none.
 _HAS_END = {

@@ -39,7 +39,7 @@ from stateanalytics.charts.style import (
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.curves import quantiles
 
 if TYPE_CHECKING:
     import altair as alt

@@ -36,17 +36,14 @@ FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentE
 HAND_WRITTEN = {
     "report": (
         "reports",
-        "Write the report on a window of time: one HTML file that opens anywhere.",
+        "Write a report for a time window: one HTML file that opens in any browser.",
     ),
-    "show": ("reports", "Show everything that is known of one run or other entity, in order."),
+    "show": ("reports", "Show the complete history of one run or other entity."),
     "watch": ("serving", "Print changes of severity as they happen, until Ctrl-C."),
     "sql": ("querying", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
     "mcp": ("serving", "Serve read-only tools for agents over standard input and output (MCP)."),
-    "archive": ("exporting", "Archive the stores before they delete what is old."),
-    "export": (
-        "exporting",
-        "Write tables, metrics or spans into files that other programs open.",
-    ),
+    "archive": ("exporting", "Archive stores before they delete old data."),
+    "export": ("exporting", "Write tables, metrics or spans for other programs."),
     "doctor": ("doctor", "Show what is installed, where stores are, and what works."),
 }
 """Commands that are no questions: module and first line of the help.
@@ -145,11 +142,11 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name="stateanalytics", prog_name="stateanalytics")
 def cli() -> None:
-    """Analytics for fleets of coding agents, from the stores that orchestrators leave.
+    """Analytics for fleets of coding agents, from the data that orchestrators store.
 
-    SOURCES are stores, directories that hold one, or patterns; without any, the usual
-    places are read (`stateanalytics doctor` lists them). Nothing is written next to a
-    store, and a store that is in use is not disturbed.
+    SOURCES are stores (such as a state.db), directories that contain stores, or patterns;
+    without any, the usual places are read (`stateanalytics doctor` lists them). Nothing is
+    written next to a store, and a store that is in use is not disturbed.
     """
 
 
@@ -186,7 +183,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
     except MemoryError:
-        return _complain("there was not enough memory. Hint: read fewer stores at once", 1)
+        return _complain("not enough memory. Hint: read fewer stores at once", 1)
     except _ReaderWentAwayError:
         # The interpreter flushes once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,12 +25,12 @@ _FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
         "stateanalytics doctor", 'stateanalytics report "$(stateanalytics doctor --demo)"'
     )
 )
-@click.option("--demo", is_flag=True, help="Print only where the sample is, to try commands on.")
+@click.option("--demo", is_flag=True, help="Print only the path of the sample, to try commands on.")
 def doctor(*, demo: bool) -> int:
     """Show what is installed, where stores are, and what works.
 
-    The usual places are listed with what is there, of which version and how large. The exit
-    code is 0 if the sample can be read, queried and drawn, whatever extra is missing, and 1
+    Lists the usual places of stores, with the version and size of what is there. The exit code
+    is 0 if the sample can be read, queried and drawn, even if optional parts are missing, and 1
     otherwise. Nothing is sent anywhere.
     """
     if demo:
@@ -48,7 +48,7 @@ def doctor(*, demo: bool) -> int:
         is_whole &= is_well
         click.echo(line)
     click.echo(
-        "Everything that the main job needs is there."
+        "Everything that reports and commands need is installed."
         if is_whole
         else "Something is missing. Hint: pip install --force-reinstall stateanalytics"
     )

@@ -69,8 +69,8 @@ _N_STALE = 3
     "--output",
     "target",
     metavar="FILE|FOLDER",
-    help="Write to a .duckdb, .sqlite or .xlsx file, or one table to .csv or .parquet; a name "
-    "without a suffix, or that ends in /, is a new folder of Parquet files.",
+    help="Write to a .duckdb, .sqlite or .xlsx file, or one table to .csv or .parquet. A name "
+    "without a suffix, or with / at its end, is a new folder of Parquet files.",
 )
 @click.option(
     "--only", multiple=True, metavar="TABLE", help="Write only this table; may be repeated."
@@ -78,22 +78,22 @@ _N_STALE = 3
 @click.option(
     "--metadata",
     type=FILE,
-    help="Also write what each table and column means, as Datasette reads it (JSON).",
+    help="Also write the meaning of each table and column, as JSON for Datasette.",
 )
 @click.option(
-    "--otlp", type=FILE, help="Write what ended as OpenTelemetry spans (lines of OTLP/JSON)."
+    "--otlp", type=FILE, help="Write ended entities as OpenTelemetry spans (OTLP/JSON lines)."
 )
 @click.option(
     "--metrics",
     "metrics_file",
     type=FILE,
-    help="Write what alerts need as OpenMetrics text; - prints it.",
+    help="Write metrics for alerts as OpenMetrics text; - prints it.",
 )
 @click.option(
     "--views",
     "views_folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write the SQL of the ready views into this folder, a file each; no store is read for it.",
+    help="Write the SQL of the predefined views into this folder, one file each; reads no store.",
 )
 @tables_option
 @takes(as_of_option, policy_option, bodies_option, salvage_option, redact_option, formats=None)
@@ -108,15 +108,15 @@ def export(
     only: tuple[str, ...],
     own: tuple[str, ...],
 ) -> None:
-    """Write tables, metrics or spans into files that other programs open.
+    """Write tables, metrics or spans for other programs.
 
-    With -o every frame, ready view and table of yours. Metrics are what is open, past its
-    limits, and failed; limits are the recommended ones, else today's (`watch --metrics FILE`
-    keeps the file current).
+    -o writes every frame, every predefined view and your own tables. --metrics counts what is
+    open, past its limit, or failed; the limits are the recommended ones, otherwise today's.
+    `watch --metrics FILE` keeps that file up to date.
     """
     needs_stores = target or otlp or metrics_file
     if not (needs_stores or views_folder) or (metadata and not target):
-        raise click.UsageError("There is no target. Hint: -o week.duckdb, or --otlp spans.jsonl")
+        raise click.UsageError("No output is named. Hint: -o week.duckdb, or --otlp spans.jsonl")
     if target and not target.endswith(("/", os.sep)):
         chosen_format(None, Path(target), EXPORTS)
     files = (target, metadata, otlp, metrics_file)
@@ -124,7 +124,7 @@ def export(
         refuse_input_as_output(Path(file) if file else None)
     places = [Path(place).resolve() for place in (*files, views_folder) if place]
     if len(set(places)) < len(places):
-        raise click.UsageError("Two outputs have one name. Hint: give each a file of its own")
+        raise click.UsageError("Two outputs have the same name. Hint: name a file for each")
     if views_folder:
         _write_views(views_folder)
         click.echo(visible(str(views_folder)))
@@ -182,7 +182,7 @@ def _write_metadata(snap: Snapshot, path: Path, database: str, only: tuple[str, 
 
 
 def _write_views(folder: Path) -> None:
-    """The SQL of each ready view, a file each: for dbt and others that query an export."""
+    """The SQL of each predefined view, a file each: for dbt and others that query an export."""
     from stateanalytics.sql.frames import VIEWS
 
     try:
@@ -208,7 +208,7 @@ def _write_views(folder: Path) -> None:
     "--to",
     required=True,
     metavar="FOLDER",
-    help="Archive into this folder, which is created if needed and only ever added to.",
+    help="Archive into this folder, which is created if needed; nothing in it is overwritten.",
 )
 @click.option(
     "--jobs",
@@ -217,8 +217,8 @@ def _write_views(folder: Path) -> None:
     show_default=True,
     help="Read with this many processes.",
 )
-@click.option("--bodies", is_flag=True, help="Archive what people and models said, too.")
-@click.option("--redact", is_flag=True, help="Mask what looks like a secret before it is archived.")
+@click.option("--bodies", is_flag=True, help="Also archive the texts of messages.")
+@click.option("--redact", is_flag=True, help="Mask text that looks like a secret.")
 @salvage_option
 @click.pass_context
 def archive(
@@ -231,12 +231,12 @@ def archive(
     redact: bool,
     salvage: bool,
 ) -> None:
-    """Archive the stores before they delete what is old.
+    """Archive stores before they delete old data.
 
-    Prints one line for each source: archived, unchanged, or failed. After a failed one the
-    others go on, and the exit code is 1. After an interruption, the same command continues.
-    Sources of the archive that were not collected for a week are named at the end. Every
-    command reads FOLDER like a store.
+    Prints one line for each source: archived, unchanged, or failed. A failed source does not
+    stop the others; the exit code is then 1. After an interruption, run the same command again.
+    The last lines name sources of the archive that were not collected for a week. Every command
+    reads FOLDER like a store.
     """
     from stateanalytics.systems.archiving import Archiving, collect_each
 

@@ -44,7 +44,7 @@ def sources_argument(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="LIMITS",
         callback=remember,
         expose_value=False,
-        help="Read no more than this, such as processor_s=60,n_rows=1000000; off: no limit.",
+        help="Limit what is read, such as processor_s=60,n_rows=1000000; off: no limit.",
     )
     return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(budget(command))
 
@@ -56,30 +56,31 @@ def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[
 as_of_option = click.option(
     "--as-of",
     metavar="MOMENT",
-    help="Read the states at this instant: ISO text (UTC without a zone) or epoch seconds. "
-    "By default it is the newest moment in the data; the clock for a store in use.",
+    help="Evaluate states as of this instant: ISO 8601 (UTC if without a time zone) or epoch "
+    "seconds. Default: the newest timestamp in the data, or now if a store is in use.",
 )
 policy_option = click.option(
     "--policy",
     metavar="NAME|FILE",
     default="v1",
     show_default=True,
-    help="Judge by this policy: v1 (ADR-0033), adr0025, operator, parity, or a .toml or .json "
-    "file.",
+    help="Evaluate by this policy: v1 (ADR-0033), adr0025, operator, parity, or a .toml or "
+    ".json file.",
 )
-bodies_option = click.option(
-    "--bodies", is_flag=True, help="Read what people and models said, too."
-)
+bodies_option = click.option("--bodies", is_flag=True, help="Also read the texts of messages.")
 redact_option = click.option(
-    "--redact/--no-redact", default=True, help="Mask what looks like a secret.", show_default=True
+    "--redact/--no-redact",
+    default=True,
+    help="Mask text that looks like a secret.",
+    show_default=True,
 )
 probe_option = click.option(
     "--probe",
     is_flag=True,
-    help="Check whether recorded processes are alive, on this machine and now.",
+    help="Check whether the recorded processes are alive on this machine now.",
 )
 salvage_option = click.option(
-    "--salvage", is_flag=True, help="Read what is left of a damaged store, and report what is lost."
+    "--salvage", is_flag=True, help="Read the intact parts of a damaged store, and report losses."
 )
 limit_option = click.option(
     "--limit", type=click.IntRange(min=1), help="Print at most this many rows; 50 in a table by "
@@ -89,10 +90,10 @@ window_options = combined(
     click.option(
         "--week",
         metavar="YYYY-Www",
-        help="Look at an ISO week, Monday to Monday in UTC, or at last-week.",
+        help="Use the window of an ISO week, Monday to Monday in UTC, or of last-week.",
     ),
-    click.option("--since", metavar="MOMENT", help="Let the window begin at this moment."),
-    click.option("--until", metavar="MOMENT", help="Let the window end before this moment."),
+    click.option("--since", metavar="MOMENT", help="Begin the window at this moment."),
+    click.option("--until", metavar="MOMENT", help="End the window before this moment."),
 )
 detectors_option = click.option(
     "--detectors",
@@ -101,22 +102,22 @@ detectors_option = click.option(
     multiple=True,
     metavar="NAMES",
     callback=lambda *given: _split(*given) or None,
-    help="Ask these detectors, by name or number, joined by commas: B2,B4; all: those of past "
-    "releases, too; SYSTEM@VERSION: those of one release. By default the dozen of each system's "
-    "current release.",
+    help="Evaluate these detectors, by name or number, joined by commas: B2,B4; all: also those "
+    "of past releases; SYSTEM@VERSION: those of one release. Default: about a dozen of each "
+    "system's current release.",
 )
 tables_option = click.option(
     "--table",
     "own",
     multiple=True,
     metavar="NAME=FILE",
-    help="Add a table of yours, of a CSV, Parquet or JSON file; may be repeated.",
+    help="Add your own table from a CSV, Parquet or JSON file; may be repeated.",
 )
 prices_option = click.option(
     "--prices",
     type=FILE,
     metavar="FILE",
-    help="Estimate costs by prices of yours, from a TOML file; other models keep list prices.",
+    help="Estimate costs with your own prices, from a TOML file; other models keep list prices.",
 )
 ledger_option = click.option(
     "--ledger",
@@ -140,7 +141,7 @@ def _by_option(default: str, about: str) -> Option:
 
 
 def _cost_option(flag: str, minutes: float, cause: str) -> Option:
-    about = f"Minutes of attention that this costs: {cause}."
+    about = f"Cost of {cause}, in minutes of a person's attention."
     return click.option(flag, type=float, default=minutes, show_default=True, help=about)
 
 
@@ -160,20 +161,22 @@ OPTIONS: Mapping[str, Option] = {
     "cluster": click.option(
         "--cluster", metavar="ID", help="Count only this cluster, by its id or the beginning of it."
     ),
-    "rules": click.option("--rules", type=FILE, help="Apply your own clusters, from a TOML file."),
+    "rules": click.option(
+        "--rules", type=FILE, help="Apply your own rules for clusters, from a TOML file."
+    ),
     "earlier": click.option(
         "--against",
         "earlier",
         metavar="STORE",
-        help="Read, with --show change, the earlier window from this store.",
+        help="With --show change: read the earlier window from this store.",
     ),
     "leave_out_mass": click.option(
         "--leave-out-mass",
         is_flag=True,
-        help="Exclude, with --show change, runs that were started when almost all failed.",
+        help="With --show change: exclude runs that started while almost all runs failed.",
     ),
     "at": click.option(
-        "--at", metavar="MOMENT", help="Ask about this earlier instant; by default as-of."
+        "--at", metavar="MOMENT", help="Evaluate at this earlier instant; by default as-of."
     ),
     "by": _by_option(
         "kind",
@@ -182,8 +185,8 @@ OPTIONS: Mapping[str, Option] = {
     ),
     "cost_by": _by_option(
         "system,model",
-        "Sum by these, joined by commas: system, model, provider, project, agent, kind, "
-        "playbook, or a column of --table, such as teams.owner; or none: all runs together.",
+        "Sum by these columns, joined by commas: system, model, provider, project, agent, kind, "
+        "playbook, or a column of --table, such as teams.owner; none: all runs together.",
     ),
     "probs": click.option(
         "--prob",
@@ -191,7 +194,7 @@ OPTIONS: Mapping[str, Option] = {
         multiple=True,
         default=(0.25, 0.5, 0.75, 0.95),
         type=click.FloatRange(0, 1, min_open=True, max_open=True),
-        help="Show the quantiles of these shares; by default 0.25, 0.5, 0.75, 0.95.",
+        help="Show this quantile; may be repeated; by default 0.25, 0.5, 0.75, 0.95.",
     ),
     "candidates_s": click.option(
         "--candidate",
@@ -204,8 +207,8 @@ OPTIONS: Mapping[str, Option] = {
     "costs": combined(
         _cost_option("--false-alarm", 5.0, "a false alarm"),
         _cost_option("--undetected-hour", 10.0, "an hour in which a dead run goes unnoticed"),
-        _cost_option("--lost-run", 60.0, "a run that was ended though it would have ended well"),
-        _cost_option("--run-hour", 3.0, "an hour of a run"),
+        _cost_option("--lost-run", 60.0, "stopping a run that would have completed"),
+        _cost_option("--run-hour", 3.0, "an hour of run time"),
         click.option(
             "--deaths",
             type=float,
@@ -215,14 +218,13 @@ OPTIONS: Mapping[str, Option] = {
     "settings": click.option(
         "--settings",
         type=click.Choice(("toml", "json", "python")),
-        help="Print the settings as the systems' own settings name them, instead of the table.",
+        help="Print the recommended values under the systems' own names of settings, not a table.",
     ),
     "other_policy": click.option(
         "--against",
         "other_policy",
         metavar="NAME|FILE",
-        help="List instead the entities that have another severity under this policy than under "
-        "--policy.",
+        help="List instead the entities whose severity differs between --policy and this policy.",
     ),
 }
 """The options of questions, by the parameter of the function that each gives a value."""
@@ -267,7 +269,7 @@ def refuse_options_of_others(mode: str, modes: Mapping[str, Sequence[str]]) -> N
         is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if is_given and mode not in modes.get(name, (mode,)):
             raise click.UsageError(
-                f"{parameter.opts[-1]} belongs to {' or '.join(modes[name])}. Hint: leave it out"
+                f"{parameter.opts[-1]} belongs to {' or '.join(modes[name])}. Hint: remove it"
             )
 
 
@@ -290,8 +292,8 @@ def output_options(formats: Iterable[str], otherwise: str = "a table") -> Option
         click.option(
             "--safe-csv/--raw-csv",
             default=None,
-            help="In CSV, put ' before texts that a spreadsheet would run as formulas; "
-            "by default in files, which people open, and not in pipes.",
+            help="In CSV, prefix text that a spreadsheet would run as a formula with '; "
+            "by default in files but not in pipes.",
         ),
         click.option(
             "--wide", is_flag=True, help="Wrap long texts in a table instead of cutting them."

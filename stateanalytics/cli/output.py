@@ -66,7 +66,7 @@ class Request:
         has_moments = self.since is not None or self.until is not None
         if self.week is not None and has_moments:
             raise click.UsageError(
-                "A window is a week, or since and until; found both. Hint: leave one of them out"
+                "A window is a week, or since and until; found both. Hint: remove one of them"
             )
         return self.week or ((self.since, self.until) if has_moments else None)
 
@@ -120,7 +120,7 @@ class Request:
         if not self.sources:
             note(f"reading {', '.join(snap.sources['source'])}")
         if self.as_of is not None and snap.as_of > datetime.now(UTC):
-            note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC lies in the future; ages count up to it")
+            note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC is in the future; ages count up to it")
         return snap
 
     def write(
@@ -238,13 +238,13 @@ def chosen_format(
     if form is None and output and suffix and by_suffix is None:
         ends = list(dict.fromkeys(itertools.chain.from_iterable(formats.values())))
         raise ArgumentError(
-            f"The suffix of a file chooses its format; {str(output)!r} names no format.",
+            f"The suffix of a file chooses its format; {str(output)!r} has no known suffix.",
             f"end it in {', '.join(ends)}: -o {shlex.quote(str(output.with_suffix(ends[0])))}",
         )
     if form is not None and by_suffix is not None and suffix not in formats[form]:
         raise ArgumentError(
-            f"{str(output)!r} looks like {by_suffix}, and the format that was asked for is {form}.",
-            "leave --format out, or change the suffix",
+            f"The suffix of {str(output)!r} means {by_suffix}, but --format is {form}.",
+            "remove --format, or change the suffix",
         )
     return form or by_suffix or otherwise
 
@@ -330,6 +330,6 @@ def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) ->
 
     moments = snap.entities.select(pl.min_horizontal("created_at", "started_at", "ended_at").min())
     first = moments.item()
-    reach = f" from {in_utc(first)} to {in_utc(snap.as_of)}" if first else "; they hold no moment"
+    reach = f"go from {in_utc(first)} to {in_utc(snap.as_of)}" if first else "have no timestamp"
     label = read_window(window, as_of=snap.as_of).label
-    note(f"nothing of this in {label}; the data that were read go{reach}")
+    note(f"nothing found in {label}; the data that were read {reach}")

@@ -44,11 +44,11 @@ class WithOwn(click.Command):
 @click.argument("cluster", metavar="CLUSTER")
 @sources_argument
 @click.option("--owner", help="The owner of the failure.")
-@click.option("--ticket", help="The ticket in which it is worked on.")
-@click.option("--note", "remark", help="One line about it.")
-@click.option("--resolved-in", help="The release, commit, day or week that ended it.")
-@click.option("--resolved-on", metavar="DAY", help="Since when; by default today.")
-@click.option("--expected-until", metavar="DAY", help="Up to when it is known to go on.")
+@click.option("--ticket", help="The ticket for it.")
+@click.option("--note", "remark", help="A remark of one line.")
+@click.option("--resolved-in", help="The release, commit, day or week that resolved it.")
+@click.option("--resolved-on", metavar="DAY", help="The day it was resolved; by default today.")
+@click.option("--expected-until", metavar="DAY", help="The day until which it is expected.")
 @ledger_option
 def own(
     *,
@@ -58,10 +58,10 @@ def own(
     ledger: Path | None,
     **fields: Any,
 ) -> None:
-    """Record in the ledger who owns a failure, and what became of it.
+    """Record the owner and the status of a failure in the ledger.
 
-    An empty text removes an entry. Where SOURCES are named, CLUSTER has to be one of
-    theirs, and the ledger keeps its code and template next to the id.
+    An empty value removes an entry. If SOURCES are given, CLUSTER must be a cluster of
+    theirs, and the ledger also keeps its code and template.
     """
     from stateanalytics import failures
 
@@ -107,7 +107,7 @@ def find_cluster(cluster: str, known: pl.Series, snap: Snapshot, **given: Any) -
             "`stateanalytics failures` shows how each id begins" + did_you_mean(cluster, ids),
         )
     current = str(others["cluster_id"].item())
-    note(f"{cluster} is {current} now")
+    note(f"{cluster} is now {current}")
     return current
 
 

@@ -1,4 +1,4 @@
-"""The command ``sql``: one query, the columns of every table, or the ready views."""
+"""The command ``sql``: one query, the columns of every table, or the predefined views."""
 
 from __future__ import annotations
 
@@ -62,10 +62,13 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
     is_flag=False,
     flag_value=_ALL_FRAMES,
     metavar="[TABLE]",
-    help="List the columns of every table and result, or of one: types, units, meanings.",
+    help="List the columns of all tables and results, or of one, with types, units, meanings.",
 )
 @click.option(
-    "--views", "is_views", is_flag=True, help="List the ready views; CSV and JSON have their SQL."
+    "--views",
+    "is_views",
+    is_flag=True,
+    help="List the predefined views; CSV and JSON have the SQL.",
 )
 @click.option(
     "-p",
@@ -97,7 +100,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
     default="2GiB",
     show_default=True,
     metavar="SIZE",
-    help="Let the query take this much memory, such as 500MB.",
+    help="Limit the memory of the query, such as 500MB.",
 )
 @tables_option
 @takes(as_of_option, policy_option, bodies_option, salvage_option, formats=SCHEMA_FORMATS)
@@ -115,11 +118,11 @@ def sql(
 ) -> None:
     """Answer one SELECT over SOURCES, in DuckDB's SQL.
 
-    QUERY may name every frame (entities, states, reasons, events, …), the ready views
+    QUERY may use every frame (entities, states, reasons, events, …), the predefined views
     (running_sessions, failed_24h, attention, …) and each table of the store as raw_….
-    `stateanalytics sql --schema` lists them. It cannot reach files, the network or settings.
-    Secrets are masked in the tables, before QUERY sees them. A QUERY of - is read from
-    standard input.
+    `stateanalytics sql --schema` lists them. Files, the network and settings are out of its
+    reach. Secrets are masked in the tables before QUERY runs. With - as QUERY, the query is
+    read from standard input.
     """
     mode = "--schema" if schema is not None else "--views" if is_views else "QUERY"
     refuse_options_of_others(

@@ -197,10 +197,10 @@ def _check(request: Request, question: Question, given: Given) -> None:
     """Refuse, before anything is read, what cannot be answered."""
     if given.get("settings") and request.form:
         raise click.UsageError(
-            "Settings have a format of their own; found --format, too. Hint: leave it out"
+            "--settings chooses its own format; found --format, too. Hint: remove --format"
         )
     if question.shown_as == "rules" and given["rules"] is None:
-        raise click.UsageError("There are no rules to show. Hint: --rules rules.toml")
+        raise click.UsageError("--show rules needs a file of rules. Hint: --rules rules.toml")
     if "severity" in given:
         from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 
@@ -334,7 +334,7 @@ def _narrowed(
     for value, option, column in ((code, "--code", "code"), (cluster, "--cluster", "cluster_id")):
         is_refused = column not in frame.columns or question.shown_as == "rules"
         if value is not None and is_refused:
-            raise click.UsageError(f"{option} does not narrow {question.mode}. Hint: leave it out")
+            raise click.UsageError(f"{option} does not apply to {question.mode}. Hint: remove it")
     if code is not None:
         known = frame["code"].drop_nulls().unique().sort()
         is_below = pl.col("code").str.starts_with(f"{code}.")
@@ -376,11 +376,11 @@ def _note_ids_of_the_ledger(lives: pl.DataFrame) -> None:
     """Note which ids of the ledger have changed, and which no cluster has."""
     renamed = lives.filter(pl.col("ledger_id") != pl.col("cluster_id"))
     for before, after in renamed.select("ledger_id", "cluster_id").head(N_NAMED).rows():
-        note(f"{before} of the ledger is {after} now; rename it there")
+        note(f"{before} in the ledger is now {after}; rename it there")
     unknown = lives.filter(pl.col("state") == "unknown")["cluster_id"].to_list()
     if unknown:
         more = f" and {len(unknown) - N_NAMED} more" if len(unknown) > N_NAMED else ""
-        note(f"in the ledger, but in no failure here: {', '.join(unknown[:N_NAMED])}{more}")
+        note(f"in the ledger, but without a failure: {', '.join(unknown[:N_NAMED])}{more}")
 
 
 def _without_masked_words(parameters: pl.DataFrame, snap: Snapshot, values: Given) -> pl.DataFrame:
@@ -422,17 +422,17 @@ def _detectors(snap: Snapshot, request: Request, question: Question, values: Giv
 def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
     n_lost = sum((~column).sum() for column in detections.is_knowable)
-    lost = f" {n_lost:,} answers cannot be known any more." if n_lost else ""
+    lost = f" {n_lost:,} answers can no longer be known." if n_lost else ""
     used = [name for name in detections.names if detections.covered[name].any()]
     if not used:
-        return "None of these detectors looks at anything that is here." + lost
+        return "None of these detectors covers anything in these data." + lost
     if compared.worst is not None:
         return compared.worst + lost
     if len(used) == 1:
-        return f"Only {used[0]} looks at anything here: nothing to compare." + lost
+        return f"Only {used[0]} covers anything in these data: nothing to compare." + lost
     if len(used) == 2:
-        return "Both detectors agree on all that they both look at." + lost
-    return f"All {len(used)} detectors agree on all that two or more of them look at." + lost
+        return "Both detectors agree on all that they both cover." + lost
+    return f"All {len(used)} detectors agree on all that two or more of them cover." + lost
 
 
 def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
@@ -440,8 +440,8 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
 
     frame = _called(question, snap, values)
     as_of = prices(values["prices"])["as_of"].dt.to_string().max()
-    note("total_usd: as reported where it is, and estimated for the rest")
-    note(f"estimated by list prices of {as_of!s}; --prices takes others")
+    note("total_usd is the reported cost where there is one, otherwise the estimate")
+    note(f"estimates use list prices of {as_of!s}; --prices replaces them")
     return frame
 
 
@@ -460,8 +460,8 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
         return changed
     if question.mode:
         return _called(question, snap, values)
-    from stateanalytics.thresholds.costs import Costs
-    from stateanalytics.thresholds.wording import SAID
+    from stateanalytics.thresholds.choice import Costs
+    from stateanalytics.thresholds.judge import SAID
 
     costs = Costs(*(values[name] for name in _COSTS))
     advice = _called(question, snap, {**values, "costs": costs})
@@ -474,7 +474,7 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
 def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
     """The recommended settings, in the words of the systems that take them."""
     from stateanalytics.thresholds.advice import recommend
-    from stateanalytics.thresholds.costs import Costs
+    from stateanalytics.thresholds.choice import Costs
 
     costs = Costs(*(values[name] for name in _COSTS))
     advice = recommend(snap, costs=costs, policy=values["policy"])

@@ -123,15 +123,15 @@ _MODES = {
     flag_value=12,
     type=click.IntRange(min=1),
     metavar="[N]",
-    help="List the numbers of the last 12 ISO weeks, or of N, each as it was at its end.",
+    help="List the numbers of the last 12 (or N) ISO weeks, each as of its own end.",
 )
 @click.option(
     "--show",
     type=click.Choice((*KINDS, "all")),
     default="numbers",
     show_default=True,
-    help="Choose what --weeks lists: everything together, failures by cluster or reason code, "
-    "durations by kind, or all of it.",
+    help="Choose what --weeks lists: numbers of all runs, failures by cluster or reason code, "
+    "durations by kind, or all of these.",
 )
 @click.option(
     "--top",
@@ -144,45 +144,45 @@ _MODES = {
     "--limits",
     "has_limits",
     is_flag=True,
-    help="Add to --weeks the control limits of each number, and the first week of its level.",
+    help="Add to --weeks the control limits of each number, and since when its level holds.",
 )
 @click.option(
     "--against",
     type=click.Path(path_type=Path),
     metavar="JSON",
-    help="Show why the numbers differ from those of this report; both are what --json wrote.",
+    help="Explain the differences from the report in this file; --json writes such files.",
 )
 @click.option(
     "--brief",
     "form",
     flag_value="email",
-    help="Write one page, the first screen, as --format email does.",
+    help="Write only the first screen and a sentence of each chapter, as --format email does.",
 )
-@click.option("--full", "is_full", is_flag=True, help="Fold nothing: every chapter is open.")
+@click.option("--full", "is_full", is_flag=True, help="Show every chapter unfolded.")
 @click.option(
     "--compare",
     metavar="WINDOW",
     default="previous",
     show_default=True,
-    help="Compare the five numbers with: previous (as long, right before), last-week, "
-    "an ISO week, or none.",
+    help="Compare the five numbers with: previous (the window of the same length right "
+    "before), last-week, an ISO week, or none.",
 )
 @click.option(
     "--sections",
     metavar="NAMES",
-    help="Write only these, such as attention,durations; a wrong name lists them all.",
+    help="Write only these sections, such as attention,durations; a wrong name lists them all.",
 )
 @click.option(
     "--as-known-at",
     metavar="MOMENT",
-    help="Report what was known then, such as at the window's end; late data are excluded.",
+    help="Report what was known at this moment, such as the window's end; exclude late data.",
 )
 @click.option(
     "--by",
     multiple=True,
     metavar="COLUMN",
-    help="Also show what fails more than the rest by this column: model, or teams.owner of a "
-    "--table; may be repeated.",
+    help="Also show which values of this column fail more than the rest: model, or teams.owner "
+    "of a --table; may be repeated.",
 )
 @tables_option
 @detectors_option
@@ -194,7 +194,7 @@ _MODES = {
 @click.option(
     "--fail-on",
     metavar="KINDS",
-    help="Exit with 3 on bad news: new-critical, regression, coverage, joined by commas.",
+    help="Exit with code 3 on any of these, joined by commas: new-critical, regression, coverage.",
 )
 @takes(limit_option, window_options, *READING, formats={**_FORMS, **FORMATS}, otherwise="the page")
 def report(
@@ -207,12 +207,13 @@ def report(
     against: Path | None,
     **page: Any,
 ) -> None:
-    """Write the report on a window of time: one HTML file that opens anywhere.
+    """Write a report for a time window: one HTML file that opens in any browser.
 
-    Without a window, the seven days up to as-of are reported; without -o, the page is
-    week.html. Format md is one screen of it, email one page for mail, slack what Slack posts,
-    json the numbers. Folders that `sa.summarize` counted and wrote are added up; their page is
-    that of a week, by default the last whole one. --weeks and --against print tables.
+    The default window is the seven days up to as-of, and the default file week.html.
+    --format md is a summary of one screen, email a page for mail, slack a message for Slack,
+    json the numbers. Summaries of several hosts (folders that `sa.summarize` wrote) are merged
+    and reported for one week, by default the last complete one. --weeks and --against print
+    tables instead.
     """
     mode = "--weeks" if n_weeks is not None else "--against" if against else "the page"
     refuse_options_of_others(mode, _MODES)
@@ -242,7 +243,7 @@ def _write_page(
     form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
     output = request.output or Path(f"week{_FORMS[form][0]}")
     if is_full and form != "html":
-        raise click.UsageError("Only the page has folds. Hint: leave --full out, or --format html")
+        raise click.UsageError("--full is for the HTML page only. Hint: remove --full")
     is_piped = str(output) == "-"
     targets = _targets(output, form, with_json=with_json)
     names = None if sections is None else sections.replace(" ", "").split(",")
@@ -292,11 +293,11 @@ def _write_page(
 def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
     """The formats of the files to write; none where the page goes to standard output."""
     if with_json and form == "slack":
-        raise click.UsageError("Slack has its own JSON. Hint: leave --json out")
+        raise click.UsageError("--format slack is JSON already. Hint: remove --json")
     if str(output) == "-":
         if with_json:
             raise click.UsageError(
-                "Standard output takes one format. Hint: leave --json out, or -f json -o -"
+                "Standard output takes one format. Hint: remove --json, or use -f json -o -"
             )
         return {}
     numbers = {output.with_suffix(".json"): "json"} if with_json else {}
@@ -346,13 +347,13 @@ def _summary_at(request: Request) -> Summary | None:
         return None
     if stores:
         raise click.UsageError(
-            f"Summaries are reported apart from stores; found {stores[0]!r} too. Hint: count "
-            'it first, with sa.summarize("state.db").write("host-9/")'
+            f"Summaries and stores cannot be reported together; found the store {stores[0]!r}. "
+            'Hint: summarize it first, with sa.summarize("state.db").write("host-9/")'
         )
     if request.as_of is not None or request.policy != "v1" or request.salvage or request.probe:
         raise click.UsageError(
-            "A summary was counted at one instant by one policy; found --as-of, --policy, "
-            "--salvage or --probe. Hint: leave them out"
+            "A summary has a fixed instant and policy; found --as-of, --policy, --salvage or "
+            "--probe. Hint: remove them"
         )
     from stateanalytics.summaries import Summary, merge
 
@@ -408,7 +409,7 @@ def _write_difference(request: Request, against: Path) -> None:
 
     if len(request.sources) != 1:
         raise click.UsageError(
-            "--against compares the numbers of two reports, which --json writes; found "
+            "--against compares two JSON files that report --json wrote; found "
             f"{len(request.sources)} sources. Hint: stateanalytics report this.json "
             "--against last.json"
         )
@@ -430,29 +431,29 @@ def _write_difference(request: Request, against: Path) -> None:
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the page with its drawing to this file.",
+    help="Write an HTML page with a chart to this file.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
 @takes(as_of_option, policy_option, salvage_option, redact_option, formats=None)
 def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
-    """Show everything that is known of one run or other entity, in order.
+    """Show the complete history of one run or other entity.
 
-    ID is its id, or the beginning of it; type:ID where several types share one. Shown are its
-    states, attempts, messages and silences, the entities around it, and what became of others
-    that failed with the same words.
+    ID is an id or its first characters; type:ID where several types share an id. The history
+    has states, attempts, messages and silences, related entities, and the outcomes of other
+    runs that failed with the same message.
     """
     from stateanalytics.reporting.session import session_page
 
     output = request.output
     if is_opened and output is None:
-        raise click.UsageError("Nothing to open without a page. Hint: -o run.html --open")
+        raise click.UsageError("--open needs a page to open. Hint: -o run.html --open")
     # Text that cannot be a path, such as one that is too long, is an id; so is one with a
     # folder of its name, as worktrees have.
     path = expanded(entity_id)
     is_folder = Path(path).name == entity_id != os.pardir and os.path.isdir(path)  # noqa: PTH112
     if not request.sources and not is_folder and os.path.exists(path):  # noqa: PTH110
         raise click.UsageError(
-            f"{entity_id!r} is a source, and the id of a run is missing. Hint: "
+            f"{entity_id!r} is a source; the id of a run is missing. Hint: "
             f"stateanalytics show {shlex.quote(entity_id)} ID; "
             "`stateanalytics attention --show states` lists ids"
         )

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="Look again after this many seconds.",
+    help="Refresh after this many seconds.",
 )
-@click.option("--looks", type=click.IntRange(min=1), help="Stop after this many looks.")
+@click.option("--looks", type=click.IntRange(min=1), help="Stop after this many refreshes.")
 @click.option(
     "--metrics",
     "metrics_file",
     type=FILE,
-    help="Keep what `stateanalytics export --metrics` writes in this file, as of the last look.",
+    help="Also keep this file up to date, as `stateanalytics export --metrics` writes it.",
 )
 @takes(policy_option, formats=None)
 def watch(
@@ -58,8 +58,8 @@ def watch(
 ) -> None:
     """Print changes of severity as they happen, until Ctrl-C.
 
-    A line is the moment, the severity before and now, and what it is about. Once a week at
-    most, an ALARM reports more failures than chance explains. The writer never waits.
+    A line has the time, the severity before and now, and the entity. At most once a week, an
+    ALARM reports more failures than chance explains. The writer of a store never waits.
     """
     from stateanalytics.live import watch as follow
 
@@ -107,7 +107,7 @@ def _print(changed: pl.DataFrame) -> None:
         what = row["name"] or row["entity_id"] or "unnamed"
         line = (
             f"{row['at']:%H:%M:%S}  {row['severity_before'] or 'new'} -> "
-            f"{row['severity'] or 'gone'}  {row['entity_type']} {what}  {row['display'] or ''}"
+            f"{row['severity'] or 'removed'}  {row['entity_type']} {what}  {row['display'] or ''}"
         )
         click.echo(visible(line.rstrip())[:300])
 
@@ -125,13 +125,13 @@ def _print(changed: pl.DataFrame) -> None:
     "has_sql",
     default=True,
     show_default=True,
-    help="Offer the tools `sql` and `schema`, too.",
+    help="Also offer the tools `sql` and `schema`.",
 )
 def mcp(request: Request, *, has_sql: bool) -> None:
     """Serve read-only tools for agents over standard input and output (MCP).
 
-    The sources are read once, when it starts, and nothing else is ever opened. Secrets are
-    masked, answers are short, and report what was cut off.
+    The sources are read once, at the start, and nothing else is opened. Secrets are masked.
+    Answers are short and report what was cut off.
     """
     from stateanalytics.mcp_server import serve
 

@@ -276,9 +276,7 @@ def _text(value: Any) -> Any:
 def as_parquet(frame: pl.DataFrame, *, is_seen: bool) -> bytes:
     """A frame as Parquet, which is for files only."""
     if is_seen:
-        raise ArgumentError(
-            "Parquet is for files, and the output is a terminal.", "-o result.parquet"
-        )
+        raise ArgumentError("Parquet cannot be printed to a terminal.", "-o result.parquet")
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
     return buffer.getvalue()

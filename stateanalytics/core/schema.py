@@ -107,7 +107,7 @@ class EntityKey(Columns, key=ENTITY_KEY):
     """One operational entity."""
 
     source = Text("the input this row came from, as it was named to `read`")
-    system = Text("which orchestrator wrote it: the name of a system")
+    system = Text("the system that wrote it")
     entity_type = Text("session, branch, show, play, invocation, schedule, …")
     entity_id = Text("the system's own id")
 
@@ -125,7 +125,7 @@ class Entities(EntityKey, key=ENTITY_KEY):
     project = Text("project the work was for")
     directory = Text("working directory, as stored")
     native_session_id = Text(
-        "its agent's own session: the id of a transcript; of several each, with blanks between",
+        "its agent's own session: the id of a transcript, or several ids separated by blanks",
     )
     agent = Text("agent profile")
     model = Text("model id; null also for placeholders such as <synthetic>")
@@ -136,35 +136,34 @@ class Entities(EntityKey, key=ENTITY_KEY):
     attempt = Integer("which attempt at the same work this is, from 1")
     created_at = Moment("when the row was created")
     started_at = Moment("when work started")
-    ended_at = Moment("when work ended, by whoever wrote it: see end_written_by")
-    updated_at = Moment("last write of any kind; mutable, so no sign of life")
+    ended_at = Moment("when work ended; see end_written_by for who wrote it")
+    updated_at = Moment("last write of any kind, overwritten by the next; no sign of life")
     last_message_at = Moment("last message of the work")
     last_activity_at = Moment("last sign of life: message, else update, else start")
     is_end_approximate = YesNo("the end was repaired or estimated later")
     end_written_by = Text("who wrote the end: executor, observer, import")
     n_messages = Integer(
-        "messages as its system lists them: prompts and answers of models, and in some what "
-        "calls and results of tools and system messages, too: compare n_chat_messages",
+        "messages as its system lists them: prompts and answers of models, in some systems also "
+        "calls and results of tools and system messages; see n_chat_messages",
     )
     n_chat_messages = Integer(
         "prompts and answers of models, the same in every system; null: not known"
     )
     n_turns = Integer("turns, each a prompt and all that was done for it")
     n_model_turns = Integer(
-        "turns that the program of the agent reported, as a rule each an answer of its model; "
-        "0 with a timeout: the worker never spoke; null: not reported",
+        "turns that the program of the agent reported, usually one per answer of its model; "
+        "0 with a timeout: the worker never answered; null: not reported",
     )
     starts = Text(
-        "a line for each time that its work was started or resumed: from when, until when (or "
+        "one line for each start or resumption of its work: from when, until when (or "
         "-), and where",
     )
     n_children = Integer("sessions of an invocation, plays of a show, members of a team")
     process_alive = YesNo(
-        "is its process alive; known only where somebody looked on its machine, such as with "
-        "probe=True",
+        "is its process alive; known only if its machine was checked, such as with probe=True",
     )
     has_artifacts = YesNo("is an artifacts directory recorded (not: does it exist)")
-    has_stale_locks = YesNo("are lock files left behind; from the data alone never known")
+    has_stale_locks = YesNo("are there stale lock files; cannot be known from the data alone")
     has_contract = YesNo("were outputs promised")
     is_contract_valid = YesNo("is the promise well formed; null without one")
     verdict = Text("the stored verification verdict, verbatim")
@@ -175,17 +174,17 @@ class Entities(EntityKey, key=ENTITY_KEY):
     n_produced = Integer("outputs that were found")
     timeout_s = Real("the configured limit", unit="s")
     timeout_elapsed_s = Real(
-        "seconds that had passed when the limit ended it; null: not recorded", unit="s"
+        "seconds that had passed when the limit stopped it; null: not recorded", unit="s"
     )
     timeout_from = Text(
-        "where the limit is known from: checkpoint, metadata, deadline (of the prompt)"
+        "where the limit is recorded: checkpoint, metadata, deadline (of the prompt)"
     )
-    exit_code = Integer("exit code of the process where it was recorded")
+    exit_code = Integer("exit code of the process, if it was recorded")
     reason_code = Text("the stored reason code")
-    reason_message = Text("the stored reason in words, or the error text")
+    reason_message = Text("the stored reason as text, or the error message")
     evidence = Text("stored evidence: JSON list of objects with `kind`")
     n_input_tokens = Integer(
-        "tokens read in whatever way, from a cache and into one too, as far as "
+        "input tokens, including those read from a cache and written to one, as far as "
         "n_cache_read_tokens and n_cache_write_tokens are known; null: not reported",
         unit="tokens",
     )
@@ -202,22 +201,22 @@ class Entities(EntityKey, key=ENTITY_KEY):
     stored_delivery = Text("delivery as stored (ADR-0033 appendix A), where it is")
     stored_reason_codes = Text("reason codes as stored: JSON list, where it is")
     depends_on = Text(
-        "names of entities of the same parent that it waits for: JSON list, as stored"
+        "names of entities of the same parent that it depends on: JSON list, as stored"
     )
     recorded_lifecycle = Text("lifecycle by its system's axes; null: by raw_status")
-    recorded_outcome = Text("the terminal word with that; null: not over")
-    recorded_health = Text("health by its system; none: has none; null: by rules")
-    recorded_delivery = Text("delivery by its system; none: has none; null: by rules")
-    recorded_display = Text("display words that replace those of the axes")
+    recorded_outcome = Text("its outcome; null: not ended")
+    recorded_health = Text("health by its system; none: does not apply; null: by rules")
+    recorded_delivery = Text("delivery by its system; none: does not apply; null: by rules")
+    recorded_display = Text("text that replaces the display of the axes")
     recorded_reason_codes = Text("codes of recorded_reasons, joined by ', '")
-    recorded_reasons = Text("JSON list: why, in the columns of `reasons`")
-    last_sign_at = Moment("what open work's silence is judged from, if not activity")
-    patience_s = Real("silence that open work may have; null: its system's limit", unit="s")
-    cadence_s = Real("time between the fires of a schedule; null: no rhythm", unit="s")
-    due_at = Moment("when its next fire or retry is due")
-    retry_code = Text("reason code of what it waits to retry; null: no retry waits")
-    n_running = Integer("parts at work: fires of a schedule, calls of tools")
-    n_questions = Integer("questions to a person without an answer")
+    recorded_reasons = Text("JSON list of reasons, with the columns of `reasons`")
+    last_sign_at = Moment("start of the silence of open work, if not the last activity")
+    patience_s = Real("silence that is allowed for open work; null: its system's limit", unit="s")
+    cadence_s = Real("time between the runs of a schedule; null: not regular", unit="s")
+    due_at = Moment("when its next scheduled run or retry is due")
+    retry_code = Text("reason code of the failure to be retried; null: no retry is due")
+    n_running = Integer("parts that are running: runs of a schedule, tool calls")
+    n_questions = Integer("unanswered questions to a person")
     n_unknown_finishes = Integer("steps that finished for no known reason")
     is_resume_claimed = YesNo("its system has claimed to resume it")
 
@@ -247,13 +246,13 @@ class Events(EntityKey, key=(*ENTITY_KEY, "at", "seq")):
     """One thing that happened."""
 
     at = Moment("when it happened")
-    seq = Integer("order within its log; orders, where the clock does not")
+    seq = Integer("order within its log, for equal timestamps")
     kind = Text("message, signal.<Kind>, admin.<action>, attention.<state>, …")
     is_activity = YesNo("counts as a sign of life of the entity")
     role = Text("role of a message, or who acted")
-    name = Text("operation, tool or item it is about")
+    name = Text("operation, tool or item")
     size_bytes = Integer("size of the body, which is not loaded", unit="bytes")
-    duration_s = Real("how long it took, where it was recorded", unit="s")
+    duration_s = Real("how long it took, if it was recorded", unit="s")
     detail = Text("a short text (at most 500 characters)")
     body = Text("the body; null unless `read(bodies=True)`, or `--bodies`")
 
@@ -265,7 +264,7 @@ class Findings(Columns, key=("source", "code", "entity_type", "entity_id")):
     """One problem in the data, and what was done about it."""
 
     source = Text("the input it was found in")
-    system = Text("which orchestrator wrote the input")
+    system = Text("the system that wrote the input")
     code = Text("stable code: cell.wrong_type, status.unknown, show.disk_differs, …")
     severity = Text("error, warning, info")
     entity_type = Text("type of the entity it is about; null: a table or a file")
@@ -282,17 +281,17 @@ FINDINGS = frame(Findings)
 
 
 class States(EntityKey, key=ENTITY_KEY):
-    """The NormalizedState of one entity at as-of (ADR-0033)."""
+    """The normalized state of one entity at as-of (ADR-0033)."""
 
-    lifecycle = Words(LIFECYCLES, "did the work finish; what happened")
-    outcome = Words(OUTCOMES, "the terminal word; null while not terminal")
-    health = Words(HEALTHS, "is the runtime well; null: does not apply")
-    delivery = Words(DELIVERIES, "did it produce what it promised; null: n/a")
+    lifecycle = Words(LIFECYCLES, "phase of the work, or its end")
+    outcome = Words(OUTCOMES, "how it ended; null: not ended")
+    health = Words(HEALTHS, "condition while it runs; null: does not apply")
+    delivery = Words(DELIVERIES, "were the promised outputs produced; null: does not apply")
     severity = Words(SEVERITIES, "derived: how much attention it needs")
-    tone = Words(TONES, "derived: how it is coloured")
+    tone = Words(TONES, "derived: the colour it is shown in")
     severity_rule = Integer("number of the rule of the cascade that fired")
     is_terminal = YesNo("no further change is expected")
-    is_legacy = YesNo("no status, or one outside the vocabulary: kept out of rates")
+    is_legacy = YesNo("no status, or one outside the vocabulary: excluded from rates")
     display = Text("the state in words, parts joined by ' · '")
     effective_state = Text("ADR-0025's word for lists, such as `stale running`")
     reason_codes = Text("codes of `reasons`, in order, joined by ', '")
@@ -301,7 +300,7 @@ class States(EntityKey, key=ENTITY_KEY):
     duration_s = Real("end minus start; null while running", unit="s")
     evaluated_at = Moment("as-of of this evaluation")
     policy_version = Text("version of the policy that was applied")
-    origin = Text("who derived it (ADR-0033 `source`): always stateanalytics")
+    origin = Text("what derived it (ADR-0033 `source`): always stateanalytics")
 
 
 STATES = frame(States)
@@ -327,10 +326,10 @@ class Audit(EntityKey, key=(*ENTITY_KEY, "code", "at", "says", "against")):
 
     code = Text("stable code: audit.transition_illegal, audit.end_missing, …")
     severity = Text("warning: both cannot be true; info: explained by the data")
-    at = Moment("when it happened, as far as that is known")
+    at = Moment("when it happened; null: not known")
     says = Text("one side of the evidence")
     against = Text("the other side")
-    message = Text("the contradiction in words")
+    message = Text("the contradiction as a sentence")
     what_to_do = Text("the operator's next step")
 
 
@@ -341,7 +340,7 @@ class Sources(Columns, key=("source",)):
     """One input that was read, or that could not be."""
 
     source = Text("the input, as it was named to `read`")
-    system = Text("which orchestrator wrote it")
+    system = Text("the system that wrote it")
     format = Text("storage generation that was recognised")
     size_bytes = Integer("size of the input", unit="bytes")
     n_entities = Integer("entities read")
@@ -349,22 +348,22 @@ class Sources(Columns, key=("source",)):
     n_events = Integer("events read")
     n_findings = Integer("findings counted")
     is_live = YesNo("a writer had it open")
-    first_at = Moment("oldest moment in it")
-    last_at = Moment("newest moment that its events prove")
-    fingerprint = Text("digest of what was read; same rows, same digest")
-    same_as = Text("the other input that records the same work later; null: none")
-    looked_at = Moment("when an archive collected it last; null: read itself")
-    is_unchanged = YesNo("nothing was new in it then; null: read itself")
+    first_at = Moment("oldest timestamp in it")
+    last_at = Moment("newest timestamp of its events")
+    fingerprint = Text("digest of its rows: equal rows have equal digests")
+    same_as = Text("another input with newer records of the same work; null: none")
+    looked_at = Moment("when an archive last collected it; null: not from an archive")
+    is_unchanged = YesNo("nothing was new in it then; null: not from an archive")
 
 
 SOURCES = frame(Sources)
 
 
 class Spells(EntityKey, key=(*ENTITY_KEY, "n_resumed")):
-    """One attempt at a run, with how long it took and what is known of its end."""
+    """One attempt at a run, with its duration and how it ended."""
 
     n_resumed = Integer("how often its work had been resumed before; 0: never")
-    session_id = Text("the session it belongs to; its own id, but for turns")
+    session_id = Text("the session it belongs to (a session's own id)")
     show_id = Text("the show that its session's play belongs to")
     invocation_id = Entities.invocation_id
     kind = Entities.kind
@@ -374,20 +373,20 @@ class Spells(EntityKey, key=(*ENTITY_KEY, "n_resumed")):
     project = Entities.project
     raw_status = Entities.raw_status
     started_at = Entities.started_at
-    ended_at = Moment("its end as it counts here, or where it was cut off")
+    ended_at = Moment("its end, or when it was censored")
     timeout_s = Entities.timeout_s
     timeout_from = Entities.timeout_from
     n_model_turns = Entities.n_model_turns
     entry_s = Real("when it came under observation; null: from its start", unit="s")
-    duration_s = Real("how long it took, or at least took; null: excluded", unit="s")
+    duration_s = Real("how long it took, or at least took if censored; null: excluded", unit="s")
     ending = Text("completed, failed, timed_out, …, running; null: not understood")
-    ended = YesNo("was its end seen; false: it took at least so long")
-    cause = Text("its ending, where that was seen: what incidences count")
+    ended = YesNo("was its end observed; false: it took at least this long")
+    cause = Text("its ending, if that was observed: the cause in cumulative incidence")
     is_censored = YesNo("the opposite of `ended`")
     cut_off_by = Text("as_of, last_activity, time_limit, window_end; null: it ended")
-    end_from = Text("recorded, or last_activity where an observer found it dead")
-    end_width_s = Real("its true end lies this much or less after that", unit="s")
-    left_out = Text("why it does not count; null: it does")
+    end_from = Text("recorded, or last_activity if an observer found it dead")
+    end_width_s = Real("its true end is at most this much later", unit="s")
+    left_out = Text("why it is excluded; null: it is not")
 
 
 SPELLS = frame(Spells)
@@ -407,11 +406,11 @@ class Timeouts(EntityKey, key=(*ENTITY_KEY, "n_resumed")):
     ending = Text("how it ended: timed_out, completed, …, running")
     elapsed_s = Real("how long it took, or has taken", unit="s")
     limit_s = Real("its limit; null: not known", unit="s")
-    limit_from = Text("checkpoint, metadata, or inferred from many ends there")
+    limit_from = Text("checkpoint, metadata, or inferred from many ends at that duration")
     over_s = Real("elapsed minus limit", unit="s")
     fits = Text("at_limit, before, after (another deadline); null: no limit")
     n_model_turns = Entities.n_model_turns
-    has_no_turns = YesNo("it never spoke; null: not known")
+    has_no_turns = YesNo("it never answered; null: not known")
 
 
 TIMEOUTS = frame(Timeouts)
@@ -421,28 +420,28 @@ class Phantoms(EntityKey, key=(*ENTITY_KEY, "reaper")):
     """One entity that one reaper would close at as-of."""
 
     reaper = Text("which rule would close it")
-    known_as = Text("that rule's number among the detectors, or its document")
+    known_as = Text("the rule's number among the detectors, or its document")
     raw_status = Text("the status it has now")
     target_status = Text("the status it would get")
     reason_code = Text("the reason that would be written")
-    message = Text("the words that would be written")
-    actor = Text("whom the history would name")
-    age_s = Real("the age that the rule looks at; null: never written", unit="s")
+    message = Text("the message that would be written")
+    actor = Text("the actor that the history would name")
+    age_s = Real("the age that the rule compares; null: never written", unit="s")
     limit_s = Real("the limit of that age", unit="s")
     is_certain = YesNo("false: only if its process is not alive")
     n_reapers = Integer("how many rules would close this entity")
-    has_dispute = YesNo("would they write different statuses")
+    has_dispute = YesNo("would these rules write different statuses")
 
 
 PHANTOMS = frame(Phantoms)
 
 
 class SeverityChanges(EntityKey, key=(*ENTITY_KEY, "at")):
-    """One entity with a severity that has just changed: a frame of `watch`."""
+    """One entity whose severity has changed: a frame of `watch`."""
 
-    at = Moment("as-of of the later look")
+    at = Moment("as-of of the later refresh")
     name = Entities.name
-    severity_before = Words(SEVERITIES, "severity a moment ago; null: it was not there")
+    severity_before = Words(SEVERITIES, "severity before; null: it did not exist")
     severity = Words(SEVERITIES, "severity now; null: no longer seen")
     display = Text("its state now, in words")
     reason_codes = Text("codes of its reasons now")
@@ -452,20 +451,20 @@ CHANGES = frame(SeverityChanges)
 
 
 class Diff(Columns, key=("number", "cause")):
-    """One cause that moved one headline number from one report to the next."""
+    """One cause of the change of one number between two reports."""
 
     number = Text("runs, completed, timed_out, unresolved, incidents")
     title = Text("its name in the report")
-    cause = Text("what moved it, in the order in which it is reckoned")
+    cause = Text("what changed it, in the order of the steps")
     n_runs = Integer("runs that the cause concerns; null: not known")
-    runs = Texts("ids of the runs that a report names, digests of the others")
+    runs = Texts("ids of the runs that a report lists, digests of the others")
     n_before = Integer("the count before this step", unit="runs")
     n_after = Integer("the count after it", unit="runs")
-    of_before = Integer("of how many, before; null: no share", unit="runs")
-    of_after = Integer("of how many, after; null: no share", unit="runs")
-    before = Real("the number before: a count or a share; null: of nothing")
+    of_before = Integer("denominator before; null: not a share", unit="runs")
+    of_after = Integer("denominator after; null: not a share", unit="runs")
+    before = Real("the number before: a count or a share; null: no denominator")
     after = Real("the number after")
-    change = Real("after minus before; null where one of the two is based on nothing")
+    change = Real("after minus before; null if one of the two is not defined")
 
 
 DIFF = frame(Diff)

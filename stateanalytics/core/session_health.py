@@ -284,17 +284,17 @@ def classify_session_health(
     idle_after_s: float = IDLE_AFTER_S,
     version: str = "0.36",
 ) -> Any:
-    """The health of every session: ADR-0024's word, as `HEALTH_ORDER` lists them.
+    """The health of every session by ADR-0024, a word of `HEALTH_ORDER`.
 
     Parameters
     ----------
     frame : polars DataFrame or LazyFrame, DuckDB relation, PySpark frame, pyarrow Table
         ``status`` and ``invocation_kind`` (words); ``message_count``;
         ``last_message_at``, ``updated_at``, ``started_at`` (epoch seconds, or Datetime in
-        UTC); ``process_alive`` (null: nobody looked), ``has_artifacts``,
+        UTC); ``process_alive`` (null: not checked), ``has_artifacts``,
         ``has_stale_locks`` (Boolean, or 0 and 1; null counts as no).
     now : datetime, date, ISO text or epoch seconds
-        The instant of the judgement.
+        The instant of the evaluation.
     thresholds : mapping of str to float, optional
         Seconds of silence, by kind, after which running work is stale (strictly longer);
         ``default`` is the limit of kinds without one. What it does not name keeps the

@@ -33,7 +33,7 @@ def say(sentence: str, /, **values: Any) -> str:
     Examples
     --------
     >>> say("over_time.range", fewest=1, most=12, step="day")
-    'Between 1 and 12 runs ended a day'
+    'Between 1 and 12 runs ended each day'
     """
     text = _WRITER.vformat(sentences()[sentence], (), values)
     # Whatever ends in a full stop stands by itself, and begins with a capital.

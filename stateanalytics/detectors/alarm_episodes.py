@@ -26,12 +26,12 @@ _END, _SIGN, _STORED = 0, 1, 2
 def alarms(
     snap: Facts, *, detectors: Chosen | None = None, policy: Policy | None = None
 ) -> pl.DataFrame:
-    """Every episode in which a detector of silence or age was on.
+    """Every period in which a detector of silence or age fired.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     detectors : str, Detector or sequence of them, optional
         As for `detect`; ``"all"``, ``"system@version"`` and the default include only those whose
         clock is restarted by something that is recorded as it happens (``has_alarms`` in `known`).

@@ -58,7 +58,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     Parameters
     ----------
     own : iterable of Detector
-        Rules of yours to include.
+        Your own rules to include.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def known(own: Iterable[Detector] = ()) -> pl.DataFrame:
     listed = own if isinstance(own, Iterable) else [own]
     if strange := [rule for rule in listed if not isinstance(rule, Detector)]:
         raise ArgumentError(
-            f"known needs detectors of yours; found {found(strange[0])}.",
+            f"known needs your own detectors; found {found(strange[0])}.",
             "omit it, or give results of sa.detectors.Detector(…): sa.detectors.known([mine])",
         )
     rows = [_row(detector) for detector in (*registry().values(), *listed)]

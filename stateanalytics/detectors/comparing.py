@@ -24,23 +24,24 @@ from stateanalytics.detectors.frames import (
 from stateanalytics.errors import ArgumentError, check_share, did_you_mean, in_short
 from stateanalytics.stats.agreement import (
     CELLS,
+    cells_by_class,
     cochran_q,
     fleiss_kappa,
+    intervals_of_cells,
     krippendorff_alpha,
     scored_tables,
 )
-from stateanalytics.stats.bootstrap import cells_by_class, intervals_of_cells
 from stateanalytics.systems.detector import Detector
 
 CAUSES = MappingProxyType(
     {
-        "scope": "one does not look at this row at all: other entities, another window",
-        "construct": "they look at different things, such as silence and time since the start",
-        "liveness": "one takes a process nobody saw for dead, the other does not",
+        "scope": "one does not cover this row: other entities, another window",
+        "construct": "they measure different things, such as silence and time since the start",
+        "liveness": "one treats a process that was not checked as dead, the other does not",
         "input": "they read different columns for the same thing",
-        "threshold": "their limits differ, and the measured time lies between",
-        "strictness": "both are exactly at the limit, where one fires and the other does not",
-        "clock": "the same time, by clocks that count differently",
+        "threshold": "their limits differ, and the measured time is between them",
+        "strictness": "the time is exactly at the limit, where one fires and the other does not",
+        "clock": "they measure the same time with different clocks",
         "version": "they are two versions of one rule",
         "condition": "one has an additional condition",
     }
@@ -52,8 +53,8 @@ _SAME = {"write": "silence"}
 _OF_LIVENESS = {
     "not asked": "does not ask for the process",
     "assumed": "takes every process for alive",
-    "unknown is dead": "takes a process that nobody saw for dead",
-    "unknown stays unknown": "goes by the silence of a process that nobody saw",
+    "unknown is dead": "treats a process that was not checked as dead",
+    "unknown stays unknown": "judges a process that was not checked by its silence",
 }
 _SIDES = ("a", "b")
 _TRAITS = {
@@ -104,7 +105,7 @@ def agreement(
     n_resamples: int = 1000,
     conf_level: float = 0.95,
 ) -> Agreement:
-    """How far each pair of detectors agrees, and all of them together.
+    """How well each pair of detectors agrees, and all of them together.
 
     Parameters
     ----------
@@ -636,7 +637,7 @@ def _words() -> pl.Expr:
     counted = pl.format("{}, {}{}", _counted("a"), _counted("b"), _limits())
     measured = how_long_each(pl.col("measured_b_s"), "never")
     sentences = {
-        "scope": pl.format("{}, {} only looks at {}", _counted("a"), b, "looks_b"),
+        "scope": pl.format("{}, {} only covers {}", _counted("a"), b, "looks_b"),
         "liveness": pl.format("{} {}, {} {}; {}", a, "liveness_a", b, "liveness_b", counted),
         "strictness": pl.format("at exactly {} {} fires (>=), {} only past it (>)", measured, a, b),
         "clock": pl.format(

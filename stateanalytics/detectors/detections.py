@@ -273,7 +273,7 @@ def _in_words(own: pl.DataFrame, detector: Detector, at: datetime) -> pl.DataFra
     if missing := _missing(own, detector):
         measured = limit = pl.lit(None, pl.Float64)
         label = pl.lit(None, pl.String)
-        why: pl.Expr = pl.lit(f"it needs {', '.join(missing)}, which is not there")
+        why: pl.Expr = pl.lit(f"it needs {', '.join(missing)}, which does not exist")
     else:
         why = (
             pl.when(~pl.col("_is_knowable"))
@@ -281,7 +281,7 @@ def _in_words(own: pl.DataFrame, detector: Detector, at: datetime) -> pl.DataFra
             .when(~pl.col("_is_recorded"))
             .then(pl.lit(f"this source does not record {', '.join(detector.compares)}"))
             .when(~pl.col("_in_scope"))
-            .then(pl.lit(f"it only looks at {detector.entry.scope_words or 'other rows'}"))
+            .then(pl.lit(f"it only covers {detector.entry.scope_words or 'other rows'}"))
             .otherwise(_compared(detector, measured, limit))
         )
     is_answer = pl.col("_covered") & pl.col("_is_knowable")
@@ -482,7 +482,7 @@ def detect(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     at : datetime, date, ISO text or epoch seconds, optional
         The instant; by default the snapshot's as-of. Only rows up to it are read.
     detectors : str, Detector or sequence of them, optional

@@ -19,28 +19,28 @@ from stateanalytics.core.shapes import (
 class Detectors(Columns, key=("name",)):
     """One rule that calls work stale, stuck, slow or dead."""
 
-    name = Text("what tables and charts call it")
+    name = Text("its name in tables and charts")
     known_as = Text("its number in the catalogue of its system")
     family = Text("which catalogue, or `yours`")
     question = Text("what it claims: stale, stuck, slow, dead, overdue, …")
     system = Text("the system that it reads rows of; null: every system")
     entity_types = Text("what it is about")
     since = Text("the release or day it began with")
-    until = Text("the release or day it ended with; null: still there")
+    until = Text("the release or day it ended with; null: current")
     origin = Text("where it is defined in the code")
-    page = Text("where people see its result")
-    construct = Text("what it looks at: silence, elapsed, write, liveness, …")
+    page = Text("the page that shows its result")
+    construct = Text("what it measures: silence, elapsed, write, liveness, …")
     measures = Text("the sign that it compares; null: it compares none")
     comparison = Text("> or >=; null: it compares nothing")
-    threshold_s = Real("its limit, of kinds without one of their own", unit="s")
+    threshold_s = Real("its limit, for kinds without one of their own", unit="s")
     threshold = Text("its limits in words")
     upper_s = Real("it fires only below this", unit="s")
     liveness = Text("how it treats a process that was not checked")
     clock = Text("which clock it reads")
-    scope = Text("which rows it looks at, in words")
+    scope = Text("which rows it covers, in words")
     inputs = Text("the columns it reads")
     rule = Text("the rule in words")
-    label = Text("the word people saw; null: several")
+    label = Text("the word that people saw; null: several")
     is_offline = YesNo("can it be evaluated from data alone")
     is_default = YesNo("is it used when no detectors are named")
     has_alarms = YesNo("can its alarms be derived for the whole history")
@@ -56,32 +56,32 @@ class Detections(EntityKey, key=(*ENTITY_KEY, "detector", "at")):
     session_id = Text("the session that does the work; else the entity's own id")
     kind = Text("kind of work")
     detector = Text("which rule")
-    at = Moment("the instant it was asked about")
-    covered = YesNo("does it look at this row at all; not covered never means fine")
-    fires = YesNo("null where not covered, or not knowable")
+    at = Moment("the instant of the evaluation")
+    covered = YesNo("does it evaluate this row at all; not covered never means fine")
+    fires = YesNo("does it flag the row; null: not covered, or not knowable")
     is_knowable = YesNo("do the data of that instant still exist")
-    label = Text("the word it would show; null where it does not fire")
-    measured_s = Real("what it compared; null: nothing, or never", unit="s")
-    threshold_s = Real("what with", unit="s")
-    input = Text("the sign it compared")
-    why = Text("in words: what was compared, or why nothing was")
+    label = Text("the word it would show; null: it does not fire")
+    measured_s = Real("the time that it compared; null: none", unit="s")
+    threshold_s = Real("the limit that it compared it with", unit="s")
+    input = Text("the sign of life that it compared")
+    why = Text("what was compared, or why nothing was, in words")
 
 
 DETECTIONS = frame(Detections)
 
 
 class Alarms(EntityKey, key=(*ENTITY_KEY, "detector", "started_at")):
-    """One stretch of time for which a detector of silence or age was on."""
+    """One period in which a detector of silence or age fired."""
 
     session_id = Text("the session that does the work; else the entity's own id")
     kind = Text("kind of work")
     detector = Text("which rule")
     label = Text("the word it shows")
-    sign_at = Moment("the sign of life, or start, that its clock counts from")
-    started_at = Moment("that, and the threshold")
-    ended_at = Moment("when it went off; censored: as-of")
-    duration_s = Real("how long it was on, censored ones so far", unit="s")
-    is_censored = YesNo("was it still on at as-of")
+    sign_at = Moment("the sign of life, or start, from which it counts")
+    started_at = Moment("when it began to fire: sign_at plus the threshold")
+    ended_at = Moment("when it stopped firing; if censored: as-of")
+    duration_s = Real("how long it fired; if censored: up to as-of", unit="s")
+    is_censored = YesNo("did it still fire at as-of")
     ended_by = Text("sign of life, end, range (too old for the rule), as-of")
     threshold_s = Real("its limit", unit="s")
 
@@ -90,7 +90,7 @@ ALARMS = frame(Alarms)
 
 
 class AgreementPairs(Columns, key=("a", "b")):
-    """How far two detectors agree."""
+    """How well two detectors agree."""
 
     a = Text("a detector")
     b = Text("another one")
@@ -105,9 +105,9 @@ class AgreementPairs(Columns, key=("a", "b")):
     kappa = Real("Cohen's kappa; null: nothing could differ")
     kappa_low = Real("Cohen's kappa, lower end of its interval over sessions")
     kappa_high = Real("Cohen's kappa, upper end of its interval over sessions")
-    mcc = Real("Matthews' correlation; null: nothing could differ")
-    mcc_low = Real("Matthews' correlation, lower end of its interval over sessions")
-    mcc_high = Real("Matthews' correlation, upper end of its interval over sessions")
+    mcc = Real("Matthews correlation coefficient; null: nothing could differ")
+    mcc_low = Real("Matthews correlation coefficient, lower end of its interval over sessions")
+    mcc_high = Real("Matthews correlation coefficient, upper end of its interval over sessions")
     ac1 = Real("Gwet's AC1; null: nothing could differ")
     ac1_low = Real("Gwet's AC1, lower end of its interval over sessions")
     ac1_high = Real("Gwet's AC1, upper end of its interval over sessions")
@@ -116,15 +116,15 @@ class AgreementPairs(Columns, key=("a", "b")):
     pabak_high = Real(
         "prevalence- and bias-adjusted kappa, upper end of its interval over sessions"
     )
-    mcnemar_p = Real("exact probability that they fire equally often")
-    mcnemar_mid_p = Real("the same, less cautious")
+    mcnemar_p = Real("exact p-value of the hypothesis that they fire equally often")
+    mcnemar_mid_p = Real("the same as mid-p-value, less conservative")
 
 
 AGREEMENT = frame(AgreementPairs)
 
 
 class AgreementOverall(Columns):
-    """How far all detectors together agree."""
+    """How well all detectors together agree."""
 
     n_units = Integer("units that at least two cover")
     n_detectors = Integer("detectors that cover anything")
@@ -150,10 +150,10 @@ class DisagreementRows(EntityKey, key=(*ENTITY_KEY, "at", "a", "b")):
     label_a = Text("the word of the first")
     says_b = Text("fine, or does not look")
     cause = Text("why: one of `CAUSES`")
-    measured_a_s = Real("what a compared", unit="s")
-    threshold_a_s = Real("what with", unit="s")
-    measured_b_s = Real("what b compared", unit="s")
-    threshold_b_s = Real("what with", unit="s")
+    measured_a_s = Real("the time that a compared", unit="s")
+    threshold_a_s = Real("the limit of a", unit="s")
+    measured_b_s = Real("the time that b compared", unit="s")
+    threshold_b_s = Real("the limit of b", unit="s")
     words = Text("the cause as a sentence")
 
 
@@ -168,10 +168,10 @@ class DisagreementCauses(Columns, key=("a", "b", "cause")):
     label_a = Text("the word of the first, the most frequent one")
     cause = Text("why")
     n = Integer("entities")
-    n_pair = Integer("entities on which these two disagree this way round")
-    n_a = Integer("entities that a flags in all")
-    n_b = Integer("entities that b flags in all")
-    share = Real("n of n_pair")
+    n_pair = Integer("entities that a flags and b does not, for any cause")
+    n_a = Integer("all entities that a flags")
+    n_b = Integer("all entities that b flags")
+    share = Real("n as a share of n_pair")
     is_same_page = YesNo("were both shown on one page at the same time")
     example_type = Text("entity type of the clearest example")
     example_id = Text("the clearest example")
@@ -182,7 +182,7 @@ DISAGREEMENT_CAUSES = frame(DisagreementCauses)
 
 
 class DetectionUnits(EntityKey, key=(*ENTITY_KEY, "at")):
-    """One entity at the instant it was asked about: `.units` of `detect`."""
+    """One entity at the instant of the evaluation: `.units` of `detect`."""
 
     at = Detections.at
     session_id = Entities.session_id
@@ -207,18 +207,18 @@ class GapSums(Columns, key=("<by>", "threshold_s")):
     n_mistakes = Integer("flagged, and closed by a sign of life")
     mistaken_us = Integer("how long these were flagged", unit="us")
     alive_us = Integer("time proven alive", unit="us")
-    suspected_us = Integer("how much of it was flagged", unit="us")
+    suspected_us = Integer("the part of it that was flagged", unit="us")
     n_ended = Integer("last silences closed by an end that the run wrote itself")
     n_ended_flagged = Integer("of these, flagged")
     n_cut_off = Integer("last silences cut off at as-of, or by an end that proves nothing")
     n_cut_off_flagged = Integer("of these, flagged")
     n_dead = Integer("runs found dead")
     n_found = Integer("of these, flagged before anything else recorded the end")
-    late_us = Integer("by how much the others are flagged later than that", unit="us")
+    late_us = Integer("how much later than that the others are flagged", unit="us")
 
 
 class QualityOfService(Columns, key=("<by>", "threshold_s")):
-    """What one threshold of silence would have done in one group."""
+    """The performance of one threshold of silence in one group."""
 
     by = GapSums.by
     threshold_s = Real("longer silences are flagged", unit="s")
@@ -258,11 +258,11 @@ class SilenceGaps(EntityKey, key=(*ENTITY_KEY, "started_at")):
     ended_at = Moment("end of the silence, or where it was cut off")
     gap_s = Real("its length", unit="s")
     closed_by = Words(("sign_of_life", "own_end", "death", "other_end", "as_of"), "what closed it")
-    is_last = YesNo("is it the last of a stretch of work")
+    is_last = YesNo("is it the last silence of an attempt")
     is_censored = YesNo("could it have lasted longer than observed")
     is_dead = YesNo("did the run die in it")
-    dead_known_at = Moment("when the death was found out; null: no death")
-    left_out = Text("why it does not count; null: it does")
+    dead_known_at = Moment("when the death was noticed; null: no death")
+    left_out = Text("why it is excluded; null: it is not")
 
 
 _OTHERS = (

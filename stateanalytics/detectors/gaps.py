@@ -213,18 +213,18 @@ def silence_gaps(
     by: str | Sequence[str] = ("kind",),
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Every silence of every session: from a sign of life to what closed it.
+    """Every silence of every session: from a sign of life to what ended it.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave. Signs of life are starts and events with ``is_activity``.
+        From `read`. Signs of life are starts and events with ``is_activity``.
     policy : Policy, optional
         Decides which sessions have ended; v1 by default.
     by : str or sequence of str
         Columns of ``entities`` to keep, for grouping.
     rows : polars.DataFrame, optional
-        The `population` of all time, where the caller has it already.
+        The `population` of all time, if it is already computed.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def silence_gaps(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot.
+        If ``snap`` is not a snapshot.
     MissingColumnsError
         If a column of ``by`` is not in ``entities``.
 

@@ -193,12 +193,12 @@ def gap_sums(
         - ``n_mistakes``, those that were flagged and then closed by a sign of life;
           ``mistaken_us``, how long they were flagged;
         - ``alive_us``, time proven alive: in silences closed by a sign of life, or by an
-          end that the run wrote itself; ``suspected_us``, how much of it was flagged;
+          end that the run wrote itself; ``suspected_us``, the part of it that was flagged;
         - ``n_ended``, last silences closed by such an end, and ``n_ended_flagged`` of them;
         - ``n_cut_off``, last silences cut off at as-of, or by an end that proves nothing,
           and ``n_cut_off_flagged`` of them;
         - ``n_dead``, runs found dead; ``n_found``, of them, those flagged before the death
-          was observed; ``late_us``, by how much the others are flagged later than that.
+          was observed; ``late_us``, how much later than that the others are flagged.
 
         Times are whole microseconds. No silences give no rows.
 

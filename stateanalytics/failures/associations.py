@@ -59,7 +59,7 @@ def lift(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -82,7 +82,7 @@ def lift(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, or ``fdr`` is not between 0
+        If ``snap`` is not a snapshot, the window makes no sense, or ``fdr`` is not between 0
         and 1.
 
     Notes
@@ -206,7 +206,7 @@ def related(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -224,7 +224,7 @@ def related(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, or ``n`` is no number from 1.
+        If ``snap`` is not a snapshot, the window makes no sense, or ``n`` is no number from 1.
 
     Notes
     -----

@@ -76,7 +76,7 @@ def life(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave; of an archive, its whole history.
+        From `read`; of an archive, its whole history.
     window : str, pair of moments or Window, optional
         Now: as in `read_window`; None: the seven days up to as-of. Later failures are not
         looked at.
@@ -97,7 +97,7 @@ def life(
         growing, as in `change`; gone, where nothing fails now); ``first_at``, ``last_at``,
         ``n_quiet_weeks`` without a failure;
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
-        ``incident_count`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
+        ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
         now (null: not reported, or nothing failed now); ``ratio`` and ``q_value``
         of `change`; the columns of the ledger and ``ledger_id``, the id it has there (another
         where the cluster's id has changed since); ``is_back``: the ledger has it as resolved,
@@ -109,7 +109,7 @@ def life(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, a rule or the ledger cannot
+        If ``snap`` is not a snapshot, the window makes no sense, a rule or the ledger cannot
         be used, or ``fdr`` is not between 0 and 1.
 
     Examples
@@ -204,7 +204,7 @@ def aliases(snap: Facts, *, policy: Policy | None = None, rules: object = None) 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
@@ -221,7 +221,7 @@ def aliases(snap: Facts, *, policy: Policy | None = None, rules: object = None) 
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or a rule cannot be used.
+        If ``snap`` is not a snapshot, or a rule cannot be used.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def clusters(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -82,7 +82,7 @@ def clusters(
         stored), ``template`` (without a message: the run's last activities), ``template_id``,
         ``cause_group`` (null: not known), ``rule_name``; ``n_rows``
         (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`),
-        ``incident_count`` (`incidents`, and causes that are in none);
+        ``n_incidents`` (`incidents`, and causes that are in none);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson);
         ``first_at``, ``last_at`` in the window; ``trend`` (rows for each
         ``trend_step_s`` seconds, oldest first); ``run_s``, ``n_tokens``, ``cost_usd`` of
@@ -94,7 +94,7 @@ def clusters(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, or a rule cannot be used.
+        If ``snap`` is not a snapshot, the window makes no sense, or a rule cannot be used.
 
     Notes
     -----
@@ -169,7 +169,7 @@ def codes(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -192,7 +192,7 @@ def codes(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or the window makes no sense.
+        If ``snap`` is not a snapshot, or the window makes no sense.
 
     Examples
     --------
@@ -286,7 +286,7 @@ def parameters(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -306,7 +306,7 @@ def parameters(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense or ``n_values`` is below 1.
+        If ``snap`` is not a snapshot, the window makes no sense or ``n_values`` is below 1.
 
     Notes
     -----

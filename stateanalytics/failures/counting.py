@@ -124,7 +124,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``by``; ``n_rows`` (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes``,
-        ``incident_count`` (`incident_count`);
+        ``n_incidents`` (`incident_count`);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson,
         95 %); ``first_at``, ``last_at``; the `sum_costs`; ``systems`` and
         ``entity_types``, joined by ', '. In any order.

@@ -49,10 +49,10 @@ def rates(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     by : str, optional
         A text column of ``entity_states``: ``project``, ``model``, ``kind``, …; or of a
-        table of yours, joined by the column that both have: ``teams.owner``.
+        table of your own, joined by the column that both have: ``teams.owner``.
     every : str
         Length of a step, as polars writes it: ``1h``, ``1d``, ``1w``.
     window : optional
@@ -150,12 +150,12 @@ def mass_failures(
     least: int = LEAST,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
-    """How many of the runs that started in each interval failed, and the mass failures.
+    """How many of the runs that started in each interval failed, and which are mass failures.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         Only intervals that overlap the window, each with all of its starts; as in
         `read_window`; None: all time.
@@ -179,7 +179,7 @@ def mass_failures(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or the window or a number makes no sense.
+        If ``snap`` is not a snapshot, or the window or a number makes no sense.
 
     Examples
     --------

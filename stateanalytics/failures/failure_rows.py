@@ -58,13 +58,13 @@ def members(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
-        Your own clusters, which win over the mined ones: see `Rules.of`.
+        Your own clusters, which override the mined ones: see `Rules.of`.
     earlier : polars.DataFrame, optional
         Templates mined before, with ``pattern``, as for `mine_templates`.
 
@@ -85,7 +85,7 @@ def members(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, or a rule cannot be used.
+        If ``snap`` is not a snapshot, the window makes no sense, or a rule cannot be used.
 
     Notes
     -----
@@ -106,12 +106,12 @@ def members(
 def rules(
     snap: Facts, rules: object, *, window: object = None, policy: Policy | None = None
 ) -> pl.DataFrame:
-    """How many rows each of your rules claims, and how many it lost to earlier rules.
+    """How many rows each of your rules matches, and how many earlier rules took first.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     rules : path, mapping or Rules
         See `Rules.of`.
     window : str, pair of moments or Window, optional
@@ -129,7 +129,7 @@ def rules(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense, or a rule cannot be used.
+        If ``snap`` is not a snapshot, the window makes no sense, or a rule cannot be used.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def incidents(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     gap_s : float
@@ -184,7 +184,7 @@ def incidents(
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the window makes no sense or ``gap_s`` is negative.
+        If ``snap`` is not a snapshot, the window makes no sense or ``gap_s`` is negative.
 
     Notes
     -----

@@ -29,18 +29,18 @@ class Failures(EntityKey, key=ENTITY_KEY):
     provider = Entities.provider
     project = Entities.project
     playbook = Entities.playbook
-    outcome = Text("failed, timed_out; aborted where its system calls that failed")
-    cluster_id = Text("of code and template: the same next week and elsewhere")
+    outcome = Text("failed, timed_out; aborted if that is a failure in its system")
+    cluster_id = Text("id of code and template: the same in every week and store")
     code = Text("the reason code; null: none was stored")
-    template = Text("what messages share, <*> where they differ; null: nothing known")
-    template_id = Text("of the template alone, whatever the code")
-    cause_group = Text("what kind of thing went wrong; null: not known")
-    message = Text("the stored reason in words, or the error text")
-    cause = Text("distinct cause: request and code; never null")
+    template = Text("what similar messages share, <*> where they differ; null: nothing known")
+    template_id = Text("id of the template alone, whatever the code")
+    cause_group = Text("the kind of cause, such as network or timeout; null: not known")
+    message = Text("the stored reason as text, or the error message")
+    cause = Text("distinct cause: request and reason code; never null")
     incident_id = Text("the incident it is part of; null: none")
-    is_mass = YesNo("started when almost all that was started failed")
+    is_mass = YesNo("started in an hour in which almost all runs failed")
     failed_at = Moment("when it ended")
-    unit = Text("the work that these costs are of; rows share it")
+    unit = Text("id of the work that these costs belong to; several rows may share it")
     run_s = Real("time of the work; null: not known", unit="s")
     n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
     cost_usd = Entities.cost_usd
@@ -52,17 +52,17 @@ FAILURES = frame(Failures)
 class FailureClusters(Columns, key=("cluster_id",)):
     """One reason code and message template, ranked by what it cost."""
 
-    cluster_id = Text("of code and template: the same next week and elsewhere")
+    cluster_id = Text("id of code and template: the same in every week and store")
     code = Text("the reason code; null: none was stored")
-    template = Text("what messages share, <*> where they differ; null: nothing known")
-    template_id = Text("of the template alone, whatever the code")
-    cause_group = Text("what kind of thing went wrong; null: not known")
-    n_rows = Integer("entities of every type but branches")
+    template = Text("what similar messages share, <*> where they differ; null: nothing known")
+    template_id = Text("id of the template alone, whatever the code")
+    cause_group = Text("the kind of cause, such as network or timeout; null: not known")
+    n_rows = Integer("entities of every type except branches")
     n_failed = Integer("of these, failed")
     n_timed_out = Integer("of these, timed out")
     n_sessions = Integer("sessions")
     n_causes = Integer("distinct causes")
-    n_incidents = Integer("distinct causes, those of one incident counted once")
+    n_incidents = Integer("incidents: groups of related causes")
     share = Real("of all distinct causes")
     share_low = Real("lower end of its 95 % interval (Wilson)")
     share_high = Real("upper end of its 95 % interval")
@@ -91,16 +91,16 @@ FAILURE_CLUSTERS = frame(FailureClusters)
 class Aliases(Columns, key=("alias_id",)):
     """One other id that a cluster is known under."""
 
-    alias_id = Text("the other id: of its messages alone, or of a former release")
+    alias_id = Text("the other id: of its messages alone, or of an earlier release")
     cluster_id = Failures.cluster_id
     code = Failures.code
     template = Failures.template
-    n_rows = Integer("rows that have, or would have had, this id")
+    n_rows = Integer("rows with this id")
     last_at = Moment("last of these failures")
 
 
 class Change(Columns, key=("cluster_id",)):
-    """One cluster: this window against an earlier one."""
+    """One cluster, this window compared with an earlier one."""
 
     cluster_id = Failures.cluster_id
     code = Failures.code
@@ -110,7 +110,7 @@ class Change(Columns, key=("cluster_id",)):
     status = Words(
         ("new", "back", "growing", "unclear", "steady", "shrinking", "gone"), "how it changed"
     )
-    why = Text("the reason for the status, in words")
+    why = Text("the reason for the status, as a sentence")
     n_causes_before = Integer("distinct causes in the earlier window")
     n_causes = FailureClusters.n_causes
     n_incidents_before = Integer("incidents in the earlier window")
@@ -123,7 +123,9 @@ class Change(Columns, key=("cluster_id",)):
     run_s = Failures.run_s
     cost_usd_before = Real("its cost in the earlier window; null: not reported", unit="USD")
     cost_usd = Entities.cost_usd
-    dispersion = Real("how much more incidents vary from day to day than by chance; 1: no more")
+    dispersion = Real(
+        "how much more incidents vary from day to day than independent ones would; 1: no more"
+    )
     rate_before = Real("incidents per run in the earlier window")
     rate = Real("incidents per run in this window")
     ratio = Real("this rate over the earlier one; null: one of the two is 0 or not known")
@@ -180,10 +182,10 @@ class Clusters(Columns, key=("cluster_id",)):
 class Codes(Columns, key=("code",)):
     """One node of the namespace of reason codes."""
 
-    code = Text("the code, or what codes begin with, such as run.failed; null: none was stored")
+    code = Text("the code, or the first parts of codes, such as run.failed; null: none was stored")
     parent = Text("the node above; null: none")
     depth = Integer("number of the code's parts")
-    is_leaf = YesNo("do rows carry this very code")
+    is_leaf = YesNo("do rows have exactly this code")
     n_rows = FailureClusters.n_rows
     n_failed = FailureClusters.n_failed
     n_timed_out = FailureClusters.n_timed_out
@@ -268,10 +270,10 @@ class Life(Columns, key=("cluster_id",)):
     template_id = Failures.template_id
     cause_group = Failures.cause_group
     rule_name = Change.rule_name
-    state = Words(("new", "back", "growing", "ongoing", "gone", "unknown"), "its stage of life")
+    state = Words(("new", "back", "growing", "ongoing", "gone", "unknown"), "its state")
     first_at = Moment("first failure of all time")
     last_at = Moment("last failure of all time")
-    n_quiet_weeks = Integer("weeks without it before it came back, or since the last")
+    n_quiet_weeks = Integer("weeks without it before it reappeared, or since the last failure")
     n_causes_before = Change.n_causes_before
     n_causes = FailureClusters.n_causes
     n_causes_ever = Integer("distinct causes of all time")
@@ -288,7 +290,7 @@ class Life(Columns, key=("cluster_id",)):
     ticket = Text("its ticket")
     note = Text("a note")
     resolved_in = Text("release, commit, day or week that resolved it")
-    resolved_on = Day("day since when it is resolved")
+    resolved_on = Day("day on which it was resolved")
     expected_until = Day("last day on which it is expected")
     is_back = YesNo("failed after it was resolved; null: not marked as resolved, or without a date")
     is_expected = YesNo("still expected in this window; null: not stated")
@@ -319,10 +321,10 @@ class Lift(Columns, key=("cluster_id", "dimension", "value")):
 
 
 class MassFailures(Columns, key=("since",)):
-    """One stretch of time in which runs started."""
+    """One hour in which runs started."""
 
-    since = Moment("begin of the stretch")
-    until = Moment("end of the stretch")
+    since = Moment("start of the hour")
+    until = Moment("end of the hour")
     n_starts = Integer("runs that started in it and count in rates")
     n_failed = Integer("of these, failed or timed out, at any time")
     share = Real("share of the starts that failed")
@@ -348,8 +350,8 @@ class Members(EntityKey, key=ENTITY_KEY):
     template_id = Failures.template_id
     cluster_id = Failures.cluster_id
     cause_group = Failures.cause_group
-    rule = Integer("number of your rule that claimed it, from 1; null: none")
-    rule_name = Text("name of your rule that claimed it; null: none")
+    rule = Integer("number of your rule that matched it, from 1; null: none")
+    rule_name = Text("name of your rule that matched it; null: none")
     cause = Failures.cause
     incident_id = Failures.incident_id
     is_mass = Failures.is_mass
@@ -367,16 +369,16 @@ class Parameters(Columns, key=("cluster_id", "position", "value")):
     code = Failures.code
     template = Failures.template
     position = Integer("number of the placeholder <*> in the template, from 1")
-    value = Text("what stood there")
+    value = Text("the value at the placeholder")
     n_rows = Integer("rows with this value")
     share = Real("share of the cluster's rows")
     n_distinct = Integer("distinct values at this placeholder")
 
 
 class Rates(Columns, key=("step_at", "value")):
-    """The runs that ended in one step of time with one value."""
+    """The runs that ended in one time interval, with one value of a column."""
 
-    step_at = Moment("begin of the step; weeks begin on Monday")
+    step_at = Moment("start of the interval; weeks begin on Monday")
     until = Moment("end of the step")
     value = Text("value of the column that `by` names; null: none, or every run")
     n_ended = Integer("runs that ended")
@@ -405,11 +407,11 @@ class Related(Columns, key=("cluster_id", "place")):
     related_systems = Text("its systems")
     is_same_group = YesNo("do both have the same cause group")
     similarity = Real("similarity of the texts, 0 to 1")
-    score = Real("similarity, and a bonus for the same cause group: what places are given by")
+    score = Real("similarity plus a bonus for the same cause group: the order of the suggestions")
 
 
 class Rules(Columns, key=("rule",)):
-    """What one of your rules claims."""
+    """What one of your rules matches."""
 
     rule = Integer("number of the rule, from 1")
     name = Text("its name")
@@ -417,18 +419,18 @@ class Rules(Columns, key=("rule",)):
     code = Text("reason codes that it is about; null: all")
     message = Text("pattern of the messages that it is about; null: all")
     into_code = Text("code that it moves rows to; null: none")
-    n_rows = Integer("rows that it claimed; 0: it is idle")
-    n_lost = Integer("rows that fit it too, but that earlier rules had claimed")
-    lost_to = Text("names of the earlier rules that claimed them")
+    n_rows = Integer("rows that it took; 0: it has no effect")
+    n_lost = Integer("rows that match it, but that earlier rules took first")
+    lost_to = Text("names of the earlier rules that took them")
 
 
 class MineTemplates(Columns):
     """One message."""
 
-    template = Text("the template, with <*> for what varies; null: no message")
-    template_typed = Text("the same with the kind of what varies, such as <UUID>")
+    template = Text("the template, with <*> for the parts that vary; null: no message")
+    template_typed = Text("the same with the kinds of these parts, such as <UUID>")
     template_id = Text("version of the miner and digest of the template")
-    pattern = Text("the message alone, masked, before it was compared with others")
+    pattern = Text("the message with placeholders, before it was compared with others")
 
 
 class MergeTemplates(Columns, key=("pattern",)):
@@ -464,8 +466,8 @@ class Prices(Columns, key=("model",)):
     cache_write_1h_usd = Real("tokens written to a cache for an hour", unit="USD")
     output_usd = Real("tokens written", unit="USD")
     since = Day("day from which the price holds; null: not known")
-    as_of = Day("day on which somebody last looked")
-    source = Text("page that it was taken from")
+    as_of = Day("day on which it was last checked")
+    source = Text("web page that it was taken from")
     origin = Text("stateanalytics, or your file")
 
 

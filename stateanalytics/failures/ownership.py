@@ -232,7 +232,7 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
                 entry = _entry(names, cells, f"{origin}, line {reader.line_num}")
                 cluster = str(entry["cluster_id"])
                 if cluster in entries:
-                    both = (row.get("owner") or "nobody" for row in (entries[cluster], entry))
+                    both = (row.get("owner") or "no owner" for row in (entries[cluster], entry))
                     raise ArgumentError(
                         f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} has "
                         f"two lines, owned by {' and '.join(map(repr, both))}.",
@@ -242,7 +242,7 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
     except csv.Error as error:
         raise ArgumentError(
             f"{origin}, line {reader.line_num}: this is no CSV ({error}).",
-            'put a text that holds a comma or a quote in quotes: "two, words"',
+            'put a text with a comma or a quote in quotes: "two, words"',
         ) from None
     return entries
 
@@ -264,7 +264,7 @@ def _entry(names: list[str], cells: list[str], place: str) -> Entry:
     if len(cells) != len(names):
         raise ArgumentError(
             f"{place}: {len(names)} cells were needed; found {len(cells)}.",
-            'put a text that holds a comma in quotes: "two, words"',
+            'put a text with a comma in quotes: "two, words"',
         )
     entry: Entry = {
         name: _checked(name, cell.strip(), place) for name, cell in zip(names, cells, strict=True)

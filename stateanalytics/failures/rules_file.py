@@ -79,7 +79,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules in order; the first that fits a row claims it.
+    """Rules in order; a row belongs to the first that matches it.
 
     Attributes
     ----------

@@ -73,7 +73,7 @@ def costs(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     by : sequence of str
         Some of ``system``, ``model``, ``provider``, ``project``, ``agent``, ``kind`` and
         ``playbook``; none: all runs together.
@@ -233,7 +233,7 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
     Parameters
     ----------
     own : str or pathlib.Path, optional
-        A TOML file of yours: its models override those of the package.
+        Your own TOML file: its models override those of the package.
 
     Returns
     -------

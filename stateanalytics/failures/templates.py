@@ -57,7 +57,7 @@ def mine_templates(
     earlier: pl.DataFrame | None = None,
     keep: Collection[str] = KEPT_KINDS,
 ) -> pl.DataFrame:
-    """The template of every message, and an id that is the same next week.
+    """The template of every message, and an id that stays the same from week to week.
 
     Parameters
     ----------

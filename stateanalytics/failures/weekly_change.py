@@ -6,7 +6,6 @@ before, day by day.
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -78,7 +77,7 @@ def change(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : str, pair of moments or Window, optional
         Now: as in `read_window`; None: the seven days up to as-of.
     before : str, pair of moments or Window, optional
@@ -270,7 +269,7 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before", "dispersion")
     # Many clusters share their few counts with others, and a test is slow.
     pairs = counts.select(numbers).unique()
-    ratios = [astuple(rate_ratio(*row[:4], dispersion=row[4])) for row in pairs.rows()]
+    ratios = [rate_ratio(*row[:4], dispersion=row[4]) for row in pairs.rows()]
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
     tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
     is_change = pl.col("q_value") <= fdr

@@ -62,7 +62,7 @@ class Budget:
     file_bytes : int, optional
         Bytes of one file.
     document_bytes : int, optional
-        Bytes of one file that must be read as a whole: an export, a log, a table of yours.
+        Bytes of one file that must be read as a whole: an export, a log, a table of your own.
     grown_bytes : int, optional
         Bytes of all compressed and converted files together, when they are read.
     n_rows : int, optional

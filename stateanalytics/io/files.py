@@ -322,7 +322,7 @@ def unreadable(
     if named.name in siblings:
         hint, near = "name a file that can be read", ""
     else:
-        hint, near = "name a file that is there", did_you_mean(named.name, siblings)
+        hint, near = "name an existing file", did_you_mean(named.name, siblings)
     return kind(
         f"The {what} {str(path)!r:.200} cannot be read: {problem or 'No such file'}.",
         f"{hint}{instead}{near}",

@@ -64,7 +64,7 @@ def report(
         written later do not count. By default what is known now; the section on late data then
         shows what arrived after the end of the window.
     policy : Policy, optional
-        What counts as bad; by default that of ADR-0033.
+        The rules of states; by default that of ADR-0033.
     sections : iterable of str, optional
         Sections to include, such as ``["attention", "durations"]``; all by default. Only these
         are computed. The five numbers of the headline are always included.
@@ -88,12 +88,12 @@ def report(
     Returns
     -------
     Report
-        With all numbers; the page is made when it is needed.
+        With all numbers; the page is rendered when it is needed.
 
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, the policy is no policy, a window makes no sense, or a
+        If ``snap`` is not a snapshot, the policy is no policy, a window makes no sense, or a
         section is not known; the message lists the sections. If ``as_known_at`` lies after
         as-of, or before the first row.
 

@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import is_counted
-from stateanalytics.stats.clustered import ClusteredShare
+from stateanalytics.stats.shares import ClusteredShare
 from stateanalytics.weekly_limits import (
     MOST_WEEKS,
     SHARES,
@@ -208,7 +208,7 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
         earlier = read_window(compare, as_of=as_of)
     except ArgumentError as error:
         raise ArgumentError(
-            f"What a report is compared with is a window, too: {error.problem}",
+            f"The window that a report is compared with is wrong: {error.problem}",
             'compare="previous", "last-week", None, or an earlier window',
             shell="--compare previous, last-week, none, or an ISO week such as 2026-W20",
         ) from None

@@ -101,7 +101,8 @@ def _failures(failures: Plain) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for cluster in clusters[:N_CLUSTERS]:
         lost = lost_in_words(cluster["lost"])
-        state = "back" if cluster["is_back"] else cluster["state"]
+        is_back = cluster["is_back"] or cluster["state"] == "back"
+        state = "reappeared" if is_back else cluster["state"]
         cells = (
             shorten_template(cluster["name"], _LONGEST_NAME),
             state,

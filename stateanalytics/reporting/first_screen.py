@@ -19,7 +19,7 @@ WORSE: Mapping[str, int] = MappingProxyType({"completed": -1, "timed_out": 1, "u
 """The direction in which each share of the headline gets worse."""
 N_NAMED = 2
 _LONGEST_NAME = 60
-_LIVES = (("new", "New"), ("growing", "Worse"), ("back", "Back"))
+_LIVES = (("new", "New"), ("growing", "Worse"), ("back", "Reappeared"))
 
 
 def front_of(summary: Plain, lost_before: Plain | None = None) -> Plain:
@@ -95,7 +95,7 @@ def _news(failures: Plain) -> Iterator[Plain]:
             yield _news_item(title, n, names)
     if failures["gone"]["n"]:
         names = [(name, "#failures") for name in failures["gone"]["names"][:N_NAMED]]
-        yield _news_item("Gone", failures["gone"]["n"], names)
+        yield _news_item("No longer seen", failures["gone"]["n"], names)
 
 
 def _news_item(title: str, n: int, names: list[tuple[str, str]]) -> Plain:
@@ -313,8 +313,7 @@ def checked_kinds(kinds: Iterable[str]) -> list[str]:
     asked = [kind.strip() for kind in kinds]
     if wrong := [kind for kind in asked if kind not in ALERTS]:
         raise ArgumentError(
-            f"There is nothing called {in_short(wrong[0])} to fail on; "
-            f"there are {', '.join(ALERTS)}.",
+            f"--fail-on has no condition {in_short(wrong[0])}; there are {', '.join(ALERTS)}.",
             '--fail-on "new-critical,coverage"' + did_you_mean(wrong[0], ALERTS),
         )
     return list(dict.fromkeys(asked))

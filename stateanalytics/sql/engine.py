@@ -327,8 +327,8 @@ def unpacked(values: bytes) -> Any:
 
 def _no_value(error: Exception) -> QueryError:
     return QueryError(
-        f"A value for a parameter cannot be handed over: {error}.",
-        "values for parameters are text, numbers, Booleans, moments, or lists of them",
+        f"A value for a parameter cannot be passed: {error}.",
+        "values for parameters are text, numbers, Booleans, timestamps, or lists of them",
     )
 
 
@@ -387,7 +387,7 @@ def _by_name(params: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
     if extra := sorted(name for name in params if name.casefold() not in folded):
         raise QueryError(
             f"The query has no parameter {_listed(extra)}; it has {_listed(names) or 'none'}.",
-            f"write ${extra[0]} where the value belongs, or leave it out",
+            f"write ${extra[0]} where the value belongs, or remove it",
         )
     return params
 
@@ -414,7 +414,7 @@ def check_shape(types: Sequence[DuckDBPyType]) -> None:
     """Refuse a result of more columns, fields or levels than can be handed over."""
     if len(types) > MOST_COLUMNS:
         raise QueryError(
-            f"The result has {len(types):,} columns; at most {MOST_COLUMNS:,} are given.",
+            f"The result has {len(types):,} columns; at most {MOST_COLUMNS:,} are returned.",
             "name the columns that are needed",
         )
     n_fields = 0

@@ -73,7 +73,7 @@ def export_tables(
     suffix = Path(to).suffix.lower()
     if suffix in _SINGLE_TABLE and len(tables) != 1:
         raise ArgumentError(
-            f"A {suffix} file holds one table; found {len(tables)}.",
+            f"A {suffix} file can have only one table; found {len(tables)}.",
             f'name one: tables=["states"]; or several in {str(to).removesuffix(suffix)!r}.duckdb',
             shell=f"name one: --only states; or -o {Path(to).stem}.duckdb",
         )
@@ -107,8 +107,8 @@ def _refuse_used(to: str) -> None:
     logs = (Path(to + ending).expanduser() for ending in (*LOG_ENDINGS, ".wal"))
     if existing := [log.name for log in logs if os.path.lexists(log)]:
         raise ArgumentError(
-            f"{to!r} is in use, or was left half written: {existing[0]!r} lies next to it.",
-            "close what has it open, or name a new file",
+            f"{to!r} is in use or incomplete: {existing[0]!r} is next to it.",
+            "close the program that has it open, or name a new file",
         )
 
 

@@ -1,6 +1,6 @@
-"""The frames that only SQL can name: tables about the snapshot, and ready views.
+"""The frames that only SQL can name: tables about the snapshot, and predefined views.
 
-Ready views are the dashboard of ADR-0017: its queries, over normalized facts and relative to
+The views are the dashboard of ADR-0017: its queries, over normalized facts and relative to
 as-of instead of the clock. Where ADR-0025 moved a threshold, the policy's value counts.
 Each view is a file of SQL in ``data/``.
 """
@@ -27,7 +27,7 @@ class Snapshot(Columns, key=("as_of",)):
     """The snapshot itself; one row."""
 
     as_of = Moment("the instant that ages are measured at; SQL: as_of()")
-    as_of_from = Text("where it is known from: given, data, clock")
+    as_of_from = Text("its origin: given, data, clock")
     policy_version = Text("policy of `states`, `reasons` and `attention`")
     slow_after_s = Real("age at which a running session counts as slow", unit="s")
     n_sources = Integer("inputs")
@@ -66,7 +66,7 @@ class ReasonCodes(Columns, key=("code",)):
 
     code = Text("the code, as in `reasons` and `entities`")
     origin = Text("who defines it: a system, adr0033 or stateanalytics")
-    entity_types = Text("types whose rows carry it, joined by |")
+    entity_types = Text("entity types with this code, joined by |")
     statuses = Text("statuses that it is written with, in words")
     meaning = Text("the reason in words")
     what_to_do = Text("the operator's next step")
@@ -177,7 +177,7 @@ class SessionsAndPlays(Columns, key=("source", "system", "play_id")):
 
 @dataclass(frozen=True)
 class View:
-    """A ready view: the frame it gives, and its SQL."""
+    """A predefined view: the frame it gives, and its SQL."""
 
     frame: Frame
     sql: str

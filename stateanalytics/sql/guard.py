@@ -140,7 +140,7 @@ def read_query(
     if _levels(tree, {}) > DEEPEST_QUERY:
         raise QueryError(
             f"The query builds on itself more than {DEEPEST_QUERY} levels deep; "
-            "every level can double what is to be planned.",
+            "every level can double the work of planning.",
             "join levels: one SELECT can filter, compute and group",
         )
     walk = _Walk({name.casefold(): name for name in known}, connection, ranked)
@@ -253,7 +253,7 @@ class _Walk:
             self.n_stars += 1
             if self.n_stars > MOST_STARS:
                 raise QueryError(
-                    f"A query may say * at most {MOST_STARS} times.", "name the columns"
+                    f"A query may use * at most {MOST_STARS} times.", "name the columns"
                 )
         if node["class"] in ("COMPARISON", "BETWEEN"):
             _check_order(node, self.ranked)
@@ -364,8 +364,8 @@ def _check_order(node: dict[str, Any], ranked_columns: Collection[str]) -> None:
     ranked = [name for name in named if name.casefold() in ranked_columns]
     if ranked and any(side.get("class") in ("CONSTANT", "PARAMETER") for side in sides):
         raise QueryError(
-            f"{ranked[0]} has a rank, and a comparison with plain text would go by letters.",
-            f"name the vocabulary: {ranked[0]} <= 'warning'::{ranked[0]}, or list words with IN",
+            f"{ranked[0]} has an order, and a comparison with plain text would be alphabetical.",
+            f"cast to the vocabulary: {ranked[0]} <= 'warning'::{ranked[0]}, or list words with IN",
         )
 
 

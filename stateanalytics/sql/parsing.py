@@ -73,11 +73,11 @@ def check_text(query: object) -> str:
         )
     if len(query) > LONGEST_QUERY:
         raise QueryError(
-            f"A query may have {LONGEST_QUERY:,} characters; this one has {len(query):,}.",
+            f"A query may have at most {LONGEST_QUERY:,} characters; this one has {len(query):,}.",
             "pass long lists as a parameter: WHERE entity_id IN $ids",
         )
     if "\0" in query or any("\ud800" <= character <= "\udfff" for character in query):
-        raise QueryError("The query holds a NUL or half a surrogate pair.", "remove it")
+        raise QueryError("The query contains a NUL or half a surrogate pair.", "remove it")
     return str(query)
 
 
@@ -119,7 +119,7 @@ def syntax_error(error: Exception) -> QueryError:
     line = f" in line {where[1]}: {where[2].strip():.120}" if where else ""
     return QueryError(
         f"The query cannot be read: {message}{line}.",
-        'a query is DuckDB SQL; column names that are words of SQL stand in "double quotes"',
+        'a query is DuckDB SQL; put column names that are SQL keywords in "double quotes"',
     )
 
 
@@ -225,7 +225,8 @@ def as_our_error(
         return too_large(memory_bytes)
     if isinstance(error, duckdb.PermissionException):
         return QueryRefusedError(
-            f"A query sees the snapshot only: {message}", "select from the tables of the snapshot"
+            f"A query can use the snapshot only: {message}",
+            "select from the tables of the snapshot",
         )
     if missing := (_NO_COLUMN_OF.search(message) or _NO_COLUMN.search(message)):
         return _no_such_column(missing[1], tables)
@@ -237,7 +238,7 @@ def as_our_error(
 def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
     if any(name in table.left_out for table in tables):
         return QueryError(
-            f"The column {name!r} holds bodies, which were not read.",
+            f"The column {name!r} has texts of messages, which were not read.",
             "read the store with bodies=True",
             shell="add --bodies",
         )
@@ -246,7 +247,7 @@ def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
     return QueryError(
         f"There is no column {name!r:.80} in the tables of this query; "
         f"they have {listed or 'no columns'}.",
-        "text stands in 'single quotes'; see `stateanalytics sql --schema`"
+        "put text in 'single quotes'; see `stateanalytics sql --schema`"
         + did_you_mean(name, known),
     )
 
@@ -257,7 +258,7 @@ def _hint_for(error: Exception) -> str:
     if isinstance(error, duckdb.ConversionException):
         return "TRY_CAST(… AS type) gives null where a value does not fit"
     if isinstance(error, duckdb.NotImplementedException):
-        return "values for parameters are text, numbers, Booleans, moments, or lists of them"
+        return "values for parameters are text, numbers, Booleans, timestamps, or lists of them"
     return (
         "functions, types and operators are those of DuckDB; tables: `stateanalytics sql --schema`"
     )
@@ -273,7 +274,7 @@ def from_arrow(
     if "interrupt" in message.casefold():
         return too_slow(timeout_s)
     return QueryError(
-        f"The result cannot be handed over: {message[:300] or type(error).__name__}",
+        f"The result cannot be transferred: {message[:300] or type(error).__name__}",
         "select fewer columns, or a nested one as text: to_json(x)::VARCHAR",
     )
 
@@ -306,7 +307,7 @@ def _size(n_bytes: int) -> str:
 def broken_down(exit_code: int | None, limit_bytes: int) -> QueryError:
     """The error for a query whose process ended before it answered."""
     return QueryError(
-        f"The SQL engine broke down on this query (exit code {exit_code}), most likely because "
+        f"The SQL engine crashed on this query (exit code {exit_code}), most likely because "
         f"it needs more memory than {_size(limit_bytes)}.",
         f"{_WITH_LESS}; or write it another way",
     )

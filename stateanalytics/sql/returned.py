@@ -21,7 +21,6 @@ from stateanalytics.summaries.shapes import shapes_of
 from stateanalytics.survival import frames as of_durations
 from stateanalytics.systems.archiving import ARCHIVED
 from stateanalytics.thresholds import frames as of_thresholds
-from stateanalytics.thresholds.promises import REVIEW
 from stateanalytics.timeline import TIMELINE
 from stateanalytics.weekly_limits import ALARM, LIMITS
 
@@ -45,7 +44,7 @@ FRAMES_RETURNED: tuple[Frame, ...] = (
     *_in_namespace("failures", of_failures.FRAMES),
     *_in_namespace("survival", of_durations.FRAMES),
     *_in_namespace("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
-    *_in_namespace("thresholds", (*of_thresholds.FRAMES, REVIEW)),
+    *_in_namespace("thresholds", of_thresholds.FRAMES),
     *_SUMMARY,
 )
 """Every documented frame that is no table of SQL."""

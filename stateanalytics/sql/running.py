@@ -197,11 +197,11 @@ def _check_limits(max_rows: int, timeout_s: float, memory_bytes: int) -> None:
         raise ArgumentError(f"timeout_s is seconds; found {timeout_s!r}.", "timeout_s=30")
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise ArgumentError(
-            f"timeout_s is more than 0 seconds; found {timeout_s!r}.", "timeout_s=30"
+            f"timeout_s must be more than 0 seconds; found {timeout_s!r}.", "timeout_s=30"
         )
     if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 2**20:
         raise ArgumentError(
-            f"memory_bytes counts bytes, from {2**20:,}; found {memory_bytes!r}.",
+            f"memory_bytes must be at least {2**20:,} bytes; found {memory_bytes!r}.",
             "memory_bytes=2 * 1024**3",
         )
 

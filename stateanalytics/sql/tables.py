@@ -391,7 +391,7 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     frame = _read_own(rows) if isinstance(rows, str | Path) else _as_polars(rows)
     if frame.width > MAX_OWN_COLUMNS:
         raise ArgumentError(
-            f"Table {name!r} has {frame.width:,} columns; a table of yours has at most "
+            f"Table {name!r} has {frame.width:,} columns; your own table may have at most "
             f"{MAX_OWN_COLUMNS:,}.",
             "keep the columns that are needed",
         )
@@ -400,13 +400,13 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     folded = Counter(column.casefold() for column in frame.columns)
     if same := [column for column in frame.columns if folded[column.casefold()] > 1]:
         raise ArgumentError(
-            f"Columns of table {name!r} are one in SQL: {', '.join(map(repr, same[:4]))}.",
+            f"Columns of table {name!r} are the same in SQL: {', '.join(map(repr, same[:4]))}.",
             "rename them",
         )
     if objects := [column for column, dtype in frame.schema.items() if dtype == pl.Object]:
         raise ArgumentError(
-            f"Column {in_short(objects[0])} of table {name!r} holds Python objects.",
-            "make it text or numbers first",
+            f"Column {in_short(objects[0])} of table {name!r} contains Python objects.",
+            "convert it to text or numbers first",
         )
     # Words without a documented rank sort as text does.
     texts = frame.with_columns(pl.col(pl.Categorical, pl.Enum, pl.Int128).cast(pl.String))
@@ -422,7 +422,7 @@ def _read_own(path: str | Path) -> pl.DataFrame:
     read = _READERS.get(Path(path).suffix.lower())
     if read is None:
         raise ArgumentError(
-            f"{str(path)!r:.200} is not a table that can be read; that takes "
+            f"{str(path)!r:.200} is not a table that can be read; readable files end in "
             f"{', '.join(_READERS)}.",
             _HINT,
             shell=_IN_SHELL,

@@ -305,7 +305,7 @@ __all__ = ["NAMES", "Policy", "SeverityRule"]
 
 @dataclass(frozen=True)
 class Policy:
-    """What counts as bad, and after how long.
+    """The rules and thresholds of health and severity.
 
     Start from `v1`, `adr0025`, `operator` or `parity`, and derive your own with
     `replace`; the version then changes by itself, so that no two policies share one.

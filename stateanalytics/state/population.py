@@ -25,7 +25,7 @@ from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import TROUBLE, ended_well
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
-from stateanalytics.stats.clustered import ClusteredShare, clustered_share
+from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import is_driven, with_usage
 
@@ -168,7 +168,7 @@ def rows_of(
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         For deriving states, where neither they nor rows are at hand.
     states : polars.DataFrame, optional

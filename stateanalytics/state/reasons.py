@@ -261,7 +261,7 @@ def reasons(
     policy: Policy | None = None,
     as_of: Moment | None = None,
 ) -> Any:
-    """Why every state is what it is, one row a reason.
+    """The reasons of every state, one row per reason.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def states(
     policy: Policy | None = None,
     as_of: Moment | None = None,
 ) -> Any:
-    """The NormalizedState of every entity, one row an entity.
+    """The normalized state of every entity, one row each.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def states(
         DuckDB relation or a PySpark frame with the columns `evaluate.NEEDED` of
         ``schema.ENTITIES``. All of them give what the frame alone gives.
     policy : Policy, optional
-        What counts as bad, and after how long; default `Policy.v1`.
+        The rules and thresholds of states; default `Policy.v1`.
     as_of : datetime, date, ISO text or epoch seconds, optional
-        The instant to judge at; default the facts' own. A bare frame needs it.
+        The instant of the evaluation; default that of the facts. A frame alone needs it.
 
     Returns
     -------
@@ -201,7 +201,7 @@ _COMPARED = ("health", "delivery", "severity", "tone", "severity_rule", "display
 def compare_policies(
     facts: Any, a: Policy, b: Policy, *, as_of: Moment | None = None
 ) -> pl.DataFrame:
-    """The entities that have another severity under the second policy.
+    """The entities whose severity differs between two policies.
 
     Parameters
     ----------

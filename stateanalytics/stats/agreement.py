@@ -1,7 +1,8 @@
-"""How far labels agree: of two detectors, of many, and beyond chance.
+"""Agreement of labels: of two detectors, of many, beyond chance, and how sure it is.
 
 Labels are columns of one frame, one row per unit (a session, or a session at an
 instant). Null means that a detector does not cover the unit; it never means "no".
+What happens within one session is not independent, so the bootstrap draws whole sessions.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
+from random import Random
 from statistics import NormalDist
 from typing import Literal
 
@@ -16,6 +18,7 @@ import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
 from stateanalytics.stats.distributions import chi_square_tail, even_split_p
+from stateanalytics.stats.draws import multinomial
 
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
 
@@ -36,10 +39,10 @@ def pairwise_agreement(
     detectors : sequence of str
         Columns to compare, at least two.
     conf_level : float
-        Level of the large-sample intervals of kappa and MCC; `bootstrap` gives
-        those to report where units of one session are alike.
+        Level of the large-sample intervals of kappa and MCC; `intervals_of_cells` gives
+        those to report where units of one session are similar.
     times : str, optional
-        The column that says how often each row counts; once by default.
+        Column with the number of times that each row counts; once by default.
 
     Returns
     -------
@@ -49,8 +52,8 @@ def pairwise_agreement(
         ``kappa`` (Cohen) with ``kappa_low`` and ``kappa_high``, ``mcc`` (Matthews'
         correlation) with ``mcc_low`` and ``mcc_high``, ``ac1`` (Gwet), ``pabak``;
         McNemar's ``mcnemar_chi2``, ``mcnemar_p`` (exact) and ``mcnemar_mid_p``. Null
-        where nothing is covered, kappa also where both only ever give one and the same
-        answer, and MCC where either only ever gives one.
+        where no unit is covered, kappa also where both always give the same single answer,
+        and MCC where either always gives one answer.
 
     Raises
     ------
@@ -59,8 +62,8 @@ def pairwise_agreement(
 
     Notes
     -----
-    Read the cross table first. Kappa collapses where almost every unit is alike [1]_:
-    stale sessions are rare, so AC1 and PABAK stand beside it.
+    Read the cross table first. Kappa collapses where almost all units get the same answer
+    [1]_: stale sessions are rare, so AC1 and PABAK stand next to it.
 
     References
     ----------
@@ -81,24 +84,24 @@ def pairwise_agreement(
     """
     _need(labels, detectors, 2)
     pairs = list(combinations(detectors, 2))
-    each = pl.lit(1, pl.Int64) if times is None else pl.col(times)
-    weighed = labels.with_columns(each.alias(_TIMES))
-    counts = weighed.select(
-        pl.col(_TIMES).filter(is_it).sum().alias(f"{name}_{i}")
+    weight = pl.lit(1, pl.Int64) if times is None else pl.col(times)
+    weighted = labels.with_columns(weight.alias(_TIMES))
+    counts = weighted.select(
+        pl.col(_TIMES).filter(in_cell).sum().alias(f"{name}_{i}")
         for i, (a, b) in enumerate(pairs)
-        for name, is_it in which_cell(a, b).items()
+        for name, in_cell in which_cell(a, b).items()
     ).row(0)
     rows = [counts[5 * i : 5 * i + 5] for i in range(len(pairs))]
     table = pl.DataFrame(
         [(*pair, *row) for pair, row in zip(pairs, rows, strict=True)],
         schema={"a": pl.String, "b": pl.String, **dict.fromkeys(CELLS, pl.Int64)},
         orient="row",
-    ).with_columns(n_uncovered=weighed[_TIMES].sum() - pl.sum_horizontal(CELLS[1:]))
+    ).with_columns(n_uncovered=weighted[_TIMES].sum() - pl.sum_horizontal(CELLS[1:]))
     return scored_tables(table, conf_level)
 
 
 def scored_tables(tables: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:
-    """What `pairwise_agreement` gives, from ``a``, ``b``, ``n_uncovered`` and `CELLS`."""
+    """The result of `pairwise_agreement`, from ``a``, ``b``, ``n_uncovered`` and `CELLS`."""
     tested = [_mcnemar(b, c) for b, c in tables.select("n_only_a", "n_only_b").rows()]
     tests = pl.DataFrame(
         tested,
@@ -170,7 +173,7 @@ def fleiss_kappa(counts: pl.DataFrame) -> float | None:
         raise ArgumentError(
             f"fleiss_kappa needs the same number of raters for every unit; found "
             f"{raters.min()!r} to {raters.max()!r}.",
-            "use krippendorff_alpha, which takes gaps",
+            "use krippendorff_alpha, which allows missing values",
         )
     if counts.is_empty() or raters[0] < 2:
         return None
@@ -186,23 +189,23 @@ def fleiss_kappa(counts: pl.DataFrame) -> float | None:
 def krippendorff_alpha(
     ratings: pl.DataFrame, level: Level = "nominal", *, times: pl.Series | None = None
 ) -> float | None:
-    """Agreement of any raters on any scale, units they did not rate left out.
+    """Agreement of any number of raters on any scale; raters may skip units.
 
     Parameters
     ----------
     ratings : polars.DataFrame, shape (n_units, n_raters)
-        One column per rater, null where the unit was not rated. Booleans and words may
-        be used with ``level="nominal"``.
+        One column per rater, null where the unit was not rated. Booleans and words need
+        ``level="nominal"``.
     level : {"nominal", "ordinal", "interval", "ratio"}
-        What a difference between two values means.
+        Scale of measurement: what a difference between two values means.
     times : polars.Series, optional
-        How often each unit counts; once by default.
+        Number of times that each unit counts; once by default.
 
     Returns
     -------
     float or None
-        1 is perfect agreement, 0 as by chance; None where nothing can be paired or no
-        value ever differs.
+        1 is perfect agreement, 0 agreement by chance; None without two ratings of a unit or
+        without different values.
 
     Raises
     ------
@@ -211,8 +214,8 @@ def krippendorff_alpha(
 
     Notes
     -----
-    Only units with at least two ratings count. Computed from the coincidences of
-    values, so any number of units costs the same after they are counted.
+    Only units with at least two ratings count. Computed from the coincidence matrix of
+    values, so the work after counting does not grow with the number of units.
 
     References
     ----------
@@ -230,25 +233,25 @@ def krippendorff_alpha(
             f"level needs one of {list(known)}; found {level!r}.",
             "level='nominal'" + did_you_mean(str(level), known),
         )
-    each = pl.lit(1.0) if times is None else times.cast(pl.Float64)
+    weight = pl.lit(1.0) if times is None else times.cast(pl.Float64)
     long = (
         ratings.with_row_index("unit")
-        .with_columns(each.alias(_TIMES))
+        .with_columns(weight.alias(_TIMES))
         .unpivot(index=["unit", _TIMES], variable_name="rater", value_name="value")
         .drop_nulls("value")
     )
     counted = long.group_by("unit", _TIMES, "value").agg(n=pl.len().cast(pl.Float64))
     rated = counted.group_by("unit").agg(m=pl.col("n").sum()).filter(pl.col("m") > 1)
     pairable = counted.join(rated, on="unit")
-    weighed = pl.col("n") * pl.col(_TIMES)
-    totals = pairable.group_by("value").agg(total=weighed.sum()).sort("value")
+    weighted = pl.col("n") * pl.col(_TIMES)
+    totals = pairable.group_by("value").agg(total=weighted.sum()).sort("value")
     if totals.height < 2:
         return None
     same = pl.col("value") == pl.col("value_right")
     coincidences = (
         pairable.join(pairable.select("unit", "value", "n"), on="unit")
         .group_by("value", "value_right")
-        .agg(o=(weighed * (pl.col("n_right") - same) / (pl.col("m") - 1)).sum())
+        .agg(o=(weighted * (pl.col("n_right") - same) / (pl.col("m") - 1)).sum())
     )
     n = float(totals["total"].sum())
     ranked = totals.with_columns(
@@ -269,12 +272,12 @@ def krippendorff_alpha(
 
 
 def cochran_q(labels: pl.DataFrame, detectors: Sequence[str]) -> dict[str, float | int | None]:
-    """Test whether detectors say yes equally often, over units that all of them cover.
+    """Test whether detectors fire equally often, over units that all of them cover.
 
     Returns
     -------
     dict
-        ``statistic``, ``df``, ``p_value`` (None where no unit is told apart), ``n``.
+        ``statistic``, ``df``, ``p_value`` (None where they agree on every unit), ``n``.
 
     Examples
     --------
@@ -305,11 +308,11 @@ def cochran_q(labels: pl.DataFrame, detectors: Sequence[str]) -> dict[str, float
 
 
 def which_cell(a: str, b: str) -> dict[str, pl.Expr]:
-    """Which units both cover, and which are in each cell of their cross table."""
+    """Conditions for each of `CELLS`: both cover the unit, then the four cells of the table."""
     yes_a, yes_b = pl.col(a), pl.col(b)
     covered = yes_a.is_not_null() & yes_b.is_not_null()
-    which = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
-    return dict(zip(CELLS, (covered, *(covered & is_it for is_it in which)), strict=True))
+    cells = (yes_a & yes_b, yes_a & ~yes_b, ~yes_a & yes_b, ~yes_a & ~yes_b)
+    return dict(zip(CELLS, (covered, *(covered & cell for cell in cells)), strict=True))
 
 
 def _mcnemar(b: int, c: int) -> tuple[float | None, float, float]:
@@ -328,7 +331,7 @@ def _interval(score: str, variance: pl.Expr, conf_level: float) -> list[pl.Expr]
 
 
 def _kappa_variance() -> pl.Expr:
-    """Fleiss, Cohen and Everitt's for two raters and two answers."""
+    """Variance by Fleiss, Cohen and Everitt [2]_ of `pairwise_agreement`."""
     both, only_a, only_b, neither = (pl.col(name) / pl.col("n") for name in CELLS[1:])
     yes_a, yes_b = both + only_a, both + only_b
     chance = yes_a * yes_b + (1 - yes_a) * (1 - yes_b)
@@ -344,7 +347,7 @@ def _kappa_variance() -> pl.Expr:
 
 
 def _mcc_variance() -> pl.Expr:
-    """That of phi, by the delta method."""
+    """Variance of phi by the delta method, [4]_ of `pairwise_agreement`."""
     yes_a = (pl.col("n_both") + pl.col("n_only_a")) / pl.col("n")
     yes_b = (pl.col("n_both") + pl.col("n_only_b")) / pl.col("n")
     mcc = pl.col("mcc")
@@ -375,3 +378,176 @@ def _need(labels: pl.DataFrame, detectors: Sequence[str], at_least: int) -> None
             "name two columns of labels",
         )
     check_columns(labels, detectors, "agreement")
+
+
+SCORES = ("kappa", "mcc", "ac1", "pabak")
+
+_ROWS_OF_DRAWS = 2_000_000
+_PAIRS_AT_ONCE = 100
+
+
+def cells_by_class(
+    labels: pl.DataFrame, pairs: Sequence[tuple[str, str]], cluster: str
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Cross table of each pair per class of clusters, and the class of every cluster.
+
+    Parameters
+    ----------
+    labels : polars.DataFrame, shape (n_units, >= 1 + n_detectors)
+        A Boolean column per detector (null: not covered), and the cluster of each unit.
+    pairs : sequence of (str, str)
+        Columns to compare.
+    cluster : str
+        Column that names the cluster.
+
+    Returns
+    -------
+    cells : polars.DataFrame
+        ``a``, ``b``, ``_class``, ``_size`` (number of its clusters) and `CELLS` of one
+        cluster; only classes with units that both cover.
+    members : polars.Series, shape (n_clusters,)
+        Sorted.
+    """
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    classes, members = _classes(labels, names, cluster)
+    sizes = members.value_counts(name="_size").with_columns(pl.col("_size").cast(pl.Int64))
+    parts = []
+    for first in range(0, len(pairs), _PAIRS_AT_ONCE):
+        batch = pairs[first : first + _PAIRS_AT_ONCE]
+        sums = classes.group_by("_class").agg(
+            in_cell.sum().cast(pl.Int64).alias(f"{i} {name}")
+            for i, pair in enumerate(batch)
+            for name, in_cell in which_cell(*pair).items()
+        )
+        parts += [
+            sums.select(
+                "_class",
+                *(pl.col(f"{i} {name}").alias(name) for name in CELLS),
+                a=pl.lit(a),
+                b=pl.lit(b),
+            ).filter(pl.col("n") > 0)
+            for i, (a, b) in enumerate(batch)
+        ]
+    shape = {"a": pl.String, "b": pl.String, **dict.fromkeys(("_size", *CELLS), pl.Int64)}
+    if not parts:
+        return pl.DataFrame(schema={"_class": pl.UInt32, **shape}), members
+    return pl.concat(parts).join(sizes, on="_class").select("_class", *shape), members
+
+
+def intervals_of_cells(
+    cells: pl.DataFrame, members: pl.Series, *, n_resamples: int, conf_level: float, seed: int
+) -> pl.DataFrame:
+    """Percentile intervals of kappa, MCC, AC1 and PABAK, by resampling clusters.
+
+    Parameters
+    ----------
+    cells, members
+        From `cells_by_class`.
+    n_resamples : int
+        Number of resamples of all clusters, with replacement; 0 gives no intervals.
+    conf_level : float
+        Between 0 and 1.
+    seed : int
+        The same seed gives the same intervals.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_pairs, 10)
+        ``a``, ``b``, and ``<score>_low``, ``<score>_high`` for each of `SCORES`; null
+        where the score is not defined in any resample.
+
+    Notes
+    -----
+    Clusters with the same labels are drawn as one class, and all pairs share the resamples.
+    A resample in which a score is not defined (kappa, where all units got the same answer)
+    does not count.
+
+    References
+    ----------
+    .. [1] Field, C. A. and Welsh, A. H. (2007). Bootstrapping clustered data. J. R.
+       Statist. Soc. B 69, 369-390.
+
+    Examples
+    --------
+    >>> labels = pl.DataFrame({"who": [1, 2, 3, 4], "a": [True, False] * 2, "b": [True, False] * 2})
+    >>> cells, members = cells_by_class(labels, [("a", "b")], "who")
+    >>> ends = intervals_of_cells(cells, members, n_resamples=50, conf_level=0.95, seed=0)
+    >>> ends["pabak_low"].item()
+    1.0
+    """
+    ends = [(score, end) for score in SCORES for end in ("low", "high")]
+    shape = {"a": pl.String, "b": pl.String, **{"_".join(end): pl.Float64 for end in ends}}
+    if cells.is_empty() or n_resamples < 1:
+        return pl.DataFrame(schema=shape)
+    draws = _draws(members, n_resamples, seed)
+    tail = (1 - conf_level) / 2
+    # By number, because grouping millions of rows by two names takes twice the time.
+    pairs = cells.select("a", "b").unique(maintain_order=True).with_row_index("_pair")
+    numbered = cells.join(pairs, on=["a", "b"]).drop("a", "b")
+    at_once = max(1, _ROWS_OF_DRAWS // draws.height)
+    intervals = pl.concat(
+        _percentiles(_scores(numbered.filter(pl.col("_pair") // at_once == part), draws), tail)
+        for part in range(-(-pairs.height // at_once))
+    )
+    return pairs.join(intervals, on="_pair").sort("a", "b").select(list(shape))
+
+
+def _classes(
+    labels: pl.DataFrame, names: list[str], cluster: str
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Units by class of their cluster, and the class of every cluster.
+
+    Two clusters are in one class if they have the same units, in whatever order.
+    """
+    patterns = (
+        labels.select(*names, _cluster=cluster)
+        .group_by(names)
+        .agg("_cluster")
+        # Sorted, so that the draws do not depend on the order of the rows.
+        .sort(names, nulls_last=True)
+        .with_row_index("_pattern")
+    )
+    by_cluster = (
+        patterns.select("_pattern", "_cluster")
+        .explode("_cluster", empty_as_null=False, keep_nulls=True)
+        .group_by("_cluster")
+        .agg(_patterns=pl.col("_pattern").sort())
+    )
+    kinds = by_cluster.group_by("_patterns").len().sort("_patterns").with_row_index("_class")
+    members = kinds.select(pl.col("_class").repeat_by("len").list.explode()).to_series()
+    units = kinds.select("_class", _pattern="_patterns").explode("_pattern")
+    return units.join(patterns, on="_pattern").select("_class", *names), members
+
+
+def _draws(members: pl.Series, n_resamples: int, seed: int) -> pl.DataFrame:
+    """Count of each class in each resample: ``_draw``, ``_class``, ``_times``."""
+    counts = members.value_counts(name="n").sort(members.name)
+    classes, sizes = counts[members.name], counts["n"].to_list()
+    random = Random(seed)
+    times = [count for _ in range(n_resamples) for count in multinomial(random, sizes)]
+    return pl.DataFrame(
+        {
+            "_draw": pl.int_range(n_resamples, eager=True).repeat_by(len(sizes)).list.explode(),
+            "_class": pl.concat([classes] * n_resamples),
+            "_times": pl.Series(times, dtype=pl.Float64),
+        }
+    ).filter(pl.col("_times") > 0)
+
+
+def _scores(cells: pl.DataFrame, draws: pl.DataFrame) -> pl.DataFrame:
+    """The scores of each pair in each resample."""
+    summed = (
+        draws.lazy()
+        .join(cells.lazy(), on="_class")
+        .group_by("_pair", "_draw")
+        .agg((pl.col(name) * pl.col("_times")).sum() for name in CELLS[1:])
+    )
+    return summed.with_columns(**score_cells()).collect()
+
+
+def _percentiles(scores: pl.DataFrame, tail: float) -> pl.DataFrame:
+    return scores.group_by("_pair").agg(
+        pl.col(score).quantile(share, "linear").alias(f"{score}_{end}")
+        for score in SCORES
+        for end, share in (("low", tail), ("high", 1 - tail))
+    )

@@ -31,14 +31,14 @@ def chi_square_tail(statistic: float, df: int) -> float:
 
 
 def even_split_p(b: int, c: int, *, mid: bool = False) -> float:
-    """Two-sided probability of a split as uneven as ``b`` to ``c`` if both were as likely.
+    """Two-sided exact test that a split of ``b`` to ``c`` is even.
 
     Parameters
     ----------
     b, c : int
         The two counts.
     mid : bool
-        Count the observed split half: less cautious, closer to the level for few cases.
+        Count the observed split half (mid-p): less conservative for few cases.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def even_split_p(b: int, c: int, *, mid: bool = False) -> float:
 
 
 def _even_split(n: int, i: int) -> float:
-    """Binomial(n, 1/2) at i: exact for few, by logarithms where the numbers grow long."""
+    """Binomial(n, 1/2) at i: exact for small n, by logarithms where 2**n overflows."""
     if n <= 1000:
         return float(math.comb(n, i) / 2**n)
     log_comb = math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1)
@@ -73,8 +73,8 @@ def beta_cdf(x: float, a: float, b: float) -> float:
 
     Notes
     -----
-    Lentz's continued fraction, taken from the side where it converges fast [1]_. The tails
-    of the binomial are beta probabilities, so exact tests of counts are read off here.
+    Lentz's continued fraction, taken from the side where it converges fast [1]_. Tails of the
+    binomial are beta probabilities, so exact tests of counts use it.
 
     References
     ----------
@@ -101,7 +101,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
             term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         else:
             term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        # `_not_zero`, without calls: exact intervals take most of their time here.
+        # As `_not_zero`, but without a call: exact intervals spend most of their time here.
         d = 1 + term * d
         d = 1 / (d if abs(d) > _TINY else _TINY)
         c = 1 + term / c
@@ -113,7 +113,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
 
 
 def student_tail(t: float, df: float) -> float:
-    """Two-sided tail of Student's distribution, for degrees that may be a fraction.
+    """Two-sided tail of Student's distribution; degrees of freedom may be fractional.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def student_tail(t: float, df: float) -> float:
 
 
 def student_quantile(level: float, df: float) -> float:
-    """What a variable of Student's distribution stays below in size, with this chance.
+    """Two-sided quantile of Student's distribution: it holds ``level`` of the probability.
 
     Examples
     --------
@@ -135,8 +135,9 @@ def student_quantile(level: float, df: float) -> float:
     """
     if math.isinf(df):
         return NormalDist().inv_cdf((1 + level) / 2)
-    below = solve(lambda share: beta_cdf(share, df / 2, 0.5) - (1 - level), 0.0, 1.0)
-    return math.sqrt(df * (1 - below) / below) if below > 0 else math.inf
+    # df / (df + t²) has a beta distribution.
+    ratio = solve(lambda x: beta_cdf(x, df / 2, 0.5) - (1 - level), 0.0, 1.0)
+    return math.sqrt(df * (1 - ratio) / ratio) if ratio > 0 else math.inf
 
 
 def gamma_cdf(x: float, shape: float) -> float:
@@ -151,8 +152,8 @@ def gamma_cdf(x: float, shape: float) -> float:
 
     Notes
     -----
-    Series below the mean, continued fraction above it [1]_. A Poisson count of at least k
-    with mean x has this probability at shape k.
+    Series below the mean, continued fraction above it [1]_. It is also the probability of a
+    Poisson count of at least ``shape`` with mean ``x``.
 
     References
     ----------
@@ -189,18 +190,18 @@ def gamma_cdf(x: float, shape: float) -> float:
 
 
 def binomial_p(k: int, n: int, share: float) -> float:
-    """Two-sided exact probability of a count as unlikely as ``k`` of ``n`` at a true share.
+    """Two-sided exact test of a share: probability of a count as unlikely as ``k`` of ``n``.
 
     Parameters
     ----------
     k, n : int
-        The count, of how many.
+        Hits and trials.
     share : float
-        The true share that is tested, in (0, 1).
+        The share that is tested, in (0, 1).
 
     Notes
     -----
-    The sum over all counts that are at most as likely as the one seen, with R's tolerance
+    The sum over all counts that are at most as likely as the observed one, with R's tolerance
     of 1e-7 for "as likely" (``binom.test``).
 
     Examples
@@ -210,18 +211,18 @@ def binomial_p(k: int, n: int, share: float) -> float:
     """
     if n == 0:
         return 1.0
-    seen = _log_binomial(k, n, share) + 1e-7
+    limit = _log_binomial(k, n, share) + 1e-7
     if k < n * share:
-        above = _first(lambda i: _log_binomial(i, n, share) <= seen, math.ceil(n * share), n + 1)
+        above = _first(lambda i: _log_binomial(i, n, share) <= limit, math.ceil(n * share), n + 1)
         return min(1.0, _at_most(k, n, share) + _at_least(above, n, share))
     below = _first(
-        lambda i: _log_binomial(n - i, n, share) <= seen, n - math.floor(n * share), n + 1
+        lambda i: _log_binomial(n - i, n, share) <= limit, n - math.floor(n * share), n + 1
     )
     return min(1.0, _at_least(k, n, share) + _at_most(n - below, n, share))
 
 
 def kolmogorov_quantile(level: float) -> float:
-    """What the largest distance of a Brownian bridge from 0 stays below, with this chance.
+    """Quantile of the largest distance of a Brownian bridge from 0 (Kolmogorov's distribution).
 
     Examples
     --------
@@ -236,7 +237,7 @@ def kolmogorov_quantile(level: float) -> float:
 
 
 def solve(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function that rises from below 0 at ``low`` to above 0 at ``high`` is 0.
+    """Root of an increasing function between ``low`` and ``high``, by false position.
 
     Examples
     --------
@@ -250,7 +251,7 @@ def solve(function: Callable[[float], float], low: float, high: float) -> float:
         value = function(middle)
         if value == 0 or high - low <= 4e-16 * max(abs(low), abs(high)):
             return middle
-        # Illinois: halve the weight of an end that stays twice, else false position stalls.
+        # Illinois rule: halve the weight of an end that is kept twice, or false position stalls.
         if value > 0:
             if abs(high - middle) <= 1e-14 * abs(middle):
                 return middle
@@ -282,15 +283,15 @@ def _at_most(k: int, n: int, share: float) -> float:
 
 
 def _at_least(k: int, n: int, share: float) -> float:
-    """Binomial probability of a count of at least k; small ones keep their digits."""
+    """Binomial probability of a count of at least k; small tails keep their digits."""
     return 1.0 if k <= 0 else 0.0 if k > n else beta_cdf(share, k, n - k + 1)
 
 
-def _first(is_so: Callable[[int], bool], low: int, high: int) -> int:
-    """The first whole number from ``low`` of which something is so, that stays so; else high."""
+def _first(condition: Callable[[int], bool], low: int, high: int) -> int:
+    """First integer from ``low`` that meets a monotone condition, else ``high``: bisection."""
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if is_so(middle) else (middle + 1, high)
+        low, high = (low, middle) if condition(middle) else (middle + 1, high)
     return low
 
 
@@ -299,9 +300,9 @@ def _not_zero(value: float) -> float:
 
 
 def hypergeometric_tail(k: int, n_drawn: int, n_marked: int, n_all: int) -> float:
-    """Probability of at least ``k`` marked ones among ``n_drawn`` out of ``n_all``.
+    """Probability to draw at least ``k`` of ``n_marked`` items in ``n_drawn`` out of ``n_all``.
 
-    Fisher's exact test, one-sided: were those that were drawn no different from the rest.
+    Fisher's exact test, one-sided: drawn items are marked as often as the others.
 
     Examples
     --------
@@ -310,22 +311,22 @@ def hypergeometric_tail(k: int, n_drawn: int, n_marked: int, n_all: int) -> floa
     >>> hypergeometric_tail(0, 4, 4, 8)
     1.0
     """
-    lowest, most = max(0, n_drawn + n_marked - n_all), min(n_drawn, n_marked)
+    lowest, highest = max(0, n_drawn + n_marked - n_all), min(n_drawn, n_marked)
     if k <= lowest:
         return 1.0
-    if k > most:
+    if k > highest:
         return 0.0
     if k <= n_drawn * n_marked / n_all:
-        # From the other side, where terms only fall.
+        # From the other side, where terms only decrease.
         return 1.0 - hypergeometric_tail(n_drawn - k + 1, n_drawn, n_all - n_marked, n_all)
     first = (
         _log_choose(n_marked, k)
         + _log_choose(n_all - n_marked, n_drawn - k)
         - _log_choose(n_all, n_drawn)
     )
-    # In units of the first term, so that even the smallest tail keeps its digits.
+    # Relative to the first term, so that even the smallest tail keeps its digits.
     term = tail = 1.0
-    for i in range(k, most):
+    for i in range(k, highest):
         term *= (n_marked - i) * (n_drawn - i)
         term /= (i + 1) * (n_all - n_marked - n_drawn + i + 1)
         tail += term
@@ -344,7 +345,7 @@ def benjamini_hochberg(
     over: str | list[str] | None = None,
     n_tests: int | None = None,
 ) -> pl.Expr:
-    """The smallest false discovery rate at which each test would be called a finding.
+    """Adjusted p-values: the smallest false discovery rate at which each test is significant.
 
     Parameters
     ----------
@@ -352,22 +353,21 @@ def benjamini_hochberg(
         Column of p-values, in [0, 1]; null: not tested.
     over : str or list of str, optional
         Columns that name separate families of tests; None: all rows are one family.
-
     n_tests : int, optional
-        How many tests were made, where those that found nothing have no row; by default
-        the p-values that are there.
+        Number of tests, where those without a result have no row; by default the number of
+        p-values.
 
     Returns
     -------
     polars.Expr
         Adjusted p-values (q-values), in the order of the rows, named ``q_value``; null
-        where there was no test, which then does not count either.
+        without a test, which then does not count either.
 
     Notes
     -----
-    Benjamini and Hochberg's step-up procedure [1]_: taking every row with a q-value of at
-    most 0.1 leaves on average at most one false finding in ten. It holds for tests that
-    are independent or rise together; name the family before looking.
+    Benjamini and Hochberg's step-up procedure [1]_: of all rows with a q-value of at most
+    0.1, on average at most one in ten is false. It holds for tests that are independent or
+    positively dependent; choose the family before looking.
 
     References
     ----------
@@ -381,9 +381,9 @@ def benjamini_hochberg(
     [0.04, 0.003, None, 0.04]
     """
     p = pl.col(p_value)
-    raised = p * (p.count() if n_tests is None else n_tests) / p.rank("max")
-    # From the largest p-value down, the least so far: adjusted values keep the order of p.
+    scaled = p * (p.count() if n_tests is None else n_tests) / p.rank("max")
+    # Running minimum from the largest p-value down: adjusted values keep the order of p.
     order = p.arg_sort(nulls_last=True)
-    adjusted = raised.gather(order).cum_min(reverse=True).gather(order.arg_sort())
+    adjusted = scaled.gather(order).cum_min(reverse=True).gather(order.arg_sort())
     kept = pl.when(p.is_not_null()).then(adjusted.clip(upper_bound=1.0))
     return (kept if over is None else kept.over(over)).alias("q_value")

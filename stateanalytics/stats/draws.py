@@ -1,28 +1,173 @@
-"""How often each of several classes comes up where members are drawn again, with replacement."""
+"""Reproducible random numbers: columns as polars expressions, and multinomial counts.
+
+A value of a column depends only on the seed, the name of the column and the number of the
+row (a counter-based generator), so a store can be written in pieces of any size, and a
+column that is added later changes no other.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
-_FEW = 10.0  # expected successes below which counting the gaps between them is faster
+import polars as pl
+
+_HEX = pl.Series("hex", [f"{number:04x}" for number in range(1 << 16)])
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def bits(row: pl.Expr, seed: int, column: str) -> pl.Expr:
+    """64 random bits for each row number (UInt64).
+
+    Notes
+    -----
+    The finalizer of SplitMix64 over an arithmetic sequence; unsigned products wrap.
+
+    References
+    ----------
+    .. [1] Steele, G. L., Lea, D. and Flood, C. H. (2014). Fast splittable
+       pseudorandom number generators. OOPSLA 2014, 453-472.
+
+    Examples
+    --------
+    >>> pl.select(bits(pl.int_range(2, dtype=pl.UInt64), 0, "a")).to_series().n_unique()
+    2
+    """
+    start = (seed * 0xD1342543DE82EF95 + zlib.crc32(column.encode()) * _GOLDEN) % (1 << 64)
+    state = row.cast(pl.UInt64) * _u64(_GOLDEN) + _u64(start)
+    state = (state ^ (state // (1 << 30))) * _u64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state // (1 << 27))) * _u64(0x94D049BB133111EB)
+    return state ^ (state // (1 << 31))
+
+
+def uniform(row: pl.Expr, seed: int, column: str) -> pl.Expr:
+    """A number strictly between 0 and 1 for each row number.
+
+    Examples
+    --------
+    >>> pl.select(uniform(pl.int_range(9999), 1, "a")).to_series().mean().__round__(1)
+    0.5
+    """
+    return ((bits(row, seed, column) // (1 << 11)).cast(pl.Float64) + 0.5) / float(1 << 53)
+
+
+def integer(row: pl.Expr, seed: int, column: str, low: int, high: int) -> pl.Expr:
+    """A whole number from ``low`` to ``high``, both included, for each row number.
+
+    Examples
+    --------
+    >>> pl.select(integer(pl.int_range(999), 1, "a", 3, 5)).to_series().unique().to_list()
+    [3, 4, 5]
+    """
+    return low + (bits(row, seed, column) % (high - low + 1)).cast(pl.Int64)
+
+
+def one_of(row: pl.Expr, seed: int, column: str, values: Sequence[object]) -> pl.Expr:
+    """One of the values with equal probability, for each row number.
+
+    Examples
+    --------
+    >>> pl.select(one_of(pl.int_range(99), 1, "a", ["x", "y"])).to_series().n_unique()
+    2
+    """
+    return pl.lit(pl.Series(values)).gather(bits(row, seed, column) % len(values))
+
+
+def weighted(row: pl.Expr, seed: int, column: str, shares: Mapping[Any, float]) -> pl.Expr:
+    """One of the keys with the probability of its share, for each row number.
+
+    Parameters
+    ----------
+    row : polars.Expr
+        Row numbers.
+    seed, column : int, str
+        What the value depends on next to the row.
+    shares : mapping of str or None to float
+        Value to its share; shares are scaled to a sum of 1.
+
+    Examples
+    --------
+    >>> pl.select(
+    ...     weighted(pl.int_range(1000), 1, "a", {"x": 3.0, None: 1.0})
+    ... ).to_series().null_count() // 100
+    2
+    """
+    limits = list(itertools.accumulate(shares.values()))
+    drawn = uniform(row, seed, column) * limits[-1]
+    # The infinite limit is never reached, but gives a single key a column as well.
+    index = pl.sum_horizontal((drawn >= limit).cast(pl.Int32) for limit in (*limits[:-1], math.inf))
+    return pl.lit(pl.Series(list(shares), dtype=pl.String)).gather(index)
+
+
+def hex_id(row: pl.Expr, seed: int, column: str, n_digits: int = 32) -> pl.Expr:
+    """An id of hexadecimal digits for each row number.
+
+    Examples
+    --------
+    >>> pl.select(hex_id(pl.int_range(1), 1, "a", 12)).item().__len__()
+    12
+    """
+    halves = [bits(row, seed, f"{column}/{half}") for half in ("high", "low")]
+    fours = [
+        pl.lit(_HEX).gather((half // (1 << (16 * place))) % (1 << 16))
+        for half in halves
+        for place in range(4)
+    ]
+    n_fours = -(-n_digits // 4)
+    return pl.concat_str(fours[:n_fours]).str.slice(0, n_digits)
+
+
+def uuid(row: pl.Expr, seed: int, column: str) -> pl.Expr:
+    """An id shaped like a random UUID (version 4) for each row number.
+
+    Examples
+    --------
+    >>> pl.select(uuid(pl.int_range(1), 1, "a")).item()[14]
+    '4'
+    """
+    digits = hex_id(row, seed, column)
+    return pl.concat_str(
+        [
+            digits.str.slice(0, 8),
+            pl.lit("-"),
+            digits.str.slice(8, 4),
+            pl.lit("-4"),
+            digits.str.slice(13, 3),
+            pl.lit("-a"),
+            digits.str.slice(17, 3),
+            pl.lit("-"),
+            digits.str.slice(20, 12),
+        ]
+    )
+
+
+def _u64(number: int) -> pl.Expr:
+    return pl.lit(number, dtype=pl.UInt64)
+
+
+# Expected successes below which counting the gaps between them is faster.
+_FEW = 10.0
 
 
 def multinomial(random: Random, sizes: Sequence[int]) -> list[int]:
-    """How often each class comes up in as many draws with replacement as there are members.
+    """Counts of classes in a resample with replacement of all members.
 
     Parameters
     ----------
     random : random.Random
-        Where chance comes from.
+        The generator.
     sizes : sequence of int
         Members of each class, at least 1.
 
     Returns
     -------
     list of int
-        Their sum is that of ``sizes``. The work grows with the classes, not the members.
+        One count per class, with the sum of ``sizes``. The work grows with the classes, not
+        the members.
 
     Examples
     --------
@@ -40,7 +185,7 @@ def multinomial(random: Random, sizes: Sequence[int]) -> list[int]:
 
 
 def binomial(random: Random, n: int, p: float) -> int:
-    """How many of ``n`` trials succeed, each with probability ``p``, exactly.
+    """An exact binomial random number: successes of ``n`` trials with probability ``p``.
 
     References
     ----------
@@ -61,7 +206,7 @@ def binomial(random: Random, n: int, p: float) -> int:
 
 
 def _by_gaps(random: Random, n: int, p: float) -> int:
-    """Trials up to each next success are geometric."""
+    """By the gaps between successes, which are geometric."""
     successes, trial, scale = 0, 0, math.log1p(-p)
     while True:
         trial += int(math.log(1 - random.random()) / scale) + 1
@@ -71,7 +216,7 @@ def _by_gaps(random: Random, n: int, p: float) -> int:
 
 
 def _by_rejection(random: Random, n: int, p: float) -> int:
-    """A transformed uniform pair, accepted by the ratio of the probabilities."""
+    """By rejection of a transformed uniform pair, BTRS of [1]_ in `binomial`."""
     spread = math.sqrt(n * p * (1 - p))
     b = 1.15 + 2.53 * spread
     a = -0.0873 + 0.0248 * b + 0.01 * p

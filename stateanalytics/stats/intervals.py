@@ -1,12 +1,11 @@
-"""How sure a share or a rate is: Wilson's interval, and the exact ones for few events."""
+"""Confidence intervals of shares and rates: Wilson's, and exact ones for few events."""
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -24,7 +23,7 @@ _FEW_EVENTS = 1_000
 
 
 def wilson(n_hits: float, n: float, *, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Interval for a share of ``n_hits`` in ``n``; None where there is nothing to share.
+    """Interval for a share of ``n_hits`` in ``n``; None where ``n`` is 0.
 
     Parameters
     ----------
@@ -66,12 +65,12 @@ def wilson(n_hits: float, n: float, *, confidence: float = 0.95) -> tuple[float,
     if not 0 <= n_hits <= n:
         raise ArgumentError(
             f"wilson needs 0 <= n_hits <= n; found n_hits={n_hits} and n={n}.",
-            "pass the hits first, the total second: wilson(8, 10)",
+            "pass the hits first, then the total: wilson(8, 10)",
         )
     if n == 0:
         return None
     low, high = _ends(n_hits, n, z)
-    # At none and at all the end is the share itself; rounding must not put it beside.
+    # At 0 and at n one end is the share itself, and rounding must not move it off.
     return (max(0.0, min(float(low), n_hits / n)), min(1.0, max(float(high), n_hits / n)))
 
 
@@ -112,7 +111,7 @@ def wilson_columns(
 
 
 def _exact_share(n_hits: float, n_others: float, confidence: float) -> tuple[float, float]:
-    """Ends of the exact interval of a share; counts may be fractions, as one event is part of one.
+    """Ends of the exact interval of a share; with dispersion, counts may be fractions.
 
     Notes
     -----
@@ -174,7 +173,7 @@ def poisson_rate(
     if exposure == 0:
         return None
     tail = (1 - confidence) / 2
-    # Far enough above the mean for the tail that is asked for, whatever the count.
+    # An upper bracket for the root, far enough above the mean for any confidence.
     top = n_events + 60 + 40 * (n_events + 1) ** 0.5
     low = solve(lambda x: gamma_cdf(x, n_events) - tail, 0, top) if n_events else 0.0
     high = solve(lambda x: gamma_cdf(x, n_events + 1) - 1 + tail, 0, top)
@@ -240,7 +239,7 @@ def poisson_columns(
 
 
 def _exact_ends(counts: pl.Series, which: int, confidence: float) -> pl.Series:
-    """Garwood's lower (0) or upper (1) end of each small count, worked out once a count."""
+    """Garwood's lower (0) or upper (1) end for small counts, computed once per distinct count."""
     distinct = counts.filter(counts <= _FEW_EVENTS).unique().to_list()
     known = {n: _expected_events(n, confidence)[which] for n in distinct}
     return counts.replace_strict(known, default=None, return_dtype=pl.Float64)
@@ -254,14 +253,14 @@ def _expected_events(n_events: int, confidence: float) -> tuple[float, float]:
 def weighted_count(
     total: float, variance: float, heaviest: float, *, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Interval for a sum over independent units that are few, or weigh unequally.
+    """Interval for a sum over independent units that are few or have unequal weights.
 
     Parameters
     ----------
     total, variance : float
-        The sum, and its variance as the units show it; at least 0.
+        The sum, and its variance estimated from the units; at least 0.
     heaviest : float
-        What one more unit could add: with nothing seen, the upper end is 3.7 times as much.
+        What one more unit could add: for a sum of 0 the upper end is 3.7 times as much.
     confidence : float
         Between 0 and 1.
 
@@ -273,8 +272,8 @@ def weighted_count(
     Notes
     -----
     Fay and Feuer's gamma interval [1]_: Garwood's where every unit weighs one. Quantiles
-    are Wilson and Hilferty's: within one percent of the exact ones, but that the lower end
-    lies lower where fewer than ten units count.
+    are Wilson and Hilferty's: within one percent of the exact ones, except that the lower end
+    is too low with fewer than ten units.
 
     References
     ----------
@@ -294,26 +293,25 @@ def weighted_count(
 
 
 def _gamma_quantile(mean: float, variance: float, z: float) -> float:
-    """Where a gamma variable stands whose cube root stands z deviations from its middle."""
+    """Wilson and Hilferty's quantile of a gamma variable: its cube root is close to normal."""
     if variance <= 0 or mean <= 0:
         return mean
     spread = variance / (9 * mean * mean)
     return float(mean * max(0.0, 1 - spread + z * spread**0.5) ** 3)
 
 
-@dataclass(frozen=True)
-class RateRatio:
-    """How much more often something happens in one stretch of time than in another.
+class RateRatio(NamedTuple):
+    """The ratio of two rates, with its interval and the test of equality.
 
     Attributes
     ----------
     ratio : float or None
-        The first rate over the second; None where the second counted no events (then it
-        is infinite, or with no events at all not defined) or an exposure is 0.
+        The first rate over the second; None where the second has no events (the ratio is
+        then infinite or not defined) or an exposure is 0.
     low, high : float or None
-        Its exact interval; ``high`` is None where it is not bounded.
+        Its exact interval; ``high`` is None where it has no upper bound.
     p_value : float or None
-        Two-sided, that the rates are equal; None where an exposure is 0.
+        Two-sided test that the rates are equal; None where an exposure is 0.
     """
 
     ratio: float | None
@@ -332,20 +330,20 @@ def rate_ratio(
     dispersion: float = 1.0,
     degrees: float = math.inf,
 ) -> RateRatio:
-    """Compare two rates exactly: the ratio, its interval and the probability of equality.
+    """Compare two rates exactly: their ratio, its interval and a test of equality.
 
     Parameters
     ----------
     n_events, exposure : int, float
-        Events and time of the stretch in question, such as failures and run-hours.
+        Events and exposure of one period, such as failures and run-hours.
     n_events_before, exposure_before : int, float
-        The same of the stretch it is compared with.
+        Those of the period it is compared with.
     confidence : float
         Between 0 and 1.
     dispersion : float
-        How many times as much as Poisson counts these vary, at least 1.
+        Variance of the counts over that of Poisson counts, at least 1.
     degrees : float
-        Of freedom, that the dispersion was learned with; infinite: it is known.
+        Degrees of freedom of the estimated dispersion; infinite: it is known.
 
     Returns
     -------
@@ -359,14 +357,14 @@ def rate_ratio(
 
     Notes
     -----
-    Given all events, those of the first stretch are binomial with its share of the
-    exposure, so both are exact however few events there are [1]_; R's ``poisson.test``
-    gives the same numbers. The interval is Clopper-Pearson's, the p-value adds up all
-    splits that are at most as likely: near the level the two can disagree. Where events
-    come in bursts, ``dispersion`` of them count as one (quasi-Poisson): the same tails of
-    the beta distribution at counts that may be fractions, the smaller one twice, with half
-    of the count itself in each (mid-p), and Student's in place of normal deviations where
-    few units told the dispersion.
+    Given all events, those of the first period are binomial with its share of the
+    exposure, so interval and test are exact however few events there are [1]_; R's
+    ``poisson.test`` gives the same numbers. The interval is Clopper-Pearson's, the p-value
+    adds up all splits that are at most as likely: near the level the two can disagree. Where
+    events come in bursts, ``dispersion`` of them count as one (quasi-Poisson): the same tails
+    of the beta distribution at fractional counts, twice the smaller one, with half of the
+    observed count in each (mid-p), and Student's distribution in place of the normal where
+    few units estimate the dispersion.
 
     References
     ----------
@@ -388,21 +386,21 @@ def rate_ratio(
     scale = exposure_before / exposure
     if n == 0:
         return RateRatio(None, 0.0, None, 1.0)
-    counted, before = n_events / dispersion, n_events_before / dispersion
-    wider = (
+    now, before = n_events / dispersion, n_events_before / dispersion
+    widening = (
         (student_quantile(confidence, degrees) / two_sided_z(confidence)) ** 2
         if dispersion > 1
         else 1.0
     )
-    low, high = _exact_share(counted / wider, before / wider, confidence)
+    low, high = _exact_share(now / widening, before / widening, confidence)
     at_equality = exposure / (exposure + exposure_before)
     if dispersion > 1:
-        at_least = beta_cdf(at_equality, counted, before + 1) if counted else 1.0
-        above = beta_cdf(at_equality, counted + 1, before) if before else 0.0
-        # Half of what was seen itself lies in each tail.
-        more = (at_least + above) / 2
-        # More than eight deviations: no number tells them apart from none.
-        p_value = max(min(1.0, 2 * min(more, 1 - more)), 1e-15)
+        at_least = beta_cdf(at_equality, now, before + 1) if now else 1.0
+        above = beta_cdf(at_equality, now + 1, before) if before else 0.0
+        # Mid-p: half of the probability of the observed count lies in each tail.
+        tail = (at_least + above) / 2
+        # A p-value of 0 has no normal deviate; 1e-15 is eight standard deviations.
+        p_value = max(min(1.0, 2 * min(tail, 1 - tail)), 1e-15)
         p_value = student_tail(NormalDist().inv_cdf(1 - p_value / 2), degrees)
     else:
         p_value = binomial_p(n_events, n, at_equality)
@@ -419,7 +417,7 @@ def _need_counts(function: str, n_events: int, exposure: float) -> None:
         raise ArgumentError(
             f"{function} needs counts and exposures of at least 0; found {n_events} events "
             f"in {exposure!r}.",
-            f"{function} takes the events first, then the time they were counted over",
+            f"{function} takes the events first, then the time in which they were counted",
         )
 
 
@@ -433,7 +431,7 @@ def newcombe(
     n_hits, n : float
         How many had the property, of how many; ``n`` above 0.
     n_hits_before, n_before : float
-        The same of the share that is subtracted.
+        Those of the share that is subtracted.
     confidence : float
         Between 0 and 1.
 
@@ -466,7 +464,7 @@ def newcombe(
     if now is None or before is None:
         raise ArgumentError(
             f"newcombe needs two totals of at least 1; found n={n} and n_before={n_before}.",
-            "say that there is nothing to compare where one of them is 0",
+            "if one of them is 0, there is nothing to compare",
         )
     share, share_before = n_hits / n, n_hits_before / n_before
     below = ((share - now[0]) ** 2 + (before[1] - share_before) ** 2) ** 0.5
@@ -476,7 +474,7 @@ def newcombe(
 
 
 def two_sided_z(confidence: float) -> float:
-    """How many standard deviations an interval of a normal variable reaches to either side.
+    """Half-width of a normal interval, in standard deviations.
 
     Examples
     --------
@@ -488,7 +486,7 @@ def two_sided_z(confidence: float) -> float:
 
 
 def _ends(n_hits: Any, n: Any, z: float) -> tuple[Any, Any]:
-    """The two ends, for numbers and for expressions alike."""
+    """Both ends of Wilson's interval, for numbers as well as for expressions."""
     centre = (n_hits + z * z / 2) / (n + z * z)
     half = z / (n + z * z) * (n_hits * (n - n_hits) / n + z * z / 4) ** 0.5
     return centre - half, centre + half

@@ -64,7 +64,7 @@ def summarize(
     as_of : datetime, date, ISO text or epoch seconds, optional
         The instant to count at; the same for a whole fleet, as it decides what is censored.
     policy : Policy, optional
-        What counts as bad; v1 by default.
+        The rules of states; v1 by default.
     by : sequence of str
         Columns of ``entities`` by which runs and silences are grouped.
     thresholds_s : iterable of float, optional

@@ -1,4 +1,4 @@
-"""Other time limits that could be set: completions gained, hours spent, runs cut."""
+"""Limits that could be set: other time limits, and other thresholds for "slow"."""
 
 from __future__ import annotations
 
@@ -6,37 +6,23 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from stateanalytics.core.schema import MOMENT
 from stateanalytics.core.words import CANDIDATES_S, how_long_each
 from stateanalytics.errors import check_columns, check_number
+from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.incidence import cumulative_incidence
+from stateanalytics.survival.incidence import GOOD_END, completion_times, cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.time_limits import implicit_timeouts
 
 SHORTEST_S, LONGEST_S = 300.0, 86_400.0
-"""Limits beyond these are tried where they are asked for."""
-GOOD_END = "completed"
-WORK = "_work"
-NEEDED = ("duration_s", "ended", "ending", "timeout_s", "left_out")
-RESULT = (
-    "candidate_s",
-    "is_today",
-    "n_runs",
-    "n_longer",
-    "completed",
-    "completed_low",
-    "completed_high",
-    "cut",
-    "cut_low",
-    "cut_high",
-    "run_hours",
-    "gained_per_hour",
-    "rescued",
-    "rescued_low",
-    "rescued_high",
-    "is_identified",
-    "identified_until_s",
-    "in_words",
+"""Range of the default candidates."""
+_WORK = "_work"
+_CANDIDATE_COLUMNS = (
+    *("candidate_s", "is_today", "n_runs", "n_longer"),
+    *("completed", "completed_low", "completed_high", "cut", "cut_low", "cut_high"),
+    *("run_hours", "gained_per_hour", "rescued", "rescued_low", "rescued_high"),
+    *("is_identified", "identified_until_s", "in_words"),
 )
 
 
@@ -47,13 +33,13 @@ def timeout_candidates(
     by: str | Sequence[str] = ("kind",),
     conf_level: float = 0.95,
 ) -> pl.DataFrame:
-    """For each time limit one could set: what completes, what is cut, and what it costs.
+    """Outcome of each time limit that could be set: completed and cut runs, and run-hours.
 
     Parameters
     ----------
     spells : polars.DataFrame
-        What `spells` gave. Runs that timed out count as cut off at their limit, however
-        they were asked for: what they would have done later is the question.
+        From `spells`. Runs that timed out count as censored at their limit, with either
+        option of ``timeouts``: what they would have done later is the question.
     candidates_s : sequence of float, optional
         Limits in seconds, > 0; by default 5 min to 24 h. Today's limits are added.
     by : str or sequence of str
@@ -65,12 +51,12 @@ def timeout_candidates(
     -------
     polars.DataFrame, shape (n_strata * n_candidates, n_by + 18)
         ``candidate_s``; ``is_today`` (the most common limit of the stratum, declared or
-        inferred); ``n_runs``, and ``n_longer`` of them that took longer; ``completed`` and
-        ``cut``, shares of runs with intervals; ``run_hours``, the mean hours a run takes
-        under that limit; ``gained_per_hour``, completions per extra run-hour since the
-        candidate before; ``rescued``, the share of the runs that today's limit cuts which
-        would have completed by this one, with its interval (null up to today's limit);
-        ``is_identified`` and ``identified_until_s`` (null: without end), where the data
+        inferred); ``n_runs``, and ``n_longer`` runs that took longer; ``completed`` and
+        ``cut``, shares of runs with intervals; ``run_hours``, the mean hours of a run under
+        that limit; ``gained_per_hour``, completions per extra run-hour since the previous
+        candidate; ``rescued``, the share of runs cut by today's limit that would have
+        completed by this one, with its interval (null up to today's limit);
+        ``is_identified`` and ``identified_until_s`` (null: unlimited), where the data
         end: beyond it everything but the counts is null; ``in_words``.
 
     Raises
@@ -81,10 +67,10 @@ def timeout_candidates(
     Notes
     -----
     ``completed`` is the incidence of completion and ``cut`` the survival at the
-    candidate; ``run_hours`` is the restricted mean. They hold if limits were not chosen
-    by how long the work was going to take: where harder work gets longer limits,
-    stratify by ``timeout_s`` too. What runs beyond today's limit would do is only known
-    from runs that had a longer one; without any it is not identified, and not guessed.
+    candidate; ``run_hours`` is the restricted mean. They hold if limits do not depend on how
+    long the work was going to take: where harder work gets longer limits, stratify by
+    ``timeout_s`` as well. Outcomes beyond today's limit are only known from runs that had a
+    longer one; without any they are not identified, and not guessed.
 
     Examples
     --------
@@ -98,27 +84,32 @@ def timeout_candidates(
     [(300.0, 0.5, False, True), (900.0, 0.5, True, True), (3600.0, None, False, False)]
     """
     strata = strata_of(by)
-    check_columns(spells, (*NEEDED, *strata), "timeout_candidates")
-    usual = [limit for limit in CANDIDATES_S if SHORTEST_S <= limit <= LONGEST_S]
-    asked = usual if candidates_s is None else tuple(candidates_s)
-    for limit in asked:
+    check_columns(
+        spells,
+        ("duration_s", "ended", "ending", "timeout_s", "left_out", *strata),
+        "timeout_candidates",
+    )
+    defaults = [limit for limit in CANDIDATES_S if SHORTEST_S <= limit <= LONGEST_S]
+    candidates = defaults if candidates_s is None else tuple(candidates_s)
+    for limit in candidates:
         check_number("Each of candidates_s", limit, 1800, is_above=True)
     kept = spells.filter(pl.col("left_out").is_null()).with_columns(
         ended=pl.col("ended") & (pl.col("ending") != "timed_out")
     )
-    runs, names = (frame.rename({STRATUM: WORK}) for frame in number(kept, strata))
+    runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(kept, strata))
     runs = runs.with_columns(cause=pl.when("ended").then("ending"))
     today = _todays_limits(runs)
-    grid = _grid(names, today, asked)
-    curve = kaplan_meier(runs, by=WORK, conf_level=conf_level)
-    placed = (
-        grid.pipe(_at, _with_area(curve))
-        .pipe(_at, _completions(runs, conf_level, "completed"))
-        .pipe(_at_late, _rescued(runs, today, conf_level))
-        .join(_ends_of_data(curve), on=WORK, how="left")
+    grid = _grid(names, today, candidates)
+    curve = kaplan_meier(runs, by=_WORK, conf_level=conf_level)
+    estimated = (
+        grid.pipe(_at_candidate, _with_area(curve))
+        .pipe(_at_candidate, _completions(runs, conf_level, "completed"))
+        .pipe(_with_rescued, _rescued(runs, today, conf_level))
+        .join(_limits_of_data(curve), on=_WORK, how="left")
         .pipe(_count_longer, runs)
-        .sort(WORK, "candidate_s")
+        .sort(_WORK, "candidate_s")
     )
+    # The area up to the last step, and the rectangle from there to the candidate.
     hours = (
         pl.col("area").fill_null(0.0)
         + pl.col("cut").fill_null(1.0) * (pl.col("candidate_s") - pl.col("from_s").fill_null(0.0))
@@ -126,7 +117,7 @@ def timeout_candidates(
     is_known = (
         pl.col("identified_until_s").is_null() | (pl.col("candidate_s") <= pl.col("longest_s"))
     ) & pl.col("longest_s").is_not_null()
-    measured = placed.with_columns(
+    results = estimated.with_columns(
         is_identified=is_known.fill_null(value=False),
         run_hours=hours,
         cut=pl.col("cut").fill_null(1.0),
@@ -139,60 +130,60 @@ def timeout_candidates(
         )
     )
     gained, spent = (
-        pl.col(name) - pl.col(name).shift(1, fill_value=0.0).over(WORK)
+        pl.col(name) - pl.col(name).shift(1, fill_value=0.0).over(_WORK)
         for name in ("completed", "run_hours")
     )
     return (
-        measured.with_columns(gained_per_hour=pl.when(spent > 0).then(gained / spent))
-        .with_columns(in_words=_in_words())
-        .join(names, on=WORK, how="left", maintain_order="left")
-        .select(*strata, *RESULT)
+        results.with_columns(gained_per_hour=pl.when(spent > 0).then(gained / spent))
+        .with_columns(in_words=_candidate_in_words())
+        .join(names, on=_WORK, how="left", maintain_order="left")
+        .select(*strata, *_CANDIDATE_COLUMNS)
     )
 
 
 def _todays_limits(runs: pl.DataFrame) -> pl.DataFrame:
-    """The most common limit of each stratum; where none is declared, the fullest heap."""
+    """The most common declared limit of each stratum, else the inferred one with most ends."""
     declared = (
         runs.filter(pl.col("timeout_s") > 0)
-        .group_by(WORK, today_s="timeout_s")
+        .group_by(_WORK, today_s="timeout_s")
         .agg(n=pl.len())
         .sort("n", "today_s", descending=True)
-        .unique(WORK, keep="first", maintain_order=True)
-        .select(WORK, "today_s")
+        .unique(_WORK, keep="first", maintain_order=True)
+        .select(_WORK, "today_s")
     )
     inferred = (
-        implicit_timeouts(runs, by=WORK)
+        implicit_timeouts(runs, by=_WORK)
         .sort("n_at", "at_s", descending=True)
-        .unique(WORK, keep="first", maintain_order=True)
-        .select(WORK, today_s=pl.col("at_s").cast(pl.Float64))
-        .join(declared, on=WORK, how="anti")
+        .unique(_WORK, keep="first", maintain_order=True)
+        .select(_WORK, today_s=pl.col("at_s").cast(pl.Float64))
+        .join(declared, on=_WORK, how="anti")
     )
     return pl.concat([declared, inferred])
 
 
-def _grid(names: pl.DataFrame, today: pl.DataFrame, asked: Sequence[float]) -> pl.DataFrame:
-    candidates = pl.DataFrame({"candidate_s": asked}, schema={"candidate_s": pl.Float64})
+def _grid(names: pl.DataFrame, today: pl.DataFrame, candidates: Sequence[float]) -> pl.DataFrame:
+    limits = pl.DataFrame({"candidate_s": candidates}, schema={"candidate_s": pl.Float64})
     return (
         pl.concat(
             [
-                names.select(WORK).join(candidates, how="cross"),
-                today.select(WORK, candidate_s="today_s"),
+                names.select(_WORK).join(limits, how="cross"),
+                today.select(_WORK, candidate_s="today_s"),
             ]
         )
         .unique()
-        .join(today, on=WORK, how="left")
+        .join(today, on=_WORK, how="left")
         .with_columns(is_today=(pl.col("candidate_s") == pl.col("today_s")).fill_null(value=False))
         .sort("candidate_s")
     )
 
 
 def _with_area(curve: pl.DataFrame) -> pl.DataFrame:
-    """The curve at each step, and the area below it up to there."""
+    """The curve at each step, and the area under it up to that step."""
     at = pl.col("duration_s")
     before = pl.col("survival").shift(1, fill_value=1.0)
     width = at - at.shift(1, fill_value=0.0)
-    return curve.with_columns(area=(before * width).cum_sum().over(WORK)).select(
-        WORK,
+    return curve.with_columns(area=(before * width).cum_sum().over(_WORK)).select(
+        _WORK,
         "duration_s",
         "area",
         from_s="duration_s",
@@ -203,9 +194,9 @@ def _with_area(curve: pl.DataFrame) -> pl.DataFrame:
 
 
 def _completions(runs: pl.DataFrame, conf_level: float, name: str) -> pl.DataFrame:
-    incidence = cumulative_incidence(runs, by=WORK, conf_level=conf_level)
+    incidence = cumulative_incidence(runs, by=_WORK, conf_level=conf_level)
     return incidence.filter(pl.col("cause") == GOOD_END).select(
-        WORK,
+        _WORK,
         "duration_s",
         pl.col("incidence").alias(name),
         pl.col("incidence_low").alias(f"{name}_low"),
@@ -214,69 +205,69 @@ def _completions(runs: pl.DataFrame, conf_level: float, name: str) -> pl.DataFra
 
 
 def _rescued(runs: pl.DataFrame, today: pl.DataFrame, conf_level: float) -> pl.DataFrame:
-    """Completions among runs that went on beyond today's limit, as they did from there."""
+    """Incidence of completion among runs that lasted beyond today's limit, entering there."""
     entry = pl.col("entry_s") if "entry_s" in runs.columns else pl.lit(None, pl.Float64)
     late = (
-        runs.join(today, on=WORK, how="inner")
+        runs.join(today, on=_WORK, how="inner")
         .filter(pl.col("duration_s") > pl.col("today_s"))
         .with_columns(entry_s=pl.max_horizontal(entry, "today_s"))
         .filter(pl.col("duration_s") > pl.col("entry_s"))
     )
-    longest = late.group_by(WORK).agg(late_until_s=pl.col("duration_s").max())
-    # At today's limit itself nobody is rescued yet.
-    start = longest.join(today, on=WORK).select(
-        WORK,
+    longest = late.group_by(_WORK).agg(late_until_s=pl.col("duration_s").max())
+    # At today's limit itself nothing is rescued yet.
+    start = longest.join(today, on=_WORK).select(
+        _WORK,
         duration_s="today_s",
         rescued=pl.lit(0.0),
         rescued_low=pl.lit(None, pl.Float64),
         rescued_high=pl.lit(None, pl.Float64),
     )
     rescued = pl.concat([start, _completions(late, conf_level, "rescued")])
-    return rescued.join(longest, on=WORK, how="left").sort("duration_s")
+    return rescued.join(longest, on=_WORK, how="left").sort("duration_s")
 
 
-def _at(grid: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The step that holds at each candidate."""
+def _at_candidate(grid: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The last step at or before each candidate."""
     return grid.join_asof(
         steps.sort("duration_s"),
         left_on="candidate_s",
         right_on="duration_s",
-        by=WORK,
+        by=_WORK,
         check_sortedness=False,
     ).drop("duration_s", strict=False)
 
 
-def _at_late(grid: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The same beyond today's limit, as far as any run went on."""
+def _with_rescued(grid: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The same beyond today's limit, up to the longest run."""
     is_later = (pl.col("candidate_s") > pl.col("today_s")) & (
         pl.col("candidate_s") <= pl.col("late_until_s")
     )
-    return _at(grid, steps).with_columns(
+    return _at_candidate(grid, steps).with_columns(
         pl.when(is_later).then(name).alias(name)
         for name in ("rescued", "rescued_low", "rescued_high")
     )
 
 
-def _ends_of_data(curve: pl.DataFrame) -> pl.DataFrame:
+def _limits_of_data(curve: pl.DataFrame) -> pl.DataFrame:
     return (
-        curve.group_by(WORK)
+        curve.group_by(_WORK)
         .agg(longest_s=pl.col("duration_s").max(), left=pl.col("survival").min())
         .with_columns(identified_until_s=pl.when(pl.col("left") > 1e-9).then("longest_s"))
     )
 
 
 def _count_longer(grid: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    lengths = runs.select(WORK, "duration_s").sort("duration_s")
-    up_to = lengths.with_columns(n_up_to=pl.int_range(1, pl.len() + 1).over(WORK))
-    sizes = runs.group_by(WORK).agg(n_runs=pl.len().cast(pl.Int64))
+    lengths = runs.select(_WORK, "duration_s").sort("duration_s")
+    up_to = lengths.with_columns(n_up_to=pl.int_range(1, pl.len() + 1).over(_WORK))
+    sizes = runs.group_by(_WORK).agg(n_runs=pl.len().cast(pl.Int64))
     return (
-        _at(grid, up_to)
-        .join(sizes, on=WORK, how="left")
+        _at_candidate(grid, up_to)
+        .join(sizes, on=_WORK, how="left")
         .with_columns(n_longer=pl.col("n_runs") - pl.col("n_up_to").fill_null(0))
     )
 
 
-def _in_words() -> pl.Expr:
+def _candidate_in_words() -> pl.Expr:
     known = pl.format(
         "with a limit of {}, {} % of runs complete and {} % are cut, at {} h a run",
         how_long_each("candidate_s"),
@@ -285,7 +276,7 @@ def _in_words() -> pl.Expr:
         pl.col("run_hours").round(2),
     )
     rescued = pl.format(
-        "; of those that today's {} cuts, {} % ({} to {}) would have completed",
+        "; of runs that today's {} cuts, {} % ({} to {}) would have completed",
         how_long_each("today_s"),
         _percent("rescued"),
         _percent("rescued_low").fill_null("?"),
@@ -305,7 +296,7 @@ def _in_words() -> pl.Expr:
 
 
 def _percent(share: str) -> pl.Expr:
-    """A share as a whole number of percent, without the sign.
+    """A share as a whole number of percent, without the percent sign.
 
     Examples
     --------
@@ -313,3 +304,138 @@ def _percent(share: str) -> pl.Expr:
     ['12']
     """
     return (pl.col(share) * 100).round(0).cast(pl.Int64).cast(pl.String)
+
+
+# --- thresholds for "slow" ---------------------------------------------------------------
+
+# Rules in use and their source, so that a chart can mark them.
+KNOWN_AS = {1800.0: "30 min (ADR-0017)", 3600.0: "1 h (ADR-0025, policy v1)"}
+THRESHOLDS_S = (
+    600.0, 900.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0, 21600.0,
+)  # fmt: skip
+WEEK = "week"
+_SLOW_COLUMNS = (
+    *("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_ended_otherwise"),
+    *("n_open", "n_unknown", "well", "well_low", "well_high"),
+    *("healthy_flagged", "healthy_flagged_low", "healthy_flagged_high"),
+    *("horizon_s", "is_identified"),
+)
+
+
+def slow_thresholds(
+    spells: pl.DataFrame,
+    thresholds_s: Sequence[float] | None = None,
+    *,
+    by: str | Sequence[str] = (WEEK, "kind"),
+    conf_level: float = 0.95,
+) -> pl.DataFrame:
+    """Runs that each threshold for "slow" would have flagged, and how they ended.
+
+    Parameters
+    ----------
+    spells : polars.DataFrame
+        From `spells`.
+    thresholds_s : sequence of float, optional
+        Ages in seconds, > 0; by default 10 min to 6 h. Those in use, 30 min and 1 h, are
+        added.
+    by : str or sequence of str
+        Columns to group by; ``week`` is the ISO week in which a run started.
+    conf_level : float
+        Level of the intervals.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_strata * n_thresholds, n_by + 16)
+        ``threshold_s``; ``known_as`` (the rule that uses it today; null: none); ``n_runs``;
+        ``n_flagged``, runs that got older than it; among these ``n_finished_well``,
+        ``n_ended_otherwise`` (a time limit included) and ``n_open``; ``n_unknown``, runs
+        censored before that age; ``well``, the share of ended flagged runs that finished well,
+        with Wilson's interval; ``healthy_flagged``, the share of all completing runs that it
+        flags (`completion_times`), with its interval, and ``horizon_s``, up to which that
+        ``is_identified``.
+
+    Raises
+    ------
+    MissingColumnsError, ArgumentError
+        If a column is absent, or a threshold is not above 0.
+
+    Notes
+    -----
+    A flag on a run that finished well is a false alarm; a threshold that flags half of
+    the healthy runs is useless. Ages are compared with ``>``.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> runs = pl.DataFrame(
+    ...     {"kind": "flow", "started_at": datetime(2026, 5, 18, tzinfo=UTC), "left_out": None,
+    ...      "duration_s": [600.0, 4000.0, 5000.0], "ended": True,
+    ...      "ending": ["completed", "completed", "failed"],
+    ...      "cause": ["completed", "completed", "failed"]}
+    ... )
+    >>> slow_thresholds(runs, [3600]).select("week", "n_flagged", "n_finished_well").row(1)
+    ('2026-W21', 2, 1)
+    """
+    strata = strata_of(by)
+    needed = ["started_at", "duration_s", "ending", "ended", "left_out"]
+    needed += [name for name in strata if name != WEEK]
+    check_columns(spells, needed, "slow_thresholds")
+    ages = THRESHOLDS_S if thresholds_s is None else tuple(thresholds_s)
+    for age in ages:
+        check_number("Each of thresholds_s", age, 3600, is_above=True)
+    counted = spells.filter(pl.col("left_out").is_null()).with_columns(
+        pl.col("started_at").cast(MOMENT).dt.strftime("%G-W%V").alias(WEEK)
+    )
+    runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(counted, strata))
+    thresholds = sorted({*map(float, ages), *KNOWN_AS})
+    flagged = pl.concat([_count_flagged(runs, threshold) for threshold in thresholds])
+    shares = completion_times(runs, by=_WORK, conf_level=conf_level).sort("duration_s")
+    horizons = shares.select(_WORK, "horizon_s").unique()
+    known = pl.DataFrame({"threshold_s": list(KNOWN_AS), "known_as": list(KNOWN_AS.values())})
+    is_known = pl.col("threshold_s") <= pl.col("horizon_s")
+    return (
+        flagged.sort("threshold_s")
+        .join_asof(
+            shares.drop("horizon_s"),
+            left_on="threshold_s",
+            right_on="duration_s",
+            by=_WORK,
+            check_sortedness=False,
+        )
+        .join(horizons, on=_WORK, how="left")
+        .join(known, on="threshold_s", how="left")
+        .with_columns(is_identified=is_known.fill_null(value=False))
+        .with_columns(
+            pl.when("is_identified").then(1 - pl.col(share).fill_null(missing)).alias(name)
+            for name, share, missing in (
+                ("healthy_flagged", "share", pl.lit(0.0)),
+                ("healthy_flagged_low", "share_high", pl.lit(None, pl.Float64)),
+                ("healthy_flagged_high", "share_low", pl.lit(None, pl.Float64)),
+            )
+        )
+        .with_columns(_over=pl.col("n_finished_well") + pl.col("n_ended_otherwise"))
+        .with_columns(
+            wilson_columns("n_finished_well", "_over", confidence=conf_level, prefix="well")
+        )
+        .join(names, on=_WORK, how="left")
+        .sort(_WORK, "threshold_s")
+        .select(*strata, *_SLOW_COLUMNS)
+    )
+
+
+def _count_flagged(runs: pl.DataFrame, threshold: float) -> pl.DataFrame:
+    is_flagged = pl.col("duration_s") > threshold
+    is_open, is_well = pl.col("ending") == "running", pl.col("ending") == "completed"
+    counts = {
+        "n_runs": pl.len(),
+        "n_flagged": is_flagged.sum(),
+        "n_finished_well": (is_flagged & is_well).sum(),
+        "n_ended_otherwise": (is_flagged & ~is_well & ~is_open).sum(),
+        "n_open": (is_flagged & is_open).sum(),
+        "n_unknown": (~is_flagged & ~pl.col("ended")).sum(),
+    }
+    return (
+        runs.group_by(_WORK)
+        .agg(count.cast(pl.Int64).alias(name) for name, count in counts.items())
+        .with_columns(threshold_s=pl.lit(threshold))
+    )

@@ -17,32 +17,32 @@ from stateanalytics.stats.distributions import (
     student_quantile,
     student_tail,
 )
-from stateanalytics.survival.by_unit import UNIT, with_units
-from stateanalytics.survival.estimates import TOLERANCE
-from stateanalytics.survival.influence import (
-    incidence_and_influence,
-    mean_and_influence,
-    means,
-    shares,
-)
-from stateanalytics.survival.regression import hazard_ratio
-from stateanalytics.survival.risk_sets import strata_of
-from stateanalytics.survival.run_spells import spells
-from stateanalytics.survival.standardised import (
+from stateanalytics.survival.adjustment import (
     FEWEST_UNITS,
     IS_FIRST,
     STRATUM_NAME,
     difference,
     differences,
     differing_projects,
+    hazard_ratio,
     horizon,
 )
+from stateanalytics.survival.incidence import GOOD_END
+from stateanalytics.survival.jackknife import (
+    UNIT,
+    good_shares,
+    incidence_and_influence,
+    mean_and_influence,
+    restricted_means,
+    with_units,
+)
+from stateanalytics.survival.risk_sets import TOLERANCE, strata_of
+from stateanalytics.survival.run_spells import spells
 
-GOOD_END = "completed"
 MEASURES = {
     "duration": "difference of mean seconds within the horizon, however the run ended",
     "completed": "difference of the shares that completed within the horizon",
-    "hazard_ratio": "how many times as fast runs end, by Cox's regression; 1: as fast",
+    "hazard_ratio": "ratio of the rates at which runs end, by Cox's regression; 1: equal",
 }
 METHODS = ("raw", "adjusted")
 VERDICTS = ("higher", "lower", "no_difference", "not_enough_data")
@@ -69,27 +69,27 @@ def compare(
     regression: bool = False,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
-    """Which model (agent, project …) is slower, raw and with the same mix of work.
+    """Compare models (agents, projects …) by duration and outcome, raw and for the same work.
 
     Parameters
     ----------
     runs : polars.DataFrame, Snapshot or Facts
-        What `spells` gave, or a snapshot, of which all runs are taken.
+        From `spells`, or a snapshot, of which all runs are taken.
     by : str
         Column whose values are compared; runs without a value are in no group.
     adjust : str or sequence of str
-        Columns that make up the mix, other than ``by``; null is a stratum of its own.
+        Columns that define the mix, other than ``by``; null is a stratum of its own.
     against : str, optional
-        The value that the others are compared with; by default that with most runs.
+        The value that the others are compared with; by default the one with most runs.
     until_s : float, optional
-        Horizon in seconds; by default of each pair the duration by which nine in ten have
-        ended, or the longest that both were seen for, whichever comes first.
+        Horizon in seconds; by default, for each pair, the duration by which nine in ten have
+        ended, or the longest follow-up of both, whichever comes first.
     conf_level : float
-        Level of the intervals, each by itself.
+        Level of each interval.
     fdr : float
         False discovery rate over all comparisons of one method.
     least : int
-        Units (invocations) that each group needs; with fewer nothing is concluded.
+        Units (invocations) that each group needs; with fewer there is no conclusion.
     regression : bool
         Add Cox's regression, which needs the extra ``stateanalytics[models]``.
     policy : Policy, optional
@@ -99,34 +99,32 @@ def compare(
     -------
     polars.DataFrame, shape (n_values * n_measures * 2, 21)
         ``dimension``, ``value``, ``against``; ``measure``, a key of `MEASURES`;
-        ``method``: raw, adjusted; ``until_s``; ``n_runs`` and ``n_units`` of the value and
-        of what it is compared with, as far as they were compared; ``estimate`` (of value
-        minus against, or the ratio) with its interval and ``p_value``; ``log_rank_p``, of
-        a duration that of the log-rank test, stratified where adjusted; ``compared``, the
-        share of runs in strata that both have, and ``not_compared``, the largest others;
-        ``q_value``; ``verdict``, one of `VERDICTS`; ``is_reversed``: raw and adjusted point
-        in opposite directions, one of them beyond chance (Simpson's paradox);
-        ``in_words``. Reversed ones first.
+        ``method``: raw, adjusted; ``until_s``; ``n_runs`` and ``n_units`` compared, of the
+        value and of the one it is compared with; ``estimate`` (value minus against, or the
+        ratio) with its interval and ``p_value``; ``log_rank_p``, for a duration the p-value of
+        the log-rank test, stratified where adjusted; ``compared``, the share of runs in strata
+        that both have, and ``not_compared``, the largest other strata; ``q_value``;
+        ``verdict``, one of `VERDICTS`; ``is_reversed``: raw and adjusted have opposite signs,
+        one of them significant (Simpson's paradox); ``in_words``. Reversed rows first.
 
     Raises
     ------
     MissingColumnsError, ArgumentError
         If a column is absent, or an argument makes no sense.
     MissingComponentError
-        If a regression is asked for and its library is not installed.
+        If ``regression`` is set and its library is not installed.
 
     Notes
     -----
     Adjusted differences are standardised directly: the difference within each stratum that
-    both have, weighed by the runs of both in it [1]_. A stratum counts where each group has
-    three units in it that can be followed up to the horizon. The variance is the
-    jackknife's by unit, so that runs of one fan-out are no witnesses of their own, with
-    Welch's degrees of freedom; where eight projects or more are not adjusted for, it is
-    that by project, if that is larger. Weights are held fixed: what is said holds for this
-    mix. With fewer than 15 units in a group, all of them large fan-outs of runs much alike,
-    an interval of 95 % holds the truth in 90 to 93 %. A run that timed out is cut off for a
-    duration and has ended for an outcome.
-    No adjustment helps against what is in none of the columns: harder work that only one
+    both groups have, weighted by the runs of both in it [1]_. A stratum counts if each group
+    has three units in it and is known up to the horizon. The variance is the jackknife's by
+    unit, because runs of one fan-out are not independent, with Welch's degrees of freedom;
+    with eight or more projects that are not adjusted for, it is that by project, if larger.
+    Weights are held fixed: conclusions hold for this mix. With fewer than 15 units in a group,
+    all of them large fan-outs of very similar runs, a 95 % interval covers in 90 to 93 %. A
+    run that timed out is censored for a duration and has ended for an outcome.
+    No adjustment helps against confounders outside the columns: harder work that only one
     model gets looks like a slower model.
 
     References
@@ -152,47 +150,50 @@ def compare(
     check_number("least", least, 10, least=FEWEST_UNITS)
     if until_s is not None:
         check_number("until_s", until_s, 3600, is_above=True)
-    asked = _Asked(columns, until_s, conf_level, fdr, least, regression)
+    options = _Options(columns, until_s, conf_level, fdr, least, regression)
     kept = _prepared(known, by, columns)
     base, others = _values(kept, by, against)
-    return _judged(_rows(kept, by, base, others, asked), fdr)
+    return _with_verdicts(_rows(kept, by, base, others, options), fdr)
 
 
 def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
-    """Those rows of `compare` that the mix of work turns round, without log-rank tests."""
-    asked = _Asked(["kind", "project"], has_log_rank=False)
-    kept = _prepared(runs, by, asked.columns)
+    """Rows of `compare` with ``is_reversed``, without log-rank tests."""
+    options = _Options(["kind", "project"], has_log_rank=False)
+    kept = _prepared(runs, by, options.columns)
     base, others = _values(kept, by, None)
-    # How much a difference varies takes most of the time: it is asked where that can matter.
-    suspects = _turned(kept, by, base, others)
-    told = _rows(kept, by, base, suspects, asked)
-    if not any(row["p_value"] is not None and row["p_value"] <= asked.fdr for row in told):
+    # Variances take most of the time, so first they are computed where signs may differ. If
+    # nothing is significant there, nothing is reversed; else q-values need all comparisons.
+    suspects = _with_opposite_signs(kept, by, base, others)
+    rows = _rows(kept, by, base, suspects, options)
+    if not any(row["p_value"] is not None and row["p_value"] <= options.fdr for row in rows):
         others = []
-    return _judged(_rows(kept, by, base, others, asked), asked.fdr).filter("is_reversed")
+    return _with_verdicts(_rows(kept, by, base, others, options), options.fdr).filter("is_reversed")
 
 
-def _turned(kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str]) -> list[str]:
-    """Values whose differences, raw and adjusted, may point in opposite directions."""
+def _with_opposite_signs(
+    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str]
+) -> list[str]:
+    """Values with raw and adjusted differences that may have opposite signs."""
     if base is None:
         return []
-    until_s = {value: horizon(_pair_of(kept, by, value, base)) for value in others}
-    of_measures = ((kept, means), (kept.with_columns(ended="has_ended"), shares))
-    found = [
+    until_s = {value: horizon(_pair(kept, by, value, base)) for value in others}
+    measures = ((kept, restricted_means), (kept.with_columns(ended="has_ended"), good_shares))
+    estimates = [
         tuple(
-            differences(rows, by, base, until_s, estimate)
-            for rows in (counted.with_columns(pl.lit("all").alias(STRATUM_NAME)), counted)
+            differences(stratified, by, base, until_s, estimate)
+            for stratified in (runs.with_columns(pl.lit("all").alias(STRATUM_NAME)), runs)
         )
-        for counted, estimate in of_measures
+        for runs, estimate in measures
     ]
     return [
         value
         for value in others
-        if any(raw[value] * adjusted[value] <= TOLERANCE for raw, adjusted in found)
+        if any(raw[value] * adjusted[value] <= TOLERANCE for raw, adjusted in estimates)
     ]
 
 
-class _Asked(NamedTuple):
-    """What `compare` is asked for, beside what it compares."""
+class _Options(NamedTuple):
+    """Options of `compare`."""
 
     columns: Sequence[str]
     until_s: float | None = None
@@ -204,7 +205,7 @@ class _Asked(NamedTuple):
 
 
 def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | None, list[str]]:
-    """What is compared with, by default what most runs have, and the other values."""
+    """The value to compare with, by default the one with most runs, and the other values."""
     sizes = kept.group_by(by).len().sort(-pl.col("len").cast(pl.Int64), by)[by].to_list()
     if against is not None and against not in sizes:
         raise ArgumentError(f"against needs a value of {by}; found {against!r}.", f"{sizes[:3]}")
@@ -212,132 +213,131 @@ def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | Non
     return base, sorted(value for value in sizes if value != base)
 
 
-def _pair_of(kept: pl.DataFrame, by: str, value: str, base: str | None) -> pl.DataFrame:
-    of_both = kept.filter(pl.col(by).is_in([value, base]))
-    return of_both.with_columns((pl.col(by) == value).alias(IS_FIRST))
+def _pair(kept: pl.DataFrame, by: str, value: str, base: str | None) -> pl.DataFrame:
+    runs = kept.filter(pl.col(by).is_in([value, base]))
+    return runs.with_columns((pl.col(by) == value).alias(IS_FIRST))
 
 
 def _rows(
-    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str], asked: _Asked
+    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str], options: _Options
 ) -> list[dict[str, Any]]:
-    """Every measure of several values against one."""
+    """Every measure of several values against one value."""
     return [
         row
         for value in others
-        for row in _pair(
-            _pair_of(kept, by, value, base),
+        for row in _pair_rows(
+            _pair(kept, by, value, base),
             {"dimension": by, "value": value, "against": base},
-            asked,
+            options,
         )
     ]
 
 
 def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
-    """Runs that count, with their unit, the words of their stratum, and how they ended."""
+    """The counted runs, with their unit, the name of their stratum, and how they ended."""
     runs = with_units(runs)
     if "left_out" in runs.columns:
         runs = runs.filter(pl.col("left_out").is_null())
     is_stopped = (pl.col("ending") == "timed_out").fill_null(value=False)
-    words = (
+    levels = (
         pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).fill_null("not recorded"))
         for name in columns
     )
-    # What nobody asks for would be copied for each pair.
+    # Only needed columns, because each pair copies them.
     kept = dict.fromkeys(("duration_s", UNIT, *columns))
     return runs.filter(pl.col(by).is_not_null()).select(
         *kept,
         pl.col("^(entry_s|weights?)$"),
         *({"project"} & {*runs.columns} - {*kept, by}),
         pl.col(by).cast(pl.String),
-        pl.concat_str(*words, separator=", ").alias(STRATUM_NAME),
+        pl.concat_str(*levels, separator=", ").alias(STRATUM_NAME),
         ended=pl.col("ended") & ~is_stopped,
         has_ended=pl.col("ended") | is_stopped,
         is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
     )
 
 
-def _pair(runs: pl.DataFrame, named: dict[str, Any], asked: _Asked) -> list[dict[str, Any]]:
+def _pair_rows(
+    runs: pl.DataFrame, names: dict[str, Any], options: _Options
+) -> list[dict[str, Any]]:
     """Every measure of one value against another, raw and adjusted."""
-    columns = asked.columns
-    until = horizon(runs) if asked.until_s is None else asked.until_s
+    columns = options.columns
+    until = horizon(runs) if options.until_s is None else options.until_s
     is_unadjusted = "project" in runs.columns and "project" not in columns
     rows = []
     for method in METHODS:
-        mixed = (
+        stratified = (
             runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(STRATUM_NAME))
         )
         measures = {
-            "duration": (mixed, mean_and_influence),
-            "completed": (mixed.with_columns(ended="has_ended"), incidence_and_influence),
+            "duration": (stratified, mean_and_influence),
+            "completed": (stratified.with_columns(ended="has_ended"), incidence_and_influence),
         }
         projects = differing_projects(runs) if is_unadjusted or method == "raw" else None
         for measure, (counted, estimate) in measures.items():
-            has_log_rank = asked.has_log_rank and measure == "duration"
-            found = difference(counted, estimate, until, projects, has_log_rank=has_log_rank)
-            rows += [{**found, "measure": measure, "method": method}]
-        if asked.regression:
+            has_log_rank = options.has_log_rank and measure == "duration"
+            row = difference(counted, estimate, until, projects, has_log_rank=has_log_rank)
+            rows += [{**row, "measure": measure, "method": method}]
+        if options.regression:
             terms = columns if method == "adjusted" else []
             rows += [
                 {
                     **rows[-2],
                     "log_rank": None,
                     "measure": "hazard_ratio",
-                    **hazard_ratio(mixed, IS_FIRST, terms),
+                    **hazard_ratio(stratified, IS_FIRST, terms),
                 }
             ]
-    told = (row | named | {"until_s": until} for row in rows)
-    return [_told(row, columns, asked.conf_level, asked.least) for row in told]
+    return [_with_interval(row | names | {"until_s": until}, options) for row in rows]
 
 
-def _told(
-    row: dict[str, Any], columns: Sequence[str], conf_level: float, least: int
-) -> dict[str, Any]:
-    """A row with its interval, where there are units enough for one, and its words."""
-    is_enough = min(row["n_units"], row["n_units_against"]) >= least
-    whole = row | (_interval(row, conf_level) if is_enough else {})
-    whole["in_words"] = _in_words(whole, columns, least)
-    return {name: whole.get(name) for name in (*RESULT, "in_words")}
+def _with_interval(row: dict[str, Any], options: _Options) -> dict[str, Any]:
+    """A row with its interval, where there are enough units, and its sentence."""
+    if min(row["n_units"], row["n_units_against"]) >= options.least:
+        row |= _interval(row, options.conf_level)
+    row["in_words"] = _in_words(row, options.columns, options.least)
+    return {name: row.get(name) for name in (*RESULT, "in_words")}
 
 
 def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:
-    """Interval and p-value by Student's distribution; of a ratio on the scale of its logarithm."""
+    """Interval and p-value by Student's distribution; for a ratio on the log scale."""
     if row["estimate"] is None or not row["variance"]:
         return {}
     is_ratio = row["measure"] == "hazard_ratio"
-    middle = log(row["estimate"]) if is_ratio else row["estimate"]
+    centre = log(row["estimate"]) if is_ratio else row["estimate"]
     error = row["variance"] ** 0.5
     spread = student_quantile(conf_level, row["degrees"]) * error
-    low, high = middle - spread, middle + spread
+    low, high = centre - spread, centre + spread
     return {
         "low": exp(low) if is_ratio else low,
         "high": exp(high) if is_ratio else high,
-        "p_value": student_tail(middle / error, row["degrees"]),
+        "p_value": student_tail(centre / error, row["degrees"]),
         "log_rank_p": row["log_rank"],
     }
 
 
-def _judged(told: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
-    """Verdicts, with all comparisons of one method as a family, and who is turned round."""
-    rows = pl.DataFrame(told, schema={**RESULT, "in_words": pl.String})
+def _with_verdicts(rows: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
+    """The table of rows with q-values (one family per method), verdicts and reversals."""
+    table = pl.DataFrame(rows, schema={**RESULT, "in_words": pl.String})
     neutral = pl.when(pl.col("measure") == "hazard_ratio").then(1.0).otherwise(0.0)
     is_up = pl.col("estimate") > neutral
-    is_found = (pl.col("q_value") <= fdr).fill_null(value=False)
+    is_significant = (pl.col("q_value") <= fdr).fill_null(value=False)
     verdict = (
         pl.when(pl.col("p_value").is_null())
         .then(pl.lit("not_enough_data"))
-        .when(~is_found)
+        .when(~is_significant)
         .then(pl.lit("no_difference"))
         .when(is_up)
         .then(pl.lit("higher"))
         .otherwise(pl.lit("lower"))
     )
-    of_both = ["value", "measure"]
+    has_opposite_signs = is_up.n_unique() == len(METHODS)
     is_reversed = (
-        (is_up.n_unique() == len(METHODS)) & is_found.any() & pl.col("p_value").is_not_null().all()
-    ).over(of_both)
+        has_opposite_signs & is_significant.any() & pl.col("p_value").is_not_null().all()
+    ).over("value", "measure")
     order = pl.col("measure").replace_strict({name: i for i, name in enumerate(MEASURES)})
     return (
-        rows.with_columns(benjamini_hochberg(over="method"))
+        table.with_columns(benjamini_hochberg(over="method"))
         .with_columns(verdict=verdict, is_reversed=is_reversed)
         .sort(~pl.col("is_reversed"), "value", order, pl.col("method") == "adjusted")
         .select(*RESULT, "q_value", "verdict", "is_reversed", "in_words")
@@ -350,9 +350,9 @@ def _in_words(row: dict[str, Any], columns: Sequence[str], least: int) -> str:
     if row.get("p_value") is None and min(row["n_units"], row["n_units_against"]) >= least:
         return f"{value} against {against}{mix}: cannot tell, nothing varies within either"
     if row.get("p_value") is None:
-        found = f"{row['n_units']} and {row['n_units_against']} comparable invocations"
+        units = f"{row['n_units']} and {row['n_units_against']} comparable invocations"
         return (
-            f"{value} against {against}{mix}: not enough data, {found} (it takes {least} of each)"
+            f"{value} against {against}{mix}: not enough data, {units} (it takes {least} of each)"
         )
     within = how_long(row["until_s"], is_estimate=True)
     low, high, estimate = row["low"], row["high"], row["estimate"]

@@ -1,20 +1,31 @@
-"""The Kaplan-Meier curve with its pointwise interval, and a band for the whole of it."""
+"""The Kaplan-Meier curve with its intervals, and the quantiles and restricted mean read off it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import Literal, TypeAlias
 
 import polars as pl
 
+from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile
-from stateanalytics.survival.by_unit import OF_UNITS, widened, with_known_units, with_units_of
+from stateanalytics.survival.jackknife import (
+    FEWEST_UNITS,
+    UNIT_VARIANCE,
+    corrected_variance,
+    with_known_units,
+    with_unit_variance,
+)
 from stateanalytics.survival.risk_sets import (
-    LEAST_AT_RISK,
+    MIN_AT_RISK,
     STRATUM,
+    TOLERANCE,
     checked_spells,
+    greenwood_sum,
+    known_survival,
     product_limit,
     risk_sets,
     strata_of,
@@ -28,7 +39,7 @@ CONF_TYPES: tuple[ConfType, ...] = ("log-log", "log", "plain")
 def interval(
     name: str, conf_level: float, conf_type: ConfType = "log-log", width: pl.Expr | None = None
 ) -> list[pl.Expr]:
-    """Both ends of the interval of a curve, from its column and that of its standard error.
+    """Both ends of the pointwise interval of a curve.
 
     Parameters
     ----------
@@ -38,25 +49,25 @@ def interval(
         Between 0 and 1.
     conf_type : {"log-log", "log", "plain"}
         Scale on which the estimate is taken as normal. The first stays within 0 and 1 by
-        itself; the others are cut off there.
+        itself; the others are clipped there.
     width : polars.Expr, optional
-        What to take for the standard error instead.
+        Used in place of the standard error.
 
     Returns
     -------
     list of polars.Expr
         ``<name>_low`` and ``<name>_high``. Null where the curve is 0, for ``log-log`` also
-        where it is 1: no scale is defined there, and R says NA, too.
+        where it is 1: the scale is not defined there, and R gives NA as well.
 
     Raises
     ------
     ArgumentError
-        If the level or the type is none.
+        If the level or the type is not valid.
     """
     check_share("conf_level", conf_level, 0.95)
     if conf_type not in CONF_TYPES:
         raise ArgumentError(
-            f"conf_type is one of {', '.join(CONF_TYPES)}; found {conf_type!r}.",
+            f"conf_type must be one of {', '.join(CONF_TYPES)}; found {conf_type!r}.",
             'conf_type="log-log"',
         )
     z = NormalDist().inv_cdf(0.5 + conf_level / 2)
@@ -97,7 +108,7 @@ def kaplan_meier(
     conf_level: float = 0.95,
     *,
     conf_type: ConfType = "log-log",
-    least_at_risk: int = LEAST_AT_RISK,
+    least_at_risk: int = MIN_AT_RISK,
 ) -> pl.DataFrame:
     """Probability that a spell is still open after each duration, with its interval.
 
@@ -108,26 +119,27 @@ def kaplan_meier(
         the log stopped first; optional ``entry_s``: the duration at which the spell came
         under observation (left truncation), null or 0 for from its start; optional
         ``left_out``: spells where it is set are not counted; optional ``unit``, or the keys
-        of runs: which spells are alike (one show, one invocation). Without, each is alone.
+        of runs: spells of one unit (one show, one invocation) are not independent. Without
+        it, each spell is a unit of its own.
     by : str or sequence of str
         Strata; null is a stratum of its own.
     conf_level : float
         Level of the pointwise interval.
     conf_type : {"log-log", "log", "plain"}
-        Its scale. R's default is ``log``: say which one a number was made with.
+        Its scale. R's default is ``log``, so publish the scale with the number.
     least_at_risk : int
-        Where spells enter late, the curve begins with so many under observation; 0: R's
-        curve, which a single early one can take to 0.
+        Where spells enter late, the curve begins with so many at risk; 0: R's curve, which a
+        single early spell can take to 0.
 
     Returns
     -------
     polars.DataFrame, shape (n_distinct_durations, n_by + 9)
         Sorted by stratum and ``duration_s``; ``n_at_risk``, ``n_events`` count spells,
         ``survival`` is a probability, ``survival_se`` its standard error by unit (null
-        where the curve is 0, or units are fewer than 5), ``survival_low`` and
+        where the curve is 0, or with fewer than 5 units), ``survival_low`` and
         ``survival_high`` the interval, null where it is not defined (at 0, and for log-log
         at 1); ``from_s``, where the curve begins: above 0 it holds for spells that lasted
-        until then, and ends before are not counted (null: there were never
+        until then, and earlier ends are not counted (null: there were never
         ``least_at_risk``, and nothing is known); ``n_units``.
 
     Raises
@@ -139,16 +151,17 @@ def kaplan_meier(
 
     Notes
     -----
-    Ends and cut-offs at the same duration: all are at risk there, ends first [1]_.
-    Durations that differ by less than R's ``timefix`` are the same. With ``entry_s`` a
+    Ties of ends and censored durations: all are at risk there, ends come first [1]_.
+    Durations that differ by less than R's ``timefix`` are equal. With ``entry_s`` a
     spell is at risk from just after its entry: entry < t <= duration.
-    The interval is pointwise: it says nothing about the whole curve at once. Independent
-    censoring is assumed: stratify by configured timeout where limits differ.
-    No spells give no rows; where every spell is cut off, the curve stays at 1.
-    Where every spell is a unit of its own, the variance is Greenwood's. Else it is the
-    infinitesimal jackknife by unit, as of R's ``survfit(cluster=)`` [2]_, with each unit
-    raised for its own weight, never below Greenwood's, drawn towards that of units alike
-    throughout where few show it; Student's quantile stands for what is due to units.
+    The interval is pointwise, not for the whole curve at once. Independent censoring is
+    assumed: stratify by configured timeout where limits differ.
+    No spells give no rows; if every spell is censored, the curve stays at 1.
+    Where every spell is a unit of its own, the variance is Greenwood's. Otherwise it is the
+    infinitesimal jackknife by unit, as in R's ``survfit(cluster=)`` [2]_, with each unit
+    corrected for its leverage, never below Greenwood's, and drawn towards that of identical
+    spells within units where few units show otherwise; Student's quantile applies to the part
+    of the variance that is due to units.
 
     References
     ----------
@@ -165,21 +178,22 @@ def kaplan_meier(
     """
     strata = strata_of(by)
     ends = interval("survival", conf_level, conf_type, pl.col("width").sqrt())
-    check_number("least_at_risk", least_at_risk, LEAST_AT_RISK, is_whole=True)
+    check_number("least_at_risk", least_at_risk, MIN_AT_RISK, is_whole=True)
     checked = checked_spells(with_known_units(spells), strata, "kaplan_meier")
     sets = risk_sets(checked, strata, least_at_risk=least_at_risk)
-    n, d, left = pl.col("n_at_risk"), pl.col("n_events"), pl.col("survival")
+    value = pl.col("survival")
     table = sets.table.with_columns(survival=known_survival()).with_columns(
-        variance=(left**2 * greenwood_sum().over(STRATUM)).fill_nan(None)
+        variance=(value**2 * greenwood_sum().over(STRATUM)).fill_nan(None)
     )
-    parts = {
-        "incidence": 1 - left,
-        "each": left.shift(1, fill_value=1.0).over(STRATUM) / n,
-        "n_counted": d,
+    # One minus the curve is the incidence of any end.
+    terms = {
+        "incidence": 1 - value,
+        "increment": value.shift(1, fill_value=1.0).over(STRATUM) / pl.col("n_at_risk"),
+        "n_counted": pl.col("n_events"),
     }
-    known = with_units_of(table, sets.rows, parts, pl.lit(value=True), conf_level)
+    with_units = with_unit_variance(table, sets.rows, terms, pl.lit(value=True), conf_level)
     curve = (
-        widened(known, "survival", pl.col(OF_UNITS))
+        corrected_variance(with_units, "survival", pl.col(UNIT_VARIANCE))
         .with_columns(survival_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
@@ -187,12 +201,12 @@ def kaplan_meier(
 
 
 def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
-    """The curve of `kaplan_meier` alone: in a seventh of the steps, for hundreds of small ones.
+    """The curve of `kaplan_meier` without strata, intervals and checks, for hundreds of small ones.
 
     Parameters
     ----------
     spells : polars.DataFrame
-        ``duration_s`` and ``ended``, which are known to be right; none enters late.
+        Valid ``duration_s`` and ``ended``; no late entries.
 
     Returns
     -------
@@ -205,47 +219,31 @@ def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
     >>> bare_curve(spells)["survival"].round(3).to_list()
     [0.667, 0.333]
     """
-    left, sums = pl.col("n_leaving"), pl.col("n_leaving", "n_events")
+    n_exits = pl.col("n_exits")
     table = (
         spells.group_by("duration_s")
-        .agg(n_leaving=pl.len(), n_events=pl.col("ended").sum())
+        .agg(n_exits=pl.len(), n_events=pl.col("ended").sum())
         .sort("duration_s")
     )
     at = table["duration_s"]
     is_first = (at.diff() > tie(at)).fill_null(True)
     if not is_first.all():
         first = pl.when(is_first).then("duration_s").forward_fill()
-        table = table.group_by(first, maintain_order=True).agg(sums.sum())
-    at_risk = left.sum() - left.cum_sum() + left
+        table = table.group_by(first, maintain_order=True).agg(pl.col("n_exits", "n_events").sum())
+    at_risk = n_exits.sum() - n_exits.cum_sum() + n_exits
     survival = product_limit(pl.col("n_events") / at_risk)
     return table.select("duration_s", "n_events", survival=survival)
 
 
-def greenwood_sum() -> pl.Expr:
-    """Variance of the logarithm of a curve; infinite from where everyone at risk ended."""
-    n, d = pl.col("n_at_risk"), pl.col("n_events")
-    return (d / (n * (n - d))).cum_sum()
-
-
-def survival() -> pl.Expr:
-    """The product of shares that stay open, over a table of risk sets."""
-    return product_limit(pl.col("n_events") / pl.col("n_at_risk")).over(STRATUM)
-
-
-def known_survival() -> pl.Expr:
-    """The same where the stratum has begun to be known at all."""
-    return pl.when(pl.col("from_s").is_not_null()).then(survival())
-
-
 def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:
-    """Add a band that holds the whole curve with the given confidence.
+    """Add a confidence band for the whole curve.
 
     Parameters
     ----------
     curve : polars.DataFrame
-        What `kaplan_meier` returned, without late entries; other columns are strata.
+        From `kaplan_meier`, without late entries; other columns are strata.
     conf_level : float
-        That the true curve lies within, everywhere at once.
+        Probability that the true curve lies within the band everywhere.
 
     Returns
     -------
@@ -255,14 +253,14 @@ def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFra
     Raises
     ------
     MissingColumnsError, ArgumentError
-        If it is no curve, or the level is not in (0, 1).
+        If a column of the curve is missing, or the level is not in (0, 1).
 
     Notes
     -----
     Hall and Wellner's band [1]_ on the log(-log) scale, with the quantile for the whole
-    range of durations. Somewhere, a pointwise interval misses the curve much more often
-    than it says: "the curves differ at some duration" needs this band, or `logrank`. It
-    is wider in the middle, and says most there.
+    range of durations. A pointwise interval misses the curve at some duration much more often
+    than its level: "the curves differ at some duration" needs this band, or `logrank`. The
+    band is most informative in the middle.
 
     References
     ----------
@@ -283,11 +281,254 @@ def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFra
     value, log = pl.col("survival"), pl.col("survival").log()
     n, greenwood = pl.col("n_at_risk").max(), greenwood_sum()
     n, greenwood = (part.over(strata) if strata else part for part in (n, greenwood))
-    # Runs of one unit are worth fewer: as many fewer as their variance is larger.
+    # Spells of one unit count for fewer: the design effect divides the sample size.
     effect = (pl.col("survival_se") / value).pow(2) / greenwood
     width = kolmogorov_quantile(conf_level) * (1 + n * greenwood) * (effect / n).sqrt() / log.abs()
-    inside = (value > 0) & (value < 1)
+    is_defined = (value > 0) & (value < 1)
     return curve.with_columns(
-        pl.when(inside).then((log * (sign * width).exp()).exp()).alias(name)
+        pl.when(is_defined).then((log * (sign * width).exp()).exp()).alias(name)
         for name, sign in (("band_low", 1), ("band_high", -1))
     )
+
+
+def quantiles(
+    curve: pl.DataFrame,
+    probs: float | Sequence[float] = (0.25, 0.5, 0.75),
+    *,
+    flat: Literal["left", "middle"] = "left",
+) -> pl.DataFrame:
+    """Durations by which given shares of spells have ended, with intervals.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        From `kaplan_meier`; other columns than its own are strata.
+    probs : float or sequence of float
+        Shares in (0, 1): 0.5 is the median.
+    flat : {"left", "middle"}
+        The quantile where the curve lies exactly on ``1 - prob`` for a while: the duration at
+        which the flat part begins, which was observed, or its middle, as R does.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_strata * n_probs, n_by + 8)
+        Sorted by stratum and ``prob``; ``duration_s``, ``duration_low_s``,
+        ``duration_high_s`` (null where the data end first), ``n_events`` (the ends behind
+        it), ``n_units`` (the units behind it), ``is_identified`` and ``in_words``.
+
+    Raises
+    ------
+    MissingColumnsError
+        If a column of the curve is missing.
+    ArgumentError
+        If a share is not in (0, 1), or ``flat`` is not one of its values.
+
+    Notes
+    -----
+    The quantile is the first duration at which the curve is at or below ``1 - prob``
+    (within 1e-9). Its interval inverts the pointwise interval of the curve [1]_. It is *not
+    identified* where the curve never falls that far: nothing is extrapolated. ``in_words``
+    omits an interval with too few ends for any upper bound: that needs
+    ``log(0.05) / log(prob)`` ends, 59 for p95 and 299 for p99. Never average quantiles
+    over weeks or stores: take one curve over all spells.
+
+    References
+    ----------
+    .. [1] Brookmeyer, R. and Crowley, J. (1982). A confidence interval for the median
+       survival time. Biometrics 38, 29-41.
+
+    Examples
+    --------
+    >>> from stateanalytics.survival.curves import kaplan_meier
+    >>> spells = pl.DataFrame({"duration_s": [5.0, 8.0, 9.0], "ended": [True, True, False]})
+    >>> quantiles(kaplan_meier(spells), [0.5, 0.95])["duration_s"].to_list()
+    [8.0, None]
+    """
+    strata = _strata_of(curve, "quantiles")
+    probs = (probs,) if isinstance(probs, (int, float)) else probs
+    if wrong := [prob for prob in probs if not 0 < prob < 1]:
+        raise ArgumentError(
+            f"quantiles needs shares between 0 and 1; found {wrong}.",
+            "probs=[0.5]",
+            shell="a share such as --prob 0.5",
+        )
+    if flat not in ("left", "middle"):
+        raise ArgumentError(f"flat is 'left' or 'middle'; found {flat!r}.", "flat='left'")
+
+    def inverted(column: str, prob: float) -> pl.Expr:
+        at, level = pl.col("duration_s"), 1 - prob
+        first = at.filter(pl.col(column) <= level + TOLERANCE).min()
+        if flat == "left":
+            return first
+        below = at.filter(pl.col(column) < level - TOLERANCE).min()
+        is_flat = ((pl.col(column) - level).abs() <= TOLERANCE).any()
+        return pl.when(is_flat).then((first + below.fill_null(at.max())) / 2).otherwise(first)
+
+    # Without strata there is one row per quantile, even of an empty curve.
+    rows = [
+        curve.group_by(*strata).agg(_quantile(inverted, prob))
+        if strata
+        else curve.select(_quantile(inverted, prob))
+        for prob in dict.fromkeys(probs)
+    ] or [curve.select(*strata, *_quantile(inverted, 0.5)).clear()]
+    return (
+        pl.concat(rows)
+        .sort(*strata, "prob")
+        .with_columns(is_identified=pl.col("duration_s").is_not_null(), in_words=_in_words())
+        .drop("longest_s", "share_outlasting", "from_s", "is_sure")
+    )
+
+
+def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
+    """Restricted mean: each duration counts up to ``until_s``, so that the mean is identified.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        From `kaplan_meier`.
+    until_s : float or str
+        The horizon in seconds, > 0; or the column of the curve with one for each stratum.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_strata, n_by + 5)
+        ``until_s``, ``mean_s``, ``mean_se``, ``longest_s`` (the longest duration in the
+        data), ``is_identified`` (False where the horizon lies beyond it and the curve has
+        not reached 0: the mean is then null).
+
+    Notes
+    -----
+    The area under the curve up to the horizon; the variance is the sum over ends u of
+    (area from u to the horizon)² d/(n(n-d)). The additional variance by unit is added as if
+    it moved the whole curve together, which is an upper bound; with fewer than 5 units
+    ``mean_se`` is null. Where the median is not identified, this is the mean to report: "within
+    the first hour, 22 minutes". A curve with late entries that begins at ``from_s`` gives the
+    mean of spells that lasted until then.
+
+    Examples
+    --------
+    >>> from stateanalytics.survival.curves import kaplan_meier
+    >>> spells = pl.DataFrame({"duration_s": [1.0, 3.0], "ended": [True, True]})
+    >>> restricted_mean(kaplan_meier(spells), 3.0)["mean_s"].to_list()
+    [2.0]
+    """
+    strata = _strata_of(curve, "restricted_mean")
+    if isinstance(until_s, str):
+        check_columns(curve, [until_s], "restricted_mean")
+        until = pl.col(until_s).cast(pl.Float64)
+        strata = [name for name in strata if name != until_s]
+    else:
+        check_number("until_s", until_s, 3600, is_above=True)
+        until = pl.lit(float(until_s))
+    at, n, d = pl.col("duration_s"), pl.col("n_at_risk"), pl.col("n_events")
+    next_at = at.shift(-1).over(strata) if strata else at.shift(-1)
+    width = pl.min_horizontal(next_at.fill_null(pl.col("until_s")), "until_s") - at
+    beyond = pl.col("_step").cum_sum(reverse=True)
+    weight, greenwood = d / (n * (n - d)), greenwood_sum()
+    greenwood = greenwood.over(strata) if strata else greenwood
+    independent = pl.col("survival") ** 2 * greenwood
+    # The tolerance keeps rounding from counting as variance between units.
+    between_units = (pl.col("survival_se") ** 2 - independent * (1 + TOLERANCE)).clip(0).sqrt()
+    is_open = (pl.col("survival") > 0) & (at < pl.col("until_s"))
+    areas = (
+        curve.with_columns(until_s=until)
+        .sort(*strata, "duration_s")
+        .with_columns(_step=pl.col("survival") * width.clip(lower_bound=0))
+        .with_columns(
+            _beyond=beyond.over(strata) if strata else beyond,
+            _weight=weight,
+            _between_units=pl.when(is_open).then(width.clip(0) * between_units),
+        )
+    )
+    until = pl.col("until_s").first()
+    reached = (at.max() >= until) | (pl.col("survival").last() <= TOLERANCE)
+    reached &= pl.col("from_s").first().is_not_null()
+    summary = [
+        until.alias("_until_s"),
+        (pl.col("_step").sum() + pl.min_horizontal(at.min(), until)).alias("mean_s"),
+        pl.when(~(is_open & pl.col("survival_se").is_null()).any())
+        .then(
+            (pl.col("_beyond").pow(2) * pl.col("_weight"))
+            .filter((at < pl.col("until_s")) & pl.col("_weight").is_finite())
+            .sum()
+            + pl.col("_between_units").sum().pow(2)
+        )
+        .sqrt()
+        .alias("mean_se"),
+        at.max().alias("longest_s"),
+        reached.fill_null(value=False).alias("is_identified"),
+    ]
+    means = areas.group_by(*strata).agg(summary).sort(*strata) if strata else areas.select(summary)
+    if not isinstance(until_s, str):
+        means = means.with_columns(_until_s=pl.lit(float(until_s)))
+    known = pl.col("is_identified")
+    return means.select(
+        *strata,
+        pl.col("_until_s").alias("until_s"),
+        pl.when(known).then("mean_s").alias("mean_s"),
+        pl.when(known).then("mean_se").alias("mean_se"),
+        "longest_s",
+        "is_identified",
+    )
+
+
+def _quantile(inverted: Callable[[str, float], pl.Expr], prob: float) -> list[pl.Expr]:
+    return [
+        pl.lit(prob).alias("prob"),
+        inverted("survival", prob).alias("duration_s"),
+        inverted("survival_low", prob).alias("duration_low_s"),
+        inverted("survival_high", prob).alias("duration_high_s"),
+        pl.col("n_events").sum(),
+        pl.col("duration_s").max().alias("longest_s"),
+        pl.col("survival").min().alias("share_outlasting"),
+        pl.col("from_s").first(),
+        pl.col("n_units").first(),
+        pl.col("survival_low").is_not_null().any().alias("is_sure"),
+    ]
+
+
+def _in_words() -> pl.Expr:
+    share = (pl.col("prob") * 100).round(1).cast(pl.String).str.strip_suffix(".0")
+    outlasting = (pl.col("share_outlasting") * 100).round(0).cast(pl.Int64)
+    needed = (math.log(0.05) / pl.col("prob").log()).ceil().cast(pl.Int64)
+    bounds = pl.format(
+        "({} to {})",
+        *(
+            how_long_each(end, "not identified", is_estimate=True)
+            for end in ("duration_low_s", "duration_high_s")
+        ),
+    )
+    too_few = pl.format("(no interval: {} of {} ends needed)", "n_events", needed)
+    known = pl.format(
+        "{} % end within {} {}",
+        share,
+        how_long_each("duration_s", is_estimate=True),
+        pl.when(pl.col("n_events") < needed)
+        .then(too_few)
+        .when(~pl.col("is_sure") & (pl.col("n_units") < FEWEST_UNITS))
+        .then(pl.format("(no interval: {} of {} units needed)", "n_units", pl.lit(FEWEST_UNITS)))
+        .otherwise(bounds),
+    )
+    unknown = pl.format(
+        "not identified: {} % outlast the data, which end at {}",
+        outlasting,
+        how_long_each("longest_s", is_estimate=True),
+    )
+    empty = pl.lit("not identified: no spells")
+    too_few = pl.lit("not identified: all came late, and too few were there at once")
+    late = pl.format("of those that lasted {}: ", how_long_each("from_s", is_estimate=True))
+    return (
+        pl.when(pl.col("longest_s").is_null())
+        .then(empty)
+        .when(pl.col("from_s").is_null())
+        .then(too_few)
+        .otherwise(
+            pl.when(pl.col("from_s") > 0).then(late).otherwise(pl.lit(""))
+            + pl.when(pl.col("duration_s").is_not_null()).then(known).otherwise(unknown)
+        )
+    )
+
+
+def _strata_of(curve: pl.DataFrame, function: str) -> list[str]:
+    check_columns(curve, CURVE, function)
+    return [name for name in curve.columns if name not in CURVE]

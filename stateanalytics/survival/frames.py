@@ -24,7 +24,7 @@ class Compare(Columns, key=("dimension", "value", "measure", "method")):
     high = Real("upper end of its 95 % interval")
     p_value = Real("of the hypothesis of no difference; null: not tested")
     log_rank_p = Real("of a duration: p-value of the log-rank test, stratified where adjusted")
-    compared = Real("share of the runs that lie in strata that both values have")
+    compared = Real("share of the runs in strata that both values have")
     not_compared = Text("the largest strata that only one of the two has")
     q_value = Real("p-value adjusted for the number of comparisons; null: not tested")
     verdict = Text("higher, lower, no_difference, not_enough_data")
@@ -123,14 +123,14 @@ class ImplicitTimeouts(Columns, key=("<by>", "at_s")):
 
 
 class Logrank(Columns, key=("<within>",)):
-    """One test whether groups share one curve."""
+    """One test of whether groups have the same curve."""
 
     within = Anything(
         "each column that `within` names; by default none and one row", name="<within>"
     )
     statistic = Real("chi-square by unit; null: too few groups or units")
     df = Integer("degrees of freedom")
-    p_value = Real("probability of such a statistic where all share one curve; null: not tested")
+    p_value = Real("p-value of the hypothesis that all have the same curve; null: not tested")
     n_groups = Integer("groups")
     n_events = Integer("ends")
     n_units = Compare.n_units
@@ -183,12 +183,12 @@ class SlowThresholds(Columns, key=("<by>", "threshold_s")):
     threshold_s = Real("a run is slow once it is older than this", unit="s")
     known_as = Text("which rule uses this threshold today; null: none")
     n_runs = Integer("runs")
-    n_flagged = Integer("runs that got older than the threshold")
+    n_flagged = Integer("runs that lasted longer than the threshold")
     n_finished_well = Integer("of these, completed")
     n_ended_otherwise = Integer("of these, ended otherwise, by a time limit included")
     n_open = Integer("of these, not ended")
     n_unknown = Integer("runs cut off before that age: not known")
-    well = Real("share of the flagged runs that are over which finished well")
+    well = Real("of the flagged runs that have ended, the share that completed")
     well_low = Real("lower end of its 95 % interval (Wilson)")
     well_high = Real("upper end of its 95 % interval (Wilson)")
     healthy_flagged = Real(
@@ -204,15 +204,16 @@ class StateOccupancy(Columns, key=("<by>", "duration_s", "state")):
     """One state at one duration of a group."""
 
     by = CompletionTimes.by
-    duration_s = Real("time since the start of the life", unit="s")
+    duration_s = Real("time since the start of the run", unit="s")
     state = Text("queued, running, waiting, blocked, retrying, stalled, or how it ended")
-    n_in_state = Integer("runs seen in this state just before")
+    n_in_state = Integer("runs observed in this state just before")
     share = Real("probability to be in this state; those of one duration add up to 1")
     share_se = CompletionTimes.share_se
     share_low = CompletionTimes.share_low
     share_high = CompletionTimes.share_high
     recover = Real(
-        "share of the runs held up in this state that resume or complete next; null elsewhere",
+        "of the runs that wait or stall in this state, the share that resume or complete next; "
+        "null: other states",
     )
     recover_low = Real("lower end of its 95 % interval")
     recover_high = Real("upper end of its 95 % interval")
@@ -220,7 +221,7 @@ class StateOccupancy(Columns, key=("<by>", "duration_s", "state")):
 
 
 class StretchesOf(EntityKey, key=(*ENTITY_KEY, "from_s")):
-    """One stretch of a run in one state."""
+    """One period of a run in one state."""
 
     session_id = Spells.session_id
     invocation_id = Entities.invocation_id
@@ -230,10 +231,10 @@ class StretchesOf(EntityKey, key=(*ENTITY_KEY, "from_s")):
     agent = Entities.agent
     model = Entities.model
     playbook = Entities.playbook
-    born_at = Moment("when its life began")
+    born_at = Moment("when the run began")
     state = StateOccupancy.state
-    from_s = Real("begin of the stretch, since the life began", unit="s")
-    until_s = Real("end of the stretch, or where it was cut off", unit="s")
+    from_s = Real("start of the period, since the run began", unit="s")
+    until_s = Real("end of the period, or when it was censored", unit="s")
     next_state = Text("the state that followed; null: not observed")
 
 

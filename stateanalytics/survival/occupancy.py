@@ -1,48 +1,51 @@
-"""Where runs are after how long: the share in each state of a multi-state model."""
+"""State occupancy: the share of runs in each state after each duration, a multi-state model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple, TypeAlias
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.survival.by_unit import (
-    FEWEST_UNITS,
-    IF_ALIKE,
-    LARGEST,
-    OF_UNITS,
-    UNIT,
-    WIDER,
-    raised,
-    unit_facts,
-    unit_number,
-    widened,
-    with_known_units,
-)
 from stateanalytics.survival.curves import interval
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.survival.occupancy_by_unit import Change, Jumps, variances_of_states
+from stateanalytics.survival.jackknife import (
+    FEWEST_UNITS,
+    MAX_EFFECT,
+    N_IF_IDENTICAL,
+    T_RATIO,
+    UNIT,
+    UNIT_VARIANCE,
+    corrected_variance,
+    leverage_weight,
+    unit_number,
+    unit_summary,
+    with_known_units,
+)
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.state_stretches import AT_WORK, STRETCH, stretches_of
 
+Matrix: TypeAlias = list[list[float]]
+Jumps: TypeAlias = dict[int, tuple[float, list[tuple[int, float]]]]
+"""State to its number at risk, and the numbers that moved from it to other states."""
 OCCUPANCY = (
     *("duration_s", "state", "n_in_state", "share", "share_se", "share_low", "share_high"),
     *("recover", "recover_low", "recover_high", "n_units"),
 )
 _MOST_MOMENTS = 50
-"""Of more changes, so many tell how much units add to the variance, also until the next."""
+"""Of more changes, the design effect is computed at so many, and holds until the next one."""
 _COUNTED = {"duration_s": pl.Float64, "state": pl.String, "n_in_state": pl.Int64}
-_NONE_RECOVERS = pl.DataFrame(
+_NO_RECOVERY = pl.DataFrame(
     schema={
         STRATUM: pl.UInt32, "state": pl.String, "duration_s": pl.Float64,
         "recover": pl.Float64, "recover_low": pl.Float64, "recover_high": pl.Float64,
     }
 )  # fmt: skip
-_GOES_ON = ("running", "completed")
+_RECOVERED = ("running", "completed")
 _ORDER = {state: place for place, state in enumerate((*AT_WORK, "completed"))}
 
 
@@ -55,46 +58,46 @@ def state_occupancy(
     silent_after_s: float | None = None,
     conf_level: float = 0.95,
 ) -> pl.DataFrame:
-    """Share of runs in each state after each duration: queued, running, stalled, completed, ….
+    """Share of runs in each state (queued, running, stalled, completed, …) after each duration.
 
     Parameters
     ----------
     lives : Snapshot, Facts or polars.DataFrame
-        What `read` gave; or a row a stretch of a life: ``state``, ``from_s``, ``until_s``
-        and ``next_state`` (null: cut off), with the keys of runs or ``unit`` for what is alike.
+        From `read`; or one row per stretch of a life: ``state``, ``from_s``, ``until_s`` and
+        ``next_state`` (null: censored), with the keys of runs or ``unit``.
     by : str or sequence of str
         Strata: columns such as ``kind``.
     at_s : float or sequence of float
-        Only after these durations; none: wherever something changed.
+        Only after these durations; none: at every change.
     window, silent_after_s : optional
-        Of a snapshot: only what a window saw (lives that began before enter late); and after
-        how long without a sign of life a run counts as stalled, where not as the policy says.
+        Of a snapshot: only the lives within a window (those that began before enter late); and
+        the silence after which a run counts as stalled, in place of the policy's.
     conf_level : float
         Level of the pointwise interval.
 
     Returns
     -------
     polars.DataFrame, shape (n_durations * n_states, n_by + 11)
-        ``duration_s``, ``state``, ``n_in_state`` (seen in it just before), ``share`` with
+        ``duration_s``, ``state``, ``n_in_state`` (runs in it just before), ``share`` with
         ``share_se``, ``share_low`` and ``share_high`` (null where the share is 0 or 1).
-        Shares of one duration add up to 1. ``recover``: of the runs that are stalled,
-        waiting, queued, … then, the share that run again or complete next, within the longest
-        time that such runs were watched (null elsewhere, and without ``at_s``), with
+        Shares of one duration add up to 1. ``recover``: the share of the runs that are
+        stalled, waiting, queued, … at that duration which run again or complete next, within
+        the longest follow-up of such runs (null elsewhere, and without ``at_s``), with
         ``recover_low`` and ``recover_high``; ``n_units`` (null: not known).
 
     Raises
     ------
     MissingColumnsError, ArgumentError
-        If a column is absent, or a stretch has no length.
+        If a column is absent, or a stretch does not end after it begins.
 
     Notes
     -----
-    The Aalen-Johansen estimate [1]_: the product over all moments of change of the identity
-    plus the changes per run at risk, times the shares with which lives begin. Its variance
-    is Greenwood's [2]_, with that of the first shares; where several runs are of one unit, that
-    by unit, as for `kaplan_meier`. Where every end is final it equals
-    `cumulative_incidence`. ``recover`` follows only the runs
-    that are in the state then, so that it rests on no Markov assumption [3]_.
+    The Aalen-Johansen estimate [1]_: the product over all changes of (I + dA), with dA the
+    moves per run at risk, times the shares of the first states. Its variance is Greenwood's
+    [2]_, plus that of the first shares; where units have several runs, it is by unit, as for
+    `kaplan_meier`. Where every end is final it equals `cumulative_incidence`. ``recover``
+    follows only the runs that are in the state at that duration (landmark), so that it needs
+    no Markov assumption [3]_.
 
     References
     ----------
@@ -123,34 +126,36 @@ def state_occupancy(
     )
     check_columns(stretches, [*STRETCH, *strata], "state_occupancy")
     stretches = with_known_units(stretches)
-    no_length = stretches.filter(~(pl.col("until_s") > pl.col("from_s")).fill_null(value=False))
-    if no_length.height:
+    invalid = stretches.filter(~(pl.col("until_s") > pl.col("from_s")).fill_null(value=False))
+    if invalid.height:
         raise ArgumentError(
-            f"state_occupancy needs stretches that end after they begin; {no_length.height} of "
+            f"state_occupancy needs stretches that end after they begin; {invalid.height} of "
             f"{stretches.height} do not.",
             "stretches.filter(pl.col('until_s') > pl.col('from_s'))",
         )
     times = sorted({float(at) for at in ([at_s] if isinstance(at_s, int | float) else at_s)})
     kept = dict.fromkeys([*STRETCH, *strata, *(UNIT, *ENTITY_KEY)])
     numbered, names = number(stretches.select(name for name in kept if name in stretches), strata)
-    numbered, facts = _with_units(numbered, conf_level)
+    numbered, summary = _with_units(numbered, conf_level)
     states = sorted(
         {*numbered["state"], *numbered["next_state"].drop_nulls()},
         key=lambda state: (_ORDER.get(state, len(_ORDER)), state),
     )
     shares = [
-        _shares_of(own, states, times).with_columns(pl.lit(key, pl.UInt32).alias(STRATUM))
-        for (key,), own in numbered.partition_by(STRATUM, as_dict=True, include_key=True).items()
+        _shares(stratum, states, times).with_columns(pl.lit(key, pl.UInt32).alias(STRATUM))
+        for (key,), stratum in numbered.partition_by(
+            STRATUM, as_dict=True, include_key=True
+        ).items()
     ]
-    numbers = dict.fromkeys(("share", "variance", OF_UNITS), pl.Float64)
+    numbers = dict.fromkeys(("share", "variance", UNIT_VARIANCE), pl.Float64)
     empty = pl.DataFrame(schema={**_COUNTED, **numbers, STRATUM: pl.UInt32})
-    curve = pl.concat([empty, *shares]).join(facts, on=STRATUM, how="left", maintain_order="left")
+    curve = pl.concat([empty, *shares]).join(summary, on=STRATUM, how="left", maintain_order="left")
     return (
-        widened(curve, "share", pl.col(OF_UNITS))
+        corrected_variance(curve, "share", pl.col(UNIT_VARIANCE))
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
         .join(
-            pl.concat([_NONE_RECOVERS, *(_recovering(numbered, at, conf_level) for at in times)]),
+            pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)]),
             on=[STRATUM, "duration_s", "state"],
             how="left",
             maintain_order="left",
@@ -161,46 +166,49 @@ def state_occupancy(
 
 
 def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Stretches with the number and weight of their unit, and what is known of units."""
+    """Stretches with the number and leverage of their unit, and the summary of units."""
     if UNIT not in numbered.columns:
         none = numbered.select(STRATUM).unique().with_columns(n_units=pl.lit(None, pl.Int64))
         return numbered, none
-    of_life = [name for name in ENTITY_KEY if name in numbered.columns]
+    life_key = [name for name in ENTITY_KEY if name in numbered.columns]
     numbered = numbered.with_columns(unit_number=unit_number())
-    lives = numbered.unique([STRATUM, *of_life]) if of_life else numbered
+    lives = numbered.unique([STRATUM, *life_key]) if life_key else numbered
     units = lives.group_by("unit_number").agg(pl.col(STRATUM).first(), m=pl.len().cast(pl.Float64))
-    facts = unit_facts(units, conf_level)
-    told = facts.select(STRATUM, tells=~pl.col("is_alone") & (pl.col("n_units") >= FEWEST_UNITS))
-    weights = units.select("unit_number", raised=raised())
+    summary = unit_summary(units, conf_level)
+    is_estimable = ~pl.col("is_alone") & (pl.col("n_units") >= FEWEST_UNITS)
+    estimable = summary.select(STRATUM, has_unit_variance=is_estimable)
+    leverages = units.select("unit_number", leverage=leverage_weight())
     return (
-        numbered.join(weights, on="unit_number", how="left").join(told, on=STRATUM, how="left"),
-        facts.select(STRATUM, "n_units", WIDER, LARGEST, IF_ALIKE),
+        numbered.join(leverages, on="unit_number", how="left").join(
+            estimable, on=STRATUM, how="left"
+        ),
+        summary.select(STRATUM, "n_units", T_RATIO, MAX_EFFECT, N_IF_IDENTICAL),
     )
 
 
-def _recovering(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.DataFrame:
-    """Of the runs that are held up after so long, the share that goes on next, by state."""
-    held = [state for state in AT_WORK if state != "running"]
-    there = stretches.filter(
-        pl.col("from_s") <= at_s, pl.col("until_s") > at_s, pl.col("state").is_in(held)
+def _recovery(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.DataFrame:
+    """Share of the runs held up at a duration that run again or complete next, by state."""
+    held_up = [state for state in AT_WORK if state != "running"]
+    at_landmark = stretches.filter(
+        pl.col("from_s") <= at_s, pl.col("until_s") > at_s, pl.col("state").is_in(held_up)
     ).with_columns(
         duration_s=pl.col("until_s") - at_s,
         cause=pl.when(pl.col("next_state").is_not_null()).then(
-            pl.col("next_state").is_in(list(_GOES_ON))
+            pl.col("next_state").is_in(list(_RECOVERED))
         ),
     )
-    there, key = there.rename({STRATUM: "stratum"}), ["stratum", "state"]
-    kept = [name for name in (*key, UNIT, "duration_s", "cause") if name in there.columns]
-    ended = (
-        cumulative_incidence(there.select(kept), by=key, conf_level=conf_level)
+    at_landmark, key = at_landmark.rename({STRATUM: "stratum"}), ["stratum", "state"]
+    kept = [name for name in (*key, UNIT, "duration_s", "cause") if name in at_landmark.columns]
+    recovered = (
+        cumulative_incidence(at_landmark.select(kept), by=key, conf_level=conf_level)
         .filter(pl.col("cause").cast(pl.Boolean))
         .group_by(key)
         .agg(
             pl.col(f"incidence{end}").last().alias(f"recover{end}") for end in ("", "_low", "_high")
         )
     )
-    known = there.filter(pl.col("cause").is_not_null()).select(key).unique()
-    return known.join(ended, on=key, how="left").select(
+    observed = at_landmark.filter(pl.col("cause").is_not_null()).select(key).unique()
+    return observed.join(recovered, on=key, how="left").select(
         pl.col("stratum").alias(STRATUM),
         "state",
         duration_s=pl.lit(at_s),
@@ -210,40 +218,38 @@ def _recovering(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.D
     )
 
 
-def _shares_of(
-    stretches: pl.DataFrame, states: Sequence[str], times: Sequence[float]
-) -> pl.DataFrame:
-    """The shares of one stratum, with their variances as if runs were independent, and by unit."""
-    place = {state: number for number, state in enumerate(states)}
+def _shares(stretches: pl.DataFrame, states: Sequence[str], times: Sequence[float]) -> pl.DataFrame:
+    """Shares of one stratum, with the variance of independent runs and the variance by unit."""
+    place = {state: index for index, state in enumerate(states)}
     first = stretches.filter(pl.col("from_s") == pl.col("from_s").min())
-    began = dict(first["state"].value_counts().rows())
-    share = [began.get(state, 0) / first.height for state in states]
-    # Of independent runs by where each began: the multinomial one.
+    counts = dict(first["state"].value_counts().rows())
+    share = [counts.get(state, 0) / first.height for state in states]
+    # Of the first states: the multinomial covariance.
     covariance = [
-        [((i == j) * of_i - of_i * of_j) / first.height for j, of_j in enumerate(share)]
-        for i, of_i in enumerate(share)
+        [((i == j) * share_i - share_i * share_j) / first.height for j, share_j in enumerate(share)]
+        for i, share_i in enumerate(share)
     ]
-    begins = first["from_s"].item(0)
-    told, changes = [(begins, share, _variances(covariance))], []
-    due = [at for at in times if at >= begins]
-    for at, jumps in _changes(stretches, place):
-        # A change holds from its moment on: what is due before is told first.
+    begin = first["from_s"].item(0)
+    points, changes = [(begin, share, _variances(covariance))], []
+    due = [at for at in times if at >= begin]
+    for at, jumps in _jumps(stretches, place):
+        # A change holds from its moment on, so durations before it get the shares so far.
         while due and at > due[0]:
-            told.append((due.pop(0), share, _variances(covariance)))
+            points.append((due.pop(0), share, _variances(covariance)))
         if times and not due:
             break
         changes.append(Change(at, share, jumps))
         share, covariance = _step(share, covariance, jumps)
         if not times:
-            told.append((at, share, _variances(covariance)))
-    told += [(at, share, _variances(covariance)) for at in due]
-    moments_told, shares_told, variances_told = zip(*told, strict=True)
+            points.append((at, share, _variances(covariance)))
+    points += [(at, share, _variances(covariance)) for at in due]
+    durations, shares, variances = zip(*points, strict=True)
     curve = pl.DataFrame(
         {
-            "duration_s": moments_told,
-            "state": pl.Series([states]).new_from_index(0, len(told)),
-            "share": _by_state(shares_told),
-            "variance": _by_state(variances_told),
+            "duration_s": durations,
+            "state": pl.Series([states]).new_from_index(0, len(points)),
+            "share": _as_lists(shares),
+            "variance": _as_lists(variances),
         }
     ).unique("duration_s", keep="last", maintain_order=True)
     moments = (
@@ -253,33 +259,37 @@ def _shares_of(
     if times:
         curve = curve.filter(pl.col("duration_s").is_in(times))
     curve = curve.explode("state", "share", "variance")
-    if not stretches.get_column("tells", default=pl.Series([False]))[0]:
-        return _with_counts(curve.with_columns(pl.lit(None, pl.Float64).alias(OF_UNITS)), stretches)
-    of_units = variances_of_states(stretches, place, changes, moments).join(
+    if not stretches.get_column("has_unit_variance", default=pl.Series([False]))[0]:
+        unknown = pl.lit(None, pl.Float64).alias(UNIT_VARIANCE)
+        return _with_counts(curve.with_columns(unknown), stretches)
+    by_unit = variances_by_unit(stretches, place, changes, moments).join(
         curve.select("duration_s", "state", "variance"), on=["duration_s", "state"]
     )
-    # How much wider units make it is known at some moments, for each is a pass over all of
-    # them, and hardly moves in between.
-    effects = of_units.select("duration_s", "state", effect=pl.col(OF_UNITS) / pl.col("variance"))
+    # Each moment takes a pass over all units, so the design effect is computed at some of them:
+    # it hardly changes in between.
+    effect = pl.col(UNIT_VARIANCE) / pl.col("variance")
+    effects = by_unit.select("duration_s", "state", effect=effect)
     joined = curve.sort("duration_s", maintain_order=True).join_asof(
         effects.sort("duration_s"), on="duration_s", by="state", check_sortedness=False
     )
     return _with_counts(
-        joined.with_columns((pl.col("effect") * pl.col("variance")).alias(OF_UNITS)).drop("effect"),
+        joined.with_columns((pl.col("effect") * pl.col("variance")).alias(UNIT_VARIANCE)).drop(
+            "effect"
+        ),
         stretches,
     )
 
 
-def _by_state(lines: Sequence[Sequence[float]]) -> pl.Series:
-    """Lines as long as each other, as lists; a list for each, made in Python, takes seconds."""
-    flat = pl.Series([number for line in lines for number in line], dtype=pl.Float64)
-    return flat.reshape((len(lines), -1)).arr.to_list()
+def _as_lists(rows: Sequence[Sequence[float]]) -> pl.Series:
+    """Rows of equal length as a list column; one Python list per row would take seconds."""
+    flat = pl.Series([value for row in rows for value in row], dtype=pl.Float64)
+    return flat.reshape((len(rows), -1)).arr.to_list()
 
 
 def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
-    """How many were seen in each state just before."""
+    """Add ``n_in_state``, the number of runs in each state just before."""
     joined = curve.sort("duration_s", maintain_order=True)
-    for moment, name in (("from_s", "n_entered"), ("until_s", "n_left")):
+    for moment, name in (("from_s", "n_entered"), ("until_s", "n_exited")):
         counted = (
             stretches.select("state", duration_s=moment)
             .sort("duration_s")
@@ -288,18 +298,18 @@ def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         joined = joined.join_asof(
             counted, on="duration_s", by="state", allow_exact_matches=False, check_sortedness=False
         )
-    n = pl.col("n_entered").fill_null(0) - pl.col("n_left").fill_null(0)
-    numbers = [name for name in ("share", "variance", OF_UNITS) if name in curve.columns]
+    n = pl.col("n_entered").fill_null(0) - pl.col("n_exited").fill_null(0)
+    numbers = [name for name in ("share", "variance", UNIT_VARIANCE) if name in curve.columns]
     return joined.select("duration_s", "state", n.cast(pl.Int64).alias("n_in_state"), *numbers)
 
 
-def _changes(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:
-    """Every moment at which a run went from one state to another."""
+def _jumps(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:
+    """Every moment at which runs moved between states, with their moves."""
     at_risk = _with_counts(
         stretches.filter(pl.col("next_state").is_not_null())
         .select("state", duration_s="until_s")
         .unique(["state", "duration_s"]),
-        # Who leaves at a moment was there just before it, who enters at it was not.
+        # A run that leaves a state at a moment is at risk in it, one that enters is not yet.
         stretches,
     )
     counted = (
@@ -312,38 +322,222 @@ def _changes(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[f
     )
     for at, rows in groupby(counted.iter_rows(), key=lambda row: row[0]):
         jumps: Jumps = {}
-        for _, state, n_there, then, n in rows:
-            jumps.setdefault(place[state], (float(n_there), []))[1].append((place[then], float(n)))
+        for _, state, n_at_risk, next_state, n in rows:
+            _, moves = jumps.setdefault(place[state], (float(n_at_risk), []))
+            moves.append((place[next_state], float(n)))
         yield at, jumps
 
 
-def _step(
-    share: list[float], covariance: list[list[float]], jumps: Jumps
-) -> tuple[list[float], list[list[float]]]:
-    """Shares and their covariance after one moment: (I + dA)' C (I + dA), and what dA adds."""
-    after = list(share)
-    both = [list(line) for line in covariance]
-    for state, (n, went) in jumps.items():
-        for then, d in [*went, (state, -sum(d for _, d in went))]:
-            after[then] += share[state] * d / n
-            for line, before in zip(both, covariance, strict=True):
-                line[then] += before[state] * d / n
-    rows = {state: list(both[state]) for state in jumps}
-    for state, (n, went) in jumps.items():
-        leaving = sum(d for _, d in went)
-        for then, d in [*went, (state, -leaving)]:
-            both[then] = [
-                there + of_state * d / n
-                for there, of_state in zip(both[then], rows[state], strict=True)
+def _step(share: list[float], covariance: Matrix, jumps: Jumps) -> tuple[list[float], Matrix]:
+    """Shares and covariance after one moment: (I + dA)' C (I + dA) plus the variance of dA."""
+    new_share, new_covariance = list(share), [list(row) for row in covariance]
+    for state, (n, moves) in jumps.items():
+        for target, d in [*moves, (state, -sum(d for _, d in moves))]:
+            new_share[target] += share[state] * d / n
+            for new_row, row in zip(new_covariance, covariance, strict=True):
+                new_row[target] += row[state] * d / n
+    rows = {state: list(new_covariance[state]) for state in jumps}
+    for state, (n, moves) in jumps.items():
+        n_moved = sum(d for _, d in moves)
+        for target, d in [*moves, (state, -n_moved)]:
+            new_covariance[target] = [
+                old + of_state * d / n
+                for old, of_state in zip(new_covariance[target], rows[state], strict=True)
             ]
-        # Multinomial: of n in the state, so many went to each other one, and the rest stayed.
-        chances = [*((then, d / n) for then, d in went), (state, 1 - leaving / n)]
-        for i, of_i in chances:
-            both[i][i] += share[state] ** 2 * of_i / n
-            for j, of_j in chances:
-                both[i][j] -= share[state] ** 2 * of_i * of_j / n
-    return after, both
+        # Multinomial: of n in the state, d moved to each other state, and the rest stayed.
+        probabilities = [*((target, d / n) for target, d in moves), (state, 1 - n_moved / n)]
+        for i, p_i in probabilities:
+            new_covariance[i][i] += share[state] ** 2 * p_i / n
+            for j, p_j in probabilities:
+                new_covariance[i][j] -= share[state] ** 2 * p_i * p_j / n
+    return new_share, new_covariance
 
 
-def _variances(covariance: list[list[float]]) -> list[float]:
+def _variances(covariance: Matrix) -> list[float]:
     return [max(0.0, covariance[i][i]) for i in range(len(covariance))]
+
+
+# --- the variance by unit ----------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """A moment at which runs moved between states.
+
+    Attributes
+    ----------
+    at : float
+        Seconds.
+    share : list of float
+        Share of each state just before.
+    jumps : Jumps
+        The moves.
+    """
+
+    at: float
+    share: list[float]
+    jumps: Jumps
+
+
+class _Backward(NamedTuple):
+    """A backward pass over changes: what each of them does to the shares after the last one.
+
+    Attributes
+    ----------
+    at_risk : list of tuple
+        Moment and state, and the expected change of each share per run at risk.
+    moved : list of tuple
+        Moment, state and next state, and the change of each share per run that moved.
+    transition : list of list of float
+        Probability from each state before all changes to each state after them.
+    """
+
+    at_risk: list[tuple[float, ...]]
+    moved: list[tuple[float, ...]]
+    transition: Matrix
+
+
+def variances_by_unit(
+    stretches: pl.DataFrame,
+    place: Mapping[str, int],
+    changes: Sequence[Change],
+    moments: Sequence[float],
+) -> pl.DataFrame:
+    """Variance of the share of each state by unit, at given moments.
+
+    Parameters
+    ----------
+    stretches : polars.DataFrame
+        Of one stratum: ``state``, ``from_s``, ``until_s``, ``next_state``; ``unit_number`` and
+        ``leverage``, the weight of the unit's squared influence.
+    place : mapping of str to int
+        Index of each state.
+    changes : sequence of Change
+        In time order.
+    moments : sequence of float
+        Ascending.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_moments * n_states, 3)
+        ``duration_s``, ``state``, and `UNIT_VARIANCE`.
+
+    Notes
+    -----
+    The infinitesimal jackknife of the Aalen-Johansen estimate. A run that moves changes later
+    shares by the difference of what follows from its new state and from its old one; each run
+    at risk of the move changes them by the same amount in the other direction, over n. The
+    influence of a unit is carried from one moment to the next by the transition probabilities.
+    """
+    names = [str(index) for index in range(len(place))]
+    rows = stretches.select(
+        *("from_s", "until_s", "unit_number", "leverage"),
+        state=pl.col("state").replace_strict(place, return_dtype=pl.Int64),
+        next_state=pl.col("next_state").replace_strict(place, return_dtype=pl.Int64),
+        # Float sums depend on the order, so rows get one of their own.
+    ).sort("unit_number", "from_s", "until_s", "state", "next_state")
+    influence, since = _influence_on_first_shares(rows, names), float("-inf")
+    variances: list[tuple[float, str, float]] = []
+    for moment in moments:
+        within = [change for change in changes if since < change.at <= moment]
+        if within:
+            backward = _backward(within, len(names))
+            under_way = rows.filter(pl.col("until_s") > since)
+            carried = (
+                pl.sum_horizontal(
+                    pl.col(i) * backward.transition[int(i)][int(j)] for i in names
+                ).alias(j)
+                for j in names
+            )
+            influence = (
+                pl.concat(
+                    [
+                        influence.with_columns(carried),
+                        _new_influence(under_way, backward, names, moment),
+                    ]
+                )
+                .group_by("unit_number", "leverage", maintain_order=True)
+                .sum()
+            )
+        since = moment
+        squares = influence.select((pl.col(name) ** 2 * pl.col("leverage")).sum() for name in names)
+        variances += [(moment, state, squares.item(0, index)) for state, index in place.items()]
+    shape = {"duration_s": pl.Float64, "state": pl.String, UNIT_VARIANCE: pl.Float64}
+    return pl.DataFrame(variances, schema=shape, orient="row")
+
+
+def _influence_on_first_shares(rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Influence of each unit on the shares of the states in which lives begin."""
+    first = rows.filter(pl.col("from_s") == pl.col("from_s").min())
+    in_state = {name: (pl.col("state") == int(name)).cast(pl.Float64) for name in names}
+    own = first.select(
+        "unit_number",
+        "leverage",
+        *(((is_in - is_in.mean()) / pl.len()).alias(name) for name, is_in in in_state.items()),
+    )
+    none = rows.select("unit_number", "leverage", *(pl.lit(0.0).alias(name) for name in names))
+    return (
+        pl.concat([own, none.unique("unit_number")])
+        .sort("unit_number")
+        .group_by("unit_number", "leverage", maintain_order=True)
+        .sum()
+    )
+
+
+def _backward(changes: Sequence[Change], n_states: int) -> _Backward:
+    after = [[float(i == j) for j in range(n_states)] for i in range(n_states)]
+    at_risk: list[tuple[float, ...]] = []
+    moved: list[tuple[float, ...]] = []
+    for at, share, jumps in reversed(changes):
+        before = list(after)
+        for state, (n_at_risk, moves) in jumps.items():
+            expected, if_stays = [0.0] * n_states, after[state]
+            weight = share[state] / n_at_risk
+            for next_state, n_moved in moves:
+                effect = [
+                    if_moves - stays
+                    for if_moves, stays in zip(after[next_state], if_stays, strict=True)
+                ]
+                moved.append((at, state, next_state, *(weight * change for change in effect)))
+                expected = [
+                    total + n_moved / n_at_risk * change
+                    for total, change in zip(expected, effect, strict=True)
+                ]
+            before[state] = [
+                stays + change for stays, change in zip(if_stays, expected, strict=True)
+            ]
+            at_risk.append((at, state, *(weight * change for change in expected)))
+        after = before
+    return _Backward(at_risk[::-1], moved, after)
+
+
+def _new_influence(
+    rows: pl.DataFrame, backward: _Backward, names: Sequence[str], until: float
+) -> pl.DataFrame:
+    """Influence of each stretch on the shares: its own move, minus the moves it was at risk of."""
+    numbers = dict.fromkeys(names, pl.Float64)
+    key = {"at": pl.Float64, "state": pl.Int64}
+    running = pl.DataFrame(backward.at_risk, schema={**key, **numbers}, orient="row").with_columns(
+        pl.col(names).cum_sum().over("state")
+    )
+    per_move = pl.DataFrame(
+        backward.moved, schema={**key, "next_state": pl.Int64, **numbers}, orient="row"
+    )
+    begun = rows.filter(pl.col("from_s") < until)
+
+    def expected_up_to(moment: pl.Expr, sign: int) -> pl.DataFrame:
+        return (
+            begun.with_columns(at=moment)
+            .sort("at")
+            .join_asof(running, on="at", by="state", check_sortedness=False)
+            .select("unit_number", "leverage", pl.col(names).fill_null(0.0) * sign)
+        )
+
+    moved = begun.filter(pl.col("until_s") <= until, pl.col("next_state").is_not_null())
+    parts = [
+        moved.with_columns(at="until_s")
+        .join(per_move, on=["at", "state", "next_state"], maintain_order="left")
+        .select("unit_number", "leverage", *names),
+        expected_up_to(pl.min_horizontal("until_s", pl.lit(until)), -1),
+        expected_up_to(pl.col("from_s"), 1),
+    ]
+    return pl.concat(parts).group_by("unit_number", "leverage", maintain_order=True).sum()

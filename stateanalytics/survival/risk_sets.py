@@ -1,4 +1,4 @@
-"""Who is still under observation just before each end: the table that every curve is made of.
+"""Risk sets: how many spells are at risk and how many end, the table behind every curve.
 
 One row per stratum and distinct duration, with counts only, so that tables of several
 stores can be added up exactly.
@@ -14,10 +14,12 @@ import polars as pl
 from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, in_short
 
 STRATUM = "_stratum"
-# R's: the square root of the machine's epsilon.
+# R's tolerance for equal durations: the square root of machine epsilon.
 TIE = 2.0**-26
-LEAST_AT_RISK = 5
-"""Spells under observation that a curve with late entries begins with."""
+# For comparing survival probabilities, which are products of floats; R uses `TIE` here.
+TOLERANCE = 1e-9
+MIN_AT_RISK = 5
+"""Spells at risk that a curve with late entries needs to begin."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class RiskSets:
     ----------
     table : polars.DataFrame
         Sorted by `STRATUM` (a number) and ``duration_s``; ``n_at_risk`` just before that
-        duration, ``n_events``, and the counts that were asked for; ``from_s``, where the
-        stratum begins to be known: nothing is counted before (null: it never is).
+        duration, ``n_events``, and the requested counts; ``from_s``, the duration from which
+        the stratum is known: nothing is counted before (null: never known).
     strata : polars.DataFrame
         One row per stratum number: the columns that were stratified by.
     rows : polars.DataFrame
@@ -54,14 +56,14 @@ def risk_sets(
     strata: Sequence[str],
     counts: Mapping[str, pl.Expr] | None = None,
     *,
-    least_at_risk: int = LEAST_AT_RISK,
+    least_at_risk: int = MIN_AT_RISK,
 ) -> RiskSets:
-    """Count, per stratum and distinct duration, who is at risk, and what happens.
+    """Count spells at risk and ends, per stratum and distinct duration.
 
     Parameters
     ----------
     spells : polars.DataFrame
-        What `checked_spells` gave.
+        From `checked_spells`.
     strata : sequence of str
         Columns to stratify by; null is a stratum of its own.
     counts : mapping of str to polars.Expr, optional
@@ -76,51 +78,52 @@ def risk_sets(
 
     Notes
     -----
-    Durations that differ by less than floats can tell are ties, by R's rule (``timefix``):
-    a step of at most 2**-26 of their mean, or of a second, starts no new duration. The
-    first of them stands for all.
+    Durations that differ by rounding are ties, by R's rule (``timefix``): a difference of at
+    most 2**-26 of their mean, or of a second, starts no new duration. The first of them
+    represents all.
 
     Where spells enter late, the first may be alone, and its end would take the whole curve
     to 0. So a stratum begins where ``least_at_risk`` are at risk, and begins again if all of
-    them have ended before others came.
+    them have ended before others entered.
     """
     rows, names = number(spells, strata)
     sums = {"n_events": pl.col("ended"), **(counts or {})}
-    leaving = rows.select(
-        pl.col(STRATUM), pl.col("duration_s").alias("_at"), n_leaving=pl.lit(1, pl.UInt32), **sums
+    exits = rows.select(
+        pl.col(STRATUM), pl.col("duration_s").alias("_at"), n_exits=pl.lit(1, pl.UInt32), **sums
     )
     has_entries = "entry_s" in spells.columns
-    moves = leaving
+    moves = exits
     if has_entries:
-        entering = rows.select(
+        entries = rows.select(
             pl.col(STRATUM),
-            # Before every duration, 0 included.
+            # An entry at 0 lies before every duration, 0 included.
             pl.when(pl.col("entry_s") > 0)
             .then("entry_s")
-            .otherwise(-1.0 - (leaving.select(pl.col("_at").max()).item() or 0.0))
+            .otherwise(-1.0 - (exits.select(pl.col("_at").max()).item() or 0.0))
             .alias("_at"),
-            n_entering=pl.lit(1, pl.UInt32),
+            n_entries=pl.lit(1, pl.UInt32),
         )
-        moves = pl.concat([leaving, entering], how="diagonal")
+        moves = pl.concat([exits, entries], how="diagonal")
     table = _by_distinct_duration(moves)
-    gone = pl.col("n_leaving").cum_sum() - pl.col("n_leaving")
-    present = pl.col("n_leaving").sum()
+    # At risk at t: entry < t <= duration. So moves at t itself are not subtracted or added yet.
+    exited = pl.col("n_exits").cum_sum() - pl.col("n_exits")
+    entered = pl.col("n_exits").sum()
     if has_entries:
-        present = pl.col("n_entering").cum_sum() - pl.col("n_entering")
+        entered = pl.col("n_entries").cum_sum() - pl.col("n_entries")
     table = (
-        table.with_columns(n_at_risk=(present - gone).over(STRATUM))
-        .filter(pl.col("n_leaving") > 0)
+        table.with_columns(n_at_risk=(entered - exited).over(STRATUM))
+        .filter(pl.col("n_exits") > 0)
         .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums)
     )
     if not (has_entries and least_at_risk):
         return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names, rows)
     is_late = rows.group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
     table = table.join(is_late, on=STRATUM, how="left", maintain_order="left")
-    return RiskSets(_begun(table, least_at_risk, list(sums)), names, rows)
+    return RiskSets(_with_begin(table, least_at_risk, list(sums)), names, rows)
 
 
-def _begun(table: pl.DataFrame, least_at_risk: int, sums: Sequence[str]) -> pl.DataFrame:
-    """The table with ``from_s``, and nothing counted before it."""
+def _with_begin(table: pl.DataFrame, least_at_risk: int, sums: Sequence[str]) -> pl.DataFrame:
+    """The table with ``from_s``, and counts of 0 before it."""
     at, n = pl.col("duration_s"), pl.col("n_at_risk")
     is_last = pl.int_range(pl.len()).over(STRATUM) == pl.len().over(STRATUM) - 1
     all_ended_at = at.filter((n == pl.col("n_events")) & ~is_last).max()
@@ -137,7 +140,7 @@ def _begun(table: pl.DataFrame, least_at_risk: int, sums: Sequence[str]) -> pl.D
 
 
 def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Spells with the number of their stratum, and the strata by number, in order."""
+    """Spells with the number of their stratum, and the table of strata by number."""
     if not strata:
         names = pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
         return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
@@ -146,8 +149,8 @@ def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, p
 
 
 def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
-    """Sum up what happens in a stratum at durations that are the same."""
-    # Two stable sorts by one key each are much faster than one sort by both.
+    """Sum counts over equal durations within a stratum."""
+    # Two stable sorts by one key each are much faster than one sort by both keys.
     ordered = moves.sort("_at")
     is_later = pl.col("_at").diff() > tie(ordered["_at"])
     first = pl.when(is_later.fill_null(True)).then("_at").forward_fill()
@@ -168,7 +171,7 @@ def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
-    """Spells whose durations and entries are equal where `risk_sets` takes them as equal."""
+    """Spells with equal durations and entries wherever `risk_sets` treats them as ties."""
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
     moments = pl.concat([spells[name].alias("at") for name in seconds]).drop_nulls()
     distinct = moments.filter(moments >= 0).unique().sort()
@@ -183,8 +186,8 @@ def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def product_limit(leaving: pl.Expr) -> pl.Expr:
-    """The share that is left after each step, from the share that leaves in it.
+def product_limit(hazard: pl.Expr) -> pl.Expr:
+    """The share that survives each step, from the share that ends in it.
 
     Examples
     --------
@@ -193,11 +196,27 @@ def product_limit(leaving: pl.Expr) -> pl.Expr:
     >>> steps.select(left=left)["left"].to_list()
     [0.75, 0.375]
     """
-    return (1 - leaving).cum_prod()
+    return (1 - hazard).cum_prod()
+
+
+def greenwood_sum() -> pl.Expr:
+    """Greenwood's variance of log survival; infinite from where all at risk ended."""
+    n, d = pl.col("n_at_risk"), pl.col("n_events")
+    return (d / (n * (n - d))).cum_sum()
+
+
+def survival() -> pl.Expr:
+    """The product-limit estimate, over a table of risk sets."""
+    return product_limit(pl.col("n_events") / pl.col("n_at_risk")).over(STRATUM)
+
+
+def known_survival() -> pl.Expr:
+    """`survival`, null in strata that are never known."""
+    return pl.when(pl.col("from_s").is_not_null()).then(survival())
 
 
 def tie(ascending: pl.Series) -> float:
-    """The longest step between two moments that are the same."""
+    """The largest difference of two durations that are ties."""
     known = ascending.filter(ascending >= 0)
     distinct = known.filter((known.diff() > 0).fill_null(True))
     return TIE * max(1.0, distinct.to_frame("at").select(pl.col("at").mean()).item() or 0.0)
@@ -206,22 +225,22 @@ def tie(ascending: pl.Series) -> float:
 def checked_spells(
     spells: pl.DataFrame, strata: Sequence[str], function: str, also: Sequence[str] = ()
 ) -> pl.DataFrame:
-    """The counted spells, durations as floats; what has no meaning is refused in words.
+    """The counted spells with durations as floats; meaningless input raises an error.
 
     Parameters
     ----------
     spells : polars.DataFrame
         ``duration_s``, ``ended``, optional ``entry_s`` and ``left_out``: where that is
-        set, the spell is not counted, whatever its other columns say.
+        set, the spell is not counted, whatever is in its other columns.
     strata, also : sequence of str
-        Columns that must be there, too.
+        Further required columns.
     function : str
-        Who asks, for the words.
+        Name of the caller, for error messages.
 
     Returns
     -------
     polars.DataFrame
-        Only the columns that are needed, and ``unit`` where there is one.
+        Only the required columns, and ``unit`` if there is one.
 
     Raises
     ------
@@ -232,7 +251,7 @@ def checked_spells(
     check_columns(spells, needed, function)
     if "unit" in spells.columns and "unit" not in needed:
         needed.append("unit")
-    # Silently counted once each, spells that stand for several would be wrong.
+    # Counting a weighted spell once, without a word, would give wrong results.
     if weights := [name for name in ("weight", "weights") if name in spells.columns]:
         raise ArgumentError(
             f"{function} counts every spell once; found a column {weights[0]!r}.",
@@ -240,7 +259,7 @@ def checked_spells(
             ".explode(pl.all()) for spells that stand for several",
         )
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
-    # What is not counted need not make sense.
+    # Spells that are not counted need not be valid.
     if "left_out" in spells.columns:
         spells = spells.filter(pl.col("left_out").is_null())
     for name in seconds:
@@ -272,24 +291,24 @@ def checked_spells(
     counts = spells.select(
         problem.fill_null(False).sum().alias(words) for words, problem in problems.items()
     ).row(0, named=True)
-    if problems_found := [f"{count} {words}" for words, count in counts.items() if count]:
+    if invalid := [f"{count} {words}" for words, count in counts.items() if count]:
         raise ArgumentError(
             f"{function} needs finite durations of at least 0 seconds; among {spells.height} "
-            f"spells it found {', '.join(problems_found)}.",
+            f"spells it found {', '.join(invalid)}.",
             "spells.filter(pl.col('duration_s').is_finite() & (pl.col('duration_s') >= 0))",
         )
     return spells
 
 
 def _is_boolean(ended: pl.Series) -> bool:
-    """Booleans, or the 0 and 1 that files and R keep for them."""
+    """Whether it is Boolean, or the 0 and 1 that files and R use for it."""
     if ended.dtype in (pl.Boolean, pl.Null):
         return True
     return ended.dtype.is_integer() and bool(ended.drop_nulls().is_in([0, 1]).all())
 
 
 def strata_of(by: str | Sequence[str]) -> list[str]:
-    """Names of columns, from one name or several."""
+    """Column names, from one name or several."""
     names = [by] if isinstance(by, str) else list(by) if isinstance(by, Iterable) else [by]
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ArgumentError(f"by needs names of columns; found {in_short(wrong[0])}.", 'by="kind"')

@@ -1,40 +1,42 @@
-"""How long runs took: one row an attempt, with how it ended and what must be left out.
+"""Durations of runs: one row per attempt, with how it ended and why it may not count.
 
 A duration is only what it seems where work was seen to begin and seen to end. A run
-that is still going, or that its time limit stopped, says "at least this long"
-(censored). An end that somebody else wrote later, or that lies before its start, says
-nothing about the run: such rows keep their place here, with the reason in `left_out`.
+that is still going, or that its time limit stopped, shows "at least this long"
+(censored). An end that somebody else wrote later, or that lies before its start, shows
+nothing about the run: such rows stay in the frame, with the reason in `left_out`.
+A run that ended and was resumed is several attempts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.schema import SPELLS
+from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.survival.attempts import split_into_attempts
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.base import System
 
 SILENT = ("stalled", "process_dead", "orphaned")
 # A century: more would leave the calendar.
 _LONGEST_S = 3.2e9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-OF_RUNS = {
+RUN_COLUMNS = {
     *SPELLS.dtypes,
     *("session_id", "invocation_id", "show_id", "created_at", "last_activity_at", "placed_at"),
     "last_sign_at",
     *("health", "outcome", "raw_status", "delivery", "reason_code", "reason_message"),
     *("is_open", "is_end_approximate", "end_written_by", "timeout_s", "left_out", "n_model_turns"),
 }
-"""What of a run its spells and its stretches are made from, and what they tell of it."""
+"""Columns of a run that its spells and stretches need or carry over."""
 
 
 def spells(
@@ -50,37 +52,37 @@ def spells(
     rows: pl.DataFrame | None = None,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
-    """Duration of every attempt at a run, how it ended, and whether that was seen.
+    """Duration of every attempt at a run, how it ended, and whether the end was observed.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave. Runs are sessions, or what else works in a system without a
-        person in between (`System.run_type`).
+        From `read`. Runs are sessions, or whatever works in a system without a person in
+        between (`System.run_type`).
     window : optional
-        As `report` takes it; None: all time. What is cut off at as-of otherwise is cut
-        off at the end of the window.
+        As for `report`; None: all time. Spells are then censored at the end of the window
+        instead of at as-of.
     per : {"attempt", "work"}
         A run that ended and was resumed is several attempts, each with its own start, end
         and limit; or one work, from its first start to its last end.
     cohort : {"started", "active"}
-        Runs that *started* in the window; or all that were active in it, which then come
-        under observation late: ``entry_s``. Runs without a start are placed by their end
-        or creation, those without any time in every window; both are left out.
+        Runs that *started* in the window; or all that were active in it, with late entry
+        (``entry_s``). Runs without a start are placed by their end or creation, those without
+        any time are in every window; neither counts.
     timeouts : {"cut_off", "event"}
-        What a run that hit its limit says: "at least so long" (how long would it have
-        taken?), or that it ended so (what becomes of runs?).
+        A run that hit its limit is censored (how long would it have taken?), or that is how
+        it ended (what becomes of runs?).
     silent_runs : {"last_activity", "as_of"}
-        Until when a run counts that still is called running but fell silent.
+        Where a run is censored whose status is running although it fell silent.
     observed_ends : {"last_activity", "left_out"}
-        What a run says that an observer found dead: that it ended at its last sign of
-        life, give or take ``end_width_s``; or nothing.
+        A run that an observer found dead ended at its last sign of life, at most
+        ``end_width_s`` earlier than recorded; or it does not count.
     states : polars.DataFrame, optional
-        States of the snapshot where they are at hand; else they are computed.
+        States of the snapshot, if already computed.
     rows : polars.DataFrame, optional
-        The `population` of all time, where it is at hand.
+        The `population` of all time, if already computed.
     policy : Policy, optional
-        For computing them.
+        For computing states.
 
     Returns
     -------
@@ -90,17 +92,17 @@ def spells(
     Raises
     ------
     ArgumentError
-        If it is no snapshot, or an option or the window makes no sense.
+        If ``snap`` is no snapshot, or an option or the window is not valid.
 
     Notes
     -----
-    Runs are chosen by their start: choosing by end prefers short ones in a fleet that
-    grows. A run whose health is stalled, process_dead or orphaned is cut off at its last
-    sign of life, not at as-of: a dead row that is called running would grow for ever; a
-    curve with ``silent_runs="as_of"`` beside it shows what that assumes. A run that its
-    time limit ended is cut off at the limit, or at its end where that came earlier or no
+    Runs are chosen by their start: choosing by end prefers short runs in a fleet that
+    grows. A run with health stalled, process_dead or orphaned is censored at its last sign of
+    life, not at as-of: a dead row with status running would grow for ever; a curve with
+    ``silent_runs="as_of"`` next to it shows the effect of this assumption. A run that its
+    time limit ended is censored at the limit, or at its end where that came earlier or no
     limit is known. Aborted and cancelled runs *ended*: people abort what looks stuck, so
-    cutting them off would flatter the tail. The reaper's clock is no time of death.
+    censoring them would flatter the tail. The reaper's clock is no time of death.
 
     Examples
     --------
@@ -134,18 +136,18 @@ def spells(
         .with_columns(left_out=_left_out(as_of))
     )
     if within is not None:
-        rows = _narrowed(rows, within, cohort)
-    is_counted, is_cut = pl.col("left_out").is_null(), pl.col("cut_off_by").is_not_null()
-    found_dead = pl.col("is_found_dead") & ~is_cut
+        rows = _within_window(rows, within, cohort)
+    is_counted, is_censored = pl.col("left_out").is_null(), pl.col("cut_off_by").is_not_null()
+    found_dead = pl.col("is_found_dead") & ~is_censored
     return SPELLS.conform(
         rows.with_columns(
             duration_s=pl.when(is_counted).then("duration_s"),
-            ended=~is_cut,
-            is_censored=is_cut,
-            cause=pl.when(~is_cut).then("ending"),
+            ended=~is_censored,
+            is_censored=is_censored,
+            cause=pl.when(~is_censored).then("ending"),
             end_from=pl.when(found_dead)
             .then(pl.lit("last_activity"))
-            .when(~is_cut)
+            .when(~is_censored)
             .then(pl.lit("recorded")),
             end_width_s=pl.when(found_dead).then(
                 _seconds(pl.col("ended_at") - pl.col("ending_at"))
@@ -156,14 +158,14 @@ def spells(
 
 
 def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """The entities that are runs, as far as lives tell of them; of turns their session's work."""
+    """The entities that are runs; those that are parts of a session inherit its kind of work."""
     own_types = {
         known.name: known.run_type for known in all_systems() if known.run_type != "session"
     }
     run_type = pl.col("system").replace_strict(own_types, default="session")
-    rows = rows.select(name for name in rows.columns if name in OF_RUNS)
+    rows = rows.select(name for name in rows.columns if name in RUN_COLUMNS)
     runs = rows.filter(pl.col("entity_type") == run_type)
-    borrowed = ("kind", "project", "agent", "model", "playbook")
+    inherited = ("kind", "project", "agent", "model", "playbook")
     key = ["source", "system", "session_id"]
     sessions = rows.filter(
         pl.col("entity_type") == "session", pl.col("system").is_in(list(own_types))
@@ -171,22 +173,22 @@ def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
         "source",
         "system",
         pl.col("entity_id").alias("session_id"),
-        *(pl.col(name).alias(f"session_{name}") for name in borrowed),
+        *(pl.col(name).alias(f"session_{name}") for name in inherited),
     )
     return runs.join(
         sessions.unique(key, keep="first"), on=key, how="left", maintain_order="left"
-    ).with_columns(pl.coalesce(name, f"session_{name}").alias(name) for name in borrowed)
+    ).with_columns(pl.coalesce(name, f"session_{name}").alias(name) for name in inherited)
 
 
 def _is_found_dead() -> pl.Expr:
-    """Ended by an observer who found it gone; and since its start it had given a sign of life."""
+    """Whether an observer ended the run after it had died, with a sign of life since its start."""
     return (
         ~pl.col("is_open") & is_found_dead() & (pl.col("last_activity_at") > pl.col("started_at"))
     ).fill_null(value=False)
 
 
 def ending() -> pl.Expr:
-    """How a run ended: completed, else its outcome; running."""
+    """How a run ended: completed, or its outcome; running if it did not."""
     return (
         pl.when("is_open")
         .then(pl.lit("running"))
@@ -240,18 +242,18 @@ def _left_out(as_of: datetime) -> pl.Expr:
     return pl.coalesce("left_out", *first_true)
 
 
-def _narrowed(rows: pl.DataFrame, window: Window, cohort: str) -> pl.DataFrame:
-    """Only the runs of a cohort, observed until the window ends."""
+def _within_window(rows: pl.DataFrame, window: Window, cohort: str) -> pl.DataFrame:
+    """Runs of the cohort, censored at the end of the window."""
     if cohort == "started":
         placed = pl.coalesce("started_at", "placed_at")
         kept = rows.filter(
             placed.is_between(window.since, window.until, closed="left").fill_null(True)
         ).with_columns(entry_s=pl.lit(None, pl.Float64))
     else:
-        began = (pl.col("started_at") < window.until).fill_null(True)
-        went_on = (pl.coalesce("ending_at", "placed_at") > window.since).fill_null(True)
+        started = (pl.col("started_at") < window.until).fill_null(True)
+        was_open = (pl.coalesce("ending_at", "placed_at") > window.since).fill_null(True)
         late_s = _seconds(pl.lit(window.since) - pl.col("started_at"))
-        kept = rows.filter(began & went_on).with_columns(
+        kept = rows.filter(started & was_open).with_columns(
             entry_s=pl.when((late_s > 0) & pl.col("left_out").is_null()).then(late_s)
         )
     is_later = (pl.col("ending_at") > window.until) & pl.col("left_out").is_null()
@@ -273,11 +275,11 @@ def _check_option(name: str, value: object, known: tuple[str, ...]) -> None:
         )
 
 
-def _seconds(how_long: pl.Expr) -> pl.Expr:
-    return how_long.dt.total_microseconds() / 1e6
+def _seconds(duration: pl.Expr) -> pl.Expr:
+    return duration.dt.total_microseconds() / 1e6
 
 
-# About a factor of two each, on moments that people name: equal widths on a log axis.
+# Round values about a factor of two apart: equal widths on a log axis.
 EDGES_S = (
     0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0,
     7200.0, 14400.0, 28800.0, 57600.0, 115200.0, 230400.0, 460800.0, 921600.0, 1843200.0,
@@ -285,12 +287,12 @@ EDGES_S = (
 
 
 def count_left_out(spells: pl.DataFrame) -> pl.DataFrame:
-    """How many runs do not count, and why.
+    """Number of runs that do not count, by reason.
 
     Parameters
     ----------
     spells : polars.DataFrame
-        What `spells` gave.
+        From `spells`.
 
     Returns
     -------
@@ -312,20 +314,20 @@ def count_left_out(spells: pl.DataFrame) -> pl.DataFrame:
 
 
 def count_spells(spells: pl.DataFrame, by: str = "ending") -> pl.DataFrame:
-    """How many counted spells fall into each step of `EDGES_S`.
+    """Histogram of counted spells over the steps of `EDGES_S`.
 
     Parameters
     ----------
     spells : polars.DataFrame
-        What `spells` gave; rows that are left out are not counted.
+        From `spells`; excluded rows are not counted.
     by : str
-        Column to count apart, for example ``ending`` or ``kind``.
+        Column to group by, for example ``ending`` or ``kind``.
 
     Returns
     -------
     polars.DataFrame, shape (n_filled_steps, 5)
         ``by``, ``low_s`` and ``high_s`` (low included; the last step has no high),
-        ``n``, and ``n_cut_off`` (of them, those that lasted at least so long). Sorted.
+        ``n``, and ``n_cut_off`` (the censored ones among them). Sorted.
 
     Examples
     --------
@@ -357,3 +359,153 @@ def count_spells(spells: pl.DataFrame, by: str = "ending") -> pl.DataFrame:
         )
         .sort(by, "low_s", nulls_last=True)
     )
+
+
+# --- attempts: a run that ended and was resumed is several ------------------------------
+
+_MOMENTS = ("ended_at", "resumed_at", "last_sign_at")
+_END_COLUMNS = ("outcome", "raw_status", "reason_code", "reason_message", "end_written_by")
+_ATTEMPT_COLUMNS = (*ENTITY_KEY, *_MOMENTS, *_END_COLUMNS)
+_NO_ATTEMPTS = pl.DataFrame(
+    schema={**dict.fromkeys(_ATTEMPT_COLUMNS, pl.String), **dict.fromkeys(_MOMENTS, MOMENT)}
+)
+
+
+def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+    """One row per attempt, where transitions show that a run ended and was resumed.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        Rows of `population` that are runs.
+    snap : Snapshot or Facts
+        With the transitions and events of earlier attempts.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``runs`` in their order, with ``n_resumed``: how often the work had been resumed
+        before, 0 for its first attempt. Earlier attempts have their own start, end, outcome,
+        reason and writer; the last keeps those of the run, except for its start.
+
+    Notes
+    -----
+    The time between an end and the resumption belongs to no attempt. Counts of a whole run,
+    such as its turns, are unknown for runs of several attempts.
+    """
+    runs = runs.with_row_index("_run").with_columns(n_resumed=pl.lit(0, pl.Int64))
+    ends = _attempt_ends(runs, snap)
+    if ends.is_empty():
+        return runs.drop("_run")
+    numbered = ends.sort(*ENTITY_KEY, "ended_at").with_columns(
+        resumed_before_at=pl.col("resumed_at").shift(1).over(ENTITY_KEY),
+        number=pl.int_range(pl.len(), dtype=pl.Int64).over(ENTITY_KEY),
+    )
+    earlier = runs.join(numbered, on=ENTITY_KEY, how="inner", suffix="_of_attempt").with_columns(
+        n_resumed="number",
+        started_at=pl.coalesce("resumed_before_at", "started_at"),
+        ended_at="ended_at_of_attempt",
+        last_activity_at="last_sign_at_of_attempt",
+        is_open=pl.lit(value=False),
+        is_end_approximate=pl.lit(value=False),
+        health=pl.lit(None, runs.schema["health"]),
+        n_model_turns=pl.lit(None, runs.schema["n_model_turns"]),
+        **{name: pl.col(f"{name}_of_attempt").cast(runs.schema[name]) for name in _END_COLUMNS},
+    )
+    resumed = ends.group_by(ENTITY_KEY).agg(
+        pl.col("resumed_at").max(), number=pl.len().cast(pl.Int64)
+    )
+    last = runs.join(resumed, on=ENTITY_KEY, how="left", maintain_order="left").with_columns(
+        started_at=pl.coalesce("resumed_at", "started_at"),
+        n_resumed=pl.col("number").fill_null(0),
+        n_model_turns=pl.when(pl.col("number").is_null()).then("n_model_turns"),
+    )
+    return (
+        pl.concat([earlier.select(runs.columns), last.select(runs.columns)])
+        .sort("_run", "n_resumed", maintain_order=True)
+        .drop("_run")
+    )
+
+
+def _attempt_ends(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+    """Ends of attempts that were followed by more work, with the moment of resumption."""
+    ends = [
+        system.ends.of_attempts(snap).select(_ATTEMPT_COLUMNS)
+        if system.ends.of_attempts is not None
+        else _ends_in_transitions(system, snap)
+        for system in all_systems()
+        if system.name in runs["system"].unique()
+    ]
+    return (
+        pl.concat([_NO_ATTEMPTS, *ends], how="vertical_relaxed")
+        .join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+        .filter(pl.col("resumed_at") <= snap.as_of)
+    )
+
+
+def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
+    """Terminal transitions of a system's runs that a status of work follows."""
+    outcomes: Mapping[str, str | None] = system.ends.statuses or {
+        word.raw_status: word.outcome
+        for word in system.vocabulary
+        if word.entity_type == system.run_type and word.is_terminal
+    }
+    ends = list(outcomes)
+    is_end = pl.col("status").is_in(ends)
+    is_death = pl.col("reason_code").is_in(system.ends.death_codes).fill_null(value=False)
+    is_own = pl.col("writer").is_in(system.ends.own_writers) & ~is_death
+    columns = ("at", "seq", "status", "reason_code", "message", "writer")
+    changes = snap.transitions.select(*ENTITY_KEY, *columns).filter(
+        pl.col("system") == system.name,
+        pl.col("entity_type") == system.run_type,
+        pl.col("at") <= snap.as_of,
+    )
+    # Hardly any run is resumed, so candidates are found first, by id alone, at a third of the
+    # cost; two runs may share an id, so the whole key decides.
+    by_id = changes.group_by("entity_id").agg(
+        first_end_at=pl.when(is_end).then("at").min(),
+        last_work_at=pl.when(~is_end).then("at").max(),
+    )
+    candidates = by_id.filter(pl.col("last_work_at") >= pl.col("first_end_at"))["entity_id"]
+    changes = changes.filter(pl.col("entity_id").is_in(candidates.implode()))
+    first_ends = changes.filter(is_end).group_by(ENTITY_KEY).agg(first_end_at=pl.col("at").min())
+    work_after_end = (
+        changes.filter(~is_end)
+        .join(first_ends, on=ENTITY_KEY)
+        .filter(pl.col("at") >= pl.col("first_end_at"))
+    )
+    ended = (
+        changes.join(work_after_end, on=ENTITY_KEY, how="semi")
+        .sort(*ENTITY_KEY, "at", "seq")
+        # Of two ends in a row the first counts.
+        .filter(~(is_end & is_end.shift(1, fill_value=False).over(ENTITY_KEY)))
+        .with_columns(
+            resumed_at=pl.col("at").shift(-1).over(ENTITY_KEY),
+            is_resumed=~pl.col("status").shift(-1).over(ENTITY_KEY).is_in(ends),
+        )
+        .filter(is_end, "is_resumed")
+        .select(
+            *ENTITY_KEY,
+            "resumed_at",
+            "reason_code",
+            ended_at="at",
+            outcome=pl.col("status").replace_strict(outcomes, default=None, return_dtype=pl.String),
+            raw_status="status",
+            reason_message="message",
+            end_written_by=pl.when(is_own.fill_null(value=False))
+            .then(pl.lit("executor"))
+            .otherwise(pl.lit("observer")),
+        )
+    )
+    key = [*ENTITY_KEY, "ended_at"]
+    last_signs = (
+        snap.events.lazy()
+        .filter("is_activity")
+        .select(*ENTITY_KEY, "at")
+        .join(ended.lazy().select(key), on=ENTITY_KEY, how="inner")
+        .filter(pl.col("at") <= pl.col("ended_at"))
+        .group_by(key)
+        .agg(last_sign_at=pl.col("at").max())
+        .collect()
+    )
+    return ended.join(last_signs, on=key, how="left").select(_ATTEMPT_COLUMNS)

@@ -1,4 +1,4 @@
-"""Time limits of runs: the configured ones, and those that only show in the ends."""
+"""Time limits of runs: the configured ones, and undeclared ones that show in the durations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.run_spells import spells
 
-# A limit that the data do not tell is looked for among work that may share one.
-SHARES_A_LIMIT = ("system", "kind")
+# Columns of work that may share an undeclared limit.
+_LIMIT_GROUP = ("system", "kind")
 
 
 def timeouts(
@@ -29,41 +29,41 @@ def timeouts(
     rows: pl.DataFrame | None = None,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
-    """Runs that have a time limit, or ended at one, beside how long they took.
+    """Runs with a time limit, or that ended at one, next to how long they took.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     window : optional
-        Runs that started in it, as `report` takes it; None: all time.
+        Runs that started in it, as for `report`; None: all time.
     tolerance_s : float
-        How far from its limit a run may end and still have hit it: stopping takes a while.
+        Distance from its limit at which a run still hit it: stopping takes a while.
     states : polars.DataFrame, optional
-        States of the snapshot where they are at hand.
+        States of the snapshot, if already computed.
     rows : polars.DataFrame, optional
-        The `population` of all time, where it is at hand.
+        The `population` of all time, if already computed.
     policy : Policy, optional
-        For computing them.
+        For computing states.
 
     Returns
     -------
     polars.DataFrame, shape (n_attempts, 20)
-        ``schema.TIMEOUTS``: ``limit_s``, ``limit_from`` (checkpoint, metadata; inferred:
-        nobody declared it, but many ends lie there, see `implicit_timeouts`; null: not
-        known), ``over_s`` (elapsed minus limit), ``fits`` (at_limit, before, after: it hit
-        another deadline; null without a limit) and ``has_no_turns`` (it never spoke; null:
-        not known). Runs with no known limit are there if they timed out.
+        ``schema.TIMEOUTS``: ``limit_s``, ``limit_from`` (checkpoint, metadata; inferred: not
+        declared, but many ends lie there, see `implicit_timeouts`; null: not known),
+        ``over_s`` (elapsed minus limit), ``fits`` (at_limit, before, after: it hit another
+        deadline; null without a limit) and ``has_no_turns`` (the model never answered; null:
+        not known). Runs without a known limit are included if they timed out.
 
     Raises
     ------
     ArgumentError
-        If the tolerance is negative, or the window makes no sense.
+        If the tolerance is negative, or the window is not valid.
 
     Notes
     -----
-    A timeout is no failure: it is a bound that someone chose. Runs whose times cannot be
-    trusted, and those that a reaper called timed out, are left out.
+    A timeout is no failure: it is a bound that someone chose. Runs with unreliable times, and
+    those that a reaper marked as timed out, are excluded.
 
     Examples
     --------
@@ -75,11 +75,11 @@ def timeouts(
     runs = spells(
         snap, window=window, timeouts="event", states=states, rows=rows, policy=policy
     ).filter(pl.col("left_out").is_null())
-    heaps = implicit_timeouts(runs).select(*SHARES_A_LIMIT, "at_s")
-    is_over = ~pl.col("ending").is_in(["completed", "running"])
+    inferred = implicit_timeouts(runs).select(*_LIMIT_GROUP, "at_s")
+    is_unsuccessful = ~pl.col("ending").is_in(["completed", "running"])
     near = (
-        runs.join(heaps, on=list(SHARES_A_LIMIT), how="inner", nulls_equal=True)
-        .filter(is_over, pl.col("timeout_s").is_null())
+        runs.join(inferred, on=list(_LIMIT_GROUP), how="inner", nulls_equal=True)
+        .filter(is_unsuccessful, pl.col("timeout_s").is_null())
         .filter((pl.col("duration_s").round() - pl.col("at_s")).abs() <= 1)
         .select(*_KEY, "at_s")
         .unique(list(_KEY), keep="first")
@@ -108,20 +108,20 @@ def timeouts(
 
 
 def count_timeouts(timeouts: pl.DataFrame, by: str | Sequence[str] = ("kind",)) -> pl.DataFrame:
-    """What runs did at each limit: how many it stopped, and how many of those never spoke.
+    """Runs per limit: how many it stopped, and how many of these never got an answer.
 
     Parameters
     ----------
     timeouts : polars.DataFrame
-        What `timeouts` gave.
+        From `timeouts`.
     by : str or sequence of str
-        Columns to count apart, besides the limit.
+        Columns to group by, next to the limit.
 
     Returns
     -------
     polars.DataFrame, shape (n_limits, n_by + 11)
         ``limit_s`` and ``limit_from``; ``n_runs``; ``n_timed_out`` with its share and
-        Wilson interval (``stopped``, ``stopped_low``, ``stopped_high``), of them
+        Wilson interval (``stopped``, ``stopped_low``, ``stopped_high``), and among these
         ``n_at_limit``, ``n_elsewhere`` (they hit another deadline), ``n_no_turns`` and
         ``n_turns_unknown``.
 
@@ -158,33 +158,33 @@ _KEY = (*ENTITY_KEY, "n_resumed")
 
 
 NEIGHBOURS_S = 60
-# Of a short duration, neighbours are what is within a quarter of it: most failures come at
-# once, and that steep slope is no limit.
+# Neighbours of a short duration lie within a quarter of it: most failures come early, and
+# this steep slope is no limit.
 NEAR = 4
 SHORTEST_S = 10
-FEWEST = 5
+FEWEST_ENDS = 5
 
 
 def implicit_timeouts(
     spells: pl.DataFrame, by: str | Sequence[str] = ("system", "kind"), *, fdr: float = 0.05
 ) -> pl.DataFrame:
-    """Durations at which so many runs ended without success that a limit must be there.
+    """Undeclared time limits: durations at which too many runs ended without success.
 
     Parameters
     ----------
     spells : polars.DataFrame
-        What `spells` gave. Looked at are counted runs that ended other than well, but not
-        those that hit a limit that is known.
+        From `spells`. Only counted runs that ended without success are tested, except those
+        that hit a known limit.
     by : str or sequence of str
         Kinds of work that may have limits of their own.
     fdr : float
-        False discovery rate over all seconds that were looked at.
+        False discovery rate over all tested seconds.
 
     Returns
     -------
     polars.DataFrame, shape (n_limits, n_by + 7)
-        ``at_s`` (whole seconds), ``n_at`` (ends within a second of it), ``n_ended`` (ends
-        of that kind that were looked at), ``expected`` (of them, by the rate around),
+        ``at_s`` (whole seconds), ``n_at`` (ends within a second of it), ``n_ended`` (tested
+        ends of that kind), ``expected`` (ends to expect there by the rate around it),
         ``p_value``, ``q_value``, ``in_words``; sorted by stratum and ``at_s``.
 
     Raises
@@ -194,11 +194,10 @@ def implicit_timeouts(
 
     Notes
     -----
-    The ends within a second are compared with those within a minute: given both, the
-    first are binomial if no second is special. Every second up to the longest duration
-    counts as a test, whether something ended there or not. At least 5 ends, and 10
-    seconds, are needed. What is found is *inferred*: many runs can also end together
-    because one machine died.
+    Ends within a second are compared with those within a minute: given their total, they are
+    binomial if no second is special. Every second up to the longest duration counts as a
+    test, whether something ended there or not. At least 5 ends, and 10 seconds, are needed.
+    Such a limit is *inferred*: many runs can also end together because one machine died.
 
     Examples
     --------
@@ -214,10 +213,14 @@ def implicit_timeouts(
     needed = ["duration_s", "ending", "timeout_s", "left_out", *strata]
     check_columns(spells, needed, "implicit_timeouts")
     check_share("fdr", fdr, 0.05)
-    is_over = pl.col("ending").is_not_null() & ~pl.col("ending").is_in(["completed", "running"])
+    # Null, an unknown way to end, is no ending without success.
+    is_unsuccessful = ~pl.col("ending").is_in(["completed", "running"]).fill_null(value=True)
     is_declared = (pl.col("ending") == "timed_out") & pl.col("timeout_s").is_not_null()
     ends = spells.filter(
-        pl.col("left_out").is_null(), is_over, ~is_declared, pl.col("duration_s").is_not_null()
+        pl.col("left_out").is_null(),
+        is_unsuccessful,
+        ~is_declared,
+        pl.col("duration_s").is_not_null(),
     )
     numbered, names = number(ends, strata)
     seconds = (
@@ -244,14 +247,14 @@ def implicit_timeouts(
     tested = counted.with_columns(
         n_at=pl.col("_near_high") - pl.col("_near_low"),
         n_around=pl.col("_wide_high") - pl.col("_wide_low"),
-    ).filter(pl.col("n_at") >= FEWEST, second >= SHORTEST_S)
+    ).filter(pl.col("n_at") >= FEWEST_ENDS, second >= SHORTEST_S)
     p_values = [
-        # At least n_at of n_around, where 3 seconds of all would be its share.
-        beta_cdf(3 / (2 * wide + 1), n_at, n_around - n_at + 1)
-        for n_at, n_around, wide in tested.select("n_at", "n_around", "around").iter_rows()
+        # P(Binomial(n_around, 3 / width) >= n_at), with the width in whole seconds.
+        beta_cdf(3 / (2 * radius + 1), n_at, n_around - n_at + 1)
+        for n_at, n_around, radius in tested.select("n_at", "n_around", "around").iter_rows()
     ]
     width = 2 * pl.col("around") + 1
-    heaps = (
+    limits = (
         tested.with_columns(p_value=pl.Series(p_values, dtype=pl.Float64))
         .with_columns(
             benjamini_hochberg(n_tests=int(n_seconds or 0)),
@@ -259,10 +262,10 @@ def implicit_timeouts(
         )
         .filter(pl.col("q_value") <= fdr)
         .sort(STRATUM, "second")
-        .with_columns(heap=(second.diff() > 2).fill_null(value=True).cum_sum().over(STRATUM))
-        # Of neighbours that share their ends, the fullest; then the roundest.
+        .with_columns(cluster=(second.diff() > 2).fill_null(value=True).cum_sum().over(STRATUM))
+        # Of adjacent seconds, which share their ends, the one with most ends, then the roundest.
         .sort(-pl.col("n_at"), second % 60 != 0, second % 10 != 0, "second")
-        .unique([STRATUM, "heap"], keep="first", maintain_order=True)
+        .unique([STRATUM, "cluster"], keep="first", maintain_order=True)
         .sort(STRATUM, "second")
         .rename({"second": "at_s"})
     )
@@ -272,7 +275,7 @@ def implicit_timeouts(
         "n_ended",
         how_long_each(pl.col("at_s").cast(pl.Float64)),
     )
-    return heaps.join(names, on=STRATUM, how="left", maintain_order="left").select(
+    return limits.join(names, on=STRATUM, how="left", maintain_order="left").select(
         *strata, "at_s", "n_at", "n_ended", "expected", "p_value", "q_value", in_words=words
     )
 
@@ -280,12 +283,12 @@ def implicit_timeouts(
 def _ends_up_to(
     frame: pl.DataFrame, seconds: pl.DataFrame, bound: pl.Expr, name: str
 ) -> pl.DataFrame:
-    """Add how many ends of the stratum came no later than a bound."""
-    known = seconds.select(STRATUM, pl.col("second").alias("_bound"), pl.col("n_up_to").alias(name))
+    """Add the number of ends of the stratum up to a bound."""
+    counts = seconds.select(STRATUM, _bound="second", n_ends="n_up_to").rename({"n_ends": name})
     return (
         frame.with_columns(_bound=bound)
         .sort("_bound")
-        .join_asof(known, on="_bound", by=STRATUM, check_sortedness=False)
+        .join_asof(counts, on="_bound", by=STRATUM, check_sortedness=False)
         .with_columns(pl.col(name).fill_null(0))
         .drop("_bound")
     )

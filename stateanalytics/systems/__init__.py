@@ -53,7 +53,7 @@ def all_systems() -> tuple[System, ...]:
             continue
         if loaded.name in systems:
             raise StateAnalyticsError(
-                f"Two packages have a system called {loaded.name!r}: {origins[loaded.name]} "
+                f"Two packages define a system {loaded.name!r}: {origins[loaded.name]} "
                 f"and {origin}.",
                 "uninstall one of the two",
             )
@@ -109,7 +109,7 @@ def _loaded(entry: EntryPoint, origin: str) -> System | None:
             return value
         problem = f"{entry.value} is a {type(value).__name__}, not a System"
     warnings.warn(
-        f"The system {entry.name!r} of the package {origin} cannot be loaded and is left out: "
+        f"The system {entry.name!r} of the package {origin} cannot be loaded and is excluded: "
         f"{problem}",
         RuntimeWarning,
         stacklevel=3,

@@ -114,7 +114,7 @@ class Archiving:
         root = Path(os.path.realpath(expanded(str(to))))
         if root.exists() and not _may_be_archive(root):
             raise ArgumentError(
-                f"{str(to)!r} is no archive, and something is there.",
+                f"{str(to)!r} is not an archive, and it is not empty.",
                 'name a new folder, such as "history/"',
                 shell="name a new folder, such as --to history/",
             )
@@ -209,12 +209,12 @@ class Archiving:
         self._refuse_inputs(facts.inputs)
         if facts.findings["code"].eq("archive.some_weeks").any():
             raise ArgumentError(
-                "An archive needs all that a source holds; only some weeks were read of this.",
+                "An archive needs all data of a source; only some weeks of this one were read.",
                 'read it without weeks: sa.read("history/").archive("other/")',
             )
         if facts.findings["code"].is_in(["time.after_as_of", "time.not_recorded"]).any():
             raise ArgumentError(
-                "An archive needs all that a source holds; this was read as of an earlier instant.",
+                "An archive needs all data of a source; this was read as of an earlier instant.",
                 'read it without as_of: sa.read("state.db").archive("history/")',
             )
         places = {place.label: place for place in find_places(named)[0]}

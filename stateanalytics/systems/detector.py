@@ -33,8 +33,8 @@ LIVENESS = MappingProxyType(
     {
         "not asked": "it does not ask whether the process is alive",
         "assumed": "it assumes that every process is alive",
-        "unknown is dead": "a process nobody could see counts as dead",
-        "unknown stays unknown": "a process nobody could see is judged by its silence",
+        "unknown is dead": "a process that was not checked counts as dead",
+        "unknown stays unknown": "a process that was not checked is judged by its silence",
     }
 )
 RESTARTS = ("message", "activity", "report", "start", "creation")
@@ -412,8 +412,8 @@ def check(detector: Detector) -> None:
         )
     if detector.fires is not None and detector.threshold_s is not None:
         raise ArgumentError(
-            f"Detector {detector.name!r} has a whole rule and a threshold, which it would not use.",
-            "give measures and threshold_s, and what else makes it fire as also=…; or fires alone",
+            f"Detector {detector.name!r} has a complete rule and a threshold that it does not use.",
+            "give measures and threshold_s, with further conditions in also=…; or only fires",
         )
     _check_limits(detector)
 

@@ -88,7 +88,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     Parameters
     ----------
     facts : Facts
-        What `read` gave.
+        From `read`.
     at : datetime, date, ISO text or epoch seconds, optional
         By default the facts' own as-of, where nothing is lost.
 
@@ -111,8 +111,8 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     instant = facts.as_of if at is None else read_moment(at, "at")
     if instant > facts.as_of:
         raise ArgumentError(
-            f"The facts hold up to {in_utc(facts.as_of)}; {in_utc(instant)} lies after that, "
-            "and nothing is known of it.",
+            f"The data end at {in_utc(facts.as_of)}; {in_utc(instant)} is later, "
+            "and nothing is known about it.",
             "choose an earlier instant, or read the store with a later as_of",
             shell="choose an earlier instant, or a later --as-of",
         )
@@ -122,9 +122,9 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     if existing.is_empty() or existing.select(created_or_started().is_null().all()).item():
         first = facts.entities.select(created_or_started().min()).item()
         raise ArgumentError(
-            f"Nothing had begun at {in_utc(instant)}; "
-            + (f"the data begin at {in_utc(first)}." if first else "the data name no beginning."),
-            "choose a later instant, or leave it out for as-of",
+            f"Nothing had started at {in_utc(instant)}; "
+            + (f"the data begin at {in_utc(first)}." if first else "the data have no start."),
+            "choose a later instant, or omit it for as-of",
         )
     return rewound(facts, instant)
 

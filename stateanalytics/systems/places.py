@@ -196,9 +196,9 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
             return usual[0], runner_up if usual[0] is owner else owner
         examples = [_example(claim) for claim in (owner, runner_up)]
         raise SourceError(
-            f"{str(path)!r} holds as much of {owner} as of {runner_up}, so that nothing shows "
-            "which of them it is.",
-            f"name the part that is meant: {examples[0]!r} or {examples[1]!r}",
+            f"{str(path)!r} has as many files of {owner} as of {runner_up}, so it is not clear "
+            "which system wrote it.",
+            f"name a part of it: {examples[0]!r} or {examples[1]!r}",
         )
     return owner, runner_up
 
@@ -374,9 +374,9 @@ def _first_usual(usual: list[Path]) -> list[Place]:
     shown = ", ".join(repr(str(path)) for path in usual)
     variables = " or ".join(known.variable for known in all_systems() if known.variable)
     raise SourceNotFoundError(
-        f"No source was named, and nothing is in the usual places: {shown}.",
-        f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to look around in",
-        shell=f"name a store, such as path/to/state.db, or set {variables}; to look around in a "
+        f"No source was named, and the usual places are empty: {shown}.",
+        f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to explore",
+        shell=f"name a store, such as path/to/state.db, or set {variables}; to explore a "
         'sample: stateanalytics report "$(stateanalytics doctor --demo)"',
     )
 
@@ -407,16 +407,16 @@ def _expand(name: str | Path) -> list[Place]:
         is_dangling = path.is_symlink()
     except OSError as error:
         raise SourceNotFoundError(
-            f"{text!r} cannot be looked at: {error.strerror}.", "check the path and its permissions"
+            f"{text!r} cannot be checked: {error.strerror}.", "check the path and its permissions"
         ) from error
     if is_pattern(text):
         return _matches(str(path), text)
     if is_dangling:
         raise SourceNotFoundError(
-            f"{text!r} is a link to {str(path.readlink())!r}, where nothing is.",
-            "mend the link, or name the store itself",
+            f"{text!r} is a link to {str(path.readlink())!r}, which does not exist.",
+            "repair the link, or name the store itself",
         )
-    raise SourceNotFoundError(f"Nothing is at {text!r}.", _hint_for(path, text))
+    raise SourceNotFoundError(f"There is no file or directory {text!r}.", _hint_for(path, text))
 
 
 def _places_in_home(path: Path) -> list[Place]:
@@ -477,8 +477,8 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     names = store_names()
     below = sorted(path for name in names for path in folder.glob(f"*/{name}"))[:3]
     raise NotAStoreError(
-        f"A store was needed, but the directory {text!r} holds no {' or '.join(names)} "
-        "and no other *.db file, and no records that a known system writes.",
+        f"A store was needed, but the directory {text!r} has no {' or '.join(names)} "
+        "no other *.db file, and no records of a known system.",
         "name one of these: " + ", ".join(repr(str(path)) for path in below)
         if below
         else "name the directory or the file of a store, such as 'path/to/state.db'",
@@ -492,7 +492,7 @@ def _matches(pattern: str, text: str) -> list[Place]:
         raise SourceNotFoundError(
             f"No store matches {text!r}"
             + (f"; {len(paths)} other files or directories do." if paths else "."),
-            "check the pattern; copies (*.bak) and journals (*-wal) are left alone on purpose",
+            "check the pattern; copies (*.bak) and journals (*-wal) are ignored on purpose",
         )
     return stores
 

@@ -358,8 +358,8 @@ def _refuse_damage(part: Parts) -> None:
         raise DamagedStoreError(
             f"The archive of {part.label!r} cannot be read completely: {damage['message']} "
             f"({damage['example']}).",
-            "on_error='skip' reads all the rest, and names what is left out",
-            shell="leave it out: all the rest is read, and what is left out is named",
+            "on_error='skip' reads the rest, and lists what is excluded",
+            shell="omit it: the rest is read, and what is excluded is listed",
         )
 
 
@@ -383,7 +383,7 @@ def _read_by(
         if on_error == "raise":
             raise SourceError(
                 f"The system {known.name!r} cannot read {label!r}: {problem}.",
-                "tell the makers of the system; on_error='skip' leaves the input out",
+                "report this to the authors of the system; on_error='skip' excludes the input",
             ) from error
         message = f"the system {known.name!r} cannot read it: {problem}"
         return _unread_part(
@@ -452,7 +452,7 @@ def _nothing_read(parts: Sequence[Parts]) -> SourceError:
     problem = first.findings["message"][0]
     return SourceError(
         f"Nothing could be read: of {first.label!r}, {problem}.",
-        "tell the makers of the system, or uninstall it",
+        "report this to the authors of the system, or uninstall it",
     )
 
 
@@ -466,7 +466,7 @@ def _no_store(store: Store) -> NotAStoreError:
         if known.stores is not None and known.stores.needs
     )
     return NotAStoreError(
-        f"{store.label!r} is an SQLite database, but no store that is understood: {needed} "
+        f"{store.label!r} is an SQLite database, but not a known store: {needed} "
         "were needed, found "
         + ((named + (f" and {more} more" if more > 0 else "")) if tables else "no tables")
         + ".",

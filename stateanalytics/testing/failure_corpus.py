@@ -13,7 +13,7 @@ from collections import Counter
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 
 #: Texts with holes by family, each with what it must be kept apart by. Texts of one family that
 #: differ only in an exit code, an exception, a status, a signal or a model are other failures.
@@ -175,28 +175,24 @@ def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     """
     relative = pl.concat_str(
         [
-            random_columns.one_of(row, seed, "hole/folder", _FOLDERS),
+            draws.one_of(row, seed, "hole/folder", _FOLDERS),
             pl.lit("/"),
-            random_columns.one_of(row, seed, "hole/file", _FILES),
+            draws.one_of(row, seed, "hole/file", _FILES),
         ]
     )
     directory = pl.concat_str(
-        [pl.lit("/home/op/worktrees/"), random_columns.hex_id(row, seed, "hole/tree", 8)]
+        [pl.lit("/home/op/worktrees/"), draws.hex_id(row, seed, "hole/tree", 8)]
     )
     return {
         **_integers(row, seed, "hole", _SIZES),
-        "model": random_columns.one_of(row, seed, "hole/model", MODELS),
-        "host": random_columns.one_of(row, seed, "hole/host", _HOSTS),
-        "request": pl.concat_str(
-            [pl.lit("req_"), random_columns.hex_id(row, seed, "hole/request", 24)]
-        ),
-        "secret": pl.concat_str(
-            [pl.lit("sk-test-"), random_columns.hex_id(row, seed, "hole/secret", 32)]
-        ),
-        "sha": random_columns.hex_id(row, seed, "hole/sha", 8),
-        "uuid": random_columns.uuid(row, seed, "hole/uuid"),
+        "model": draws.one_of(row, seed, "hole/model", MODELS),
+        "host": draws.one_of(row, seed, "hole/host", _HOSTS),
+        "request": pl.concat_str([pl.lit("req_"), draws.hex_id(row, seed, "hole/request", 24)]),
+        "secret": pl.concat_str([pl.lit("sk-test-"), draws.hex_id(row, seed, "hole/secret", 32)]),
+        "sha": draws.hex_id(row, seed, "hole/sha", 8),
+        "uuid": draws.uuid(row, seed, "hole/uuid"),
         "relative": relative,
-        "artifact": random_columns.one_of(
+        "artifact": draws.one_of(
             row, seed, "hole/artifact", ("critic__review", "report", "plan", "patch")
         ),
         "directory": directory,
@@ -208,23 +204,22 @@ def _integers(
     row: pl.Expr, seed: int, prefix: str, ranges: dict[str, tuple[int, int]]
 ) -> dict[str, pl.Expr]:
     return {
-        name: random_columns.integer(row, seed, f"{prefix}/{name}", low, high).cast(pl.String)
+        name: draws.integer(row, seed, f"{prefix}/{name}", low, high).cast(pl.String)
         for name, (low, high) in ranges.items()
     }
 
 
 def _more_holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
     chosen = {
-        name: random_columns.one_of(row, seed, f"corpus/{name}", values)
-        for name, values in _CHOICES.items()
+        name: draws.one_of(row, seed, f"corpus/{name}", values) for name, values in _CHOICES.items()
     }
     number = _integers(row, seed, "corpus", _NUMBERS)
-    hundredths = random_columns.integer(row, seed, "corpus/hundredths", 101, 999).cast(pl.String)
+    hundredths = draws.integer(row, seed, "corpus/hundredths", 101, 999).cast(pl.String)
     decimal = pl.concat_str(hundredths.str.head(1), pl.lit("."), hundredths.str.tail(2))
     return {
         **chosen,
         **number,
-        "hex4": random_columns.hex_id(row, seed, "corpus/hex4", 4),
+        "hex4": draws.hex_id(row, seed, "corpus/hex4", 4),
         "amount": decimal,
         "score": pl.concat_str(pl.lit("0."), hundredths),
         "duration": pl.concat_str(decimal, pl.lit("s")),

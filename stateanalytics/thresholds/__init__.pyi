@@ -1,5 +1,5 @@
 from .advice import Advice as Advice
 from .advice import recommend as recommend
-from .costs import Costs as Costs
+from .choice import Costs as Costs
 from .promises import review as review
-from .worksheet import stale as stale
+from .settings import stale as stale

@@ -1,12 +1,10 @@
-"""Which value every threshold should have, from one snapshot, and as settings to paste."""
+"""The recommended value of every threshold, from one snapshot."""
 
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -17,125 +15,11 @@ from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, check_number, check_share, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
-from stateanalytics.thresholds.costs import Costs
+from stateanalytics.systems.base import Constant
+from stateanalytics.thresholds.choice import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
-from stateanalytics.thresholds.judge import COLUMNS, Judged, judge_all, prices
-from stateanalytics.thresholds.settings import UNIT_S, Constant, constants
-from stateanalytics.thresholds.wording import SAID
-
-
-def to_json(judged: Sequence[Judged], costs: Costs) -> str:
-    """Settings by system and place, costs, and every row of advice."""
-    rows = [advised.row for advised in judged]
-    content = {"settings": settings(judged), "costs": asdict(costs), "advice": rows}
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
-
-
-def to_toml(judged: Sequence[Judged]) -> str:
-    """Settings as TOML: a table a place, a comment a setting."""
-    lines = ["# Thresholds that the data recommend; read each comment before you take one over."]
-    heading: list[str] = []
-    for advised in sorted(_advised(judged), key=lambda advised: _table(advised.constant)):
-        table = _table(advised.constant)
-        if table != heading:
-            lines += ["", f"[{'.'.join(_key(part) for part in table)}]"]
-            heading = table
-        value = json.dumps(written(advised.constant, advised.row["recommended_s"]))
-        lines += [
-            f"# {_comment(advised)}",
-            f"{_key(advised.constant.path[-1])} = {value}",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def to_python(judged: Sequence[Judged]) -> str:
-    """Our policy with the recommended values, and constants in Python files as those write them."""
-    changes: dict[str, Any] = {}
-    files: dict[str, list[str]] = {}
-    for advised in _advised(judged):
-        constant, seconds = advised.constant, advised.row["recommended_s"]
-        if constant.policy_field == "stalled_after_s":
-            changes.setdefault("stalled_after_s", {})[constant.kind] = seconds
-        elif constant.policy_field == "limits":
-            of_system = changes.setdefault("limits", {}).setdefault(constant.system, {})
-            of_system[constant.path[-1]] = seconds
-        elif constant.policy_field:
-            changes[constant.policy_field] = seconds
-        if constant.place.endswith(".py"):
-            name = constant.path[0] + "".join(f"[{part!r}]" for part in constant.path[1:])
-            value = written(constant, seconds)
-            files.setdefault(constant.place, []).append(
-                f"{name} = {value!r}  # {_comment(advised)}"
-            )
-    lines = ["import stateanalytics as sa", "", "policy = sa.Policy.v1()"]
-    if changes:
-        lines[-1] += ".replace("
-        lines += [*(f"    {name}={value!r}," for name, value in changes.items()), ")"]
-    for place, assignments in files.items():
-        lines += ["", f"# {place}", *(f"# {line}" for line in assignments)]
-    return "\n".join(lines) + "\n"
-
-
-def settings(judged: Sequence[Judged]) -> dict[str, Any]:
-    """The recommended values, nested by system, place and name.
-
-    Notes
-    -----
-    Only constants on which the data recommend something, today's value included.
-    """
-    nested: dict[str, Any] = {}
-    for advised in _advised(judged):
-        inner = nested
-        for part in (advised.constant.system, advised.constant.place, *advised.constant.path[:-1]):
-            inner = inner.setdefault(part, {})
-        inner[advised.constant.path[-1]] = written(advised.constant, advised.row["recommended_s"])
-    return nested
-
-
-def written(constant: Constant, seconds: float) -> int | float | str:
-    """A value as its owner writes it: seconds, milliseconds, hours, polls, or ``10m``.
-
-    Notes
-    -----
-    Who reads durations takes digits and one of s, m, h, and everything else for "off"; so
-    they are whole numbers of the largest unit that fits.
-    """
-    if constant.unit == "duration":
-        whole = round(seconds)
-        size, unit = next(
-            (pair for pair in ((3600, "h"), (60, "m")) if whole % pair[0] == 0), (1, "s")
-        )
-        return f"{whole // size}{unit}"
-    value = seconds / UNIT_S[constant.unit]
-    if constant.unit == "polls":
-        return max(1, round(value))
-    return round(value) if abs(value - round(value)) < 1e-9 and constant.unit != "h" else value
-
-
-def _advised(judged: Sequence[Judged]) -> list[Judged]:
-    return [
-        advised
-        for advised in judged
-        if advised.row["recommended_s"] is not None and advised.constant.is_there
-    ]
-
-
-def _table(constant: Constant) -> list[str]:
-    return [constant.system, constant.place, *constant.path[:-1]]
-
-
-def _key(name: str) -> str:
-    """A TOML key: bare where it may be, a quoted string otherwise."""
-    is_bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    # TOML knows JSON's escapes, but neither a bare DEL nor pairs of surrogates.
-    quoted = json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return name if is_bare else quoted
-
-
-def _comment(advised: Judged) -> str:
-    """What speaks for a value, on one line whatever a kind is called."""
-    return visible(advised.row["in_words"])
-
+from stateanalytics.thresholds.judge import COLUMNS, SAID, Judged, judge_all, prices
+from stateanalytics.thresholds.settings import constants, to_json, to_python, to_toml
 
 CURVES = {
     **dict.fromkeys(("name", "system", "kind", "per", "mistake"), pl.String),
@@ -152,23 +36,23 @@ CURVES = {
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Advice:
-    """Recommended thresholds, with what they rest on.
+    """Recommended thresholds, with the evidence behind them.
 
     Attributes
     ----------
     frame : polars.DataFrame
-        One row a constant, see `recommend`.
+        One row per constant, see `recommend`.
     curves : polars.DataFrame
-        One row a constant and candidate: ``mistakes`` and ``waiting_h`` per 100 units of
+        One row per constant and candidate: ``mistakes`` and ``waiting_h`` per 100 units of
         exposure (``per``), the ``price`` of a mistake and of an ``hour`` of waiting,
         ``loss`` (their sum) with its interval, and which candidate is today's, the best
         and the recommended one.
     costs : Costs
-        What mistakes were taken to cost.
+        Costs of mistakes.
     n_sessions, n_sessions_drawn : int
-        How many sessions the snapshot holds, and how many were looked at.
+        Number of sessions in the snapshot, and in the sample.
     n_weeks : float
-        From the first start to as-of, without weeks in which nothing began.
+        From the first start to as-of, without weeks in which nothing started.
     """
 
     frame: pl.DataFrame
@@ -180,15 +64,15 @@ class Advice:
     n_weeks: float = 1.0
 
     def constants(self) -> Iterator[tuple[Constant, float | None]]:
-        """Each constant, and the value that is recommended; None: none is."""
+        """Each constant with its recommended value; None: no recommendation."""
         return ((advised.constant, advised.row["recommended_s"]) for advised in self._judged)
 
     def to_json(self) -> str:
-        """The settings in their owners' words, and all advice, as JSON."""
+        """The settings as their owners write them, and all advice, as JSON."""
         return to_json(self._judged, self.costs)
 
     def to_toml(self) -> str:
-        """The settings in their owners' words as TOML, with what speaks for each."""
+        """The settings as their owners write them as TOML, each with its reason."""
         return to_toml(self._judged)
 
     def to_python(self) -> str:
@@ -239,69 +123,67 @@ def recommend(
     seed: int = 0,
     rows: pl.DataFrame | None = None,
 ) -> Advice:
-    """For every threshold: today's value, what it costs, and what the data recommend.
+    """Recommend a value for every threshold, next to today's value and its cost.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     costs : Costs, optional
-        What mistakes cost; see `Costs` for the defaults.
+        Costs of mistakes; see `Costs` for the defaults.
     policy : Policy, optional
-        Whose thresholds are today's, and which decides what has ended; v1 by default.
+        Its thresholds are today's values, and it decides what has ended; v1 by default.
     conf_level : float
-        Of the intervals.
+        Level of the intervals.
     most_sessions : int, optional
-        Look at no more sessions than this, drawn at random: quick on a fleet, with ranges
-        as wide as so many sessions make them. None: all.
+        Size of a random sample of sessions: fast on a fleet, with wider intervals. None: all.
     seed : int
-        What they are drawn by.
+        Seed of the sample.
     rows : polars.DataFrame, optional
-        The `population` of all time under this policy, where it is at hand.
+        The `population` of all time under this policy, if already computed.
 
     Returns
     -------
     Advice
-        ``frame`` has one row a constant of the systems in the snapshot: ``name``,
-        ``system``, ``kind`` (null: every kind), ``place`` and ``setting`` (where it stands
-        and what it is called there), ``meaning``; ``today_s``, ``recommended_s`` (null:
-        none, see ``verdict``), ``best_s`` with the range of what cannot be told from it,
+        ``frame`` has one row per constant of the systems in the snapshot: ``name``,
+        ``system``, ``kind`` (null: every kind), ``place`` and ``setting`` (where it is set and
+        its name there), ``meaning``; ``today_s``, ``recommended_s`` (null: none, see
+        ``verdict``), ``best_s`` with the range of values not significantly more expensive,
         ``best_low_s`` to ``best_high_s`` (null: it may lie beyond the data);
         ``mistakes_…`` and ``loss_…`` today and as recommended, ``gain`` with its interval,
         all ``per`` 100 session-hours alive or 100 runs; ``n`` independent units
-        (invocations, of which a session without one is its own) behind it, ``n_needed``,
-        ``n_effective`` (Kish: so many of one size would say as much), ``n_deaths`` (null:
-        not asked), ``n_at_risk`` at the recommended value, else at the best; ``reached_s``,
-        the last candidate that enough units reached to recommend it, and ``outlasting``, how
-        many would go on beyond it for each of ``n``, the stopped ones too; ``is_mixed``:
-        today's limit is one of several, the commonest; ``flips``: the
-        verdict is another one without some one unit; ``best_if_half_s`` and
-        ``best_if_double_s``, the best if a mistake cost half or twice as much (an hour twice
-        or half), with ``excess_…``, how much dearer the recommended value is then, as a
-        share; ``healthy_upper_s``, a bound that 95 or 99 % of healthy work stays below, as the
-        constant needs (null: too little data); ``borrowed_s`` with ``borrowed_low_s`` and
-        ``borrowed_high_s``, where a kind has too little: what its own few and
-        ``n_kinds_borrowed`` other kinds say of that bound, as context (see `borrow`) and
-        never the ground of a recommendation; ``verdict``, a key of `VERDICTS`;
-        ``in_words``.
+        (invocations; a session without one is a unit of its own), ``n_needed``,
+        ``n_effective`` (Kish's effective sample size), ``n_deaths`` (null: not needed),
+        ``n_at_risk`` at the recommended value, else at the best; ``reached_s``, the longest
+        candidate that enough units reached to recommend it, and ``outlasting``, the units that
+        would go on beyond it, the stopped ones included, for each of ``n``; ``is_mixed``:
+        today's limit is the most common of several; ``flips``: the verdict changes without
+        some single unit; ``best_if_half_s`` and ``best_if_double_s``, the best value if a
+        mistake cost half or twice as much (an hour twice or half), with ``excess_…``, by which
+        share the recommended value then costs more; ``healthy_upper_s``, a bound that 95 or
+        99 % of healthy work stays below, as the constant needs (null: too little data);
+        ``borrowed_s`` with ``borrowed_low_s`` and ``borrowed_high_s``, for a kind with too
+        little data: that bound estimated with ``n_kinds_borrowed`` other kinds, as context
+        (see `borrow`) and never the ground of a recommendation; ``verdict``, a key of
+        `VERDICTS`; ``in_words``.
 
     Raises
     ------
     ArgumentError
-        If ``snap`` is no snapshot, or a number makes no sense.
+        If ``snap`` is no snapshot, or a number is not valid.
 
     Notes
     -----
-    The best value is the one of a fixed set of round values, today's among them, whose
-    mistakes and delays cost least. How sure that is says `choose`: a value is only moved
-    for a gain beyond noise that no single unit carries, to where enough units were still
-    under observation; today's is only *kept* where it is known that little could be saved.
+    The best value is the one of a fixed set of round values and today's at which mistakes
+    and delays cost least. `choose` decides: a value changes only for a significant gain that
+    does not depend on a single unit, and only to where enough units were at risk; today's is
+    only *kept* if it is known that little could be saved.
 
-    Constants of silence are judged by silences between signs of life. A reaper
-    reads ``updated_at``, which is overwritten and cannot be replayed: silence stands in
-    for it. Kinds with fewer than `MIN_DEATHS` known deaths borrow the rate of their
-    system. A bound on the 95th percentile takes 59 independent values, on the 99th 299;
-    with fewer, nothing is recommended.
+    Constants of silence are judged by silences between signs of life. A reaper reads
+    ``updated_at``, which is overwritten and cannot be replayed, so silence is used instead.
+    Kinds with fewer than `MIN_DEATHS` known deaths take the rate of their system. A bound on
+    the 95th percentile takes 59 independent values, on the 99th 299; with fewer, nothing is
+    recommended.
 
     Examples
     --------
@@ -320,21 +202,20 @@ def recommend(
     if most_sessions is not None:
         check_number("most_sessions", most_sessions, 5000, least=1, is_whole=True)
     costs = costs or Costs()
-    looked_at = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
-    if rows is not None and looked_at is not snap:
-        drawn = looked_at.entities.select(ENTITY_KEY)
+    sample = snap if most_sessions is None else sampled(snap, most_sessions, seed=seed)
+    if rows is not None and sample is not snap:
+        drawn = sample.entities.select(ENTITY_KEY)
         rows = rows.join(drawn, on=ENTITY_KEY, how="semi", maintain_order="left")
-    seen = evidence(looked_at, policy=policy, rows=rows)
-    asked = _asked(snap, policy, seen)
-    judged = judge_all(asked, seen, costs, conf_level)
+    data = evidence(sample, policy=policy, rows=rows)
+    judged = judge_all(_constants_of(snap, policy, data), data, costs, conf_level)
     return Advice(
         pl.DataFrame([advised.row for advised in judged], schema=COLUMNS),
         _curves(judged, costs),
         costs,
         judged,
         _count_sessions(snap),
-        _count_sessions(looked_at),
-        _count_weeks(looked_at),
+        _count_sessions(sample),
+        _count_weeks(sample),
     )
 
 
@@ -343,7 +224,7 @@ def _count_sessions(facts: Facts) -> int:
 
 
 def _count_weeks(facts: Facts) -> float:
-    """Weeks since the first start, without those in which nothing began; at least a day.
+    """Weeks since the first start, without those in which nothing started; at least a day.
 
     A single start of 1970 does not stretch them.
     """
@@ -354,23 +235,25 @@ def _count_weeks(facts: Facts) -> float:
     return max(1 / 7, min(first.total_seconds() / 604_800, n_active)) if first else 1 / 7
 
 
-def _asked(snap: Facts, policy: Policy | None, seen: Mapping[str, pl.DataFrame]) -> list[Constant]:
-    """The constants of the systems that are there, and those of the kinds that are there."""
-    systems = snap.entities["system"].unique().to_list()
-    fixed = [constant for constant in constants(policy) if constant.system in systems]
-    of_kinds: list[Constant] = []
-    for known in all_systems():
-        if known.name in systems:
-            own = pl.col("system") == known.name
-            runs = seen["runs"].filter(own & pl.col("kind").is_not_null())
-            limits = seen["limits"].filter(own).drop("system")
+def _constants_of(
+    snap: Facts, policy: Policy | None, data: Mapping[str, pl.DataFrame]
+) -> list[Constant]:
+    """The constants of the systems in the snapshot, and those of their kinds of work."""
+    present = snap.entities["system"].unique().to_list()
+    fixed = [constant for constant in constants(policy) if constant.system in present]
+    by_kind: list[Constant] = []
+    for system in all_systems():
+        if system.name in present:
+            own = pl.col("system") == system.name
+            runs = data["runs"].filter(own & pl.col("kind").is_not_null())
+            limits = data["limits"].filter(own).drop("system")
             kinds = runs.select(pl.col("kind").unique().sort()).join(limits, on="kind", how="left")
-            of_kinds += known.kind_constants(policy or Policy.v1(), kinds.sort("kind"))
-    return [*fixed, *of_kinds]
+            by_kind += system.kind_constants(policy or Policy.v1(), kinds.sort("kind"))
+    return [*fixed, *by_kind]
 
 
 def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
-    drawn = [
+    curves = [
         advised.curve.with_columns(
             name=pl.lit(advised.constant.name),
             system=pl.lit(advised.constant.system),
@@ -390,4 +273,4 @@ def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
         for advised in judged
         if advised.curve is not None
     ]
-    return pl.concat([pl.DataFrame(schema=CURVES), *drawn])
+    return pl.concat([pl.DataFrame(schema=CURVES), *curves])

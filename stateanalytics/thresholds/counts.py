@@ -1,7 +1,8 @@
-"""Mistakes and waiting under each candidate threshold: one row an independent unit.
+"""Mistakes and waiting under each candidate threshold, one row per independent unit.
 
 Both are sums over units (sessions, invocations), so the same few functions serve the
-estimate, its interval, and every price that somebody may put on them.
+estimate, its interval, and any price of a mistake or of an hour. The bounds that a verdict
+is decided by stand here, because every later step uses them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,24 @@ import polars as pl
 
 from stateanalytics.survival.curves import bare_curve
 
+FEWEST_AT_RISK = 10
+"""Units at risk that a recommended value needs."""
+FEWEST_HIT = 5
+"""Units with a mistake that are needed to estimate the variance of mistakes."""
+NEAR = 0.05
+"""Of values without significant difference, those at most this share above the cheapest count."""
+MUCH, MUCH_PER_HUNDRED = 0.5, 1.0
+"""A saving is small below this share of today's loss, or below so many mistakes per 100."""
+STOPPED = 2.0
+"""Weight of an uncensored unit from which most of the others were stopped: not identified."""
+TIE = 1e-9
+"""Losses within this relative difference are ties, up to rounding."""
+
+
 Mistake = Literal["false_alarm", "lost_run"]
 
 EXPOSURE = "exposure"
-"""What sums are divided by: hours alive for silences, runs for elapsed time."""
+"""Denominator of sums: hours alive for silences, runs for elapsed time."""
 _MOST_UNORDERED = 2
 
 
@@ -33,24 +48,24 @@ def waiting_columns(candidates_s: Sequence[float]) -> list[str]:
 
 @dataclass(frozen=True)
 class Support:
-    """How far the data behind a few candidates reach.
+    """How far the data reach: units at risk and weights at each candidate.
 
     Attributes
     ----------
     candidates_s : tuple of float
-        Thresholds that can be tried, rising: none beyond the longest that was seen, unless
-        nothing was still open there.
+        Ascending thresholds: none beyond the longest observed duration, unless nothing was
+        still open there.
     n_at_risk : tuple of int
-        Units that were under observation for so long.
+        Units still under observation at each.
     weights : tuple of float
-        For how many one that was seen for so long stands, the others having been cut off.
+        How many spells one that is still at risk represents, itself and the censored ones.
     n_open : float
-        How many outlast the data; they may go on to end well.
+        Spells that outlast the data; they may still end well.
     waits : float
-        What one more unit would wait, in relation to the hours between two candidates; 0
-        where the rate of deaths is given.
+        Waiting of one more unit, as a share of the time between two candidates; 0 if the rate
+        of deaths is given.
     is_beyond : bool
-        Whether the last candidate lies beyond the data: what is open may be its mistakes.
+        Whether the last candidate lies beyond the data: open spells may be its mistakes.
     """
 
     candidates_s: tuple[float, ...]
@@ -62,14 +77,14 @@ class Support:
 
 
 def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
-    """How far lengths reach.
+    """Units at risk and weights at each candidate that durations reach.
 
     Parameters
     ----------
     lengths : polars.DataFrame
-        ``unit``, ``duration_s`` and ``ended`` (False: cut off, by whoever it was).
+        ``unit``, ``duration_s`` and ``ended`` (False: censored, for whatever reason).
     candidates_s : sequence of float
-        Thresholds that somebody could set, in seconds.
+        Thresholds that could be set, in seconds.
 
     Examples
     --------
@@ -84,32 +99,32 @@ def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
         return Support((), (), ())
     curve = bare_curve(lengths)
     longest, outlasting = curve.select("duration_s", "survival").row(-1)
-    tried = [limit for limit in sorted(candidates_s) if limit <= longest or not outlasting]
-    at = pl.Series(tried, dtype=pl.Float64)
-    each = lengths["duration_s"].sort()
-    n_left = lengths.height - each.search_sorted(at, side="left")
+    reached = [limit for limit in sorted(candidates_s) if limit <= longest or not outlasting]
+    at = pl.Series(reached, dtype=pl.Float64)
+    durations = lengths["duration_s"].sort()
+    n_spells = lengths.height - durations.search_sorted(at, side="left")
     longest_of_units = lengths.group_by("unit").agg(pl.col("duration_s").max())["duration_s"].sort()
     n_at_risk = longest_of_units.len() - longest_of_units.search_sorted(at, side="left")
     before = curve["duration_s"].search_sorted(at, side="left")
     survival = pl.concat([pl.Series([1.0]), curve["survival"]]).gather(before)
-    expected = lengths.height * survival / n_left.cast(pl.Float64)
-    weights = expected.set(n_left == 0, None).fill_null(strategy="forward").fill_null(1.0)
+    expected = lengths.height * survival / n_spells.cast(pl.Float64)
+    weights = expected.set(n_spells == 0, None).fill_null(strategy="forward").fill_null(1.0)
     return Support(
-        tuple(tried), tuple(n_at_risk), tuple(weights), n_open=lengths.height * outlasting
+        tuple(reached), tuple(n_at_risk), tuple(weights), n_open=lengths.height * outlasting
     )
 
 
 def silence_support(
     gaps: pl.DataFrame, candidates_s: Sequence[float], today_s: float | None = None
 ) -> Support:
-    """How far silences reach; whoever ends one but the run itself cuts it off, death included.
+    """The support of silences; they are censored if anything but the run itself ends them.
 
-    An observer calls dead what it does not hear of, so nobody knows what would have come.
-    Today's threshold is tried even where it lies beyond the data: how long it lets the dead
-    wait is known, and so is how many silences could be broken before it.
+    This includes death: an observer declares a silent run dead, so nobody knows whether it
+    would have spoken again. Today's threshold is a candidate even beyond the data: the waiting
+    of the dead is known, and so is a bound of the silences that could be broken before it.
     """
-    is_its_own = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    reach = support(gaps.select("unit", duration_s="gap_s", ended=is_its_own), candidates_s)
+    is_own_end = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
+    reach = support(gaps.select("unit", duration_s="gap_s", ended=is_own_end), candidates_s)
     if today_s is None or not reach.candidates_s or today_s <= reach.candidates_s[-1]:
         return reach
     return replace(
@@ -129,36 +144,35 @@ def silence_counts(
     deaths_per_hour: float | None = None,
     alive: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Wrong alarms and late ones of silence thresholds, one row a unit.
+    """False alarms and delay of silence thresholds, one row per unit.
 
     Parameters
     ----------
     gaps : polars.DataFrame, shape (n_gaps, >= 4)
-        Silences: ``unit`` (what is independent: their session or invocation), ``gap_s``,
+        Silences: ``unit`` (the independent unit: session or invocation), ``gap_s``,
         ``closed_by`` and ``is_dead`` as in `silence_gaps`; optional ``project``.
     candidates_s : sequence of float
         Thresholds, in seconds.
     at_least : bool
-        Whether the alarm also sounds at exactly the threshold.
+        Whether the alarm also fires at exactly the threshold.
     deaths_per_hour : float, optional
-        Deaths per hour alive; by default each unit's own, seen in ``is_dead``.
+        Deaths per hour alive; by default each unit's own, from ``is_dead``.
     alive : polars.DataFrame, optional
-        What `time_alive` gave, where it is at hand.
+        The result of `time_alive`, if already computed.
 
     Returns
     -------
     polars.DataFrame, shape (n_units, 3 + 2 * n_candidates)
-        ``unit``, ``project`` if it was there, `EXPOSURE` (hours proven alive), ``n_dead``,
-        then mistakes and hours of waiting per candidate; sorted by ``unit``.
+        ``unit``, ``project`` if given, `EXPOSURE` (hours proven alive), ``n_dead``, then
+        mistakes and hours of waiting per candidate; sorted by ``unit``.
 
     Notes
     -----
-    A session that is silent for longer than the threshold and then speaks again was a
-    mistake; one that died is noticed a threshold after its last sign of life, at the
-    latest. Last silences that ended otherwise are no mistakes, and count as time alive
-    only where the run wrote its end itself. Those that somebody closed, or that are still
-    open, might have been broken: the longer ones that were stand for them, too, which is
-    the Kaplan-Meier estimate over silences.
+    A session that is silent for longer than the threshold and then speaks again is a mistake;
+    one that died is noticed one threshold after its last sign of life, at the latest. Other
+    last silences are no mistakes, and count as time alive only if the run wrote its end
+    itself. Silences that an observer closed, or that are still open, are censored: longer
+    silences that were broken represent them, which is the Kaplan-Meier estimate.
 
     Examples
     --------
@@ -175,13 +189,13 @@ def silence_counts(
     """
     names, spoke = mistake_columns(candidates_s), pl.col("closed_by") == "sign_of_life"
     gap = pl.col("gap_s")
-    over = [gap >= limit if at_least else gap > limit for limit in candidates_s]
-    is_closed = pl.col("closed_by").is_in(["other_end", "as_of"])
+    fires = [gap >= limit if at_least else gap > limit for limit in candidates_s]
+    is_censored = pl.col("closed_by").is_in(["other_end", "as_of"])
     mistakes = _by_unit(
-        with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_closed))
+        with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_censored))
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0))),
-        {name: pl.col("stands_for") * is_over for name, is_over in zip(names, over, strict=True)},
+        {name: pl.col("weight") * does for name, does in zip(names, fires, strict=True)},
     )
     deaths = pl.col("n_dead")
     if deaths_per_hour is not None:
@@ -190,7 +204,7 @@ def silence_counts(
         (time_alive(gaps) if alive is None else alive)
         .join(mistakes, on="unit", how="left")
         .select(
-            *_named(gaps),
+            *_key(gaps),
             EXPOSURE,
             "n_dead",
             *(pl.col(name).fill_null(0).cast(pl.Float64) for name in names),
@@ -201,12 +215,12 @@ def silence_counts(
 
 
 def waiting_counts(alive: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
-    """Of what `silence_counts` gives, ``unit``, ``project`` and the hours of waiting alone."""
-    return alive.select(*_named(alive), *_waiting(candidates_s, pl.col("n_dead")))
+    """The columns ``unit``, ``project`` and waiting of `silence_counts`."""
+    return alive.select(*_key(alive), *_waiting(candidates_s, pl.col("n_dead")))
 
 
 def time_alive(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Hours proven alive, as `EXPOSURE`, and deaths (``n_dead``) of each unit, sorted by it."""
+    """Hours proven alive (`EXPOSURE`) and deaths (``n_dead``) of each unit, sorted by unit."""
     is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
     return _by_unit(
         gaps,
@@ -216,7 +230,7 @@ def time_alive(gaps: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(pl.col(EXPOSURE) / 3600)
 
 
-def _named(gaps: pl.DataFrame) -> list[str]:
+def _key(gaps: pl.DataFrame) -> list[str]:
     return ["unit", *(["project"] if "project" in gaps.columns else [])]
 
 
@@ -228,19 +242,18 @@ def _waiting(candidates_s: Sequence[float], deaths: pl.Expr) -> Iterator[pl.Expr
 def elapsed_counts(
     spells: pl.DataFrame, candidates_s: Sequence[float], *, mistake: Mistake = "false_alarm"
 ) -> pl.DataFrame:
-    """Runs hit by mistake and hours spent under limits on elapsed time, one row a unit.
+    """Runs hit by mistake and hours spent under limits on elapsed time, one row per unit.
 
     Parameters
     ----------
     spells : polars.DataFrame, shape (n_spells, >= 4)
-        ``unit`` (what is independent: an invocation, a session), ``duration_s``,
-        ``ended`` (False: cut off, it lasted at least so long) and ``is_good`` (it ended
-        well; not asked where ``ended`` is False).
+        ``unit`` (the independent unit: an invocation, a session), ``duration_s``, ``ended``
+        (False: censored) and ``is_good`` (it ended well; ignored where ``ended`` is False).
     candidates_s : sequence of float
-        Limits, in seconds; only those that the data reach have a meaning, see `support`.
+        Limits, in seconds; only those that the data reach are meaningful, see `support`.
     mistake : {"false_alarm", "lost_run"}
-        ``false_alarm``: the limit is a label, and a person looks; what waits are runs
-        that do not end well. ``lost_run``: the limit ends the run; every run spends time.
+        ``false_alarm``: the limit is a label, and a person looks; runs that do not end well
+        wait. ``lost_run``: the limit ends the run; every run spends time.
 
     Returns
     -------
@@ -251,11 +264,11 @@ def elapsed_counts(
 
     Notes
     -----
-    A run that ended stands for itself and for its share of the runs that were cut off
-    earlier [1]_: weighted so, sums over runs equal the Kaplan-Meier and Aalen-Johansen
-    estimates to the last digit. What outlasts the data does not end well within them. The
-    weights are held fixed where the sums over units get intervals, which makes those a
-    little too wide rather than too narrow.
+    A run that ended represents itself and its share of the runs that were censored earlier
+    (redistribution to the right [1]_): with these weights, sums over runs equal the
+    Kaplan-Meier and Aalen-Johansen estimates to the last digit. Runs that outlast the data do
+    not end well within them. Intervals of sums take the weights as fixed, which makes them
+    slightly too wide.
 
     References
     ----------
@@ -275,13 +288,13 @@ def elapsed_counts(
     >>> elapsed_counts(runs, [1800.0, 7200.0]).rows()
     [(1, 1.0, 1, 1.0, 0.0, 0.0, 0.0), (2, 1.0, 0, 0.0, 0.0, 0.5, 2.0)]
     """
-    weight, length = pl.col("stands_for"), pl.col("duration_s")
+    weight, length = pl.col("weight"), pl.col("duration_s")
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
     waits = pl.lit(True) if mistake == "lost_run" else ~is_good
 
     def waiting_s(limit: float) -> pl.Expr:
         until = pl.when(waits).then(pl.min_horizontal(length, pl.lit(limit))).otherwise(0.0)
-        # Its share of the runs, each with its own time; what is left outlasts the data.
+        # Its share of the runs, each with its own time; the remaining runs outlast the data.
         return weight * (until - limit) + limit
 
     mistakes = {
@@ -301,40 +314,42 @@ def elapsed_counts(
     ).with_columns(pl.col(list(waiting)) / 3600)
 
 
-def _by_unit(rows: pl.DataFrame, added: Mapping[str, pl.Expr], *others: pl.Expr) -> pl.DataFrame:
-    """One row a unit: what is told of it, then sums of what is added up over its rows.
+def _by_unit(
+    rows: pl.DataFrame, summed: Mapping[str, pl.Expr], *aggregates: pl.Expr
+) -> pl.DataFrame:
+    """One row per unit: the aggregates, then sums over its rows, reproducible to the last digit.
 
-    The last digit of a sum follows the order of what is added, and threads add parts of a
-    group by themselves: what is added is sorted. Of one number or two there is but one sum, and
-    most units have no more: sorting each of them would take most of the time.
+    The last digit of a float sum depends on the order, and threads sum parts of a group by
+    themselves, so values are sorted first. One or two values have only one sum, and most units
+    have no more: sorting those would take most of the time.
     """
-    whole = rows.with_columns(**added, _n=pl.len().over("unit"))
-    each, is_few = pl.col(list(added)), pl.col("_n") <= _MOST_UNORDERED
+    rows = rows.with_columns(**summed, _n=pl.len().over("unit"))
+    values, is_short = pl.col(list(summed)), pl.col("_n") <= _MOST_UNORDERED
     parts = [
-        whole.filter(is_few).group_by("unit").agg(*others, each.sum()),
-        whole.filter(~is_few).group_by("unit").agg(*others, each.sort().sum()),
+        rows.filter(is_short).group_by("unit").agg(*aggregates, values.sum()),
+        rows.filter(~is_short).group_by("unit").agg(*aggregates, values.sort().sum()),
     ]
     return pl.concat(parts).sort("unit")
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
-    """The project of each unit, where it is known what it is; of several the first by name."""
+    """The project of each unit, if there is such a column; of several the first by name."""
     return [pl.col("project").min()] if "project" in rows.columns else []
 
 
 def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
-    """Add ``stands_for``: for how many each one that ended stands; 0 where cut off.
+    """Add ``weight``: how many spells each one that ended represents; 0 where censored.
 
     Examples
     --------
     >>> runs = pl.DataFrame({"duration_s": [1.0, 2.0], "ended": [False, True]})
-    >>> with_weights(runs)["stands_for"].to_list()
+    >>> with_weights(runs)["weight"].to_list()
     [0.0, 2.0]
     """
     curve = bare_curve(spells)
-    # What the curve falls by is shared by the runs that ended there.
-    fall = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
-    each = curve.select(spells.height * fall / pl.col("n_events")).to_series()
-    # Durations that floats cannot tell apart are one step of the curve: the first of them.
-    place = curve["duration_s"].search_sorted(spells["duration_s"], side="right") - 1
-    return spells.with_columns(stands_for=pl.when("ended").then(each.gather(place)).otherwise(0.0))
+    # The runs that ended at a step of the curve share its height.
+    height = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
+    weights = curve.select(spells.height * height / pl.col("n_events")).to_series()
+    # Ties by rounding are one step of the curve, at the first of them.
+    step = curve["duration_s"].search_sorted(spells["duration_s"], side="right") - 1
+    return spells.with_columns(weight=pl.when("ended").then(weights.gather(step)).otherwise(0.0))

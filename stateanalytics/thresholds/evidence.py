@@ -1,7 +1,7 @@
-"""What thresholds are judged by: silences, elapsed times and episodes, from one snapshot.
+"""Evidence on thresholds: silences, elapsed times and episodes of one snapshot.
 
-All come as plain frames with ``unit``: the show or invocation, because what happens in one is
-not independent (a session without one is its own), and ``project``, which invocations share.
+All are frames with ``unit``, the show or invocation, whose sessions are not independent (a
+session without one is a unit of its own), and ``project``, which invocations share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from stateanalytics.survival.risk_sets import product_limit
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.survival.time_limits import timeouts
@@ -28,59 +28,55 @@ RUNS = ("unit", "project", "system", "kind", "duration_s", "ended", "is_good", "
 def evidence(
     snap: Facts, *, policy: Policy | None = None, rows: pl.DataFrame | None = None
 ) -> Mapping[str, pl.DataFrame]:
-    """Every kind of evidence that a `Constant` may name, by its name, and time limits.
+    """All evidence that a `Constant` may name, by its name, and the time limits of kinds.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     policy : Policy, optional
         Decides which runs have ended; v1 by default.
     rows : polars.DataFrame, optional
-        The `population` of all time under that policy, where it is at hand.
+        The `population` of all time under that policy, if already computed.
 
     Returns
     -------
     mapping of str to polars.DataFrame
         ``silences`` has the columns `SILENCES`, ``runs`` has `RUNS`, ``limits`` those of
-        `time_limits`; what systems add has the first or the second. Only what counts; null
-        ``kind`` is not known.
+        `time_limits`; evidence of single systems has the first or the second. Only counted
+        rows; a null ``kind`` is not known.
     """
     rows = rows_of(snap, policy=policy, rows=rows)
     gaps = silence_gaps(snap, by=("kind", "project", "show_id", "invocation_id"), rows=rows).filter(
         pl.col("left_out").is_null()
     )
     elapsed = runs(spells(snap, rows=rows))
+    present = set(snap.entities["system"].unique())
+    by_system = {
+        name: gather(snap, gaps)
+        for system in all_systems()
+        if system.name in present
+        for name, gather in system.evidence.items()
+    }
     return {
         "silences": silences(gaps),
         "runs": elapsed,
-        **_of_systems(snap, gaps),
+        **by_system,
         "limits": time_limits(timeouts(snap, rows=rows), elapsed),
     }
 
 
-def _of_systems(snap: Facts, gaps: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """What only one system records, of the systems that were read."""
-    there = set(snap.entities["system"].unique())
-    return {
-        name: gather(snap, gaps)
-        for known in all_systems()
-        if known.name in there
-        for name, gather in known.evidence.items()
-    }
-
-
 def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
-    """The facts of sessions drawn at random, with everything that belongs to them.
+    """The facts of a random sample of sessions, with everything that belongs to them.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave.
+        From `read`.
     most_sessions : int
-        How many; a snapshot with no more is given back as it is.
+        Sample size; a snapshot without more sessions is returned as it is.
     seed : int
-        The same seed draws the same sessions, in whatever order they stand.
+        The same seed draws the same sessions, whatever their order.
     """
     key, session = ["source", "entity_id"], pl.coalesce("session_id", "entity_id")
     sessions = snap.entities.filter(pl.col("entity_type") == "session").select(key).unique()
@@ -89,86 +85,82 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
     row = pl.int_range(pl.len(), dtype=pl.UInt64)
     drawn = (
         sessions.sort(key)
-        .with_columns(draw=random_columns.bits(row, seed, "session"))
+        .with_columns(draw=draws.bits(row, seed, "session"))
         .sort("draw")
         .head(most_sessions)
     )
     entities = snap.entities.with_columns(_session=session).join(
         drawn, left_on=["source", "_session"], right_on=key, how="semi", maintain_order="left"
     )
-    theirs = entities.select(ENTITY_KEY)
+    kept = entities.select(ENTITY_KEY)
     return changed_facts(
         snap,
         entities=entities.drop("_session"),
-        transitions=snap.transitions.join(theirs, on=ENTITY_KEY, how="semi", maintain_order="left"),
-        events=snap.events.join(theirs, on=ENTITY_KEY, how="semi", maintain_order="left"),
+        transitions=snap.transitions.join(kept, on=ENTITY_KEY, how="semi", maintain_order="left"),
+        events=snap.events.join(kept, on=ENTITY_KEY, how="semi", maintain_order="left"),
     )
 
 
 def silences(gaps: pl.DataFrame) -> pl.DataFrame:
-    """Silences as they are judged."""
+    """Silences with their unit, in the columns `SILENCES`."""
     unit = _unit("source", pl.coalesce("show_id", "invocation_id", "entity_id"))
     return gaps.select(unit, *SILENCES[1:])
 
 
 def runs(spells: pl.DataFrame) -> pl.DataFrame:
-    """Elapsed times as they are judged; runs of one show or fan-out share their fate."""
+    """Elapsed times of counted runs with their unit, in the columns `RUNS`."""
     return spells.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
         _unit("source", pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")),
-        "project",
-        "system",
-        "kind",
-        "duration_s",
-        "ended",
+        *("project", "system", "kind", "duration_s", "ended"),
         is_good=pl.col("ending") == "completed",
         timeout_s="timeout_s",
     )
 
 
 MIXED = 0.1
-"""A limit that holds for fewer than this share of runs does not make limits mixed."""
+"""Share of the runs from which a second limit makes the limits of a kind mixed."""
 
 
 def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The time limit that holds for most runs of each kind: declared, else inferred.
+    """The most common time limit of each kind: declared, else inferred.
 
     Parameters
     ----------
     limits : polars.DataFrame
-        What `timeouts` gave.
+        From `timeouts`.
     runs : polars.DataFrame
-        What `runs` gave.
+        From `runs`.
 
     Returns
     -------
     polars.DataFrame
-        ``system``, ``kind``, ``limit_s``; ``is_inferred``: nobody wrote it down, but many
-        ends lie there; ``is_mixed``: another one holds for a tenth of the runs or more.
-        Kinds without any known limit have no row.
+        ``system``, ``kind``, ``limit_s``; ``is_inferred``: not declared, but many ends lie
+        there; ``is_mixed``: another one holds for a tenth of the runs or more. Kinds without
+        a known limit have no row.
 
     Notes
     -----
-    An inferred limit is only seen where it stops a run, and a short one stops more. So its
-    share is the hazard there: of the runs that came so far, the share that it stopped.
+    An inferred limit is only visible where it stops a run, and a short one stops more runs. So
+    its share is the hazard there: stopped runs over the runs that reached it.
     """
     key = ["system", "kind"]
-    found = (
+    counted = (
         limits.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
         .group_by(*key, "limit_s", is_inferred=pl.col("limit_from") == "inferred")
         .agg(n=pl.len())
     )
-    # Each run with how many are as long or longer: a limit looks up the first that reaches it.
+    # Each run with the number of runs at least as long; a limit takes the first that reaches it.
     ranked = (
         runs.select(*key, "duration_s")
         .sort("duration_s")
         .with_columns(
             n_runs=pl.len().over(key),
-            n_left=pl.len().over(key) - pl.int_range(pl.len()).over(key),
+            n_at_risk=pl.len().over(key) - pl.int_range(pl.len()).over(key),
         )
     )
-    came_so_far = (
-        # Stopping takes a moment, and ends are found to the second.
-        found.with_columns(reached_s=pl.col("limit_s") - 1)
+    at_limit = (
+        # A second earlier: stopping takes a moment, and ends are recorded to the second.
+        counted.with_columns(reached_s=pl.col("limit_s") - 1)
         .sort("reached_s")
         .join_asof(
             ranked.drop("n_runs"),
@@ -179,17 +171,17 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .join(ranked.select(*key, "n_runs").unique(), on=key)
-        .with_columns(pl.col("n_left").fill_null(0))
+        .with_columns(pl.col("n_at_risk").fill_null(0))
     )
-    stopped = (pl.col("n") / pl.col("n_left")).clip(upper_bound=1.0)
-    without_shorter = product_limit(pl.col("stopped")).shift(1, fill_value=1.0)
+    hazard = (pl.col("n") / pl.col("n_at_risk")).clip(upper_bound=1.0)
+    past_shorter_limits = product_limit(pl.col("hazard")).shift(1, fill_value=1.0)
     among = [*key, "is_inferred"]
     return (
-        came_so_far.sort(*among, "limit_s")
-        .with_columns(stopped=stopped)
+        at_limit.sort(*among, "limit_s")
+        .with_columns(hazard=hazard)
         .with_columns(
             share=pl.when("is_inferred")
-            .then(pl.col("stopped") * without_shorter.over(among))
+            .then(pl.col("hazard") * past_shorter_limits.over(among))
             .otherwise(pl.col("n") / pl.col("n_runs"))
         )
         .with_columns(is_mixed=(pl.col("share") >= MIXED).sum().over(among) > 1)

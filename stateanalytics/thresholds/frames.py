@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.shapes import Columns, Integer, Real, Text, YesNo, frame
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.detectors.frames import GapSums, QualityOfService
 
 
@@ -11,7 +11,7 @@ class Advice(Columns, key=("name",)):
 
     name = Text("the threshold")
     system = Text("the system that uses it")
-    kind = Text("kind of work that it holds for; null: every kind")
+    kind = Text("kind of work that it applies to; null: every kind")
     place = Text("where it is set")
     setting = Text("what it is called there")
     meaning = Text("what it does")
@@ -19,7 +19,7 @@ class Advice(Columns, key=("name",)):
     recommended_s = Real("the recommended value; null: none, see `verdict`", unit="s")
     best_s = Real("the value that costs least; null: not known", unit="s")
     best_low_s = Real("lower end of the values not significantly worse than the best", unit="s")
-    best_high_s = Real("upper end of these values; null: it may lie beyond the data", unit="s")
+    best_high_s = Real("upper end of these values; null: it may be beyond the data", unit="s")
     mistakes_today = Real("mistakes at today's value, in the unit of `per`")
     mistakes_recommended = Real("mistakes at the recommended value")
     loss_today = Real(
@@ -30,24 +30,26 @@ class Advice(Columns, key=("name",)):
     gain_low = Real("lower end of its interval", unit="min")
     gain_high = Real("upper end of its interval", unit="min")
     best_if_half_s = Real("the best value if a mistake cost half as much", unit="s")
-    excess_if_half = Real("by which share the recommended value costs more than that one, then")
+    excess_if_half = Real("excess cost of the recommended value in that case, as a share")
     best_if_double_s = Real("the best value if a mistake cost twice as much", unit="s")
-    excess_if_double = Real("by which share the recommended value costs more than that one, then")
+    excess_if_double = Real("excess cost of the recommended value in that case, as a share")
     borrowed_low_s = Real("lower end of the interval of `borrowed_s`", unit="s")
-    borrowed_s = Real("`healthy_upper_s` as other kinds suggest it: context, no ground", unit="s")
+    borrowed_s = Real(
+        "`healthy_upper_s` estimated from other kinds: for context, not used", unit="s"
+    )
     borrowed_high_s = Real("upper end of the interval of `borrowed_s`", unit="s")
     per = Text("what mistakes and losses are counted per")
     n = Integer("independent units behind it (invocations, or sessions without one)")
-    n_needed = Integer("units that it takes")
+    n_needed = Integer("units that are needed")
     n_deaths = Integer("deaths; null: not asked")
     n_at_risk = Integer("units under observation at the recommended value, else at the best")
     n_kinds_borrowed = Integer("other kinds behind `borrowed_s`")
     n_effective = Real("effective sample size (Kish)")
     healthy_upper_s = Real(
-        "bound that 95 or 99 % of healthy work stays below; null: too little data", unit="s"
+        "upper bound of 95 or 99 % of healthy work; null: too little data", unit="s"
     )
     reached_s = Real("longest candidate that enough units reached to recommend it", unit="s")
-    outlasting = Real("units that would go on beyond it, for each of `n`")
+    outlasting = Real("share of the units that would last longer")
     is_mixed = YesNo("is today's limit only the most common of several")
     flips = YesNo("would the verdict change without some single unit")
     verdict = Text("change, choose, keep, cannot_tell, not_identified, not_enough_data")
@@ -76,7 +78,7 @@ class AdviceCurves(Columns, key=("name", "threshold_s")):
 
 
 class Stale(Columns, key=("<by>", "threshold_s")):
-    """What one threshold of silence would do in one group, next to today's."""
+    """The performance of one threshold of silence in one group, with today's values marked."""
 
     by = GapSums.by
     threshold_s = QualityOfService.threshold_s
@@ -105,5 +107,29 @@ class Stale(Columns, key=("<by>", "threshold_s")):
     is_today = YesNo("is it today's value of any")
 
 
-_OTHERS = (*(Advice, AdviceCurves, Stale),)
-FRAMES = tuple(map(frame, _OTHERS))
+class Review(Columns, key=("name", "measure")):
+    """One measure of one changed threshold: before, promised, since."""
+
+    name = Advice.name
+    system = Advice.system
+    kind = Advice.kind
+    changed_at = Moment("the first start under the new value, or as given")
+    before_s = Real("its value before", unit="s")
+    after_s = Real("its value since", unit="s")
+    measure = Text("what is counted: false_alarms, closed, saved")
+    per = Text("the denominator: 100 session-hours alive, or 100 runs")
+    n_units_before = Integer("invocations before the change")
+    n_units = Integer("invocations since")
+    before = Real("the rate before, at the old value; null: not measured")
+    promised = Real("the rate that the data before predict at the new value; null: not known")
+    promised_low = Real("lower end of its 95 % interval, by unit")
+    promised_high = Real("upper end of its 95 % interval, by unit")
+    since = Real("the rate since, at the new value")
+    since_low = Real("lower end of its 95 % interval, by unit")
+    since_high = Real("upper end of its 95 % interval, by unit")
+    verdict = Text("as_promised, not_as_promised, cannot_tell")
+    in_words = Advice.in_words
+
+
+REVIEW = frame(Review)
+FRAMES = (*map(frame, (Advice, AdviceCurves, Stale)), REVIEW)

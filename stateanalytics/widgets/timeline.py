@@ -37,7 +37,7 @@ def session(
     entity_id : str
         Its id, or a unique beginning of it; ``play:id`` where several types share an id.
     policy : Policy, optional
-        What counts as bad, and the limits for silences; by default that of ADR-0033.
+        The rules of states, and the limits of silences; by default that of ADR-0033.
     redact : bool
         Mask what looks like a secret where it is shown; `Session.timeline` and
         `Session.selected` are as stored.

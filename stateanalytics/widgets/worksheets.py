@@ -18,7 +18,7 @@ from stateanalytics.detectors.comparing import Disagreements, disagreements
 from stateanalytics.detectors.detections import Detections
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean, in_short
 from stateanalytics.thresholds.advice import Advice
-from stateanalytics.thresholds.wording import SAID
+from stateanalytics.thresholds.judge import SAID
 from stateanalytics.widgets.drawing import (
     Shown,
     drawing,

@@ -20,7 +20,7 @@ KEPT = {
         ".codex/sessions/**/*.jsonl",
     ),
 }
-"""What our reading opens; caches, logs and derived databases are left out."""
+"""What our reading opens; caches, logs and derived databases are excluded."""
 LONGEST_TEXT = 600
 """Longer texts are what the program always says to its model: they are cut."""
 

@@ -4,7 +4,7 @@ import math
 
 import polars as pl
 
-from stateanalytics.stats.random_columns import uniform
+from stateanalytics.stats.draws import uniform
 
 
 def normal(row: pl.Expr, seed: int, column: str) -> pl.Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from stateanalytics.testing.failure_corpus import HOLE, holes
 from tests.generators.templates import BY_ID, TEMPLATES, Template
 
@@ -73,7 +73,7 @@ def failure_messages(n_messages: int, *, seed: int = 0) -> pl.DataFrame:
     )
     return (
         pl.select(row=pl.int_range(n_messages, dtype=pl.UInt64))
-        .with_columns(template_id=random_columns.weighted(row, seed, "template", shares))
+        .with_columns(template_id=draws.weighted(row, seed, "template", shares))
         .pipe(add_messages, seed=seed)
         .join(truth, on="template_id", how="left", maintain_order="left")
         .select("message", "template_id", "pattern", "reason_code", "cause")

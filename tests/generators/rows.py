@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from stateanalytics.testing.failure_corpus import MODELS
 from tests.generators.distributions import log_normal
 from tests.generators.messages import add_messages
@@ -105,7 +105,7 @@ def transitions(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     known = rows.filter(pl.col("status").is_not_null())
     shared = {"entity_type": pl.lit("session"), "entity_id": pl.col("id")}
     starts = known.select(
-        random_columns.hex_id(row, plan.seed, "transition/start").alias("id"),
+        draws.hex_id(row, plan.seed, "transition/start").alias("id"),
         **shared,
         previous_status=pl.lit(None, dtype=pl.String),
         status=pl.lit("running"),
@@ -119,7 +119,7 @@ def transitions(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     )
     is_kill = pl.col("status_evidence_refs") != "[]"
     ends = known.filter(pl.col("status") != "running").select(
-        random_columns.hex_id(row, plan.seed, "transition/end").alias("id"),
+        draws.hex_id(row, plan.seed, "transition/end").alias("id"),
         **shared,
         previous_status=pl.lit("running"),
         status=pl.col("status"),
@@ -137,12 +137,12 @@ def transitions(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
 def _times(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     """When each starts (in order), and when it would end."""
     row = pl.col("row")
-    place = (row + random_columns.uniform(row, plan.seed, "start")) / max(plan.n_sessions, 1)
+    place = (row + draws.uniform(row, plan.seed, "start")) / max(plan.n_sessions, 1)
     return rows.with_columns(started_at=plan.first_at + plan.span_s * place).with_columns(
         created_at=pl.col("started_at") - 0.02,
         would_end_at=pl.col("started_at") + pl.col("duration_s"),
-        is_phantom=random_columns.uniform(row, plan.seed, "phantom") < _SHARE_PHANTOM,
-        is_legacy=random_columns.uniform(row, plan.seed, "legacy") < _SHARE_LEGACY,
+        is_phantom=draws.uniform(row, plan.seed, "phantom") < _SHARE_PHANTOM,
+        is_legacy=draws.uniform(row, plan.seed, "legacy") < _SHARE_LEGACY,
     )
 
 
@@ -150,7 +150,7 @@ def _ends(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     """Status, end and last message: a phantom runs for ever, silent from some point on."""
     row = pl.col("row")
     is_open = pl.col("is_phantom") | (pl.col("would_end_at") > plan.as_of)
-    is_empty = random_columns.uniform(row, plan.seed, "empty") < _SHARE_EMPTY
+    is_empty = draws.uniform(row, plan.seed, "empty") < _SHARE_EMPTY
     gap = log_normal(row, plan.seed, "last gap", median=20.0, sigma=1.5)
     until = pl.min_horizontal("would_end_at", pl.lit(plan.as_of))
     status = (
@@ -180,16 +180,14 @@ def _reasons(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     failed = (
         rows.select("row", "status")
         .filter(pl.col("status") == "failed")
-        .select("row", template_id=random_columns.weighted(row, plan.seed, "template", shares))
+        .select("row", template_id=draws.weighted(row, plan.seed, "template", shares))
         .pipe(add_messages, seed=plan.seed)
     )
-    is_kill = (pl.col("status") == "cancelled") & (
-        random_columns.uniform(row, plan.seed, "kill") < 0.5
-    )
+    is_kill = (pl.col("status") == "cancelled") & (draws.uniform(row, plan.seed, "kill") < 0.5)
     kill = pl.concat_str(
         [
             pl.lit('[{"kind": "kill_event", "signal": "sigterm", "pid": '),
-            random_columns.integer(row, plan.seed, "pid", 1_000, 60_000),
+            draws.integer(row, plan.seed, "pid", 1_000, 60_000),
             pl.lit(', "killed_at": '),
             pl.col("ended_at"),
             pl.lit(', "user_reason": ""}]'),
@@ -230,29 +228,25 @@ def _words(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
             pl.from_epoch(pl.col("started_at").cast(pl.Int64), time_unit="s").dt.strftime(
                 "%Y%m%dT%H%M%S-"
             ),
-            random_columns.hex_id(row, seed, "run", 6),
+            draws.hex_id(row, seed, "run", 6),
         ]
     )
-    in_fan = (pl.col("kind") == "fanout") | (random_columns.uniform(row, seed, "invoked") < 0.1)
-    fan = random_columns.hex_id(row // _FAN, seed, "invocation", 12)
+    in_fan = (pl.col("kind") == "fanout") | (draws.uniform(row, seed, "invoked") < 0.1)
+    fan = draws.hex_id(row // _FAN, seed, "invocation", 12)
     has_playbook = pl.col("kind").is_in(["play", "flow", "show-play"])
     return rows.with_columns(
-        id=random_columns.uuid(row, seed, "session"),
-        progression_id=random_columns.uuid(row, seed, "progression"),
+        id=draws.uuid(row, seed, "session"),
+        progression_id=draws.uuid(row, seed, "progression"),
         run_id=run_id,
         invocation_kind="kind",
         invocation_id=pl.when(in_fan).then(fan),
-        agent_name=random_columns.one_of(row, seed, "agent", AGENTS),
-        model=random_columns.one_of(row, seed, "model", MODELS),
-        project=random_columns.one_of(row, seed, "project", PROJECTS),
+        agent_name=draws.one_of(row, seed, "agent", AGENTS),
+        model=draws.one_of(row, seed, "model", MODELS),
+        project=draws.one_of(row, seed, "project", PROJECTS),
         project_source=pl.lit("explicit"),
         source_kind=pl.lit("live"),
-        playbook_name=pl.when(has_playbook).then(
-            random_columns.one_of(row, seed, "playbook", PLAYBOOKS)
-        ),
-        effort=random_columns.weighted(
-            row, seed, "effort", {"high": 0.3, "medium": 0.3, None: 0.4}
-        ),
+        playbook_name=pl.when(has_playbook).then(draws.one_of(row, seed, "playbook", PLAYBOOKS)),
+        effort=draws.weighted(row, seed, "effort", {"high": 0.3, "medium": 0.3, None: 0.4}),
     ).with_columns(
         name=pl.concat_str([pl.col("agent_name"), pl.lit(" on "), pl.col("project")]),
         provider=pl.col("model").replace_strict(providers, return_dtype=pl.String),
@@ -266,16 +260,16 @@ def _papers(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
     """JSON columns and usage; empty ones hold the four letters ``null``, as lionagi's do."""
     row, seed = pl.col("row"), plan.seed
     is_over = pl.col("status").is_not_null() & (pl.col("status") != "running")
-    has_contract = random_columns.uniform(row, seed, "contract") < 0.25
+    has_contract = draws.uniform(row, seed, "contract") < 0.25
     is_graph = pl.col("kind").is_in(["play", "flow", "show-play", "fanout"])
-    is_silent = (pl.col("end") == "timed_out") & (random_columns.uniform(row, seed, "silent") < 0.3)
-    turns = pl.when(is_silent).then(0).otherwise(random_columns.integer(row, seed, "turns", 1, 60))
-    cost = pl.when(random_columns.uniform(row, seed, "cost") < 0.8).then(turns * 0.021)
+    is_silent = (pl.col("end") == "timed_out") & (draws.uniform(row, seed, "silent") < 0.3)
+    turns = pl.when(is_silent).then(0).otherwise(draws.integer(row, seed, "turns", 1, 60))
+    cost = pl.when(draws.uniform(row, seed, "cost") < 0.8).then(turns * 0.021)
     return rows.with_columns(
         node_metadata=pl.concat_str(
             [
                 pl.lit('{"lion_class": "lionagi.session.session.Session", "pid": '),
-                random_columns.integer(row, seed, "pid", 1_000, 60_000),
+                draws.integer(row, seed, "pid", 1_000, 60_000),
                 pl.lit(', "pid_create_time": '),
                 pl.col("created_at"),
                 pl.lit(
@@ -322,5 +316,5 @@ def _papers(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
         show_topic=pl.lit(None, dtype=pl.String),
         show_play_name=pl.lit(None, dtype=pl.String),
         current_phase=pl.lit(None, dtype=pl.String),
-        agent_hash=random_columns.hex_id(row, seed, "agent hash", 16),
+        agent_hash=draws.hex_id(row, seed, "agent hash", 16),
     )

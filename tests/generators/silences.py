@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from tests.generators.distributions import log_normal
 from tests.generators.spells import message_gaps
 
@@ -60,7 +60,7 @@ def silences(
         long_median_s=long_median_s,
     )
     row = pl.col("session")
-    dies = random_columns.uniform(row, seed, "dies") < death_share
+    dies = draws.uniform(row, seed, "dies") < death_share
     last = pl.select(session=pl.int_range(n_sessions, dtype=pl.Int64)).with_columns(
         seq=pl.lit(n_gaps, dtype=pl.Int64),
         gap_s=log_normal(row, seed, "last gap", median=median_s, sigma=sigma),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from tests.generators.distributions import log_normal
 
 
@@ -133,7 +133,7 @@ def message_gaps(
     long = log_normal(row, seed, "long gap", median=long_median_s, sigma=0.5)
     return (
         pl.select(row=pl.int_range(n_sessions * n_gaps, dtype=pl.UInt64))
-        .with_columns(is_long=random_columns.uniform(row, seed, "is long") < long_share)
+        .with_columns(is_long=draws.uniform(row, seed, "is long") < long_share)
         .select(
             session=(row // n_gaps).cast(pl.Int64),
             seq=(row % n_gaps).cast(pl.Int64),
@@ -145,7 +145,7 @@ def message_gaps(
 
 def kind_of(row: pl.Expr, seed: int, kinds: Sequence[Kind] = KINDS) -> pl.Expr:
     """A kind of work for each row number, as common as its share."""
-    return random_columns.weighted(row, seed, "kind", {kind.name: kind.share for kind in kinds})
+    return draws.weighted(row, seed, "kind", {kind.name: kind.share for kind in kinds})
 
 
 def add_spells(rows: pl.DataFrame, *, seed: int, kinds: Sequence[Kind] = KINDS) -> pl.DataFrame:
@@ -167,7 +167,7 @@ def add_spells(rows: pl.DataFrame, *, seed: int, kinds: Sequence[Kind] = KINDS) 
     is_cut = pl.col("latent_s") > pl.col("timeout_s")
     return (
         rows.join(traits, on="kind", how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(fate=random_columns.weighted(row, seed, "fate", FATES))
+        .with_columns(fate=draws.weighted(row, seed, "fate", FATES))
         .with_columns(latent_s=latent)
         .with_columns(
             duration_s=pl.min_horizontal("latent_s", "timeout_s"),

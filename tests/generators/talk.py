@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from stateanalytics.stats import random_columns
+from stateanalytics.stats import draws
 from tests.generators.distributions import log_normal
 from tests.generators.plan import Plan
 
@@ -24,7 +24,7 @@ def talk(plan: Plan, rows: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     listed = rows.join(lists, on="row", how="left", maintain_order="left").with_columns(
         pl.col("collection").fill_null("[]")
     )
-    branch, theirs = _branch_id(plan), random_columns.uuid(pl.col("row"), plan.seed, "branch/list")
+    branch, theirs = _branch_id(plan), draws.uuid(pl.col("row"), plan.seed, "branch/list")
     for name in (pl.col("progression_id"), theirs):
         yield "progressions", listed.select(name.alias("id"), "created_at", "collection")
     yield "messages", said.drop("row")
@@ -60,10 +60,10 @@ def _messages(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.when(nth % 2 == 1).then(pl.lit("assistant")).otherwise(pl.lit("action")))
     )
     lion_class = {"user": 2, "assistant": 3, "action": 5}
-    size = random_columns.integer(number, seed, "size", 1, 6)
+    size = draws.integer(number, seed, "size", 1, 6)
     return (
         rows.select("row", "id", "started_at", "last_message_at")
-        .with_columns(n=random_columns.integer(row, seed, "n messages", 1, 2 * mean - 1))
+        .with_columns(n=draws.integer(row, seed, "n messages", 1, 2 * mean - 1))
         .with_columns(nth=pl.int_ranges(0, "n", dtype=pl.UInt64))
         .explode("nth")
         .with_columns(weight=weight)
@@ -90,8 +90,8 @@ def _messages(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:
 
 def message_id(plan: Plan, row: pl.Expr, nth: pl.Expr) -> pl.Expr:
     """The id of the nth message of each session."""
-    return random_columns.uuid(row * (2 * max(plan.n_messages, 1)) + nth, plan.seed, "message")
+    return draws.uuid(row * (2 * max(plan.n_messages, 1)) + nth, plan.seed, "message")
 
 
 def _branch_id(plan: Plan) -> pl.Expr:
-    return random_columns.uuid(pl.col("row"), plan.seed, "branch")
+    return draws.uuid(pl.col("row"), plan.seed, "branch")

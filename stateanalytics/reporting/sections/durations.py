@@ -10,13 +10,12 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import count, how_long, say, share
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
-from stateanalytics.survival.by_unit import with_known_units
 from stateanalytics.survival.comparison import reversals
-from stateanalytics.survival.curves import kaplan_meier
-from stateanalytics.survival.estimates import quantiles
+from stateanalytics.survival.curves import kaplan_meier, quantiles
+from stateanalytics.survival.incidence import never_ending
+from stateanalytics.survival.jackknife import with_known_units
 from stateanalytics.survival.occupancy import state_occupancy
-from stateanalytics.survival.plateau import never_ending
-from stateanalytics.survival.run_spells import OF_RUNS, count_spells, spells
+from stateanalytics.survival.run_spells import RUN_COLUMNS, count_spells, spells
 from stateanalytics.survival.state_stretches import stretches_of
 from stateanalytics.systems import all_systems
 
@@ -200,7 +199,7 @@ def _in_between(material: Material) -> Plain:
     at_s = material.policy.slow_after_s
     window, started = material.window, pl.col("started_at")
     is_in_window = started.is_between(window.since, window.until, closed="left")
-    ever = material.ever.select(name for name in material.ever.columns if name in OF_RUNS)
+    ever = material.ever.select(name for name in material.ever.columns if name in RUN_COLUMNS)
     lives = stretches_of(
         material.facts, window=window, policy=material.policy, rows=ever.filter(is_in_window)
     )

@@ -14,7 +14,7 @@ from stateanalytics.failures.failure_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.stats.distributions import hypergeometric_tail
-from stateanalytics.stats.shrinkage import Prior, fit_prior
+from stateanalytics.stats.shares import Prior, fit_prior
 
 N_SHOWN = 8
 DOUBT = 0.025

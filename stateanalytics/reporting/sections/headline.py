@@ -13,7 +13,7 @@ from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
 from stateanalytics.state.population import Count, count_headline, counted
-from stateanalytics.stats.clustered import share_of_units
+from stateanalytics.stats.shares import share_of_units
 
 _COLUMNS = (
     *("source", "entity_type", "entity_id", "session_id", "invocation_id", "show_id", "project"),

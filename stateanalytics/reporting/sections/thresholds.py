@@ -8,9 +8,9 @@ from stateanalytics.charts.thresholds import say_worksheet
 from stateanalytics.core.words import how_long, listed, number, per_hundred, say
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.thresholds.advice import Advice, recommend
+from stateanalytics.thresholds.judge import SAID
 from stateanalytics.thresholds.promises import VERDICTS as KEPT
 from stateanalytics.thresholds.promises import review
-from stateanalytics.thresholds.wording import SAID
 
 MOST_SESSIONS = 5_000
 _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")

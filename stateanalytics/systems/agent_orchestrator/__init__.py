@@ -155,9 +155,9 @@ SYSTEM = System(
     name="agent_orchestrator",
     title="Agent Orchestrator",
     run_is="A run is a session, worker or orchestrator, however many records and archives it has.",
-    failure_is="A failure is also a session that died: its agent exited, its runtime was lost, "
-    "it was removed as dead, or it was killed and nobody knows by whom. What a person killed or "
-    "a merge closed is none.",
+    failure_is="A session that died is a failure, too: its agent exited, its runtime was lost, "
+    "it was removed as dead, or it was killed by an unknown cause. A session that a person "
+    "killed or a merge closed is not.",
     usual_places=_usual_places,
     variable="AO_DATA_DIR",
     stores=Stores(recognises=_recognises, read=_read_store),
@@ -197,7 +197,7 @@ SYSTEM = System(
     rewind=_rewind,
     used_tokens=_used_tokens,
     advice={
-        "audit.open_without_sign_of_life": "look whether its process is alive; if not, "
+        "audit.open_without_sign_of_life": "check whether its process is alive; if not, "
         "`ao session kill ID`",
     },
     ends=Ends(

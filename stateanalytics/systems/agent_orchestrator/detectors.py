@@ -99,7 +99,7 @@ def _probes() -> tuple[Detector, ...]:
             known_as="D5",
             fires=(_state == "terminated") & (pl.col("session_reason") == "runtime_lost"),
             label="killed",
-            rule="terminal and process were both gone at one poll",
+            rule="neither terminal nor process existed at one poll",
             **(_ALL | _PROBED),
         ),
     )
@@ -156,7 +156,7 @@ def _silence() -> tuple[Detector, ...]:
             fires=waits,
             label="needs_input",
             question="waiting",
-            rule="its agent waits for a person, however long ago it said so",
+            rule="its agent waits for a person, however long ago it reported that",
             **logged,
         ),
         catalogued(
@@ -178,7 +178,7 @@ def _reports() -> tuple[Detector, ...]:
     watched = _FAMILY | {
         "scope": IS_OPEN & IS_TYPESCRIPT & is_watched,
         "population": is_watched,
-        "scope_words": "sessions that are not over, orchestrators left out",
+        "scope_words": "open sessions, without orchestrators",
         "origin": "report watcher",
     }
     state = pl.col("report_state")
@@ -251,7 +251,7 @@ def _rest() -> tuple[Detector, ...]:
             label="terminal",
             question="dead",
             origin="isTerminal",
-            rule="its runtime is gone, so it counts as over, though its session is not",
+            rule="its runtime no longer exists, so it counts as ended, though its session is open",
             **_ALL,
         ),
         _listed(
@@ -328,7 +328,7 @@ def _rewrite() -> tuple[Detector, ...]:
             "ao_go_observer",
             "D25",
             "activity older than two minutes is read again",
-            "it corrects the stored word, of which the old value is gone",
+            "it corrects the stored word, and the old value is lost",
         ),
     )
 

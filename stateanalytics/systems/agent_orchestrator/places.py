@@ -493,9 +493,9 @@ class Faults:
         """
         if self.on_error == "raise" and fault.severity not in _HARMLESS:
             raise DamagedStoreError(
-                f"{self.label!r} was to be read whole, but {fault.path!r}: {fault.message}"
+                f"{self.label!r} was to be read completely, but {fault.path!r}: {fault.message}"
                 + (f" ({fault.example})." if fault.example else "."),
-                "leave on_error='raise' out to read the rest and find this under snap.findings",
+                "omit on_error='raise' to read the rest and list this in snap.findings",
             )
         self.faults.append(fault)
 

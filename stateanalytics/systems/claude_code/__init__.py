@@ -141,10 +141,10 @@ def _of_silences(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name=NAME,
     title="Claude Code",
-    run_is="A run is a session or a subagent, as its last turn left it: nobody writes that a "
-    "session is over, so one that ended well waits for its person. Earlier turns keep states of "
-    "their own; tool calls are parts, never runs, and one that failed is no failure: the model "
-    "goes on with it.",
+    run_is="A run is a session or a subagent, in the state of its last turn: the end of a "
+    "session is not recorded, so a session whose last turn ended well waits for a person. "
+    "Earlier turns have states of their own. Tool calls are parts, never runs, and a failed "
+    "call is not a failure, because the model continues with its result.",
     usual_places=_usual_places,
     variable="CLAUDE_CONFIG_DIR",
     files=Files(

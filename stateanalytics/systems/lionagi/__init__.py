@@ -148,7 +148,7 @@ SYSTEM = System(
     name="lionagi",
     title="lionagi",
     run_is="A run is a session. Its branches repeat it; plays, shows, invocations and "
-    "schedules are counted as what they are, never as runs.",
+    "schedules are counted separately, never as runs.",
     usual_places=_usual_places,
     variable="LIONAGI_HOME",
     stores=Stores(

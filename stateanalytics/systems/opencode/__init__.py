@@ -141,7 +141,7 @@ def _of_silences(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name=NAME,
     title="opencode",
-    run_is="A run is a session, as its last turn left it. Turns, executions, steps and "
+    run_is="A run is a session, in the state of its last turn. Turns, executions, steps and "
     "tool calls are its parts, never runs.",
     usual_places=_usual_places,
     files=Files(

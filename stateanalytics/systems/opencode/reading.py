@@ -160,7 +160,7 @@ def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
     if on_error != "raise" or not losses:
         return
     raise DamagedStoreError(
-        f"{name!r} was to be read whole, but it has {losses[0].message} "
+        f"{name!r} was to be read completely, but it has {losses[0].message} "
         f"({losses[0].n_rows} times, first: {losses[0].example}).",
         'read the rest with on_error="skip"',
     )

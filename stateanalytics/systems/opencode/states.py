@@ -357,7 +357,7 @@ def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
             pl.when(pl.col("code").str.ends_with("exit_nonzero"))
             .then(pl.lit("The command that it ran returned an error"))
             .when(situation == "timed_out")
-            .then(pl.lit("The command took longer than it may"))
+            .then(pl.lit("The command exceeded its time limit"))
             .otherwise(pl.lit("What its own events say"))
         ),
         claim_status=pl.when(pl.col("confidence") < 1)

@@ -1,0 +1,370 @@
+"""Short weekly series: their levels, control limits, and a sequential test of the current week.
+
+Counts and shares are transformed to the scale where chance has the same variance at every
+level, so that one Gaussian method serves both; what weeks vary beyond that is estimated
+from them. The sequential test may be read at any moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stateanalytics.stats.distributions import gamma_cdf, solve, student_quantile, student_tail
+
+SHORTEST = 2
+"""Fewest weeks of a level: a single week is an outlier, which its control limits show."""
+# Anscombe's 3/8: with it the variance stays the same down to a few events.
+_CONTINUITY = 0.375
+
+
+@dataclass(frozen=True)
+class Point:
+    """One week of a series, on the scale where its variance is known up to a factor.
+
+    Attributes
+    ----------
+    value : float
+        The transformed number of the week.
+    weight : float
+        Inverse of its variance, up to the factor by which weeks vary more than chance.
+    """
+
+    value: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Control limits of a week, from the other weeks of its level.
+
+    Attributes
+    ----------
+    expected, low, high : float
+        Mean of the other weeks, and the interval for one more week like them.
+    p_value : float
+        Two-sided probability of a week further away by chance.
+    """
+
+    expected: float
+    low: float
+    high: float
+    p_value: float
+
+
+def count_point(n: float, exposure: float) -> Point:
+    """A count on the scale of 2 sqrt(rate), where its variance is 1 / exposure [1]_.
+
+    References
+    ----------
+    .. [1] Anscombe, F. J. (1948). The transformation of Poisson, binomial and
+       negative-binomial data. Biometrika 35, 246-254.
+
+    Examples
+    --------
+    >>> point = count_point(9, 100.0)
+    >>> round(count_back(point.value, 100.0), 6)
+    9.0
+    """
+    return Point(2 * math.sqrt((n + _CONTINUITY) / exposure), exposure)
+
+
+def count_back(value: float, exposure: float) -> float:
+    """The count that a transformed value stands for."""
+    return max(0.0, exposure * (max(value, 0.0) / 2) ** 2 - _CONTINUITY)
+
+
+def share_point(n: float, n_of: float) -> Point:
+    """A share on the scale of 2 arcsin(sqrt(share)), where its variance is 1 / n.
+
+    Examples
+    --------
+    >>> point = share_point(30, 40)
+    >>> round(share_back(point.value, 40), 6)
+    0.75
+    """
+    share = (n + _CONTINUITY) / (n_of + 2 * _CONTINUITY)
+    return Point(2 * math.asin(math.sqrt(share)), n_of + 0.5)
+
+
+def share_back(value: float, n_of: float) -> float:
+    """The share that a transformed value stands for."""
+    share = math.sin(min(max(value, 0.0), math.pi) / 2) ** 2
+    return min(1.0, max(0.0, (share * (n_of + 2 * _CONTINUITY) - _CONTINUITY) / n_of))
+
+
+def duration_point(value_s: float, n: float) -> Point:
+    """A typical duration: its logarithm, whose variance falls with the number of ends."""
+    return Point(math.log(value_s), n)
+
+
+def duration_back(value: float) -> float:
+    """The duration that a transformed value stands for."""
+    return math.exp(value)
+
+
+def change_points(
+    points: Sequence[Point], *, alpha: float = 0.05, least_variance: float = 1.0
+) -> list[int]:
+    """Positions of the weeks at which a new level begins.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        In the order of time.
+    alpha : float
+        Probability to report a change in a series that has none.
+    least_variance : float
+        Variance factor of chance alone: 1 for counts and shares, 0 where it is not known.
+
+    Notes
+    -----
+    Binary segmentation [1]_: the series is cut where Student's t between the two parts is
+    largest, with the variance estimated within the parts, and p-values are corrected by
+    Bonferroni over the positions. Every further cut needs the first, so that a series without
+    change is cut in at most ``alpha`` of cases. Weeks must be independent given their level:
+    a slow drift is reported as steps.
+
+    References
+    ----------
+    .. [1] Scott, A. J. and Knott, M. (1974). A cluster analysis method for grouping means in
+       the analysis of variance. Biometrics 30, 507-512.
+
+    Examples
+    --------
+    >>> change_points([count_point(n, 1.0) for n in (9, 11, 8, 12, 10, 31, 28, 33, 30)])
+    [5]
+    """
+    n = len(points)
+    cuts = range(SHORTEST, n - SHORTEST + 1)
+    if n < 2 * SHORTEST + 1:
+        return []
+    statistics = {cut: _t_statistic(points, cut, least_variance) for cut in cuts}
+    best = max(statistics, key=lambda cut: statistics[cut])
+    if student_tail(statistics[best], n - 2) * len(cuts) > alpha:
+        return []
+    before, after = (
+        change_points(part, alpha=alpha, least_variance=least_variance)
+        for part in (points[:best], points[best:])
+    )
+    return [*before, best, *(best + cut for cut in after)]
+
+
+def limits(
+    points: Sequence[Point],
+    starts: Sequence[int] = (),
+    *,
+    conf_level: float = 0.95,
+    least_variance: float = 1.0,
+) -> list[Limits | None]:
+    """Control limits of each week, from the other weeks of its level.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        In the order of time.
+    starts : sequence of int
+        What `change_points` gave.
+    conf_level : float
+        Of the limits.
+    least_variance : float
+        As for `change_points`.
+
+    Returns
+    -------
+    list of Limits or None
+        None where the level has no other week, or its weeks do not vary at all.
+
+    Notes
+    -----
+    Student's prediction interval for one more observation. The variance is common to all
+    levels and estimated without the week itself, so that an outlier does not widen its own
+    limits. It is never below that of chance.
+
+    Examples
+    --------
+    >>> weeks = [count_point(n, 1.0) for n in (9, 11, 8, 12, 10, 9, 11, 40)]
+    >>> [limit.p_value < 0.05 for limit in limits(weeks)][-2:]
+    [False, True]
+    """
+    levels = _split(points, starts)
+    squares = [_squares(level) for level in levels]
+    degrees = len(points) - len(levels) - 1
+    quantile = student_quantile(conf_level, degrees) if degrees > 0 else math.inf
+    results: list[Limits | None] = []
+    for level, squares_of_level in zip(levels, squares, strict=True):
+        for index, point in enumerate(level):
+            others = [*level[:index], *level[index + 1 :]]
+            if not others or degrees < 1:
+                results.append(None)
+                continue
+            residual = sum(squares) - squares_of_level + _squares(others)
+            variance = max(least_variance, residual / degrees)
+            results.append(_prediction(point, others, variance, degrees, quantile))
+    return results
+
+
+def means(points: Sequence[Point], starts: Sequence[int] = ()) -> list[float]:
+    """Mean of each level.
+
+    Examples
+    --------
+    >>> means([Point(1.0, 1.0), Point(4.0, 2.0), Point(7.0, 1.0)], [2])
+    [3.0, 7.0]
+    """
+    return [_mean(level) for level in _split(points, starts)]
+
+
+def _split(points: Sequence[Point], starts: Sequence[int]) -> list[Sequence[Point]]:
+    return [points[first:last] for first, last in pairwise([0, *starts, len(points)])]
+
+
+def _prediction(
+    point: Point, others: Sequence[Point], variance: float, degrees: int, quantile: float
+) -> Limits | None:
+    weight = sum(other.weight for other in others)
+    spread = math.sqrt(variance * (1 / point.weight + 1 / weight))
+    if spread <= 0:
+        return None
+    expected = _mean(others)
+    p_value = student_tail((point.value - expected) / spread, degrees)
+    return Limits(expected, expected - quantile * spread, expected + quantile * spread, p_value)
+
+
+def _t_statistic(points: Sequence[Point], cut: int, least_variance: float) -> float:
+    """Student's t between the weeks before a cut and those after it."""
+    before, after = points[:cut], points[cut:]
+    degrees = len(points) - 2
+    variance = max(least_variance, (_squares(before) + _squares(after)) / degrees)
+    weights = [sum(point.weight for point in part) for part in (before, after)]
+    difference = abs(_mean(after) - _mean(before))
+    if variance <= 0:
+        return math.inf if difference else 0.0
+    return difference / math.sqrt(variance * (1 / weights[0] + 1 / weights[1]))
+
+
+def _mean(points: Sequence[Point]) -> float:
+    # Relative to the first point: the mean of equal values is then that value to the last bit.
+    first = points[0].value
+    offset = sum(point.weight * (point.value - first) for point in points)
+    return first + offset / sum(point.weight for point in points)
+
+
+def _squares(points: Sequence[Point]) -> float:
+    mean = _mean(points)
+    return sum(point.weight * (point.value - mean) ** 2 for point in points)
+
+
+RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
+"""Alternatives of the sequential test, in multiples of the usual rate, equally weighted."""
+CAUTION = 0.6
+"""Confidence of the upper bound that is taken for the variance between weeks."""
+_MOST_LOG = 700.0
+"""Upper limit of the logarithm of the evidence: beyond it no float can hold the number."""
+
+
+@dataclass(frozen=True)
+class UsualRate:
+    """The usual weekly rate: a gamma distribution, estimated from earlier weeks.
+
+    Attributes
+    ----------
+    shape : float
+        Large where weeks are similar and many.
+    exposure : float
+        ``shape / exposure`` is the mean rate.
+    """
+
+    shape: float
+    exposure: float
+
+    @property
+    def mean(self) -> float:
+        """Events per unit of exposure in a usual week."""
+        return self.shape / self.exposure
+
+
+def usual_rate(counts: Sequence[float], exposures: Sequence[float]) -> UsualRate:
+    """Estimate the usual rate and its variation from earlier weeks.
+
+    Parameters
+    ----------
+    counts, exposures : sequence of float
+        Events of each week and their denominator, such as runs that ended; at least two
+        weeks, every exposure above 0.
+
+    Notes
+    -----
+    Method of moments: the variance between weeks is the variance of rates beyond Poisson's.
+    Its upper bound at confidence `CAUTION` is taken, because a few weeks that are similar by
+    luck would make alarms too easy. The uncertainty of the mean itself is added.
+
+    Examples
+    --------
+    >>> round(usual_rate([10, 12, 8, 9, 11, 10, 9, 11], [100.0] * 8).mean, 3)
+    0.101
+    """
+    # Half an event more, so that weeks without any event still have a rate.
+    n_events, exposure = sum(counts) + 0.5, sum(exposures)
+    mean, degrees = n_events / exposure, len(counts) - 1
+    squares = sum(
+        weight * (count / weight - mean) ** 2
+        for count, weight in zip(counts, exposures, strict=True)
+    )
+    # Lower quantile of chi-square: the squares could have been so small by luck.
+    quantile = 2 * solve(lambda x: gamma_cdf(x, degrees / 2) - (1 - CAUTION), 1e-9, 4.0 * degrees)
+    square_exposure = sum(weight * weight for weight in exposures)
+    between_weeks = max(0.0, squares * degrees / quantile - degrees * mean) / (
+        exposure - square_exposure / exposure
+    )
+    variance = between_weeks + mean / exposure + between_weeks * square_exposure / exposure**2
+    return UsualRate(mean * mean / variance, mean / variance)
+
+
+def evidence_of_more(n: float, exposure: float, usual: UsualRate) -> float:
+    """E-value for a rate above the usual one: how much likelier the counts are at a higher rate.
+
+    Parameters
+    ----------
+    n, exposure : float
+        Events so far and their denominator so far.
+    usual : UsualRate
+        The usual rate, from the weeks before.
+
+    Returns
+    -------
+    float
+        In a usual week it ever reaches 20 with a probability of at most 1/20, however often
+        one looks and whenever one stops (Ville's inequality).
+
+    Notes
+    -----
+    The week's own rate is unknown and integrated out, so counts are negative binomial, at the
+    usual rate and at each of `RATIOS` times it. The mean of the likelihood ratios is a
+    martingale in usual weeks: a mixture sequential probability ratio test [1]_.
+
+    References
+    ----------
+    .. [1] Robbins, H. (1970). Statistical methods related to the law of the iterated
+       logarithm. Annals of Mathematical Statistics 41, 1397-1409.
+
+    Examples
+    --------
+    >>> usual = UsualRate(shape=40.0, exposure=400.0)
+    >>> [round(evidence_of_more(n, 100.0, usual), 1) for n in (10, 20, 30)]
+    [0.1, 7.1, 3346.4]
+    """
+    ratios = [
+        math.exp(
+            min(
+                (usual.shape + n)
+                * math.log((usual.exposure + exposure) / (usual.exposure / ratio + exposure))
+                - usual.shape * math.log(ratio),
+                _MOST_LOG,
+            )
+        )
+        for ratio in RATIOS
+    ]
+    return sum(ratios) / len(ratios)
