@@ -246,7 +246,7 @@ def _relatives(
 ) -> pl.DataFrame:
     """Who it belongs to, and what belongs to it or works for it."""
     own_type, own_id = entity["entity_type"], entity["entity_id"]
-    is_alike = pl.all_horizontal(pl.col(name) == entity[name] for name in ("source", "system"))
+    is_similar = pl.all_horizontal(pl.col(name) == entity[name] for name in ("source", "system"))
     is_self = (pl.col("entity_type") == own_type) & (pl.col("entity_id") == own_id)
     is_child = (pl.col("parent_type") == own_type) & (pl.col("parent_id") == own_id)
     if own_type == "session":
@@ -265,7 +265,7 @@ def _relatives(
         ),
     )
     near = entities.filter(
-        is_alike & ~is_self & (is_child.fill_null(value=False) | is_parent)
+        is_similar & ~is_self & (is_child.fill_null(value=False) | is_parent)
     ).with_columns(lane=pl.when(is_parent).then(pl.lit("parent")).otherwise(pl.lit("child")))
     worded = near.join(
         states.select(*schema.ENTITY_KEY, "display"), on=schema.ENTITY_KEY, how="left"

@@ -339,8 +339,8 @@ def test_what_began_after_an_as_of_that_was_asked_for_is_left_out_and_counted(tm
     found = past.findings.filter(pl.col("code") == "time.after_as_of")
     left_out = found.sort("table", descending=True)
     assert left_out.select("entity_type", "table", "n_rows", "action").rows() == [
-        (None, "transitions", 2, "left out"),
-        ("session", "entities", 3, "left out"),
+        (None, "transitions", 2, "excluded"),
+        ("session", "entities", 3, "excluded"),
     ]
     assert "time.after_as_of" not in now.findings["code"].to_list()
     # The input itself is the same, whenever it is looked at.

@@ -1,7 +1,7 @@
 """What a query may call and take: functions by topic, every other one is refused, and limits.
 
 A list of what is allowed, and not of what is forbidden: a function that a later DuckDB
-brings is refused until somebody has looked at it. Left out are functions that read files
+brings is refused until somebody has looked at it. Excluded are functions that read files
 or settings, run text as SQL, keep state, wait, read the clock, or build values without a
 bound; `WHY_NOT` says which, for those that people are likely to try.
 """

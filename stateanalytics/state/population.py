@@ -302,9 +302,14 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         is_repeated |= own & (entity_type == pl.lit(known.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
     # Most systems repeat nothing, and to look for the last of everything takes long.
-    is_told = is_part | is_last if entities.select(is_repeated.any()).item() else is_part
-    told_by_others = is_driven(entities) if driven is None else driven
-    return entities.select(is_mirror=is_told.fill_null(False)).to_series() | told_by_others
+    is_recorded_elsewhere = (
+        is_part | is_last if entities.select(is_repeated.any()).item() else is_part
+    )
+    recorded_elsewhere = is_driven(entities) if driven is None else driven
+    return (
+        entities.select(is_mirror=is_recorded_elsewhere.fill_null(False)).to_series()
+        | recorded_elsewhere
+    )
 
 
 @cache

@@ -311,7 +311,7 @@ def _begun_later(facts: Facts, past: Past) -> pl.DataFrame:
                 n_rows=n,
                 table=table,
                 entity_type=entity_type,
-                action="left out",
+                action="excluded",
             )
             for source, system, table, entity_type, n in counts.iter_rows()
         ],

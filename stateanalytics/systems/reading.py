@@ -387,7 +387,7 @@ def _read_by(
             ) from error
         message = f"the system {known.name!r} cannot read it: {problem}"
         return _unread_part(
-            counted(label, "", "source.unreadable", "error", message, action="left out"), label
+            counted(label, "", "source.unreadable", "error", message, action="excluded"), label
         )
 
 

@@ -407,7 +407,7 @@ def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
         n_rows=ids.len() - ids.drop_nulls().n_unique(),
         table=table,
         column="id",
-        action="left out",
+        action="excluded",
     )
 
 

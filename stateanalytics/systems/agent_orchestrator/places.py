@@ -443,7 +443,7 @@ class Fault:
     n_rows: int = 1
     example: str | None = None
     session_id: str | None = None
-    action: str = "left out"
+    action: str = "excluded"
 
 
 _FAULTS = {part.name: pl.Int64 if part.name == "n_rows" else pl.String for part in fields(Fault)}
@@ -506,7 +506,7 @@ class Faults:
         is_listed = pl.int_range(pl.len()).over("code") < MAX_ROWS_PER_CODE
         more = rows.filter(~is_listed).group_by("code", "severity", maintain_order=True)
         counted = more.agg(pl.col("n_rows").sum()).with_columns(
-            message=pl.lit("more of the same, not listed one by one"), action=pl.lit("left out")
+            message=pl.lit("more of the same, not listed one by one"), action=pl.lit("excluded")
         )
         named = pl.concat([rows.filter(is_listed), counted], how="diagonal").with_columns(
             source=pl.lit(self.label),
