@@ -19,7 +19,8 @@ from stateanalytics.systems.agent_orchestrator.constants import (
 from stateanalytics.systems.lionagi.constants import time_limit
 from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.evidence import sampled
-from stateanalytics.thresholds.judge import COLUMNS, VERDICTS, judge_all
+from stateanalytics.thresholds.frames import ADVICE
+from stateanalytics.thresholds.judge import VERDICTS, judge_all
 from stateanalytics.thresholds.settings import (
     UNIT_S,
     constants,
@@ -189,7 +190,7 @@ def test_silences_between_reports_end_with_the_last():
 def test_nothing_gives_advice_that_says_so():
     empty = sa.thresholds.recommend(facts([]))
     assert empty.frame.is_empty()
-    assert empty.frame.schema == pl.Schema(COLUMNS)
+    assert empty.frame.schema == pl.Schema(ADVICE.dtypes)
     assert "none" in repr(empty)
     one = sa.thresholds.recommend(
         facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF),
@@ -346,7 +347,7 @@ def test_every_verdict_is_explained(advice):
 def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice, demo):
     again = sa.thresholds.recommend(demo)
     assert advice.frame.equals(again.frame)
-    assert advice.frame.schema == pl.Schema(COLUMNS)
+    assert advice.frame.schema == pl.Schema(ADVICE.dtypes)
     assert advice.to_json() == again.to_json()
     assert {"slow", "stuck", "idle", "stale.flow", "timeout.agent"} <= set(advice.frame["name"])
 
@@ -397,7 +398,7 @@ def test_advice_shows_itself(advice):
         ({"snap": "state.db"}, "needs a snapshot; found str 'state.db'"),
         ({"costs": 5}, "costs needs Costs; found 5"),
         ({"most_sessions": 0}, "most_sessions needs a whole number from 1; found 0"),
-        ({"conf_level": 95}, "conf_level is a share between 0 and 1; found 95"),
+        ({"conf_level": 95}, "conf_level must be a share between 0 and 1; found 95"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):
@@ -471,6 +472,6 @@ def test_a_kind_of_any_name_stays_a_name(kind):
 
 def test_advice_escapes_names_where_it_is_shown():
     one = judge(time_limit(HOSTILE, 1800.0), runs(80, kind=HOSTILE), Costs())
-    shown = Advice(pl.DataFrame([one.row], schema=COLUMNS), pl.DataFrame(), Costs(), (one,))
+    shown = Advice(pl.DataFrame([one.row], schema=ADVICE.dtypes), pl.DataFrame(), Costs(), (one,))
     assert "</script>" not in shown._repr_html_()
     assert "\x1b" not in repr(shown)

@@ -20,7 +20,6 @@ from stateanalytics.thresholds.choice import (
     Losses,
     choose,
     decided,
-    n_needed,
     upper_bound,
     verdicts_without_one,
 )
@@ -78,10 +77,6 @@ spells = st.lists(
 # --- how much data a tail needs ---------------------------------------------------------
 
 
-def test_bounds_on_tails_need_as_many_values_as_the_book_says():
-    assert [n_needed(prob) for prob in (0.9, 0.95, 0.99)] == [29, 59, 299]
-
-
 @pytest.mark.parametrize(("prob", "n"), [(0.95, 58), (0.95, 59), (0.95, 100), (0.99, 400)])
 def test_the_bound_is_the_smallest_order_statistic_that_is_sure_enough(prob, n):
     def below(k):  # P(Binomial(n, prob) < k), term by term
@@ -96,11 +91,6 @@ def test_a_bound_that_falls_on_what_was_cut_off_is_not_known():
     values = [1.0] * 99 + [math.inf]
     assert upper_bound(pl.Series(values), 0.9) == 1.0
     assert upper_bound(pl.Series([1.0] * 50 + [math.inf] * 50), 0.9) is None
-
-
-def test_a_share_that_is_none_is_refused():
-    with pytest.raises(ArgumentError, match="prob is a share between 0 and 1; found 1"):
-        n_needed(1)
 
 
 # --- counts ------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_nothing_gives_no_rows_of_the_same_shape():
     ("asked", "words"),
     [
         ({"before": (ago(days=8), ago(days=6))}, "The earlier period ends .* after the later one"),
-        ({"fdr": 0}, "fdr is a share between 0 and 1; found 0"),
+        ({"fdr": 0}, "fdr must be a share between 0 and 1; found 0"),
         ({"earlier": "x"}, "needs a snapshot; found str"),
     ],
 )

@@ -344,6 +344,8 @@ def test_a_schedule_is_judged_by_its_record():
     records = {
         "late": ({"cadence_s": 600.0, "last_sign_at": ago(seconds=1801)}, "misfired"),
         "not late": ({"cadence_s": 600.0, "last_sign_at": ago(seconds=1800)}, "ok"),
+        "late, and fast": ({"cadence_s": 60.0, "last_sign_at": ago(seconds=361)}, "misfired"),
+        "five minutes of grace": ({"cadence_s": 60.0, "last_sign_at": ago(seconds=360)}, "ok"),
         "a run is running": ({"n_running": 1}, "running"),
         "due now": ({"due_at": AS_OF}, "due"),
         "due in a second": ({"due_at": ago(seconds=-1)}, "ok"),

@@ -10,7 +10,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError
-from stateanalytics.thresholds.advice import CURVES
+from stateanalytics.thresholds.frames import ADVICE_CURVES
 from stateanalytics.thresholds.judge import SAID
 from stateanalytics.widgets.drawing import drawing, heading, priced, priced_table, sentence
 
@@ -126,9 +126,7 @@ def test_text_of_a_store_stays_text():
 
 
 def test_without_data_it_says_so():
-    empty = sa.thresholds.Advice(
-        pl.DataFrame(), pl.DataFrame(schema=CURVES), sa.thresholds.Costs(), ()
-    )
+    empty = sa.thresholds.Advice(pl.DataFrame(), ADVICE_CURVES.empty(), sa.thresholds.Costs(), ())
     nothing = sa.ThresholdWorksheet(empty)
     assert nothing.as_html() == "<p>Not enough data for any threshold.</p>"
     assert nothing.widget.children[0].value == nothing.as_html()

@@ -4,7 +4,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.survival.time_limits import count_timeouts
 from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators import durations
@@ -111,22 +110,19 @@ def test_twelve_of_forty_failures_at_one_second():
 
 
 @pytest.mark.parametrize(
-    "seconds",
+    ("seconds", "columns"),
     [
-        pytest.param([], id="nothing"),
-        pytest.param([900], id="one end"),
-        pytest.param([900] * 4 + SPREAD, id="four are too few"),
-        pytest.param(range(850, 950), id="a busy minute is no second"),
-        pytest.param([1, 2, 2, 3, 3, 3] * 9, id="failures at once are no limit"),
+        pytest.param([], {}, id="no end"),
+        pytest.param([900], {}, id="one end"),
+        pytest.param([900] * 4 + SPREAD, {}, id="four are too few"),
+        pytest.param(range(850, 950), {}, id="a busy minute is no second"),
+        pytest.param([1, 2, 2, 3, 3, 3] * 9, {}, id="early failures are no limit"),
+        pytest.param([900] * 12, {"ending": "completed"}, id="good ends"),
+        pytest.param([900] * 12, {"left_out": "no_start"}, id="excluded ends"),
     ],
 )
-def test_no_limit_where_none_is(seconds):
-    assert sa.survival.implicit_timeouts(ends(seconds)).is_empty()
-
-
-def test_a_heap_of_good_ends_is_no_limit():
-    assert sa.survival.implicit_timeouts(ends([900] * 12, ending="completed")).is_empty()
-    assert sa.survival.implicit_timeouts(ends([900] * 12, left_out="no_start")).is_empty()
+def test_no_limit_is_inferred_without_one(seconds, columns):
+    assert sa.survival.implicit_timeouts(ends(seconds, **columns)).is_empty()
 
 
 def test_neighbours_of_a_heap_are_the_same_heap():
@@ -282,10 +278,6 @@ def test_missing_columns_are_named():
         sa.survival.implicit_timeouts(runs_until(900, 5))
     with pytest.raises(sa.errors.ArgumentError, match="tolerance_s"):
         timeouts_of([], tolerance_s=-1)
-
-
-def test_the_default_candidates_rise():
-    assert list(CANDIDATES_S) == sorted(set(CANDIDATES_S))
 
 
 def test_timeouts_are_open_to_sql(demo):

@@ -295,7 +295,9 @@ def kind_at(path: str | Path) -> object:
 
 def _no_head(folder: Path, kind: Kind, error: Exception) -> Exception:
     if not folder.exists():
-        return SourceNotFoundError(f"Nothing is at {str(folder)!r}.", f"make one: {kind.made_by}")
+        return SourceNotFoundError(
+            f"There is no file or directory {str(folder)!r}.", f"make one: {kind.made_by}"
+        )
     if (folder / HEAD).exists() and not isinstance(error, OSError):
         return _damaged(folder, kind, "its head is none")
     return NotAStoreError(f"{str(folder)!r} is no {kind.name}.", f"make one: {kind.made_by}")

@@ -1,4 +1,4 @@
-"""How long work takes, and how honestly that can be said."""
+"""Durations of runs: survival statistics with censoring, clustering and competing ends."""
 
 import lazy_loader
 

@@ -11,6 +11,7 @@ from stateanalytics.core.words import CANDIDATES_S, how_long_each
 from stateanalytics.errors import check_columns, check_number
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
+from stateanalytics.survival.frames import SlowThresholds, TimeoutCandidates, fixed_columns
 from stateanalytics.survival.incidence import GOOD_END, completion_times, cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.time_limits import implicit_timeouts
@@ -18,12 +19,6 @@ from stateanalytics.survival.time_limits import implicit_timeouts
 SHORTEST_S, LONGEST_S = 300.0, 86_400.0
 """Range of the default candidates."""
 _WORK = "_work"
-_CANDIDATE_COLUMNS = (
-    *("candidate_s", "is_today", "n_runs", "n_longer"),
-    *("completed", "completed_low", "completed_high", "cut", "cut_low", "cut_high"),
-    *("run_hours", "gained_per_hour", "rescued", "rescued_low", "rescued_high"),
-    *("is_identified", "identified_until_s", "in_words"),
-)
 
 
 def timeout_candidates(
@@ -137,7 +132,7 @@ def timeout_candidates(
         results.with_columns(gained_per_hour=pl.when(spent > 0).then(gained / spent))
         .with_columns(in_words=_candidate_in_words())
         .join(names, on=_WORK, how="left", maintain_order="left")
-        .select(*strata, *_CANDIDATE_COLUMNS)
+        .select(*strata, *fixed_columns(TimeoutCandidates))
     )
 
 
@@ -314,12 +309,6 @@ THRESHOLDS_S = (
     600.0, 900.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0, 21600.0,
 )  # fmt: skip
 WEEK = "week"
-_SLOW_COLUMNS = (
-    *("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_ended_otherwise"),
-    *("n_open", "n_unknown", "well", "well_low", "well_high"),
-    *("healthy_flagged", "healthy_flagged_low", "healthy_flagged_high"),
-    *("horizon_s", "is_identified"),
-)
 
 
 def slow_thresholds(
@@ -419,7 +408,7 @@ def slow_thresholds(
         )
         .join(names, on=_WORK, how="left")
         .sort(_WORK, "threshold_s")
-        .select(*strata, *_SLOW_COLUMNS)
+        .select(*strata, *fixed_columns(SlowThresholds))
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.shapes import frame
 from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.state.policy import Policy
@@ -27,6 +28,7 @@ from stateanalytics.survival.adjustment import (
     hazard_ratio,
     horizon,
 )
+from stateanalytics.survival.frames import Compare
 from stateanalytics.survival.incidence import GOOD_END
 from stateanalytics.survival.jackknife import (
     UNIT,
@@ -46,14 +48,9 @@ MEASURES = {
 }
 METHODS = ("raw", "adjusted")
 VERDICTS = ("higher", "lower", "no_difference", "not_enough_data")
-RESULT = {
-    **dict.fromkeys(("dimension", "value", "against", "measure", "method"), pl.String),
-    "until_s": pl.Float64,
-    **dict.fromkeys(("n_runs", "n_units", "n_runs_against", "n_units_against"), pl.Int64),
-    **dict.fromkeys(("estimate", "low", "high", "p_value", "log_rank_p"), pl.Float64),
-    "compared": pl.Float64,
-    "not_compared": pl.String,
-}
+_COLUMNS = frame(Compare).dtypes
+_JUDGED = ("q_value", "verdict", "is_reversed")
+_MEASURED = {name: dtype for name, dtype in _COLUMNS.items() if name not in _JUDGED}
 
 
 def compare(
@@ -296,7 +293,7 @@ def _with_interval(row: dict[str, Any], options: _Options) -> dict[str, Any]:
     if min(row["n_units"], row["n_units_against"]) >= options.least:
         row |= _interval(row, options.conf_level)
     row["in_words"] = _in_words(row, options.columns, options.least)
-    return {name: row.get(name) for name in (*RESULT, "in_words")}
+    return {name: row.get(name) for name in _MEASURED}
 
 
 def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:
@@ -318,7 +315,7 @@ def _interval(row: dict[str, Any], conf_level: float) -> dict[str, Any]:
 
 def _with_verdicts(rows: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
     """The table of rows with q-values (one family per method), verdicts and reversals."""
-    table = pl.DataFrame(rows, schema={**RESULT, "in_words": pl.String})
+    table = pl.DataFrame(rows, schema=_MEASURED)
     neutral = pl.when(pl.col("measure") == "hazard_ratio").then(1.0).otherwise(0.0)
     is_up = pl.col("estimate") > neutral
     is_significant = (pl.col("q_value") <= fdr).fill_null(value=False)
@@ -340,7 +337,7 @@ def _with_verdicts(rows: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
         table.with_columns(benjamini_hochberg(over="method"))
         .with_columns(verdict=verdict, is_reversed=is_reversed)
         .sort(~pl.col("is_reversed"), "value", order, pl.col("method") == "adjusted")
-        .select(*RESULT, "q_value", "verdict", "is_reversed", "in_words")
+        .select(list(_COLUMNS))
     )
 
 

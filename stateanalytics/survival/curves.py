@@ -12,6 +12,7 @@ import polars as pl
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile
+from stateanalytics.survival.frames import KaplanMeier, fixed_columns
 from stateanalytics.survival.jackknife import (
     FEWEST_UNITS,
     UNIT_VARIANCE,
@@ -89,17 +90,7 @@ def interval(
     ]
 
 
-CURVE = (
-    "duration_s",
-    "n_at_risk",
-    "n_events",
-    "survival",
-    "survival_se",
-    "survival_low",
-    "survival_high",
-    "from_s",
-    "n_units",
-)
+CURVE = fixed_columns(KaplanMeier)
 
 
 def kaplan_meier(

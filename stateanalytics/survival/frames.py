@@ -267,6 +267,17 @@ class TimeoutCandidates(Columns, key=("<by>", "candidate_s")):
     in_words = Compare.in_words
 
 
+def fixed_columns(columns: type[Columns]) -> tuple[str, ...]:
+    """Names of the columns of a frame, without those that the call chooses (``<by>``).
+
+    Examples
+    --------
+    >>> fixed_columns(RestrictedMean)
+    ('until_s', 'mean_s', 'mean_se', 'longest_s', 'is_identified')
+    """
+    return tuple(name for name in frame(columns).dtypes if not name.startswith("<"))
+
+
 _OTHERS = (
     *(Compare, CompletionTimes, KaplanMeier, ConfidenceBand),
     *(CumulativeIncidence, DurationChange, ImplicitTimeouts, Logrank),

@@ -13,6 +13,12 @@ from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.curves import ConfType, interval
+from stateanalytics.survival.frames import (
+    CompletionTimes,
+    CumulativeIncidence,
+    NeverEnding,
+    fixed_columns,
+)
 from stateanalytics.survival.jackknife import (
     LAST_COVARIANCE,
     UNIT_VARIANCE,
@@ -32,16 +38,7 @@ from stateanalytics.survival.risk_sets import (
     strata_of,
 )
 
-INCIDENCE = (
-    "cause",
-    "duration_s",
-    "incidence",
-    "incidence_se",
-    "incidence_low",
-    "incidence_high",
-    "from_s",
-    "n_units",
-)
+INCIDENCE = fixed_columns(CumulativeIncidence)
 ENGINE: Final = "in-memory"
 """The streaming engine of polars takes four times as long for sums within strata."""
 
@@ -257,7 +254,7 @@ def _count(number: int) -> str:
 
 
 GOOD_END = "completed"
-SHARE = ("duration_s", "share", "share_se", "share_low", "share_high", "horizon_s")
+SHARE = fixed_columns(CompletionTimes)
 
 
 def completion_times(
@@ -353,10 +350,6 @@ def _relative_variance(variance: pl.Expr, with_last: pl.Expr) -> pl.Expr:
 
 FEWEST_AT_RISK = 10
 """Units that must have been followed up for twice as long as the last end took."""
-NEVER_ENDING = (
-    *("share", "share_low", "share_high", "n_units", "n_watched"),
-    *("watched_s", "last_end_s", "is_identified", "in_words"),
-)
 _GROUP = "_group"
 
 
@@ -450,7 +443,7 @@ def never_ending(
             .then(plateau ** (1 / spread)),
         )
         .with_columns(in_words=_never_ending_in_words())
-        .select(*strata, *NEVER_ENDING)
+        .select(*strata, *fixed_columns(NeverEnding))
     )
 
 

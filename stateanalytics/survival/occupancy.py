@@ -12,6 +12,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.survival.curves import interval
+from stateanalytics.survival.frames import StateOccupancy, fixed_columns
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.jackknife import (
     FEWEST_UNITS,
@@ -32,10 +33,6 @@ from stateanalytics.survival.state_stretches import AT_WORK, STRETCH, stretches_
 Matrix: TypeAlias = list[list[float]]
 Jumps: TypeAlias = dict[int, tuple[float, list[tuple[int, float]]]]
 """State to its number at risk, and the numbers that moved from it to other states."""
-OCCUPANCY = (
-    *("duration_s", "state", "n_in_state", "share", "share_se", "share_low", "share_high"),
-    *("recover", "recover_low", "recover_high", "n_units"),
-)
 _MOST_MOMENTS = 50
 """Of more changes, the design effect is computed at so many, and holds until the next one."""
 _COUNTED = {"duration_s": pl.Float64, "state": pl.String, "n_in_state": pl.Int64}
@@ -161,7 +158,7 @@ def state_occupancy(
             maintain_order="left",
         )
         .join(names, on=STRATUM, how="left", maintain_order="left")
-        .select(*strata, *OCCUPANCY)
+        .select(*strata, *fixed_columns(StateOccupancy))
     )
 
 

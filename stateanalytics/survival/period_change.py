@@ -19,6 +19,7 @@ from stateanalytics.stats.distributions import (
 )
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.curves import kaplan_meier, quantiles, restricted_mean
+from stateanalytics.survival.frames import DurationChange, fixed_columns
 from stateanalytics.survival.jackknife import with_units
 from stateanalytics.survival.log_rank import logrank_by_unit
 from stateanalytics.survival.risk_sets import strata_of
@@ -30,10 +31,6 @@ PERIODS = ("before", "now")
 # Ways to end, and whether more of them is worse.
 RATES = {"failed": True, "timed_out": True, "completed": False}
 VERDICTS = ("worse", "better", "no_difference", "not_enough_data")
-RESULT = (
-    *("dimension", "value", "measure", "n_before", "n_now", "before", "now"),
-    *("ratio", "ratio_low", "ratio_high", "p_value", "q_value", "verdict", "in_words"),
-)
 _GROUP = ("dimension", "value")
 
 
@@ -188,7 +185,7 @@ def duration_change(
         .with_columns(verdict=verdict)
         .with_columns(in_words=_in_words())
         .sort(rank, "q_value", "dimension", "value", "measure", nulls_last=True)
-        .select(RESULT)
+        .select(fixed_columns(DurationChange))
     )
 
 

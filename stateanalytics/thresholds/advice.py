@@ -18,20 +18,9 @@ from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import Constant
 from stateanalytics.thresholds.choice import Costs
 from stateanalytics.thresholds.evidence import evidence, sampled
-from stateanalytics.thresholds.judge import COLUMNS, SAID, Judged, judge_all, prices
+from stateanalytics.thresholds.frames import ADVICE, ADVICE_CURVES
+from stateanalytics.thresholds.judge import SAID, Judged, judge_all, prices
 from stateanalytics.thresholds.settings import constants, to_json, to_python, to_toml
-
-CURVES = {
-    **dict.fromkeys(("name", "system", "kind", "per", "mistake"), pl.String),
-    **dict.fromkeys(
-        (
-            *("threshold_s", "mistakes", "waiting_h", "price", "hour"),
-            *("loss", "loss_low", "loss_high"),
-        ),
-        pl.Float64,
-    ),
-    **dict.fromkeys(("is_today", "is_best", "is_recommended"), pl.Boolean),
-}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -209,7 +198,7 @@ def recommend(
     data = evidence(sample, policy=policy, rows=rows)
     judged = judge_all(_constants_of(snap, policy, data), data, costs, conf_level)
     return Advice(
-        pl.DataFrame([advised.row for advised in judged], schema=COLUMNS),
+        pl.DataFrame([advised.row for advised in judged], schema=ADVICE.dtypes),
         _curves(judged, costs),
         costs,
         judged,
@@ -269,8 +258,8 @@ def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
             is_recommended=pl.col("threshold_s").eq_missing(
                 pl.lit(advised.row["recommended_s"], dtype=pl.Float64)
             ),
-        ).select(list(CURVES))
+        ).select(list(ADVICE_CURVES.dtypes))
         for advised in judged
         if advised.curve is not None
     ]
-    return pl.concat([pl.DataFrame(schema=CURVES), *curves])
+    return pl.concat([ADVICE_CURVES.empty(), *curves])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import polars as pl
@@ -270,13 +270,11 @@ class Losses:
     price: float
     hour: float
     conf_level: float
-    sums: dict[str, float] = field(init=False)
-    per_hit_unit: list[float] = field(init=False)
 
-    def __post_init__(self) -> None:
-        numbers = self.counts.select(pl.exclude("unit", "project"))
-        object.__setattr__(self, "sums", numbers.sum().row(0, named=True))
-        object.__setattr__(self, "per_hit_unit", self._mistakes_per_hit_unit())
+    @cached_property
+    def sums(self) -> dict[str, float]:
+        """Totals of exposure, mistakes and waiting."""
+        return self.counts.select(pl.exclude("unit", "project")).sum().row(0, named=True)
 
     @property
     def n(self) -> int:
@@ -391,7 +389,8 @@ class Losses:
         n_known = self.counts["project"].drop_nulls().n_unique() if known else 0
         return ["project"] * (n_known >= FEWEST_PROJECTS)
 
-    def _mistakes_per_hit_unit(self) -> list[float]:
+    @cached_property
+    def per_hit_unit(self) -> list[float]:
         """Size-biased mean of mistakes per hit unit; with too few hit units, the previous one."""
         columns = mistake_columns(self.support.candidates_s)
         sums = self.counts.select(

@@ -131,5 +131,6 @@ class Review(Columns, key=("name", "measure")):
     in_words = Advice.in_words
 
 
-REVIEW = frame(Review)
-FRAMES = (*map(frame, (Advice, AdviceCurves, Stale)), REVIEW)
+ADVICE, ADVICE_CURVES, STALE, REVIEW = FRAMES = tuple(
+    map(frame, (Advice, AdviceCurves, Stale, Review))
+)

@@ -26,31 +26,13 @@ from stateanalytics.thresholds.counts import (
     time_alive,
     waiting_counts,
 )
+from stateanalytics.thresholds.frames import ADVICE
 
 MIN_DEATHS = 5
 """A kind with fewer deaths takes the rate of its whole system."""
 FEWEST_KINDS = 3
 """Other kinds that are needed to estimate how much kinds differ."""
 _BORROWED = ("borrowed_low_s", "borrowed_s", "borrowed_high_s")
-COLUMNS = {
-    **dict.fromkeys(("name", "system", "kind", "place", "setting", "meaning"), pl.String),
-    **dict.fromkeys(
-        (
-            "today_s", "recommended_s", "best_s", "best_low_s", "best_high_s",
-            "mistakes_today", "mistakes_recommended", "loss_today", "loss_recommended",
-            "gain", "gain_low", "gain_high",
-            "best_if_half_s", "excess_if_half", "best_if_double_s", "excess_if_double",
-            *_BORROWED,
-        ),
-        pl.Float64,
-    ),
-    "per": pl.String,
-    **dict.fromkeys(("n", "n_needed", "n_deaths", "n_at_risk", "n_kinds_borrowed"), pl.Int64),
-    **dict.fromkeys(("n_effective", "healthy_upper_s", "reached_s", "outlasting"), pl.Float64),
-    **dict.fromkeys(("is_mixed", "flips"), pl.Boolean),
-    **dict.fromkeys(("verdict", "in_words"), pl.String),
-}  # fmt: skip
-"""Columns of a row of advice, explained by `recommend`."""
 _NO_DESCRIPTION: Mapping[str, Any] = dict.fromkeys(
     ("name", "place", "path", "meaning", "unit", "policy_field", "is_configurable", "is_mixed"), ""
 )
@@ -273,7 +255,7 @@ def _with_choice(
 
 def _judged(constant: Constant, result: _Assessment, costs: Costs) -> Judged:
     described = ("name", "system", "kind", "place", "setting", "meaning", "today_s", "is_mixed")
-    row = dict.fromkeys(COLUMNS) | {name: getattr(constant, name) for name in described}
+    row = dict.fromkeys(ADVICE.dtypes) | {name: getattr(constant, name) for name in described}
     row |= {
         **_choice_columns(constant, result, costs),
         "per": "100 session-hours" if constant.is_of_silence else "100 runs",
@@ -293,6 +275,7 @@ def _choice_columns(constant: Constant, result: _Assessment, costs: Costs) -> di
     if choice is None or reach is None:
         return {}
     today, recommended = choice.at(constant.today_s), choice.at(choice.recommended_s)
+    copied = "recommended_s best_s best_low_s best_high_s gain gain_low gain_high flips".split()
     shown_s = choice.best_s if choice.recommended_s is None else choice.recommended_s
     # The longest candidate with enough units at risk.
     reached_s, n_at_risk, weight = max(
@@ -306,23 +289,16 @@ def _choice_columns(constant: Constant, result: _Assessment, costs: Costs) -> di
         default=(None, 0, 0.0),
     )
     return {
-        "recommended_s": choice.recommended_s,
-        "best_s": choice.best_s,
-        "best_low_s": choice.best_low_s,
-        "best_high_s": choice.best_high_s,
+        **{name: getattr(choice, name) for name in copied},
         "mistakes_today": today["mistakes"],
         "mistakes_recommended": recommended["mistakes"],
         "loss_today": today["loss"],
         "loss_recommended": recommended["loss"],
-        "gain": choice.gain,
-        "gain_low": choice.gain_low,
-        "gain_high": choice.gain_high,
         "n_effective": result.n_effective,
         "n_at_risk": reach.n_at_risk[reach.candidates_s.index(shown_s)],
         "reached_s": reached_s,
         # Several runs of a unit may represent it together, so at most all units.
         "outlasting": min(weight * n_at_risk, result.n_units) / result.n,
-        "flips": choice.flips,
         **_at_other_costs(choice, *prices(constant, costs)),
     }
 
