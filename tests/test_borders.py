@@ -75,7 +75,7 @@ def test_a_limit_of_nothing_or_without_an_end_is_none(limit):
     ("asked", "words"),
     [
         pytest.param({"most_sessions": 0}, "most_sessions needs a whole number", id="none"),
-        pytest.param({"conf_level": 1}, "conf_level is a share", id="certain"),
+        pytest.param({"conf_level": 1}, "conf_level must be a share", id="certain"),
     ],
 )
 def test_advice_needs_something_to_go_by(demo, asked, words):

@@ -140,7 +140,7 @@ def test_the_chart_draws_limits_where_there_are_any():
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(MissingColumnsError, match="control_limits needs columns"):
         control_limits(pl.DataFrame({"week": ["2026-W21"]}))
-    with pytest.raises(ArgumentError, match="fdr is a share"):
+    with pytest.raises(ArgumentError, match="fdr must be a share"):
         control_limits(weeks_of("runs", STEADY), fdr=2)
 
 

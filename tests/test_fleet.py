@@ -93,7 +93,7 @@ def test_who_fails_more_is_found_and_chance_is_not():
 def test_counts_that_make_no_sense_are_refused():
     with pytest.raises(ArgumentError, match=r"0 <= n_hits <= n; found \(3, 2\)"):
         fit_prior([(3, 2)])
-    with pytest.raises(ArgumentError, match="confidence is a share"):
+    with pytest.raises(ArgumentError, match="confidence must be a share"):
         Prior(0.1, 3).interval(1, 2, confidence=1)
 
 

@@ -346,7 +346,7 @@ def test_the_runs_next_to_an_organic_store_are_read(parts):
     assert runs["session_id"].null_count() == 0
     assert runs.filter(pl.col("n_planned_ops") == 2)["kind"].to_list() == ["flow"]
     killed = part.findings.filter(pl.col("code") == "run.contradicts_store")
-    assert killed["message"].to_list() == ["run.json says running, the store says cancelled"]
+    assert killed["message"].to_list() == ["run.json has running, the store has cancelled"]
 
 
 def test_the_shows_next_to_an_organic_store_are_read(parts):

@@ -199,7 +199,7 @@ def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     assert "failed on 15 failures new" in capsys.readouterr().err
     assert (tmp_path / "w.md").read_text("utf-8").startswith("## ")
     assert cli(["report", store, *options, "--fail-on", "moon"]) == 2
-    assert "nothing called 'moon'" in capsys.readouterr().err
+    assert "no condition 'moon'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

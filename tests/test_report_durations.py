@@ -48,7 +48,7 @@ def test_the_chapter_says_where_runs_were_and_who_went_on():
     words = found["in_words"]
     assert words.startswith("After 1 h: 80 % (")
     assert "stalled, of which 50 % (" in words
-    assert words.endswith("go on; 20 % (8 to 36) completed (by 6 invocations).")
+    assert words.endswith("resume; 20 % (8 to 36) completed (by 6 invocations).")
 
 
 def test_a_few_invocations_give_shares_without_an_interval():

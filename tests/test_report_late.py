@@ -294,7 +294,7 @@ def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        ("2027-01-01", "nothing is known of it"),
+        ("2027-01-01", "nothing is known about it"),
         ("2020-01-01", "Nothing had started at 2020-01-01"),
         ("yesterday", "as_known_at needs a moment; found 'yesterday'"),
     ],

@@ -80,7 +80,7 @@ def test_what_this_week_brings_does_not_change_how_it_is_read():
 def test_too_few_weeks_raise_no_alarm():
     row = failure_alarm(many_weeks((2, 20))).row(0, named=True)
     assert (row["is_alarm"], row["evidence"], row["n_weeks"]) == (False, None, 0)
-    with pytest.raises(ArgumentError, match="alpha is a share"):
+    with pytest.raises(ArgumentError, match="alpha must be a share"):
         failure_alarm(many_weeks((2,)), alpha=5)
 
 

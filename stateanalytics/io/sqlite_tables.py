@@ -375,6 +375,7 @@ def read_table(
     Examples
     --------
     >>> import sqlite3, tempfile
+    >>> from pathlib import Path
     >>> from stateanalytics.io.cells import MOMENT, TEXT
     >>> from stateanalytics.io.sqlite import open_store
     >>> with tempfile.TemporaryDirectory() as folder:
