@@ -50,6 +50,8 @@ def rows_of(run):
     ("command", "arguments", "words"),
     [
         ("failures", ["--show", "rules"], "needs a file of rules. Hint: --rules"),
+        ("durations", ["--show", "compare", "--by", "none"], "needs a column of which it compares"),
+        ("failures", ["--cluster", ""], "There is no cluster ''"),
         ("failures", ["--against", STORE], "--against belongs to --show change"),
         ("failures", ["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
         ("failures", ["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),
@@ -316,3 +318,9 @@ def test_costs_are_passed_on(run):
         "run_hour": 9.0,
         "deaths_per_100_hours": 2.0,
     }
+
+
+def test_a_list_that_needs_no_store_wins(run):
+    code, out, _ = run("detectors", "--rows", "--list")
+    assert code == 0
+    assert "staleness_v1" in out

@@ -131,8 +131,13 @@ def _chosen(questions: Sequence[Question], given: Given) -> Question:
     """The question that the options ask; those that only choose are taken out of ``given``."""
     show = given.pop("show", None)
     flags = {flag for flag in map(_flag, questions) if flag and given.pop(flag)}
+    # A list that needs no store wins, as nothing has to be read for it.
     for question in questions:
-        is_default_now = show is None and given.get(question.default_with)
+        if question.over == "nothing" and _flag(question) in flags:
+            return question
+    for question in questions:
+        named = given.get(question.default_with)
+        is_default_now = show is None and named is not None and named is not False and named != ()
         is_compared = question.mode == "--against" and given["other_policy"] is not None
         if is_default_now or is_compared or _flag(question) in flags:
             return question
@@ -182,6 +187,11 @@ def _answer(request: Request, question: Question, given: Given) -> None:
         values = {**given, "window": request.window, "policy": request.chosen_policy}
         if values.get("by") == ["none"]:
             values["by"] = []
+            if question.shown_as == "compare":
+                raise click.UsageError(
+                    "--show compare needs a column of which it compares the values; "
+                    "found 'none'. Hint: --by model"
+                )
         joined = with_tables(snap, values.pop("own", ()))
         if settings is not None:
             _write_settings(request, joined, values)
