@@ -180,7 +180,7 @@ def test_commands_and_explorers_find_a_cluster_under_either_id(
     assert cli(["failures", source, *asked]) == 0
     said = capsys.readouterr()
     assert said.out.count("\n") == first["n_rows"] + 1
-    assert f"{old} is {new} now" in said.err
+    assert f"{old} is now {new}" in said.err
     look = sa.explore(demo, "failures", by=["cluster_id"])
     assert look.choose(cluster_id=old).selected.height == first["n_rows"]
     with pytest.raises(ArgumentError, match="'v1:000000000000' is no cluster_id"):

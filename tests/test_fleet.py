@@ -333,7 +333,7 @@ def test_the_numbers_of_sums_are_those_of_all_stores_at_once(of_sums, of_facts):
 @pytest.mark.slow
 def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
     page = of_sums.as_html()
-    (line,) = re.findall(r"Not included, because weekly counts do not hold it: ([^<.]*)\.", page)
+    (line,) = re.findall(r"Not included, because weekly counts do not have it: ([^<.]*)\.", page)
     others = set(re.split(", | and ", line))
     assert {"attention", "slow", "durations", "thresholds"} <= others
     assert not others & {*COUNTED}

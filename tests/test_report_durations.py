@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stateanalytics.reporting.sections import durations
-from stateanalytics.reporting.sections.durations import summarize_durations
+from stateanalytics.reporting.sections.durations import _never, summarize_durations
 from tests.frames import WHOSE, ago, facts
 from tests.report_parts import material_of
 
@@ -86,3 +86,16 @@ def without_a_unit(part, path="", *, is_named=False):
 
 def test_every_interval_of_the_report_names_its_unit(demo_week):
     assert set(without_a_unit(demo_week.summary)) == set()
+
+
+@pytest.mark.parametrize(
+    ("share", "low", "high", "words"),
+    [
+        (0.25, 0.1, 0.4, "25 % (10 to 40)"),
+        (0.25, None, None, "25 %"),
+        (None, None, 0.4, "cannot tell; at most 40 %"),
+        (None, None, None, "cannot tell"),
+    ],
+)
+def test_a_share_that_never_ends_is_shown_with_the_interval_that_it_has(share, low, high, words):
+    assert _never({"never_share": share, "never_low": low, "never_high": high}) == words

@@ -189,9 +189,9 @@ def _never(row: dict[str, Any]) -> str:
         return say(
             "durations.never_unknown" if high is None else "durations.never_at_most", high=high
         )
-    return say(
-        "durations.never", share=share_of_kind, low=f"{100 * low:.0f}", high=f"{100 * high:.0f}"
-    )
+    # A few units give a share without an interval.
+    ends = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
+    return say("durations.never", share=share_of_kind, ends=ends)
 
 
 def _in_between(material: Material) -> Plain:
