@@ -50,12 +50,17 @@ class Detectors(Columns, key=("name",)):
 DETECTORS = frame(Detectors)
 
 
-class Detections(EntityKey, key=(*ENTITY_KEY, "detector", "at")):
-    """Result of one detector for one entity at one instant."""
+class DetectorKey(EntityKey):
+    """One entity and one detector."""
 
     session_id = Text("the session that does the work; else the entity's own id")
     kind = Text("kind of work")
     detector = Text("which rule")
+
+
+class Detections(DetectorKey, key=(*ENTITY_KEY, "detector", "at")):
+    """Result of one detector for one entity at one instant."""
+
     at = Moment("the instant of the evaluation")
     covered = YesNo("does it evaluate this row at all; not covered never means fine")
     fires = YesNo("does it flag the row; null: not covered, or not knowable")
@@ -70,12 +75,9 @@ class Detections(EntityKey, key=(*ENTITY_KEY, "detector", "at")):
 DETECTIONS = frame(Detections)
 
 
-class Alarms(EntityKey, key=(*ENTITY_KEY, "detector", "started_at")):
+class Alarms(DetectorKey, key=(*ENTITY_KEY, "detector", "started_at")):
     """One period in which a detector of silence or age fired."""
 
-    session_id = Text("the session that does the work; else the entity's own id")
-    kind = Text("kind of work")
-    detector = Text("which rule")
     label = Text("the word it shows")
     sign_at = Moment("the sign of life, or start, from which it counts")
     started_at = Moment("when it began to fire: sign_at plus the threshold")

@@ -17,8 +17,17 @@ from stateanalytics.core.shapes import (
 )
 
 
-class Failures(EntityKey, key=ENTITY_KEY):
-    """One failed or timed-out entity with the cluster it belongs to."""
+class ClusterKey(Columns, key=("cluster_id",)):
+    """One cluster."""
+
+    cluster_id = Text("id of code and template: the same in every week and store")
+    code = Text("the reason code; null: none was stored")
+    template = Text("what similar messages share, <*> where they differ; null: nothing known")
+    template_id = Text("id of the template alone, whatever the code")
+
+
+class FailedEntity(EntityKey, key=ENTITY_KEY):
+    """One failed or timed-out entity."""
 
     session_id = Entities.session_id
     invocation_id = Entities.invocation_id
@@ -30,10 +39,15 @@ class Failures(EntityKey, key=ENTITY_KEY):
     project = Entities.project
     playbook = Entities.playbook
     outcome = Text("failed, timed_out; aborted if that is a failure in its system")
-    cluster_id = Text("id of code and template: the same in every week and store")
-    code = Text("the reason code; null: none was stored")
-    template = Text("what similar messages share, <*> where they differ; null: nothing known")
-    template_id = Text("id of the template alone, whatever the code")
+
+
+class Failures(FailedEntity, key=ENTITY_KEY):
+    """One failed or timed-out entity with the cluster it belongs to."""
+
+    cluster_id = ClusterKey.cluster_id
+    code = ClusterKey.code
+    template = ClusterKey.template
+    template_id = ClusterKey.template_id
     cause_group = Text("the kind of cause, such as network or timeout; null: not known")
     message = Text("the stored reason as text, or the error message")
     cause = Text("distinct cause: request and reason code; never null")
@@ -49,14 +63,10 @@ class Failures(EntityKey, key=ENTITY_KEY):
 FAILURES = frame(Failures)
 
 
-class FailureClusters(Columns, key=("cluster_id",)):
+class FailureClusters(ClusterKey, key=("cluster_id",)):
     """One reason code and message template, ranked by what it cost."""
 
-    cluster_id = Text("id of code and template: the same in every week and store")
-    code = Text("the reason code; null: none was stored")
-    template = Text("what similar messages share, <*> where they differ; null: nothing known")
-    template_id = Text("id of the template alone, whatever the code")
-    cause_group = Text("the kind of cause, such as network or timeout; null: not known")
+    cause_group = Failures.cause_group
     n_rows = Integer("entities of every type except branches")
     n_failed = Integer("of these, failed")
     n_timed_out = Integer("of these, timed out")
@@ -68,8 +78,8 @@ class FailureClusters(Columns, key=("cluster_id",)):
     share_high = Real("upper end of its 95 % interval")
     first_at = Moment("first failure")
     last_at = Moment("last failure")
-    run_s = Real("time of the work; null: not known", unit="s")
-    n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
+    run_s = Failures.run_s
+    n_tokens = Failures.n_tokens
     cost_usd = Entities.cost_usd
     n_work = Integer("distinct pieces of work behind the costs")
     n_run_unreported = Integer("of these, of unknown length")
@@ -99,13 +109,9 @@ class Aliases(Columns, key=("alias_id",)):
     last_at = Moment("last of these failures")
 
 
-class Change(Columns, key=("cluster_id",)):
+class Change(ClusterKey, key=("cluster_id",)):
     """One cluster, this window compared with an earlier one."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
-    template_id = Failures.template_id
     rule_name = Text("your rule that made the cluster; null: mined")
     status = Words(
         ("new", "back", "growing", "unclear", "steady", "shrinking", "gone"), "how it changed"
@@ -138,13 +144,9 @@ class Change(Columns, key=("cluster_id",)):
     last_at = Moment("last failure of all time")
 
 
-class Clusters(Columns, key=("cluster_id",)):
+class Clusters(ClusterKey, key=("cluster_id",)):
     """One reason code and message template, ranked by what it cost."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
-    template_id = Failures.template_id
     cause_group = Failures.cause_group
     rule_name = Change.rule_name
     n_rows = FailureClusters.n_rows
@@ -261,13 +263,9 @@ class Incidents(Columns, key=("incident_id",)):
     n_work = FailureClusters.n_work
 
 
-class Life(Columns, key=("cluster_id",)):
+class Life(ClusterKey, key=("cluster_id",)):
     """One cluster, or entry of the ledger, over all history."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
-    template_id = Failures.template_id
     cause_group = Failures.cause_group
     rule_name = Change.rule_name
     state = Words(("new", "back", "growing", "ongoing", "gone", "unknown"), "its state")
@@ -296,13 +294,9 @@ class Life(Columns, key=("cluster_id",)):
     is_expected = YesNo("still expected in this window; null: not stated")
 
 
-class Lift(Columns, key=("cluster_id", "dimension", "value")):
+class Lift(ClusterKey, key=("cluster_id", "dimension", "value")):
     """One value of a dimension in the requests of one cluster."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
-    template_id = Failures.template_id
     rule_name = Change.rule_name
     dimension = Text("what is compared: agent, model, playbook, project, hour, version …")
     value = Text("one value of it")
@@ -331,19 +325,9 @@ class MassFailures(Columns, key=("since",)):
     is_mass = YesNo("did almost all of them fail")
 
 
-class Members(EntityKey, key=ENTITY_KEY):
+class Members(FailedEntity, key=ENTITY_KEY):
     """One failed or timed-out entity with the cluster it belongs to."""
 
-    session_id = Entities.session_id
-    invocation_id = Entities.invocation_id
-    kind = Entities.kind
-    name = Entities.name
-    agent = Entities.agent
-    model = Entities.model
-    provider = Entities.provider
-    project = Entities.project
-    playbook = Entities.playbook
-    outcome = Failures.outcome
     code = Failures.code
     message = Failures.message
     template = Failures.template

@@ -83,12 +83,20 @@ class ReasonCodes(Columns, key=("code",)):
 REASON_CODES = frame(ReasonCodes)
 
 
-class ErrorCounts(Columns, key=("source", "system", "session_id")):
-    """Tool errors of one session, counted when it is first named (reads all messages)."""
+SESSION_KEY = ("source", "system", "session_id")
+
+
+class SessionKey(Columns, key=SESSION_KEY):
+    """One session."""
 
     source = EntityKey.source
     system = EntityKey.system
     session_id = Text("id of the session")
+
+
+class ErrorCounts(SessionKey, key=SESSION_KEY):
+    """Tool errors of one session, counted when it is first named (reads all messages)."""
+
     n_tool_answers = Integer("answers of tools")
     n_tool_errors = Integer("of these, errors")
     n_pruned = Integer("of these, with pruned bodies: nothing is known")
@@ -97,16 +105,18 @@ class ErrorCounts(Columns, key=("source", "system", "session_id")):
 ERROR_COUNTS = frame(ErrorCounts)
 
 
-class RunningSessions(Columns, key=("source", "system", "session_id")):
-    """One session that is running (ADR-0017: running)."""
+class SessionView(SessionKey):
+    """One session."""
 
-    source = EntityKey.source
-    system = EntityKey.system
-    session_id = Text("id of the session")
     name = Entities.name
     kind = Entities.kind
     agent = Entities.agent
     model = Entities.model
+
+
+class RunningSessions(SessionView, key=SESSION_KEY):
+    """One session that is running (ADR-0017: running)."""
+
     started_at = Entities.started_at
     age_s = States.age_s
     silence_s = States.silence_s
@@ -114,59 +124,29 @@ class RunningSessions(Columns, key=("source", "system", "session_id")):
     severity = States.severity
 
 
-class Failed24h(Columns, name="failed_24h", key=("source", "system", "session_id")):
+class Failed24h(SessionView, name="failed_24h", key=SESSION_KEY):
     """One session that failed in the 24 hours up to as-of (ADR-0017: failed)."""
 
-    source = EntityKey.source
-    system = EntityKey.system
-    session_id = Text("id of the session")
-    name = Entities.name
-    kind = Entities.kind
-    agent = Entities.agent
-    model = Entities.model
     ended_at = Entities.ended_at
     duration_s = States.duration_s
     reason_code = Entities.reason_code
     reason_message = Entities.reason_message
 
 
-class SlowSessions(Columns, key=("source", "system", "session_id")):
+class SlowSessions(RunningSessions, key=SESSION_KEY):
     """One running session older than the policy's `slow_after_s`."""
 
-    source = EntityKey.source
-    system = EntityKey.system
-    session_id = Text("id of the session")
-    name = Entities.name
-    kind = Entities.kind
-    agent = Entities.agent
-    model = Entities.model
-    started_at = Entities.started_at
-    age_s = States.age_s
-    silence_s = States.silence_s
-    effective_state = States.effective_state
-    severity = States.severity
 
-
-class NeedsReview(Columns, key=("source", "system", "session_id")):
+class NeedsReview(SessionView, key=SESSION_KEY):
     """One session with gated, escalated or blocked plays (ADR-0017: needs review)."""
 
-    source = EntityKey.source
-    system = EntityKey.system
-    session_id = Text("id of the session")
-    name = Entities.name
-    kind = Entities.kind
-    agent = Entities.agent
-    model = Entities.model
     n_plays = Integer("plays of the session that wait")
     play_statuses = Text("their stored statuses, joined by ', '")
 
 
-class SessionsAndPlays(Columns, key=("source", "system", "play_id")):
+class SessionsAndPlays(SessionKey, key=("source", "system", "play_id")):
     """One play joined to its session: did it run, was its output accepted (ADR-0017)."""
 
-    source = EntityKey.source
-    system = EntityKey.system
-    session_id = Text("id of the session")
     play_id = Text("id of the play")
     play_name = Text("name of the play")
     session_status = Text("stored status of the session; null: no session")

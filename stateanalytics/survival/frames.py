@@ -59,19 +59,9 @@ class KaplanMeier(Columns, key=("<by>", "duration_s")):
     n_units = Integer("independent units (invocations) behind the curve")
 
 
-class ConfidenceBand(Columns, key=("<by>", "duration_s")):
+class ConfidenceBand(KaplanMeier, key=("<by>", "duration_s")):
     """One distinct duration of a curve of `kaplan_meier`."""
 
-    by = CompletionTimes.by
-    duration_s = Real("a distinct duration", unit="s")
-    n_at_risk = KaplanMeier.n_at_risk
-    n_events = KaplanMeier.n_events
-    survival = KaplanMeier.survival
-    survival_se = KaplanMeier.survival_se
-    survival_low = KaplanMeier.survival_low
-    survival_high = KaplanMeier.survival_high
-    from_s = KaplanMeier.from_s
-    n_units = Integer("independent units (invocations) behind the curve")
     band_low = Real("lower edge of the band that holds the whole curve; null: the curve is 0 or 1")
     band_high = Real("upper edge of that band; null: the curve is 0 or 1")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, YesNo, frame
-from stateanalytics.detectors.frames import GapSums, QualityOfService
+from stateanalytics.detectors.frames import QualityOfService
 
 
 class Advice(Columns, key=("name",)):
@@ -77,31 +77,9 @@ class AdviceCurves(Columns, key=("name", "threshold_s")):
     is_recommended = YesNo("is it recommended")
 
 
-class Stale(Columns, key=("<by>", "threshold_s")):
+class Stale(QualityOfService, key=("<by>", "threshold_s")):
     """The performance of one threshold of silence in one group, with today's values marked."""
 
-    by = GapSums.by
-    threshold_s = QualityOfService.threshold_s
-    n_gaps = GapSums.n_gaps
-    alive_s = QualityOfService.alive_s
-    n_mistakes = GapSums.n_mistakes
-    mistakes_per_100h = QualityOfService.mistakes_per_100h
-    mistakes_per_100h_low = QualityOfService.mistakes_per_100h_low
-    mistakes_per_100h_high = QualityOfService.mistakes_per_100h_high
-    mistake_recurrence_s = QualityOfService.mistake_recurrence_s
-    mean_mistake_s = QualityOfService.mean_mistake_s
-    query_accuracy = QualityOfService.query_accuracy
-    n_dead = GapSums.n_dead
-    n_found = GapSums.n_found
-    share_found = QualityOfService.share_found
-    share_found_low = QualityOfService.share_found_low
-    share_found_high = QualityOfService.share_found_high
-    detection_low_s = QualityOfService.detection_low_s
-    detection_high_s = QualityOfService.detection_high_s
-    n_ended = GapSums.n_ended
-    n_ended_flagged = GapSums.n_ended_flagged
-    n_cut_off = GapSums.n_cut_off
-    n_cut_off_flagged = GapSums.n_cut_off_flagged
     n_flagged = Integer("silences longer than the threshold, whatever followed")
     constants = Text("names of today's thresholds with this value, joined by ', '; null: none")
     is_today = YesNo("is it today's value of any")
