@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stateanalytics.detectors.comparing import Disagreements
     from stateanalytics.detectors.detections import Detections
     from stateanalytics.snapshot import Snapshot
+    from stateanalytics.thresholds.choice import Costs
 
 Given = dict[str, Any]
 """Values of options, by the parameters that they are for."""
@@ -131,13 +132,10 @@ def _chosen(questions: Sequence[Question], given: Given) -> Question:
     """The question that the options ask; those that only choose are taken out of ``given``."""
     show = given.pop("show", None)
     flags = {flag for flag in map(_flag, questions) if flag and given.pop(flag)}
-    # A list that needs no store wins, as nothing has to be read for it.
-    for question in questions:
-        if question.over == "nothing" and _flag(question) in flags:
-            return question
-    for question in questions:
-        named = given.get(question.default_with)
-        is_default_now = show is None and named is not None and named is not False and named != ()
+    # A list that needs no store comes first, as nothing has to be read for it.
+    for question in sorted(questions, key=lambda question: question.over != "nothing"):
+        is_named = given.get(question.default_with) not in (None, False, ())
+        is_default_now = show is None and is_named
         is_compared = question.mode == "--against" and given["other_policy"] is not None
         if is_default_now or is_compared or _flag(question) in flags:
             return question
@@ -187,11 +185,6 @@ def _answer(request: Request, question: Question, given: Given) -> None:
         values = {**given, "window": request.window, "policy": request.chosen_policy}
         if values.get("by") == ["none"]:
             values["by"] = []
-            if question.shown_as == "compare":
-                raise click.UsageError(
-                    "--show compare needs a column of which it compares the values; "
-                    "found 'none'. Hint: --by model"
-                )
         joined = with_tables(snap, values.pop("own", ()))
         if settings is not None:
             _write_settings(request, joined, values)
@@ -211,6 +204,11 @@ def _check(request: Request, question: Question, given: Given) -> None:
         )
     if question.shown_as == "rules" and given["rules"] is None:
         raise click.UsageError("--show rules needs a file of rules. Hint: --rules rules.toml")
+    if question.shown_as == "compare" and given["by"] == ["none"]:
+        raise click.UsageError(
+            "--show compare needs a column of which it compares the values; "
+            "found 'none'. Hint: --by model"
+        )
     if "severity" in given:
         from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 
@@ -259,8 +257,8 @@ def _for_terminal(
             frame = VIEWS[question.view](frame)
     if not question.columns:
         return frame, None
-    columns = dict.fromkeys([*(name for name in by if name not in question.columns)])
-    return frame, [name for name in (*columns, *question.columns) if name in frame.columns]
+    groups = dict.fromkeys(name for name in by if name not in question.columns)
+    return frame, [name for name in (*groups, *question.columns) if name in frame.columns]
 
 
 # --- attention -------------------------------------------------------------------------
@@ -455,7 +453,12 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     return frame
 
 
-_COSTS = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
+def _stated_costs(values: Given) -> Costs:
+    """What mistakes cost, from the options that say it."""
+    from stateanalytics.thresholds.choice import Costs
+
+    names = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
+    return Costs(*(values[name] for name in names))
 
 
 def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
@@ -470,10 +473,9 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
         return changed
     if question.mode:
         return _called(question, snap, values)
-    from stateanalytics.thresholds.choice import Costs
     from stateanalytics.thresholds.judge import SAID
 
-    costs = Costs(*(values[name] for name in _COSTS))
+    costs = _stated_costs(values)
     advice = _called(question, snap, {**values, "costs": costs})
     n_of = dict(advice["verdict"].value_counts().iter_rows())
     counts = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
@@ -484,10 +486,8 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
 def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
     """The recommended settings, in the words of the systems that take them."""
     from stateanalytics.thresholds.advice import recommend
-    from stateanalytics.thresholds.choice import Costs
 
-    costs = Costs(*(values[name] for name in _COSTS))
-    advice = recommend(snap, costs=costs, policy=values["policy"])
+    advice = recommend(snap, costs=_stated_costs(values), policy=values["policy"])
     text: str = getattr(advice, f"to_{values['settings']}")()
     put(text.encode(), request.output, inputs=snap.inputs)
 
