@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import polars as pl
 import pytest
 
-from stateanalytics.core.package_tables import read_table, rows_as
+from stateanalytics.core.package_tables import package_table, rows_as
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.situations import Situation, situations_from_csv
 
@@ -69,5 +69,5 @@ def test_a_situation_with_a_word_that_is_none_of_ours_is_refused(tmp_path, monke
 
 def test_every_table_of_meanings_loads():
     for system in ("agent_orchestrator", "claude_code", "codex"):
-        table = read_table(f"stateanalytics.systems.{system}", "situations.csv", Situation)
+        table = package_table(f"stateanalytics.systems.{system}", "situations.csv", Situation)
         assert len(table) > 10

@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import deduplicated, left_join
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 
 PREFIX = "audit."
 
@@ -41,7 +41,7 @@ class Code:
 
 
 CODES = MappingProxyType(
-    {code.code: code for code in read_table("stateanalytics.core", "audit_codes.csv", Code)}
+    {code.code: code for code in package_table("stateanalytics.core", "audit_codes.csv", Code)}
 )
 """Every code, in the order in which rows of one severity stand."""
 

@@ -26,7 +26,7 @@ def table_rows(package: str, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def read_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:
+def package_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:
     """Rows of a CSV file as values of a class, every column and cell checked.
 
     Parameters
@@ -54,7 +54,7 @@ def read_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:
 
 
 def rows_as(row: type[Row], rows: Iterable[Mapping[str, str]], place: str) -> tuple[Row, ...]:
-    """Rows of text as values of a class; see `read_table`. ``place`` is where they are from.
+    """Rows of text as values of a class; see `package_table`. ``place`` is where they are from.
 
     Examples
     --------

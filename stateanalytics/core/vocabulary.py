@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
 
 
@@ -117,7 +117,7 @@ _BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
 # column: `enabled` 0/1 is read as their words. A schedule run may be born failed or skipped, when
 # it never started at all. The word *imported* of shows is a legacy one: it says where the row
 # came from, not what became of the show.
-STATUS_WORDS = read_table("stateanalytics.core", "status_words.csv", StatusWord)
+STATUS_WORDS = package_table("stateanalytics.core", "status_words.csv", StatusWord)
 
 # ADR-0033, "Per-entity lifecycle vocabularies". A list that is absent is not closed there.
 ADR_LIFECYCLES = MappingProxyType(

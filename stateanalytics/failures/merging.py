@@ -396,7 +396,7 @@ def _with_placeholders(pieces: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFra
 def _merge_ends(texts: pl.Series) -> pl.Series:
     """Merge what follows a colon, a sentence or a line where it is another text every time.
 
-    What tells failures apart, such as an exception or an exit code, is never part of an end
+    What distinguishes failures, such as an exception or an exit code, is never part of an end
     that is merged.
     """
     framed = _framed(texts)

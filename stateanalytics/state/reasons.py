@@ -22,7 +22,7 @@ from stateanalytics.core.engines import (
     explode_json,
     lookup,
 )
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.session_health import by_kind
 from stateanalytics.core.vocabulary import TABLES, ReasonCode
 from stateanalytics.core.windows import Moment
@@ -73,7 +73,7 @@ class _InferredCause(NamedTuple):
 
 def _inferred() -> Iterator[ReasonCode]:
     """The codes of inferred reasons, for every entity type that they are inferred about."""
-    causes = read_table("stateanalytics.state", "inferred_codes.csv", _InferredCause)
+    causes = package_table("stateanalytics.state", "inferred_codes.csv", _InferredCause)
     for entity_type in TABLES:
         for cause in causes:
             yield ReasonCode(
@@ -244,7 +244,8 @@ class Cause:
 
 
 CAUSES: Mapping[str, Cause] = {
-    cause.rule: cause for cause in read_table("stateanalytics.state", "derived_reasons.csv", Cause)
+    cause.rule: cause
+    for cause in package_table("stateanalytics.state", "derived_reasons.csv", Cause)
 }
 """Every rule that a derived reason names, with the words of the reason."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import ReasonCode, StatusWord
 
 if TYPE_CHECKING:
@@ -487,4 +487,4 @@ def codes_from_csv(package: str, file: str = "reason_codes.csv") -> tuple[Reason
         With a column for each field of `ReasonCode` that differs from its default; lists
         are joined by ``|``.
     """
-    return read_table(package, file, ReasonCode)
+    return package_table(package, file, ReasonCode)

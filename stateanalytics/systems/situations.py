@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
 OBSERVED, INFERRED = "observed", "inferred"
@@ -288,7 +288,7 @@ def situations_from_csv(package: str) -> pl.DataFrame:
     """
     dtypes = {name: pl.String() for name in Situation._fields}
     typed = {**dtypes, "confidence": pl.Float64(), "is_quoted": pl.Boolean()}
-    return pl.DataFrame(read_table(package, "situations.csv", Situation), typed, orient="row")
+    return pl.DataFrame(package_table(package, "situations.csv", Situation), typed, orient="row")
 
 
 def add_situations(

@@ -12,7 +12,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import pool
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
@@ -40,7 +40,7 @@ class _Texts(NamedTuple):
 
 
 _TEXTS: Mapping[str, _Texts] = {
-    texts.code: texts for texts in read_table(__package__, "findings.csv", _Texts)
+    texts.code: texts for texts in package_table(__package__, "findings.csv", _Texts)
 }
 """Code of a finding to its texts."""
 

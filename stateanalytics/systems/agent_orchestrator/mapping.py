@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import (
     CLAIM_STATUSES,
     DELIVERIES,
@@ -55,7 +55,7 @@ class SessionMeaning(NamedTuple):
 
 SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
     (meaning.state, meaning.reason): meaning
-    for meaning in read_table(__package__, "session_meanings.csv", SessionMeaning)
+    for meaning in package_table(__package__, "session_meanings.csv", SessionMeaning)
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
 
@@ -128,12 +128,11 @@ _MEANT = ("lifecycle", "outcome", "health", "delivery", "confidence")
 """Columns that follow from a status word."""
 
 
+_WORD_MEANINGS = package_table(__package__, "word_meanings.csv", WordMeaning)
+
+
 def _meanings(vocabulary: str) -> Mapping[str, WordMeaning]:
-    return {
-        meaning.word: meaning
-        for meaning in read_table(__package__, "word_meanings.csv", WordMeaning)
-        if meaning.of == vocabulary
-    }
+    return {meaning.word: meaning for meaning in _WORD_MEANINGS if meaning.of == vocabulary}
 
 
 LEGACY_MEANINGS = _meanings("legacy")

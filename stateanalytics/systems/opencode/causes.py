@@ -8,17 +8,23 @@ one.
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.systems.provider_errors import cause_by_words, refined
 from stateanalytics.systems.situations import is_content_filter
 
 UNRECOGNIZED = "unrecognized"
-CAUSES = MappingProxyType(
-    {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
-)
+
+
+class _Cause(NamedTuple):
+    type: str
+    cause: str
+
+
+CAUSES = MappingProxyType(dict(package_table(__package__, "causes.csv", _Cause)))
 """The last segment of the reason code, by the type of an error or its name in V1."""
 
 DEGRADING = (

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import read_table
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import (
     CLAIM_STATUSES,
     DELIVERIES,
@@ -61,11 +61,16 @@ class _Reason(NamedTuple):
     is_quoted: bool
 
 
+_SITUATIONS = package_table(__package__, "situations.csv", _Situation)
+
+
 def _meanings(of: str) -> Mapping[str, Meaning]:
     return {
-        situation.situation: Meaning(*situation[2:])
-        for situation in read_table(__package__, "situations.csv", _Situation)
-        if situation.of == of
+        row.situation: Meaning(
+            row.lifecycle, row.outcome, row.health, row.delivery, row.delivery_without_output
+        )
+        for row in _SITUATIONS
+        if row.of == of
     }
 
 
@@ -88,7 +93,7 @@ _CANCELLED = ("by_user", "superseded", "declined", "declined_inferred")
 _BLOCKED_DISPLAY = "Failed · Blocked by provider content filter · {}"
 
 _RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
-_REASONS = pl.DataFrame(read_table(__package__, "execution_reasons.csv", _Reason))
+_REASONS = pl.DataFrame(package_table(__package__, "execution_reasons.csv", _Reason))
 """The reasons of executions: ``why`` is a situation, or a fact that holds as well.
 
 ``place`` is the order among the reasons of one execution; ``{cause}`` in a ``code`` is the
