@@ -11,6 +11,8 @@ import pytest
 from stateanalytics.core.facts import Facts
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems import all_systems, system_named
+from stateanalytics.systems.base import Files, System
+from stateanalytics.systems.omissions import findings_of_files
 from stateanalytics.systems.opencode.canonical import used_tokens
 from tests.ao_trees import facts_of
 from tests.systems_page import stored
@@ -239,3 +241,20 @@ def test_a_claim_is_read_by_its_old_name_and_its_new_one(
         assert new.entities["is_resume_claimed"].null_count() == new.entities.height
     same = old.entities.drop("source").equals(new.entities.drop("source"))
     assert same == (code != "source.column_missing")
+
+
+def test_a_file_that_was_read_is_never_called_unread(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    for name in ("one.log", "two.log", "cache/x.bin", "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    system = System(
+        name="own", title="Own", files=Files(find=lambda path: [path], read=None, skips=("cache",))
+    )
+    # Nobody says what was opened, so nothing is called unread.
+    assert findings_of_files(tmp_path, "in", system).is_empty()
+    logs = [str(tmp_path / name) for name in ("one.log", "two.log")]
+    found = findings_of_files(tmp_path, "in", system, logs)
+    assert found.filter(code="source.files_not_read").select("table", "n_rows").rows() == [
+        ("*.txt", 1)
+    ]
+    assert findings_of_files(tmp_path, "in", system, [])["n_rows"].sum() == 3

@@ -55,7 +55,8 @@ class Parts:
         Further files and directories that were read because the input names them, without
         those of `Stores.companions`.
     opened : tuple of str, optional
-        The result of `Files.opens` at the time of the read, where the reader walked the input.
+        What was read of a directory, outside of `Files.skips`: every other file there is unread.
+        None: what `Files.opens` says.
     """
 
     system: str

@@ -146,8 +146,8 @@ class Files:
         everything in the directory.
     skips : tuple of str
         Names of directories in which no unread files are looked for: those that are read
-        whole, and those of other programs. With them or ``opens``, every other kind of
-        files is a finding.
+        whole, and those of other programs. Every other kind of files is a finding, where
+        ``opens`` or `Parts.opened` says what was read.
     unread_kinds : callable
         ``unread_kinds(path)``: as for `Stores`, near an input that is a single file.
     version : callable

@@ -109,7 +109,8 @@ def findings_of_files(
 ) -> pl.DataFrame:
     """Findings on the files of an input, or near it, that are not read, by kind.
 
-    ``opened`` is what was read of it, where that is known.
+    ``opened`` is what was read of it, where that is known. Where neither it nor `Files.opens`
+    says so, no file of a directory is a finding.
     """
     files = system.files
     kinds: Mapping[str, int] = {}
@@ -121,10 +122,11 @@ def findings_of_files(
             if reader is not None
             for kind, number in reader.unread_kinds(path).items()
         }
-    elif files is not None and (files.opens is not None or files.skips):
-        if opened is None:
-            opened = files.opens(path) if files.opens is not None else ()
-        opened = [*opened]
+    elif files is not None and (files.opens is not None or opened is not None):
+        # Without either nobody knows what was opened, and nothing is called unread.
+        if opened is None and files.opens is not None:
+            opened = files.opens(path)
+        opened = [*(opened or ())]
         kinds = kinds_of_files(path, opened, files.skips)
         unread = _unread_files(path, opened, (*files.skips, *files.ignored))
         n_bytes = sum(_size(file) for file in unread if file.endswith(_RECORDS))

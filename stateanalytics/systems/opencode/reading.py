@@ -151,7 +151,8 @@ def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) 
     for (label, path), part in zip(named, parts, strict=True):
         what = "storage directory" if path.is_dir() else "records"
         kind = _format(part.details["opencode_sessions"], what)
-        yield replace(part, label=label, format=kind, size_bytes=size_of(path))
+        # Nothing outside of the directories that are read whole, `Files.skips`.
+        yield replace(part, label=label, format=kind, size_bytes=size_of(path), opened=())
 
 
 def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
