@@ -156,10 +156,11 @@ def phantoms(
     facts = checked_snapshot(snap, "phantoms")
     if states is None:
         states, _ = states_and_reasons(facts, policy=policy)
+    present = set(facts.entities["system"].unique())
     previews = [
-        system.phantoms(facts, states, policy=policy)
+        preview(facts, states, policy=policy)
         for system in all_systems()
-        if system.phantoms is not None
+        if system.name in present and (preview := system.auditing().phantoms) is not None
     ]
     return pl.concat([schema.PHANTOMS.empty(), *previews])
 

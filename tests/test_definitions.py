@@ -88,7 +88,7 @@ def test_every_code_that_makes_a_failure_of_aborted_work_is_known():
     declared = {code for known in all_systems() for code in known.ends.failure_codes}
     assert declared - set(sa.reason_codes()["code"]) == set() != declared
     for known in all_systems():
-        assert bool(known.failure_is) == bool(known.ends.failure_codes)
+        assert bool(known.runs.failure_meaning) == bool(known.ends.failure_codes)
 
 
 def test_a_run_ends_in_one_way():

@@ -342,7 +342,7 @@ def test_the_page_names_every_cause():
 
 # --- which are asked: a dozen, all, or those of one release -----------------------------
 
-RELEASES = {system.name: system.releases for system in all_systems()}
+RELEASES = {system.name: system.detecting().releases for system in all_systems()}
 
 
 @pytest.mark.parametrize("system", RELEASES)

@@ -57,7 +57,7 @@ def test_a_status_outside_of_its_words_is_a_finding_and_keeps_its_name(folder):
 
 def test_words_of_the_adr_may_stand_among_its_own():
     rows = pl.DataFrame({"entity_type": "session", "raw_status": ["completed", "done", "broke"]})
-    worded = add_axes_of_statuses(schema.ENTITIES.conform(rows), (*SYSTEM.vocabulary, SHARED))
+    worded = add_axes_of_statuses(schema.ENTITIES.conform(rows), (*SYSTEM.words.vocabulary, SHARED))
     assert worded["recorded_lifecycle"].to_list() == ["completed", "completed", "failed"]
 
 
@@ -65,7 +65,7 @@ def test_what_a_reader_recorded_is_not_ended_by_a_word_that_is_missing():
     rows = pl.DataFrame(
         {"entity_type": ["session"], "raw_status": ["odd"], "recorded_lifecycle": ["running"]}
     )
-    worded = add_axes_of_statuses(schema.ENTITIES.conform(rows), SYSTEM.vocabulary)
+    worded = add_axes_of_statuses(schema.ENTITIES.conform(rows), SYSTEM.words.vocabulary)
     assert worded.select("recorded_lifecycle", "recorded_outcome").row(0) == ("running", None)
 
 

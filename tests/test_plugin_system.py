@@ -1,5 +1,7 @@
 """A system that nobody here uses, as an installed package: it gets everything, by one value."""
 
+import ast
+import dataclasses
 import json
 import os
 import re
@@ -12,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from stateanalytics import plugin
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.plugin.runs import write_runs
+from tests.size import n_code_lines
 
 HERE = ROOT / "tests" / "plugin"
 PAGE = ROOT / "docs" / "adding_a_system.md"
@@ -115,8 +119,25 @@ def answers(folder):
     return json.loads(done.stdout)
 
 
-def test_it_is_at_most_120_lines():
-    assert len((HERE / "pulse_system.py").read_text("utf-8").splitlines()) <= 120
+def test_it_imports_from_one_module_of_ours():
+    tree = ast.parse((HERE / "pulse_system.py").read_text("utf-8"))
+    imported = [
+        f"{node.module}.{name.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("stateanalytics")
+        for name in node.names
+    ]
+    assert imported == ["stateanalytics.plugin"]
+    assert plugin.PLUGIN_VERSION == 1
+    assert [name for name in plugin.__all__ if not hasattr(plugin, name)] == []
+
+
+def test_a_system_has_at_most_18_attributes():
+    assert len(dataclasses.fields(plugin.System)) <= 18
+
+
+def test_it_is_at_most_100_lines_of_code():
+    assert n_code_lines(HERE / "pulse_system.py") <= 100
 
 
 def test_it_is_found_by_its_entry_point_and_reads_what_is_its_own(answers):

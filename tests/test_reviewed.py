@@ -6,6 +6,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,18 @@ OF_A_DETECTOR = (
     *("measures", "comparison", "threshold_s", "upper_s", "counts_never", "bad", "entity_types"),
     *("system", "construct", "question", "liveness", "restarts_on", "listed_s"),
 )
-OF_A_SYSTEM = (
-    *("vocabulary", "run_type", "part_types", "repeated_type", "constants", "kind_constants"),
-    "limits",
-)
-OF_ITS_ENDS = ("of_silences", "statuses", "death_codes", "death_messages", "are_unsigned_own")
+OF_A_SYSTEM = {
+    "vocabulary": "words.vocabulary",
+    "run_type": "runs.entity_type",
+    "part_types": "runs.part_types",
+    "repeated_type": "runs.repeated_type",
+    "limits": "limits",
+    "ends.of_silences": "ends.of_silences",
+    "ends.statuses": "ends.statuses",
+    "ends.death_codes": "ends.death_codes",
+    "ends.death_messages": "ends.death_messages",
+    "ends.are_unsigned_own": "ends.are_unsigned_own",
+}
 
 
 def plain(value: Any) -> Any:
@@ -62,11 +70,8 @@ def policies() -> Iterator[Any]:
 
 def systems() -> Iterator[Any]:
     for system in all_systems():
-        values = {field: getattr(system, field) for field in OF_A_SYSTEM}
-        for field, value in {
-            **values,
-            **{f"ends.{field}": getattr(system.ends, field) for field in OF_ITS_ENDS},
-        }.items():
+        for field, path in OF_A_SYSTEM.items():
+            value = attrgetter(path)(system)
             if is_code(value):
                 continue
             listed = plain(value)

@@ -76,7 +76,7 @@ def audited(
     """The results of `audit` and `count_transitions`, which share their judged transitions."""
     cases = _cases(snap, policy, states)
     judged = judged_transitions(cases.facts)
-    own = [check for known in all_systems() for check in known.audits()]
+    own = [check for known in all_systems() for check in known.auditing().checks]
     parts = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
     # A parent may belong to two families with the same contradiction.
     rows = _with_commands(pl.concat(parts)).unique(maintain_order=True)
@@ -99,7 +99,7 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
     -------
     polars.DataFrame
         ``entity_type``, ``verdict``, ``n``. Only changes that a system can judge
-        (`System.judge_transitions`).
+        (`Auditing.judge_transitions`).
 
     Examples
     --------
@@ -145,7 +145,11 @@ def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cas
 def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the advice of their system in ``what_to_do``, where it has some."""
     advice = pl.DataFrame(
-        [(known.name, *pair) for known in all_systems() for pair in known.advice.items()],
+        [
+            (known.name, *pair)
+            for known in all_systems()
+            for pair in known.auditing().advice.items()
+        ],
         schema=dict.fromkeys(("system", "code", "own"), pl.String),
         orient="row",
     )

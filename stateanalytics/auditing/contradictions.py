@@ -40,12 +40,12 @@ _CODE_OF = {
 
 
 def judged_transitions(facts: Facts) -> pl.DataFrame:
-    """The changes that a system can judge (`System.judge_transitions`), with ``verdict``."""
+    """The changes that a system can judge (`Auditing.judge_transitions`), with ``verdict``."""
     present = set(facts.transitions["system"].unique())
     judged = [
-        known.judge_transitions(facts)
+        judge(facts)
         for known in all_systems()
-        if known.judge_transitions is not None and known.name in present
+        if known.name in present and (judge := known.auditing().judge_transitions) is not None
     ]
     empty = schema.TRANSITIONS.empty().with_columns(verdict=pl.lit(None, pl.String))
     return pl.concat([empty, *judged], how="diagonal_relaxed")
@@ -128,7 +128,7 @@ def _ordered(cases: Cases) -> pl.DataFrame:
 
 
 def _with_history(kind: str) -> list[str]:
-    return [known.name for known in all_systems() if known.history == kind]
+    return [known.name for known in all_systems() if known.past.history == kind]
 
 
 GRACE_S = 300.0
@@ -518,9 +518,9 @@ def unknown_reasons(cases: Cases) -> pl.DataFrame:
     """
     shared = {known.code for known in REGISTRY.values() if known.origin in OURS}
     of_system = {
-        system.name: sorted(shared.union(known.code for known in system.reason_codes()))
+        system.name: sorted(shared.union(known.code for known in system.words.reason_codes()))
         for system in all_systems()
-        if system.are_codes_closed
+        if system.words.are_codes_closed
     }
     code = pl.col("reason_code")
     is_unknown = pl.any_horizontal(

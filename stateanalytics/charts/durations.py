@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.interactive import (
-    Source,
     click_selection,
     displayable,
     drag_selection,
@@ -22,6 +21,7 @@ from stateanalytics.charts.style import (
     SHORTEST_S,
     TICKS,
     Palette,
+    Source,
     facet_header,
     largest,
     log_time,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts.interactive import (
-    Source,
     click_selection,
     displayable,
     fading,
@@ -20,6 +19,7 @@ from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    Source,
     facet_header,
     fitted,
     label_axis,

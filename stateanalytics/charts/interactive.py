@@ -18,14 +18,13 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, Palette, wrapped
+from stateanalytics.charts.style import FONT_SIZE, Palette, Source, wrapped
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.words import dollars_each, how_long_each
@@ -147,28 +146,6 @@ TYPES = {f"application/vnd.vegalite.v{major}+json": f"{_SCHEMA}/v{major}.json" f
 # On a page, charts align with the text; a notebook may show the edge of the background.
 _ON_A_PAGE: Any = {"left": 2, "right": 16, "top": 4, "bottom": 4}
 _ON_ITS_OWN: Any = {"left": 6, "right": 12, "top": 8, "bottom": 6}
-
-
-@dataclass(frozen=True)
-class Source:
-    """The rows of a SQL table that a mark stands for.
-
-    Attributes
-    ----------
-    table : str
-        Name of the table.
-    conditions : tuple of tuple of str
-        A column of the drawn frame, and the SQL condition of its rows; ``{}`` is its value.
-    ranges : tuple of str
-        Columns of both frames of which a range may be selected.
-    where : str
-        SQL condition of all drawn rows.
-    """
-
-    table: str
-    conditions: tuple[tuple[str, str], ...] = ()
-    ranges: tuple[str, ...] = ()
-    where: str = ""
 
 
 def displayable(chart: Chart, palette: Palette, source: Source | None = None) -> Chart:

@@ -8,7 +8,6 @@ import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.charts.interactive import (
-    Source,
     click_selection,
     displayable,
     fading,
@@ -21,6 +20,7 @@ from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    Source,
     facet_header,
     fitted,
     largest,

@@ -14,7 +14,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.sql.conditions import literal
 
 if TYPE_CHECKING:
-    from stateanalytics.charts.interactive import Source
+    from stateanalytics.charts.style import Source
 
 
 class SelectableChart(alt.JupyterChart):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -301,3 +302,25 @@ def wrapped(text: str, room: float, size: float = FONT_SIZE, *, is_bold: bool = 
         else:
             lines.append(fitted(word, room, size, is_bold=is_bold))
     return lines
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of a SQL table that a mark stands for.
+
+    Attributes
+    ----------
+    table : str
+        Name of the table.
+    conditions : tuple of tuple of str
+        A column of the drawn frame, and the SQL condition of its rows; ``{}`` is its value.
+    ranges : tuple of str
+        Columns of both frames of which a range may be selected.
+    where : str
+        SQL condition of all drawn rows.
+    """
+
+    table: str
+    conditions: tuple[tuple[str, str], ...] = ()
+    ranges: tuple[str, ...] = ()
+    where: str = ""

@@ -13,7 +13,6 @@ import polars as pl
 
 from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.charts.interactive import (
-    Source,
     click_selection,
     drag_selection,
     fading,
@@ -26,6 +25,7 @@ from stateanalytics.charts.style import (
     LIGHT,
     SHORTEST_S,
     Palette,
+    Source,
     axis_title,
     fitted,
     label_axis,

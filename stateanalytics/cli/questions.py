@@ -376,8 +376,8 @@ def _note_meaning_of_failure(snap: Snapshot) -> None:
     from stateanalytics.systems import all_systems
 
     for system in all_systems():
-        if system.failure_is and system.name in snap.sources["system"]:
-            note(f"{system.title}: {system.failure_is}")
+        if system.runs.failure_meaning and system.name in snap.sources["system"]:
+            note(f"{system.title}: {system.runs.failure_meaning}")
 
 
 def _note_ids_of_the_ledger(lives: pl.DataFrame) -> None:

@@ -177,3 +177,25 @@ def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
     """
     is_lost = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
     return findings.filter(is_lost | pl.col("code").is_in(_LOSSES))
+
+
+@dataclass(frozen=True)
+class Past:
+    """Facts at an instant.
+
+    Attributes
+    ----------
+    facts : Facts
+        With ``as_of`` at the instant and nothing younger.
+    lost : polars.DataFrame
+        A row for each row of ``facts.entities``, in its order; a Boolean for each of
+        `systems.history.LOST`: whether the past value is not known.
+    """
+
+    facts: Facts
+    lost: pl.DataFrame
+
+    @property
+    def at(self) -> datetime:
+        """The instant."""
+        return self.facts.as_of

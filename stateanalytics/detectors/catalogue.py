@@ -22,7 +22,7 @@ UNWELL = ("stalled", "process_dead", "orphaned", "misfired")
 @cache
 def registry() -> dict[str, Detector]:
     """Every known detector by its name: those of each system, then the policy's."""
-    of_systems = [detector for system in all_systems() for detector in system.detectors()]
+    of_systems = [detector for system in all_systems() for detector in system.detecting().detectors]
     return {detector.name: detector for detector in (*of_systems, by_policy())}
 
 
@@ -160,7 +160,8 @@ def _group(asked: object) -> list[Detector] | None:
     name, at, version = asked.partition("@")
     if not at:
         return None
-    releases = {system.name: system.releases for system in all_systems() if system.releases}
+    everything = {system.name: system.detecting().releases for system in all_systems()}
+    releases = {system: known for system, known in everything.items() if known}
     name = name.replace("-", "_")
     if name not in releases:
         raise ArgumentError(
@@ -287,7 +288,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 @cache
 def _places(system: str | None) -> Mapping[str, int]:
-    releases = {known.name: known.releases for known in all_systems()}
+    releases = {known.name: known.detecting().releases for known in all_systems()}
     return {word: place for place, word in enumerate(releases.get(system or "", ()))}
 
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.facts import Facts, Past, checked_snapshot
 from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
@@ -29,7 +29,7 @@ from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems, system_named
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector
-from stateanalytics.systems.history import LOST, Past, facts_at
+from stateanalytics.systems.history import LOST, facts_at
 
 UNIT = [*schema.ENTITY_KEY, "at"]
 _UNITS = [*UNIT, "session_id", "kind"]
@@ -81,7 +81,8 @@ _LOST_EVERYWHERE = MappingProxyType(
 
 @cache
 def _features() -> tuple[Features, ...]:
-    return tuple(known.features() for known in all_systems() if known.features is not None)
+    features = (known.detecting().features for known in all_systems())
+    return tuple(own for own in features if own is not None)
 
 
 @cache
@@ -127,8 +128,8 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
         **{f"lost_{name}": past.lost[name] for name in LOST},
     ).filter(pl.col("system") == system)
     rows = with_ages(own, past)
-    features = system_named(system).features
-    return rows if features is None else features().add(rows, past)
+    features = system_named(system).detecting().features
+    return rows if features is None else features.add(rows, past)
 
 
 def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:

@@ -98,7 +98,7 @@ def rates(
         raise ArgumentError(f"top counts values, 0 or more; found {top!r:.40}.", "top=5")
     if window is not None:
         rows = within(rows, read_window(window, as_of=snap.as_of), as_of=snap.as_of)
-    run_types = {known.name: known.run_type for known in all_systems()}
+    run_types = {known.name: known.runs.entity_type for known in all_systems()}
     run_type = pl.col("system").replace_strict(run_types, default="session")
     ended = counted(rows.filter(pl.col("entity_type") == run_type), None).filter(
         ~pl.col("is_open"), pl.col("ended_at").is_not_null()

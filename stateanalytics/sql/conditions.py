@@ -71,7 +71,9 @@ def is_run(systems: Iterable[str]) -> str:
     >>> is_run([])
     "entity_type = 'session'"
     """
-    types = {known.name: known.run_type for known in all_systems() if known.name in set(systems)}
+    types = {
+        known.name: known.runs.entity_type for known in all_systems() if known.name in set(systems)
+    }
     if set(types.values()) <= {"session"}:
         return "entity_type = 'session'"
     each = [

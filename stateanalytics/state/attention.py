@@ -26,7 +26,7 @@ DECISION = {
     **dict.fromkeys(("source", "item_id", "state", "note", "actor", "source_status"), pl.String()),
     **dict.fromkeys(("expires_at", "updated_at"), schema.MOMENT),
 }
-"""What is known of a decision about an item: the columns of `System.dispositions`."""
+"""What is known of a decision about an item: the columns of `Auditing.dispositions`."""
 
 DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")
 STANDINGS = ("open", "ended", "stopped")
@@ -88,7 +88,7 @@ def attention_items(
     Parameters
     ----------
     facts : Facts
-        Entities, transitions, as-of, and what operators decided (`System.dispositions`).
+        Entities, transitions, as-of, and what operators decided (`Auditing.dispositions`).
     states, reasons : polars.DataFrame
         ``schema.STATES`` and ``schema.REASONS`` of the same facts.
     policy : Policy, optional
@@ -288,8 +288,9 @@ def _reason() -> dict[str, pl.Expr]:
 
 def _dispositions(facts: Facts) -> pl.DataFrame:
     """What was decided, in every system that records decisions."""
-    frames = [known.dispositions for known in all_systems() if known.dispositions is not None]
-    decisions = [facts.detail(frame()).select(list(DECISION)) for frame in frames]
+    present = set(facts.entities["system"].unique())
+    frames = [known.auditing().dispositions for known in all_systems() if known.name in present]
+    decisions = [facts.detail(frame).select(list(DECISION)) for frame in frames if frame]
     return pl.concat(decisions) if decisions else pl.DataFrame(schema=DECISION)
 
 

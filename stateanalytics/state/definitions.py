@@ -13,7 +13,7 @@ import polars as pl
 from stateanalytics.systems import all_systems
 
 RUN = "session"
-"""The entity type that is a run; a system may work in smaller pieces (`System.run_type`)."""
+"""The entity type that is a run; a system may work in smaller pieces (`Runs.entity_type`)."""
 
 GOOD_ENDS = ("succeeded", "completed", "merged")
 """Outcomes of a run that ended well, under whatever name its type gives it."""

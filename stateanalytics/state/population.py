@@ -281,7 +281,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
 
     Examples
     --------
-    >>> repeats = next(known.name for known in all_systems() if known.repeated_type)
+    >>> repeats = next(known.name for known in all_systems() if known.runs.repeated_type)
     >>> entities = pl.DataFrame(
     ...     {
     ...         "source": "log", "system": repeats, "session_id": "s",
@@ -298,8 +298,8 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     is_part = is_repeated = pl.lit(value=False)
     for known in all_systems():
         own, entity_type = pl.col("system") == known.name, pl.col("entity_type")
-        is_part |= own & entity_type.is_in(known.part_types)
-        is_repeated |= own & (entity_type == pl.lit(known.repeated_type, pl.String))
+        is_part |= own & entity_type.is_in(known.runs.part_types)
+        is_repeated |= own & (entity_type == pl.lit(known.runs.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
     # Most systems repeat nothing, and to look for the last of everything takes long.
     is_recorded_elsewhere = (
@@ -315,7 +315,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
 @cache
 def part_types() -> tuple[str, ...]:
     """Types of which every row repeats another one, in whatever system."""
-    return tuple(dict.fromkeys(name for known in all_systems() for name in known.part_types))
+    return tuple(dict.fromkeys(name for known in all_systems() for name in known.runs.part_types))
 
 
 HEADLINE: Mapping[str, str] = {

@@ -91,7 +91,7 @@ def _registry() -> Mapping[str, ReasonCode]:
     """All codes; ADR-0033's words come before a system's, an earlier system's before a later."""
     everything = (
         *_inferred(),
-        *(code for system in reversed(all_systems()) for code in system.reason_codes()),
+        *(code for system in reversed(all_systems()) for code in system.words.reason_codes()),
         *codes_from_csv("stateanalytics.state"),
     )
     return MappingProxyType({code.code: code for code in everything})

@@ -58,7 +58,7 @@ def spells(
     ----------
     snap : Snapshot or Facts
         From `read`. Runs are sessions, or whatever works in a system without a person in
-        between (`System.run_type`).
+        between (`Runs.entity_type`).
     window : optional
         As for `report`; None: all time. Spells are then censored at the end of the window
         instead of at as-of.
@@ -160,7 +160,9 @@ def spells(
 def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
     """The entities that are runs; those that are parts of a session inherit its kind of work."""
     own_types = {
-        known.name: known.run_type for known in all_systems() if known.run_type != "session"
+        known.name: known.runs.entity_type
+        for known in all_systems()
+        if known.runs.entity_type != "session"
     }
     run_type = pl.col("system").replace_strict(own_types, default="session")
     rows = rows.select(name for name in rows.columns if name in RUN_COLUMNS)
@@ -447,8 +449,8 @@ def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
     """Terminal transitions of a system's runs that a status of work follows."""
     outcomes: Mapping[str, str | None] = system.ends.statuses or {
         word.raw_status: word.outcome
-        for word in system.vocabulary
-        if word.entity_type == system.run_type and word.is_terminal
+        for word in system.words.vocabulary
+        if word.entity_type == system.runs.entity_type and word.is_terminal
     }
     ends = list(outcomes)
     is_end = pl.col("status").is_in(ends)
@@ -457,7 +459,7 @@ def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
     columns = ("at", "seq", "status", "reason_code", "message", "writer")
     changes = snap.transitions.select(*ENTITY_KEY, *columns).filter(
         pl.col("system") == system.name,
-        pl.col("entity_type") == system.run_type,
+        pl.col("entity_type") == system.runs.entity_type,
         pl.col("at") <= snap.as_of,
     )
     # Hardly any run is resumed, so candidates are found first, by id alone, at a third of the

@@ -59,7 +59,7 @@ def stretches_of(
     Notes
     -----
     A life goes on after an end: a resumed run is running again. Each system defines which
-    statuses and events mean that work waits or is retried (`System.working_states`).
+    statuses and events mean that work waits or is retried (`Words.working_states`).
     A run without an observed end is known up to its last sign of life.
     """
     checked_snapshot(snap, "survival.state_occupancy")
@@ -148,7 +148,7 @@ def _status_words() -> tuple[pl.DataFrame, pl.DataFrame]:
     working = [
         (system.name, word, state)
         for system in all_systems()
-        for word, state in system.working_states.items()
+        for word, state in system.words.working_states.items()
     ]
     terminal = [
         (system.name, status) for system in all_systems() for status in system.ends.statuses

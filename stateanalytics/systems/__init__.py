@@ -71,7 +71,7 @@ def system_named(name: str) -> System:
 
     Examples
     --------
-    >>> system_named("opencode").run_type
+    >>> system_named("opencode").runs.entity_type
     'turn'
     """
     for known in all_systems():

@@ -19,15 +19,13 @@ from stateanalytics.core.vocabulary import ReasonCode, StatusWord
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.facts import Facts, Past
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.cells import Cell
     from stateanalytics.io.parts import Parts
     from stateanalytics.io.processes import Process
     from stateanalytics.io.sqlite import Store
-    from stateanalytics.state.policy import Policy
     from stateanalytics.systems.detector import Detector
-    from stateanalytics.systems.history import Past
 
 Mistake = Literal["false_alarm", "lost_run"]
 
@@ -191,7 +189,7 @@ class Features:
         Each column, and what it means; ages in seconds.
     add : callable
         ``add(rows, past) -> rows`` with those columns: entities of this system with the
-        ages that all systems share, and the facts at the instant (`history.Past`).
+        ages that all systems share, and the facts at the instant (`core.facts.Past`).
     lost_of : mapping of str to tuple of str
         What a column's past value depends on: words of `history.LOST`, or of Boolean columns
         ``lost_<word>`` that ``add`` makes.
@@ -222,7 +220,7 @@ class Constant:
         What happens when it is exceeded.
     evidence : str
         Which durations judge it: ``silences`` (between signs of life), ``runs`` (their elapsed
-        time), or a key of its system's `System.evidence`.
+        time), or a key of its system's `Thresholds.evidence`.
     unit : str
         The unit that its setting has: s, ms, h, duration, polls.
     kind : str or None
@@ -324,59 +322,119 @@ class Ends:
     of_silences: Callable[[Facts], pl.DataFrame] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class System:
-    """One orchestrator: where its records lie, and what they mean.
+@dataclass(frozen=True, kw_only=True)
+class Home:
+    """Where a system's records lie when a user names no path.
 
     Attributes
     ----------
-    name : str
-        Lower snake; the column ``system`` of every row.
-    title : str
-        The name as its makers write it.
-    run_is : str
-        What counts as one run, in a sentence for readers of a report.
-    failure_is : str
-        What else than *failed* and *timed out* counts as a failure, in a sentence; empty:
-        nothing.
     usual_places : callable
-        ``usual_places(environment, home) -> paths`` to read when a user names nothing.
+        ``usual_places(environment, home) -> paths``, most likely first.
     variable : str
         The environment variable that sets that place, for messages; empty: none.
-    stores, files : Stores, Files or None
-        How its databases, and its files and directories, are read.
-    tables : callable, optional
-        ``tables() -> Tables``: which tables of its databases are read.
-    frames : callable
-        The detail frames that it adds to the canonical ones.
-    count_errors : callable or None
-        ``count_errors(store) -> frame`` of errors of tools by session, for which messages are
-        read: ``session_id``, ``tool``, ``n_errors``; see the SQL table.
+    """
+
+    usual_places: Callable[[Mapping[str, str], Path], Iterable[Path]] = nothing
+    variable: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """What the words that a system stores mean.
+
+    Attributes
+    ----------
     vocabulary : tuple of StatusWord
         Each stored status with its lifecycle and outcome. Empty where the system's reader
         fills the canonical columns itself.
     reason_codes : callable
         The `ReasonCode` values that it writes or that its errors are mapped to.
+    are_codes_closed : bool
+        Whether the audit reports a stored code outside of ``reason_codes``.
     working_states : mapping of str to str
         Statuses of transitions, and kinds of events, during which open work does not run:
         each with queued, waiting (for a person), blocked, retrying or stalled.
-    are_codes_closed : bool
-        Whether the audit reports a stored code outside of ``reason_codes``.
-    run_type : str
+    """
+
+    vocabulary: tuple[StatusWord, ...] = ()
+    reason_codes: Callable[[], Iterable[ReasonCode]] = nothing
+    are_codes_closed: bool = False
+    working_states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """What counts as one run of a system.
+
+    Attributes
+    ----------
+    meaning : str
+        What counts as one run, in a sentence for readers of a report.
+    failure_meaning : str
+        What else than *failed* and *timed out* counts as a failure, in a sentence; empty:
+        nothing.
+    entity_type : str
         The entity type that works without a person in between.
     part_types : tuple of str
         Types of which every row is part of another entity and not counted by itself.
     repeated_type : str or None
         The type of which the last row of a session repeats the session.
-    detectors : callable
-        Its `Detector` values.
+    """
+
+    meaning: str = "A run is a session."
+    failure_meaning: str = ""
+    entity_type: str = "session"
+    part_types: tuple[str, ...] = ()
+    repeated_type: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """How the sessions of a system belong to those of others: see `linking.links`.
+
+    Attributes
+    ----------
+    drives_agents : bool
+        Whether its sessions run agents that write transcripts of their own, so that the same
+        work may be recorded twice.
+    shares_directories : bool
+        Whether people work in the same directories, so that not every transcript with the
+        directory and time of a session belongs to it.
+    """
+
+    drives_agents: bool = False
+    shares_directories: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detecting:
+    """The detectors of a system.
+
+    Attributes
+    ----------
+    detectors : sequence of Detector
+        All of its detectors.
     releases : tuple of str
         The releases that ``since`` and ``until`` of its detectors name, oldest first, for
         ``system@version``.
-    features : callable
-        Its `Features`; None where the columns that all systems share are enough.
+    features : Features or None
+        Columns of its own; None where those that all systems share are enough.
+    """
+
+    detectors: Sequence[Detector] = ()
+    releases: tuple[str, ...] = ()
+    features: Features | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """The thresholds of a system, and what judges them.
+
+    Attributes
+    ----------
     constants : callable
-        ``constants(policy)``: its `Constant` values, with today's values under the policy.
+        ``constants(policy)``: its `Constant` values, with today's values under a
+        `state.policy.Policy`.
     kind_constants : callable
         ``kind_constants(policy, kinds)``: further ones by kind of work: ``kinds`` has
         ``kind``, ``limit_s`` (the most common time limit, null: none), ``is_inferred`` (not
@@ -384,10 +442,22 @@ class System:
     evidence : mapping of str to callable
         Further durations that judge constants: ``evidence(facts, gaps) -> polars.DataFrame``
         in the shape of `thresholds.evidence.SILENCES` or ``RUNS``.
-    limits : mapping of str to float
-        Time limits for its open work, by names of `state.health.LIMITS`. Without any,
-        the policy's limits by kind of work apply.
-    audits : callable
+    """
+
+    constants: Callable[[Any], Sequence[Constant]] = nothing
+    kind_constants: Callable[[Any, pl.DataFrame], Sequence[Constant]] = nothing
+    evidence: Mapping[str, Callable[[Facts, pl.DataFrame], pl.DataFrame]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auditing:
+    """What a system's own rules say about its records.
+
+    Attributes
+    ----------
+    checks : sequence of callable
         Checks of its own for contradictions: ``check(cases) -> schema.AUDIT``.
     advice : mapping of str to str
         What to do about a code of the audit (`core.audit.CODES`), where this system has a
@@ -395,82 +465,118 @@ class System:
     judge_transitions : callable or None
         ``judge_transitions(facts)``: its transitions with ``verdict`` (illegal, override,
         unknown, legal, …), where the system defines which status may follow which.
+    phantoms : callable or None
+        ``phantoms(facts, states, policy=…)``: the entities that its own reapers would close,
+        in the shape of `schema.PHANTOMS`.
+    dispositions : Frame or None
+        The detail frame of what operators decided about items of the attention list; its
+        columns are those of `state.attention.DECISION`.
+    """
+
+    checks: Sequence[Callable[..., pl.DataFrame]] = ()
+    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
+    phantoms: Callable[..., pl.DataFrame] | None = None
+    dispositions: Frame | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewinding:
+    """How the past of a system is read from what it keeps.
+
+    Attributes
+    ----------
     history : {"whole", "partial", "derived"}
         Whether each change of status is a row of ``transitions``, some are, or all are
         derived from events.
     rewind : callable or None
         ``rewind(past, facts) -> past``: past values that only this system can compute, from
-        its detail frames, transitions and events up to the instant: see `history.Past`.
+        its detail frames, transitions and events up to the instant: see `core.facts.Past`.
         ``past`` holds what transitions and events show for all systems, ``facts`` the
         present.
     rebuilt_sources : callable or None
         ``rebuilt_sources(facts)``: the inputs of which ``rewind`` computes every row, so that
         the shared history skips them.
-    rewinds_by_links : bool
+    is_by_links : bool
         Whether the past values of an entity depend only on entities that it is linked with by
         an id: then work that had ended long before the instant is skipped.
-    ends : Ends
-        How it records ends.
-    phantoms : callable or None
-        ``phantoms(facts, states, policy=…)``: the entities that its own reapers would close,
-        in the shape of `schema.PHANTOMS`.
-    dispositions : callable or None
-        The detail frame of what operators decided about items of the attention list; its
-        columns are those of `state.attention.DECISION`.
-    used_tokens : callable or None
-        ``used_tokens(facts)``: tokens by session and model: ``source``, ``entity_id`` and
-        some of the other columns of `linking.USED`.
-    drives_agents : bool
-        Whether its sessions run agents that write transcripts of their own, so that the same
-        work may be recorded twice: see `linking.links`.
-    shares_directories : bool
-        Whether people work in the same directories, so that not every transcript with the
-        directory and time of a session belongs to it.
     last_update_is_life : bool
         Whether a write to its row is a sign of life of a session without messages.
     """
 
+    history: Literal["whole", "partial", "derived"] = "partial"
+    rewind: Callable[[Past, Facts], Past] | None = None
+    rebuilt_sources: Callable[[Facts], pl.Series] | None = None
+    is_by_links: bool = False
+    last_update_is_life: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class System:
+    """One orchestrator: where its records lie, and what they mean.
+
+    Groups that only some questions need are functions, called when they are first asked for,
+    so that an import inside of them costs nobody else anything.
+
+    Attributes
+    ----------
+    name : str
+        Lower snake; the column ``system`` of every row.
+    title : str
+        The name as its makers write it.
+    home : Home
+        Where its records usually lie.
+    stores, files : Stores, Files or None
+        How its databases, and its files and directories, are read.
+    tables : callable, optional
+        ``tables() -> Tables``: which tables of its databases are read.
+    frames : callable
+        The detail frames that it adds to the canonical ones.
+    words : Words
+        What the words that it stores mean.
+    runs : Runs
+        What counts as one run.
+    ends : Ends
+        How it records ends.
+    past : Rewinding
+        How its past is read.
+    links : Links
+        How its sessions belong to those of other systems.
+    limits : mapping of str to float
+        Time limits for its open work, by names of `state.health.LIMITS`. Without any,
+        the policy's limits by kind of work apply.
+    detecting : callable
+        ``detecting() -> Detecting``.
+    thresholds : callable
+        ``thresholds() -> Thresholds``.
+    auditing : callable
+        ``auditing() -> Auditing``.
+    count_errors : callable or None
+        ``count_errors(store) -> frame`` of errors of tools by session, for which messages are
+        read: ``session_id``, ``tool``, ``n_errors``; see the SQL table.
+    used_tokens : callable or None
+        ``used_tokens(facts)``: tokens by session and model: ``source``, ``entity_id`` and
+        some of the other columns of `linking.USED`.
+    """
+
     name: str
     title: str
-    run_is: str = "A run is a session."
-    failure_is: str = ""
-    usual_places: Callable[[Mapping[str, str], Path], Iterable[Path]] = nothing
-    variable: str = ""
+    home: Home = Home()
     stores: Stores | None = None
     files: Files | None = None
     tables: Callable[[], Tables] | None = None
     frames: Callable[[], Sequence[Frame]] = nothing
-    count_errors: Callable[[Store], pl.DataFrame] | None = None
-    vocabulary: tuple[StatusWord, ...] = ()
-    reason_codes: Callable[[], Iterable[ReasonCode]] = nothing
-    working_states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    are_codes_closed: bool = False
-    run_type: str = "session"
-    part_types: tuple[str, ...] = ()
-    repeated_type: str | None = None
-    detectors: Callable[[], Sequence[Detector]] = nothing
-    releases: tuple[str, ...] = ()
-    features: Callable[[], Features] | None = None
-    constants: Callable[[Policy], Sequence[Constant]] = nothing
-    kind_constants: Callable[[Policy, pl.DataFrame], Sequence[Constant]] = nothing
-    evidence: Mapping[str, Callable[[Facts, pl.DataFrame], pl.DataFrame]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    audits: Callable[[], Sequence[Callable[..., pl.DataFrame]]] = nothing
-    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
-    history: Literal["whole", "partial", "derived"] = "partial"
-    rewind: Callable[[Past, Facts], Past] | None = None
-    rebuilt_sources: Callable[[Facts], pl.Series] | None = None
-    rewinds_by_links: bool = False
+    words: Words = Words()
+    runs: Runs = Runs()
     ends: Ends = Ends()
-    phantoms: Callable[..., pl.DataFrame] | None = None
-    dispositions: Callable[[], Frame] | None = None
+    past: Rewinding = Rewinding()
+    links: Links = Links()
+    limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    detecting: Callable[[], Detecting] = Detecting
+    thresholds: Callable[[], Thresholds] = Thresholds
+    auditing: Callable[[], Auditing] = Auditing
+    count_errors: Callable[[Store], pl.DataFrame] | None = None
     used_tokens: Callable[[Facts], pl.DataFrame] | None = None
-    drives_agents: bool = False
-    shares_directories: bool = False
-    last_update_is_life: bool = False
 
     def __repr__(self) -> str:
         return f"System {self.name!r}: {self.title}"

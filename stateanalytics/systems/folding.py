@@ -20,12 +20,12 @@ from zlib import crc32
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, FrameOrFactory, Frames, map_frames, unevaluated
+from stateanalytics.core.facts import Facts, FrameOrFactory, Frames, Past, map_frames, unevaluated
 from stateanalytics.core.joins import connected_components, with_scalar_columns
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems.history import LOST, Past, with_rows_of
+from stateanalytics.systems.history import LOST, with_rows_of
 from stateanalytics.systems.transcripts import (
     Packed,
     Piece,

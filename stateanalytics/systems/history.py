@@ -10,14 +10,13 @@ records nothing later stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Frames, changed_facts, map_frames, unevaluated
+from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
 from stateanalytics.core.joins import connected_components, left_join
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import in_utc, read_moment
@@ -58,28 +57,6 @@ _NO_HISTORY = (
     *("recorded_reason_codes", "recorded_reasons", "recorded_lifecycle", "recorded_outcome"),
 )
 """Columns that are overwritten and of which no system keeps an earlier value."""
-
-
-@dataclass(frozen=True)
-class Past:
-    """Facts at an instant.
-
-    Attributes
-    ----------
-    facts : Facts
-        With ``as_of`` at the instant and nothing younger.
-    lost : polars.DataFrame
-        A row for each row of ``facts.entities``, in its order; a Boolean for each of
-        `LOST`: whether the past value is not known.
-    """
-
-    facts: Facts
-    lost: pl.DataFrame
-
-    @property
-    def at(self) -> datetime:
-        """The instant."""
-        return self.facts.as_of
 
 
 def facts_at(facts: Facts, at: object = None) -> Past:
@@ -171,7 +148,7 @@ def rewound(facts: Facts, at: datetime) -> Past:
     # that were seen later are asked, too.
     is_asked = pl.col("source").is_in([*with_later, *seen_later])
     asked = set(_values(facts.entities, "system", is_asked))
-    systems = [known for known in all_systems() if known.rewind and known.name in asked]
+    systems = [known for known in all_systems() if known.past.rewind and known.name in asked]
     shared = _without_rebuilt(facts, systems)
     # Where an input proves nothing later, a later moment is a clock that ran ahead.
     overwritten = sorted({*with_later} & {*seen_later})
@@ -188,8 +165,8 @@ def rewound(facts: Facts, at: datetime) -> Past:
         rows.with_columns(**_lost_values(at)).select(LOST),
     )
     for system in systems:
-        assert system.rewind is not None
-        past = system.rewind(past, facts)
+        assert system.past.rewind is not None
+        past = system.past.rewind(past, facts)
     return past
 
 
@@ -197,9 +174,9 @@ def _without_rebuilt(facts: Facts, systems: Sequence[System]) -> Facts:
     """The facts without the rows of systems that rebuild all of their own rows."""
     rebuilt = []
     for system in systems:
-        if system.rebuilt_sources is not None:
+        if system.past.rebuilt_sources is not None:
             sources = _values(facts.entities, "source", pl.col("system") == system.name)
-            if set(sources.unique()) <= set(system.rebuilt_sources(facts)):
+            if set(sources.unique()) <= set(system.past.rebuilt_sources(facts)):
                 rebuilt.append(system.name)
     if not rebuilt:
         return facts
@@ -254,7 +231,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     systems = entities["system"].unique()
     # Where one system records what another one drove, any work may depend on any other.
     if systems.len() > 1 or not {
-        known.name for known in all_systems() if known.rewinds_by_links
+        known.name for known in all_systems() if known.past.is_by_links
     }.issuperset(systems):
         return facts
     changed_since = pl.concat(
@@ -390,7 +367,7 @@ def _is_status(status: str, *, is_terminal: bool) -> pl.Expr:
     own = [
         f"{known.name}:{word.entity_type}:{word.raw_status}"
         for known in all_systems()
-        for word in known.vocabulary
+        for word in known.words.vocabulary
         if word.is_terminal is is_terminal
     ]
     is_own = pl.concat_str("system", typed, separator=":").is_in(own)
@@ -400,7 +377,7 @@ def _is_status(status: str, *, is_terminal: bool) -> pl.Expr:
 def _is_update_life() -> pl.Expr:
     """Whether a write to the row is a sign of life in its system."""
     return pl.col("system").is_in(
-        [known.name for known in all_systems() if known.last_update_is_life]
+        [known.name for known in all_systems() if known.past.last_update_is_life]
     )
 
 
@@ -410,7 +387,7 @@ def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
     is_changed = ~rows[_IS_UNCHANGED]
     for system in all_systems():
         mine = (entities["system"] == system.name).fill_null(value=False)
-        if not has_own_statuses(system.vocabulary) or not mine.any():
+        if not has_own_statuses(system.words.vocabulary) or not mine.any():
             continue
         # Recorded axes are of the present: a run that changed since has a past status, from
         # which its axes are derived.
@@ -420,7 +397,7 @@ def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
         )
         places = pl.int_range(entities.height, eager=True)
         order = pl.concat([places.filter(~mine), places.filter(mine)]).arg_sort()
-        own = add_axes_of_statuses(own, system.vocabulary)
+        own = add_axes_of_statuses(own, system.words.vocabulary)
         entities = pl.concat([entities.filter(~mine), own])[order]
     return entities
 

@@ -155,9 +155,9 @@ def ambiguous_links(entities: pl.DataFrame) -> pl.DataFrame:
 
 def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Pairs that match by id, pairs that match by place and time, and all transcripts."""
-    drives = [known.name for known in all_systems() if known.drives_agents]
-    shares = [known.name for known in all_systems() if known.shares_directories]
-    parts = [name for known in all_systems() for name in known.part_types]
+    drives = [known.name for known in all_systems() if known.links.drives_agents]
+    shares = [known.name for known in all_systems() if known.links.shares_directories]
+    parts = [name for known in all_systems() for name in known.runs.part_types]
     systems = set(entities["system"].unique())
     if systems.isdisjoint(drives) or systems <= {*drives}:
         none = LINKS.empty().with_columns(is_ambiguous=pl.lit(value=False))

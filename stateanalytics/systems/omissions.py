@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, changed_facts
+from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, Past, changed_facts
 from stateanalytics.core.joins import deduplicated, left_join, pool
 from stateanalytics.io.files import legible
 from stateanalytics.io.findings import counted, findings_of_store
@@ -25,7 +25,7 @@ from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
 from stateanalytics.io.sqlite_tables import n_rows, read_table
 from stateanalytics.systems import system_named
 from stateanalytics.systems.base import System, Tables
-from stateanalytics.systems.history import Past, has_begun, has_happened
+from stateanalytics.systems.history import has_begun, has_happened
 
 _SQLITE_OWN = "sqlite_"
 _NAMES_OF_WORK = re.compile("usage|turn|event|telemetry")

@@ -128,7 +128,7 @@ def usual_places(
     Parameters
     ----------
     environment : mapping of str to str
-        Where variables such as `System.variable` may be set.
+        Where variables such as `Home.variable` may be set.
     home : pathlib.Path, optional
         The home directory; the user's own by default.
 
@@ -146,7 +146,9 @@ def usual_places(
 '/home/me/.codex']
     """
     home = home or Path.home()
-    places = (path for known in all_systems() for path in known.usual_places(environment, home))
+    places = (
+        path for known in all_systems() for path in known.home.usual_places(environment, home)
+    )
     return list(dict.fromkeys(places))
 
 
@@ -206,7 +208,9 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
 def _usual_places_of(claim: Claim) -> set[Path]:
     """Where the systems of a claim keep their records, and the directories of their stores."""
     systems = [claim.system] if claim.system else [known for known in all_systems() if known.stores]
-    places = [path for known in systems for path in known.usual_places(os.environ, Path.home())]
+    places = [
+        path for known in systems for path in known.home.usual_places(os.environ, Path.home())
+    ]
     return {*places, *(path.parent for path in places if path.name in store_names())}
 
 
@@ -372,7 +376,7 @@ def _first_usual(usual: list[Path]) -> list[Place]:
     if places:
         return places
     shown = ", ".join(repr(str(path)) for path in usual)
-    variables = " or ".join(known.variable for known in all_systems() if known.variable)
+    variables = " or ".join(known.home.variable for known in all_systems() if known.home.variable)
     raise SourceNotFoundError(
         f"No source was named, and the usual places are empty: {shown}.",
         f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to explore",

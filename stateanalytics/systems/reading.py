@@ -221,7 +221,7 @@ def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
         .group_by("source", "session")
         .agg(found=pl.when(alive | ~is_unsure).then(alive))
     )
-    parts = [name for known in all_systems() for name in known.part_types]
+    parts = [name for known in all_systems() for name in known.runs.part_types]
     is_part = pl.col("entity_type").is_in(parts)
     # Subagents have the id of their session, and run in its process.
     session = pl.when(~is_part).then(pl.col("session_id").str.extract(r"^([^/]*)"))
@@ -420,9 +420,9 @@ def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
 def _with_words(part: Parts) -> Parts:
     """The part with the axes of statuses that are not ADR-0033's; rules read all others."""
     known = system_named(part.system)
-    if not has_own_statuses(known.vocabulary):
+    if not has_own_statuses(known.words.vocabulary):
         return part
-    entities = add_axes_of_statuses(part.entities, known.vocabulary)
+    entities = add_axes_of_statuses(part.entities, known.words.vocabulary)
     unknown = entities.filter(
         pl.col("recorded_lifecycle").is_null() & pl.col("raw_status").is_not_null()
     )

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.schema import Frame
 from stateanalytics.systems.base import Features
-from stateanalytics.systems.history import Past
 from stateanalytics.systems.situations import add_situations, first_that_holds
 
 THREAD = ("source", "thread_id")

@@ -237,7 +237,7 @@ def _constants_of(
             runs = data["runs"].filter(own & pl.col("kind").is_not_null())
             limits = data["limits"].filter(own).drop("system")
             kinds = runs.select(pl.col("kind").unique().sort()).join(limits, on="kind", how="left")
-            by_kind += system.kind_constants(policy or Policy.v1(), kinds.sort("kind"))
+            by_kind += system.thresholds().kind_constants(policy or Policy.v1(), kinds.sort("kind"))
     return [*fixed, *by_kind]
 
 

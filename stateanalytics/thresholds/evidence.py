@@ -56,7 +56,7 @@ def evidence(
         name: gather(snap, gaps)
         for system in all_systems()
         if system.name in present
-        for name, gather in system.evidence.items()
+        for name, gather in system.thresholds().evidence.items()
     }
     return {
         "silences": silences(gaps),

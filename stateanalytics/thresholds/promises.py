@@ -305,7 +305,7 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
         )
         by_kind = {
             constant.kind: constant
-            for constant in system.kind_constants(policy or Policy.v1(), limits)
+            for constant in system.thresholds().kind_constants(policy or Policy.v1(), limits)
             if constant.mistake == "lost_run" and constant.evidence == "runs"
         }
         for row in of_system.iter_rows(named=True):

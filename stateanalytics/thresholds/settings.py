@@ -37,7 +37,9 @@ def constants(policy: Policy | None = None) -> tuple[Constant, ...]:
     43200.0
     """
     policy = policy or Policy.v1()
-    return tuple(constant for system in all_systems() for constant in system.constants(policy))
+    return tuple(
+        constant for system in all_systems() for constant in system.thresholds().constants(policy)
+    )
 
 
 def stale(

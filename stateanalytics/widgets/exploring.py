@@ -101,7 +101,7 @@ def explore(
         rows = snap.sql(_query(of, condition), max_rows=2**62)
     elif of == RUNS:
         condition = is_run(snap.entities["system"].unique())
-        run_types = {known.name: known.run_type for known in all_systems()}
+        run_types = {known.name: known.runs.entity_type for known in all_systems()}
         run_type = pl.col("system").replace_strict(run_types, default="session")
         rows = whole.filter(pl.col("entity_type") == run_type)
     else:

@@ -5,39 +5,35 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.core import schema
-from stateanalytics.core.vocabulary import ReasonCode, StatusWord
-from stateanalytics.io.findings import counted
-from stateanalytics.io.parts import Parts
-from stateanalytics.systems.base import Constant, Features, Files, System
-from stateanalytics.systems.detector import Detector
+from stateanalytics import plugin
 
 SUFFIX = ".pulse.jsonl"
 QUIET_S = 120.0
+OUT_OF_MEMORY = plugin.ReasonCode(
+    "run.failed.no_memory", "pulse", ("session",), "broke", "It ran out of memory.", "Give it more."
+)
 KEY = {"system": "pulse", "entity_type": "session", "kind": "pulse"}
-LINE = {
-    **dict.fromkeys(("entity_id", "at", "what", "agent", "result", "reason"), pl.String),
-    **dict.fromkeys(("limit_s", "load"), pl.Float64),
-}
-BEATS = schema.Frame(
+TEXTS = ("entity_id", "at", "what", "agent", "result", "reason")
+LINE = dict.fromkeys(TEXTS, pl.String) | dict.fromkeys(("limit_s", "load"), pl.Float64)
+BEATS = plugin.schema.Frame(
     "pulse_beats",
     "one run of pulse, with its heartbeats",
     ("source", "entity_id"),
     (
-        *schema.KEY_COLUMNS,
-        schema.Column("n_beats", schema.INTEGER, "heartbeats that were written"),
-        schema.Column("load", schema.REAL, "load at the last one, 0 to 1"),
+        *plugin.schema.KEY_COLUMNS,
+        plugin.schema.Column("n_beats", plugin.schema.INTEGER, "heartbeats that were written"),
+        plugin.schema.Column("load", plugin.schema.REAL, "load at the last one, 0 to 1"),
     ),
 )
 
 
 def find(path: Path) -> list[Path]:
     """The directory, if a file in it has our suffix, or such a file itself."""
-    is_ours = any(path.glob(f"*{SUFFIX}")) if path.is_dir() else path.name.endswith(SUFFIX)
-    return [path] if is_ours else []
+    files = path.glob(f"*{SUFFIX}") if path.is_dir() else [path]
+    return [path] if any(file.name.endswith(SUFFIX) for file in files) else []
 
 
-def read(path: Path, *, label: str, **_options: object) -> Parts:
+def read(path: Path, *, label: str, **_options: object) -> plugin.Parts:
     """Every run of the directory, in canonical frames."""
     files, lines, n_broken = sorted(path.glob(f"*{SUFFIX}")) or [path], [], 0
     for file in files:
@@ -76,13 +72,15 @@ def read(path: Path, *, label: str, **_options: object) -> Parts:
         status=pl.when(ends).then("result").otherwise(pl.lit("beating")),
     )
     happened = rows.with_columns(seq=pl.int_range(pl.len()), kind="what", is_activity=pl.lit(True))
-    return Parts(
+    return plugin.Parts(
         system="pulse",
         format="1",
-        entities=schema.ENTITIES.conform(entities),
-        transitions=schema.TRANSITIONS.conform(changes),
-        events=schema.EVENTS.conform(happened),
-        findings=counted(label, "pulse", "line.not_json", "warning", "not JSON", n_rows=n_broken),
+        entities=plugin.schema.ENTITIES.conform(entities),
+        transitions=plugin.schema.TRANSITIONS.conform(changes),
+        events=plugin.schema.EVENTS.conform(happened),
+        findings=plugin.counted(
+            label, "pulse", "line.not_json", "warning", "not JSON", n_rows=n_broken
+        ),
         details={BEATS.name: BEATS.conform(runs)},
         label=label,
         size_bytes=sum(file.stat().st_size for file in files),
@@ -95,26 +93,24 @@ def add_features(rows: pl.DataFrame, past: object) -> pl.DataFrame:
     return rows.join(load, on=BEATS.key, how="left", maintain_order="left")
 
 
-SYSTEM = System(
-    name="pulse",
-    title="Pulse",
-    run_is="A run is a file.",
-    usual_places=lambda environment, home: [home / ".pulse"],
-    files=Files(find=find, read=read),
-    frames=lambda: (BEATS,),
-    vocabulary=(
-        StatusWord("session", "", "beating", "running", is_initial=True),
-        StatusWord("session", "", "done", "completed", "completed", is_terminal=True),
-        StatusWord("session", "", "broke", "failed", "failed", is_terminal=True),
-    ),
-    reason_codes=lambda: (ReasonCode("run.failed.no_memory", "pulse", ("session",), "broke",
-                                     "It ran out of memory.", "Give it more."),),
-    detectors=lambda: (
-        Detector("pulse_quiet", measures="silence_s", threshold_s=QUIET_S, system="pulse",
+SYSTEM = plugin.System(
+    name="pulse", title="Pulse",
+    home=plugin.Home(usual_places=lambda environment, home: [home / ".pulse"]),
+    files=plugin.Files(find=find, read=read), frames=lambda: (BEATS,),
+    words=plugin.Words(
+        vocabulary=(
+            plugin.StatusWord("session", "", "beating", "running", is_initial=True),
+            plugin.StatusWord("session", "", "done", "completed", "completed", is_terminal=True),
+            plugin.StatusWord("session", "", "broke", "failed", "failed", is_terminal=True),
+        ),
+        reason_codes=lambda: (OUT_OF_MEMORY,)),
+    runs=plugin.Runs(meaning="A run is a file."),
+    detecting=lambda: plugin.Detecting(detectors=(
+        plugin.Detector("pulse_quiet", measures="silence_s", threshold_s=QUIET_S, system="pulse",
                  scope=pl.col("status") == "beating", question="stale", restarts_on="activity"),
-        Detector("pulse_hot", fires=pl.col("load") > 0.9, system="pulse"),
-    ),
-    features=lambda: Features(columns={"load": "load at the last heartbeat"}, add=add_features),
-    constants=lambda policy: (Constant("pulse.quiet", "pulse", "pulse.toml", ("quiet_s",), QUIET_S,
-                                       "silent for longer: shown as quiet", "silences"),),
+        plugin.Detector("pulse_hot", fires=pl.col("load") > 0.9, system="pulse"),
+    ), features=plugin.Features(columns={"load": "load at the last heartbeat"}, add=add_features)),
+    thresholds=lambda: plugin.Thresholds(constants=lambda policy: (
+        plugin.Constant("pulse.quiet", "pulse", "pulse.toml", ("quiet_s",), QUIET_S,
+                 "silent for longer: shown as quiet", "silences"),)),
 )  # fmt: skip

@@ -70,10 +70,10 @@ def _denominator(kept: pl.DataFrame) -> str:
     # A turn that crashed and was resumed is one turn, however many attempts.
     turns = kept.select(ENTITY_KEY).unique()
     counted = [
-        say("durations.counted_parts", n=n, run_type=known.run_type, system=known.title)
+        say("durations.counted_parts", n=n, run_type=known.runs.entity_type, system=known.title)
         for known in all_systems()
-        if known.run_type != RUN
-        and (n := turns.filter(system=known.name, entity_type=known.run_type).height)
+        if known.runs.entity_type != RUN
+        and (n := turns.filter(system=known.name, entity_type=known.runs.entity_type).height)
     ]
     return "; ".join([say("durations.counted"), *counted])
 

@@ -326,7 +326,9 @@ def _without_mass(material: Material) -> pl.LazyFrame:
 def _also(material: Material) -> list[str]:
     """What else some of the systems that were read call a failure."""
     return [
-        f"{known.title}: {known.failure_is}" for known in material.systems_read if known.failure_is
+        f"{known.title}: {known.runs.failure_meaning}"
+        for known in material.systems_read
+        if known.runs.failure_meaning
     ]
 
 

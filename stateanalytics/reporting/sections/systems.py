@@ -66,7 +66,7 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
     return {
         "system": name,
         "title": system_named(name).title,
-        "run_is": system_named(name).run_is,
+        "run_is": system_named(name).runs.meaning,
         "n_inputs": material.facts.sources.filter(pl.col("system") == name).height,
         "formats": _formats(name, material),
         "runs": runs,
@@ -123,7 +123,7 @@ def _deliveries(ended: pl.DataFrame) -> Plain:
 
 def _others(rows: pl.DataFrame) -> list[Plain]:
     """Other entities than runs, by type, parts of runs last."""
-    repeated = {known.repeated_type for known in all_systems()}
+    repeated = {known.runs.repeated_type for known in all_systems()}
     counts = tally(rows.filter(pl.col("entity_type") != "session"), "entity_type")
     others = [
         {

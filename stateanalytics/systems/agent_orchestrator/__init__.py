@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from stateanalytics.systems.agent_orchestrator import places
 from stateanalytics.systems.base import (
+    Auditing,
+    Detecting,
     Ends,
     Files,
+    Home,
+    Links,
+    Rewinding,
+    Runs,
     Stores,
     System,
+    Thresholds,
+    Words,
     codes_from_csv,
     expanded,
 )
@@ -19,14 +29,11 @@ from stateanalytics.systems.base import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.facts import Facts, Past
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.parts import Parts
     from stateanalytics.io.sqlite import Store
-    from stateanalytics.state.policy import Policy
-    from stateanalytics.systems.base import Constant, Features, Tables
-    from stateanalytics.systems.detector import Detector
-    from stateanalytics.systems.history import Past
+    from stateanalytics.systems.base import Tables
 
 _HERE = "stateanalytics.systems.agent_orchestrator"
 
@@ -49,34 +56,48 @@ def _read_store(store: Store, **options: Any) -> Parts:
     return read_store(store, **options)
 
 
-def _find(path: Path) -> list[Path]:
-    from stateanalytics.systems.agent_orchestrator.places import find
+@cache
+def _detecting() -> Detecting:
+    from stateanalytics.systems.agent_orchestrator.detectors import agent_orchestrator, features
 
-    return find(path)
+    return Detecting(
+        detectors=agent_orchestrator(),
+        releases=("2026-05-15", "2026-05-17", "the Go rewrite"),
+        features=features(),
+    )
 
 
-def _is_evidence(path: Path) -> bool:
-    from stateanalytics.systems.agent_orchestrator.places import evidence
+@cache
+def _thresholds() -> Thresholds:
+    from stateanalytics.systems.agent_orchestrator import constants
 
-    return evidence(path)
+    return Thresholds(
+        constants=constants.constants,
+        evidence={
+            "detecting": constants.detecting_episodes,
+            "first_report": constants.first_reports,
+            "reports": constants.report_silences,
+        },
+    )
+
+
+@cache
+def _auditing() -> Auditing:
+    from stateanalytics.systems.agent_orchestrator.findings import audits
+
+    return Auditing(
+        checks=audits(),
+        advice={
+            "audit.open_without_sign_of_life": "check whether its process is alive; if not, "
+            "`ao session kill ID`",
+        },
+    )
 
 
 def _read_files(path: Path, **options: Any) -> Parts:
     from stateanalytics.systems.agent_orchestrator.reading import read
 
     return read(path, **options)
-
-
-def _opens(path: Path) -> Iterable[str | Path]:
-    from stateanalytics.systems.agent_orchestrator.places import opens
-
-    return opens(path)
-
-
-def _version(path: Path) -> str:
-    from stateanalytics.systems.agent_orchestrator.places import version
-
-    return version(path)
 
 
 def _tables() -> Tables:
@@ -89,48 +110,6 @@ def _frames() -> Sequence[Frame]:
     from stateanalytics.systems.agent_orchestrator.frames import frames
 
     return frames()
-
-
-def _detectors() -> Sequence[Detector]:
-    from stateanalytics.systems.agent_orchestrator.detectors import agent_orchestrator
-
-    return agent_orchestrator()
-
-
-def _features() -> Features:
-    from stateanalytics.systems.agent_orchestrator.detectors import features
-
-    return features()
-
-
-def _constants(policy: Policy) -> Sequence[Constant]:
-    from stateanalytics.systems.agent_orchestrator.constants import constants
-
-    return constants(policy)
-
-
-def _detecting(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    from stateanalytics.systems.agent_orchestrator.constants import detecting_episodes
-
-    return detecting_episodes(facts, gaps)
-
-
-def _first_report(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    from stateanalytics.systems.agent_orchestrator.constants import first_reports
-
-    return first_reports(facts, gaps)
-
-
-def _reports(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    from stateanalytics.systems.agent_orchestrator.constants import report_silences
-
-    return report_silences(facts, gaps)
-
-
-def _audits() -> Sequence[Callable[..., pl.DataFrame]]:
-    from stateanalytics.systems.agent_orchestrator.findings import audits
-
-    return audits()
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
@@ -154,52 +133,45 @@ def _never_there(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name="agent_orchestrator",
     title="Agent Orchestrator",
-    run_is="A run is a session, worker or orchestrator, however many records and archives it has.",
-    failure_is="A session that died is a failure, too: its agent exited, its runtime was lost, "
-    "it was removed as dead, or it was killed by an unknown cause. A session that a person "
-    "killed or a merge closed is not.",
-    usual_places=_usual_places,
-    variable="AO_DATA_DIR",
+    home=Home(usual_places=_usual_places, variable="AO_DATA_DIR"),
     stores=Stores(recognises=_recognises, read=_read_store),
     files=Files(
-        find=_find,
-        evidence=_is_evidence,
+        find=places.find,
+        evidence=places.evidence,
         read=_read_files,
-        opens=_opens,
+        opens=places.opens,
         skips=("worktrees", "archive"),
-        version=_version,
+        version=places.version,
     ),
     tables=_tables,
     frames=_frames,
-    working_states=MappingProxyType(
-        {
-            "spawning": "queued",
-            "needs_input": "waiting",
-            "idle": "waiting",
-            "review_pending": "waiting",
-            "approved": "waiting",
-            "mergeable": "waiting",
-            "stuck": "stalled",
-            "detecting": "stalled",
-        }
+    words=Words(
+        reason_codes=lambda: codes_from_csv(_HERE),
+        working_states=MappingProxyType(
+            {
+                "spawning": "queued",
+                "needs_input": "waiting",
+                "idle": "waiting",
+                "review_pending": "waiting",
+                "approved": "waiting",
+                "mergeable": "waiting",
+                "stuck": "stalled",
+                "detecting": "stalled",
+            }
+        ),
     ),
-    reason_codes=lambda: codes_from_csv(_HERE),
-    detectors=_detectors,
-    releases=("2026-05-15", "2026-05-17", "the Go rewrite"),
-    features=_features,
-    constants=_constants,
-    evidence={
-        "detecting": _detecting,
-        "first_report": _first_report,
-        "reports": _reports,
-    },
-    audits=_audits,
-    rewind=_rewind,
+    runs=Runs(
+        meaning="A run is a session, worker or orchestrator, however many records and archives "
+        "it has.",
+        failure_meaning="A session that died is a failure, too: its agent exited, its runtime was "
+        "lost, it was removed as dead, or it was killed by an unknown cause. A session that a "
+        "person killed or a merge closed is not.",
+    ),
+    detecting=_detecting,
+    thresholds=_thresholds,
+    auditing=_auditing,
+    past=Rewinding(rewind=_rewind),
     used_tokens=_used_tokens,
-    advice={
-        "audit.open_without_sign_of_life": "check whether its process is alive; if not, "
-        "`ao session kill ID`",
-    },
     ends=Ends(
         statuses=MappingProxyType(
             {
@@ -230,5 +202,5 @@ SYSTEM = System(
         ),
         never_there=_never_there,
     ),
-    drives_agents=True,
+    links=Links(drives_agents=True),
 )

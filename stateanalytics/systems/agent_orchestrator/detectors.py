@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.facts import Past
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import first_true
 from stateanalytics.systems.agent_orchestrator.constants import (
@@ -21,7 +22,6 @@ from stateanalytics.systems.agent_orchestrator.constants import (
 from stateanalytics.systems.agent_orchestrator.statuses import NO_SIGNAL_S, TERMINAL_STATUSES
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector, catalogued
-from stateanalytics.systems.history import Past
 
 IS_OPEN = ~pl.col("status").is_in(TERMINAL_STATUSES).fill_null(value=False)
 IS_TYPESCRIPT = pl.col("generation").ne_missing(pl.lit("G3"))

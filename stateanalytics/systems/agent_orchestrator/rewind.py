@@ -16,7 +16,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.facts import Facts, Past, changed_facts
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import look_up
 from stateanalytics.systems.agent_orchestrator.events import decided_at_instant
@@ -36,7 +36,6 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     is_terminal,
     primary_reason,
 )
-from stateanalytics.systems.history import Past
 
 _KEY = ["source", "entity_id"]
 _MOMENTS = [name for name, dtype in frames.SESSIONS.dtypes.items() if dtype == schema.MOMENT]

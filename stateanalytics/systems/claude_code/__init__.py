@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.systems.base import (
+    Detecting,
     Ends,
     Files,
+    Home,
+    Rewinding,
+    Runs,
     System,
+    Thresholds,
+    Words,
     codes_from_csv,
 )
+from stateanalytics.systems.claude_code import places
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.facts import Facts, Past
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.parts import Parts
-    from stateanalytics.io.processes import Process
-    from stateanalytics.state.policy import Policy
-    from stateanalytics.systems.base import Constant, Features
-    from stateanalytics.systems.detector import Detector
-    from stateanalytics.systems.history import Past
 
 _HERE = "stateanalytics.systems.claude_code"
 
@@ -48,16 +51,18 @@ _OTHER_DIRECTORIES = (
 """Directories of a home that hold settings, caches and copies, and no transcript."""
 
 
-def _find(path: Path) -> list[Path]:
-    from stateanalytics.systems.claude_code.places import find
+@cache
+def _detecting() -> Detecting:
+    from stateanalytics.systems.claude_code.detectors import detectors, features
 
-    return find(path)
+    return Detecting(detectors=detectors(), features=features())
 
 
-def _is_evidence(path: Path) -> bool:
-    from stateanalytics.systems.claude_code.places import evidence
+@cache
+def _thresholds() -> Thresholds:
+    from stateanalytics.systems.claude_code.detectors import commands, constants
 
-    return evidence(path)
+    return Thresholds(constants=constants, evidence={"commands": commands})
 
 
 def _read_files(path: Path, **options: Any) -> Parts:
@@ -66,52 +71,10 @@ def _read_files(path: Path, **options: Any) -> Parts:
     return read(path, **options)
 
 
-def _companions(path: Path) -> Iterable[Path]:
-    from stateanalytics.systems.claude_code.places import companions
-
-    return companions(path)
-
-
-def _opens(path: Path) -> Iterable[str | Path]:
-    from stateanalytics.systems.claude_code.places import opens
-
-    return opens(path)
-
-
-def _processes(path: Path) -> Iterable[Process]:
-    from stateanalytics.systems.claude_code.places import processes
-
-    return processes(path)
-
-
 def _frames() -> Sequence[Frame]:
     from stateanalytics.systems.claude_code.frames import frames
 
     return frames()
-
-
-def _detectors() -> Sequence[Detector]:
-    from stateanalytics.systems.claude_code.detectors import detectors
-
-    return detectors()
-
-
-def _features() -> Features:
-    from stateanalytics.systems.claude_code.detectors import features
-
-    return features()
-
-
-def _constants(policy: Policy) -> Sequence[Constant]:
-    from stateanalytics.systems.claude_code.detectors import constants
-
-    return constants(policy)
-
-
-def _commands(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    from stateanalytics.systems.claude_code.detectors import commands
-
-    return commands(facts, gaps)
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
@@ -141,38 +104,41 @@ def _of_silences(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name=NAME,
     title="Claude Code",
-    run_is="A run is a session or a subagent, in the state of its last turn: the end of a "
-    "session is not recorded, so a session whose last turn ended well waits for a person. "
-    "Earlier turns have states of their own. Tool calls are parts, never runs, and a failed "
-    "call is not a failure, because the model continues with its result.",
-    usual_places=_usual_places,
-    variable="CLAUDE_CONFIG_DIR",
+    home=Home(usual_places=_usual_places, variable="CLAUDE_CONFIG_DIR"),
     files=Files(
-        find=_find,
-        evidence=_is_evidence,
+        find=places.find,
+        evidence=places.evidence,
         read=_read_files,
-        companions=_companions,
-        opens=_opens,
+        companions=places.companions,
+        opens=places.opens,
         version_key="version",
-        processes=_processes,
+        processes=places.processes,
         ignored=_OTHER_DIRECTORIES,
     ),
     frames=_frames,
-    reason_codes=lambda: codes_from_csv(_HERE),
-    working_states=MappingProxyType({"retry": "retrying"}),
-    # What works without a person in between: a session also waits for its user.
-    run_type="turn",
-    part_types=("tool_call",),
-    repeated_type="turn",
+    words=Words(
+        reason_codes=lambda: codes_from_csv(_HERE),
+        working_states=MappingProxyType({"retry": "retrying"}),
+    ),
+    runs=Runs(
+        meaning="A run is a session or a subagent, in the state of its last turn: the end of a "
+        "session is not recorded, so a session whose last turn ended well waits for a person. "
+        "Earlier turns have states of their own. Tool calls are parts, never runs, and a failed "
+        "call is not a failure, because the model continues with its result.",
+        # What works without a person in between: a session also waits for its user.
+        entity_type="turn",
+        part_types=("tool_call",),
+        repeated_type="turn",
+    ),
     limits=MappingProxyType(LIMITS),
-    detectors=_detectors,
-    features=_features,
-    constants=_constants,
-    evidence=MappingProxyType({"commands": _commands}),
-    history="derived",
-    rewind=_rewind,
-    rebuilt_sources=_rebuilt_sources,
-    rewinds_by_links=True,
+    detecting=_detecting,
+    thresholds=_thresholds,
+    past=Rewinding(
+        history="derived",
+        rewind=_rewind,
+        rebuilt_sources=_rebuilt_sources,
+        is_by_links=True,
+    ),
     used_tokens=_used_tokens,
     ends=Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),

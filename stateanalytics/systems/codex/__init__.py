@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.systems.base import (
+    Detecting,
     Ends,
     Files,
+    Home,
+    Rewinding,
+    Runs,
     System,
+    Thresholds,
+    Words,
     codes_from_csv,
 )
+from stateanalytics.systems.codex import places
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.facts import Facts, Past
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.parts import Parts
-    from stateanalytics.state.policy import Policy
-    from stateanalytics.systems.base import Constant, Features
-    from stateanalytics.systems.detector import Detector
-    from stateanalytics.systems.history import Past
 
 _HERE = "stateanalytics.systems.codex"
 
@@ -38,16 +42,20 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield home / ".codex"
 
 
-def _find(path: Path) -> list[Path]:
-    from stateanalytics.systems.codex.places import find
+@cache
+def _detecting() -> Detecting:
+    from stateanalytics.systems.codex.detectors import detectors, features
 
-    return find(path)
+    return Detecting(detectors=detectors(), features=features())
 
 
-def _is_evidence(path: Path) -> bool:
-    from stateanalytics.systems.codex.places import is_rollout
+@cache
+def _thresholds() -> Thresholds:
+    from stateanalytics.systems.codex.detectors import commands, constants, server_tools
 
-    return is_rollout(path)
+    return Thresholds(
+        constants=constants, evidence={"commands": commands, "server_tools": server_tools}
+    )
 
 
 def _read_files(path: Path, **options: Any) -> Parts:
@@ -56,46 +64,10 @@ def _read_files(path: Path, **options: Any) -> Parts:
     return read(path, **options)
 
 
-def _opens(path: Path) -> Iterable[str | Path]:
-    from stateanalytics.systems.codex.places import opens
-
-    return opens(path)
-
-
 def _frames() -> Sequence[Frame]:
     from stateanalytics.systems.codex.frames import frames
 
     return frames()
-
-
-def _detectors() -> Sequence[Detector]:
-    from stateanalytics.systems.codex.detectors import detectors
-
-    return detectors()
-
-
-def _features() -> Features:
-    from stateanalytics.systems.codex.detectors import features
-
-    return features()
-
-
-def _constants(policy: Policy) -> Sequence[Constant]:
-    from stateanalytics.systems.codex.detectors import constants
-
-    return constants(policy)
-
-
-def _commands(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    from stateanalytics.systems.codex.detectors import commands
-
-    return commands(facts, gaps)
-
-
-def _server_tools(facts: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
-    from stateanalytics.systems.codex.detectors import server_tools
-
-    return server_tools(facts, gaps)
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
@@ -125,40 +97,36 @@ def _of_silences(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name=NAME,
     title="Codex",
-    run_is="A run is a session (a thread) or a subagent, in the state of its last turn: the end "
-    "of a thread is not recorded, so a thread whose last turn ended well waits for a person. "
-    "Earlier turns have states of their own. Tool calls are parts, never runs, and a failed "
-    "call is not a failure, because the model continues with its result.",
-    usual_places=_usual_places,
-    variable="CODEX_HOME",
+    home=Home(usual_places=_usual_places, variable="CODEX_HOME"),
     files=Files(
-        find=_find,
-        evidence=_is_evidence,
+        find=places.find,
+        evidence=places.is_rollout,
         read=_read_files,
-        opens=_opens,
+        opens=places.opens,
         version_key="cli_version",
         ignored=("memories", "skills", "shell_snapshots", "vendor_imports", "log", "cache", "tmp"),
     ),
     frames=_frames,
-    reason_codes=lambda: codes_from_csv(_HERE),
-    # What works without a person in between: a thread also waits for its user.
-    run_type="turn",
-    part_types=("tool_call",),
-    repeated_type="turn",
-    limits=MappingProxyType(LIMITS),
-    detectors=_detectors,
-    features=_features,
-    constants=_constants,
-    evidence=MappingProxyType(
-        {
-            "commands": _commands,
-            "server_tools": _server_tools,
-        }
+    words=Words(reason_codes=lambda: codes_from_csv(_HERE)),
+    runs=Runs(
+        meaning="A run is a session (a thread) or a subagent, in the state of its last turn: the "
+        "end of a thread is not recorded, so a thread whose last turn ended well waits for a "
+        "person. Earlier turns have states of their own. Tool calls are parts, never runs, and a "
+        "failed call is not a failure, because the model continues with its result.",
+        # What works without a person in between: a thread also waits for its user.
+        entity_type="turn",
+        part_types=("tool_call",),
+        repeated_type="turn",
     ),
-    history="derived",
-    rewind=_rewind,
-    rebuilt_sources=_rebuilt_sources,
-    rewinds_by_links=True,
+    limits=MappingProxyType(LIMITS),
+    detecting=_detecting,
+    thresholds=_thresholds,
+    past=Rewinding(
+        history="derived",
+        rewind=_rewind,
+        rebuilt_sources=_rebuilt_sources,
+        is_by_links=True,
+    ),
     used_tokens=_used_tokens,
     ends=Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.systems.base import (
+    Auditing,
+    Detecting,
     Ends,
+    Home,
+    Links,
+    Rewinding,
+    Runs,
     Stores,
     System,
+    Thresholds,
+    Words,
     codes_from_csv,
     expanded,
 )
@@ -18,22 +27,61 @@ from stateanalytics.systems.base import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.facts import Facts, Past
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.parts import Parts
     from stateanalytics.io.sqlite import Store
-    from stateanalytics.state.policy import Policy
-    from stateanalytics.systems.base import Constant, Features, Tables
-    from stateanalytics.systems.detector import Detector
-    from stateanalytics.systems.history import Past
+    from stateanalytics.systems.base import Tables
 
 _HERE = "stateanalytics.systems.lionagi"
+
+_RELEASES = (
+    *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
+    *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
+    *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
+    *("2026-08-09", "2026-08-15", "0.34", "0.35", "0.36"),
+)
 
 
 def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     if folder := environment.get("LIONAGI_HOME"):
         yield expanded(folder) / "state.db"
     yield home / ".lionagi" / "state.db"
+
+
+@cache
+def _detecting() -> Detecting:
+    from stateanalytics.systems.lionagi.detectors import detectors, features
+
+    return Detecting(detectors=detectors(), releases=_RELEASES, features=features())
+
+
+def _thresholds() -> Thresholds:
+    from stateanalytics.systems.lionagi.constants import constants, kind_constants
+
+    return Thresholds(constants=constants, kind_constants=kind_constants)
+
+
+@cache
+def _auditing() -> Auditing:
+    from stateanalytics.systems.lionagi.audits import audits, judge_transitions
+    from stateanalytics.systems.lionagi.frames import dispositions
+    from stateanalytics.systems.lionagi.phantoms import phantoms
+
+    return Auditing(
+        checks=audits(),
+        advice={
+            "audit.transition_illegal_before_0_28": "nothing to repair: lionagi has refused this "
+            "since 0.28; count the entity by its last status",
+            "audit.open_without_sign_of_life": "check whether its process is alive; if not, let "
+            "the reaper close it, or `li kill ID`",
+            "audit.parent_ended_before_children": "check whether the child still works; if not, "
+            "`li kill ID` closes it",
+        },
+        judge_transitions=judge_transitions,
+        phantoms=phantoms,
+        dispositions=dispositions(),
+    )
 
 
 def _recognises(store: Store) -> bool:
@@ -84,58 +132,10 @@ def _frames() -> Sequence[Frame]:
     return frames()
 
 
-def _detectors() -> Sequence[Detector]:
-    from stateanalytics.systems.lionagi.detectors import detectors
-
-    return detectors()
-
-
-def _features() -> Features:
-    from stateanalytics.systems.lionagi.detectors import features
-
-    return features()
-
-
-def _constants(policy: Policy) -> Sequence[Constant]:
-    from stateanalytics.systems.lionagi.constants import constants
-
-    return constants(policy)
-
-
-def _kind_constants(policy: Policy, kinds: pl.DataFrame) -> Sequence[Constant]:
-    from stateanalytics.systems.lionagi.constants import kind_constants
-
-    return kind_constants(policy, kinds)
-
-
-def _audits() -> Sequence[Callable[..., pl.DataFrame]]:
-    from stateanalytics.systems.lionagi.audits import audits
-
-    return audits()
-
-
-def _judge_transitions(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.lionagi.audits import judge_transitions
-
-    return judge_transitions(facts)
-
-
 def _rewind(past: Past, facts: Facts) -> Past:
     from stateanalytics.systems.lionagi.rewinding import rewind
 
     return rewind(past, facts)
-
-
-def _phantoms(*frames: Any, **options: Any) -> pl.DataFrame:
-    from stateanalytics.systems.lionagi.phantoms import phantoms
-
-    return phantoms(*frames, **options)
-
-
-def _dispositions() -> Frame:
-    from stateanalytics.systems.lionagi.frames import dispositions
-
-    return dispositions()
 
 
 def _of_silences(facts: Facts) -> pl.DataFrame:
@@ -147,10 +147,7 @@ def _of_silences(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name="lionagi",
     title="lionagi",
-    run_is="A run is a session. Its branches repeat it; plays, shows, invocations and "
-    "schedules are counted separately, never as runs.",
-    usual_places=_usual_places,
-    variable="LIONAGI_HOME",
+    home=Home(usual_places=_usual_places, variable="LIONAGI_HOME"),
     stores=Stores(
         recognises=_recognises,
         read=_read_store,
@@ -162,43 +159,26 @@ SYSTEM = System(
     ),
     tables=_tables,
     count_errors=_count_errors,
-    vocabulary=STATUS_WORDS,
     frames=_frames,
-    reason_codes=lambda: codes_from_csv(_HERE),
-    are_codes_closed=True,
-    part_types=("branch",),
-    last_update_is_life=True,
-    detectors=_detectors,
-    releases=(
-        *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
-        *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
-        *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
-        *("2026-08-09", "2026-08-15", "0.34", "0.35", "0.36"),
+    words=Words(
+        vocabulary=STATUS_WORDS,
+        reason_codes=lambda: codes_from_csv(_HERE),
+        are_codes_closed=True,
     ),
-    features=_features,
-    constants=_constants,
-    kind_constants=_kind_constants,
-    audits=_audits,
-    advice={
-        "audit.transition_illegal_before_0_28": "nothing to repair: lionagi has refused this since "
-        "0.28; count the entity by its last status",
-        "audit.open_without_sign_of_life": "check whether its process is alive; if not, let the "
-        "reaper close it, or `li kill ID`",
-        "audit.parent_ended_before_children": "check whether the child still works; if not, "
-        "`li kill ID` closes it",
-    },
-    judge_transitions=_judge_transitions,
-    history="whole",
-    rewind=_rewind,
-    rewinds_by_links=True,
-    phantoms=_phantoms,
-    dispositions=_dispositions,
+    runs=Runs(
+        meaning="A run is a session. Its branches repeat it; plays, shows, invocations and "
+        "schedules are counted separately, never as runs.",
+        part_types=("branch",),
+    ),
+    detecting=_detecting,
+    thresholds=_thresholds,
+    auditing=_auditing,
+    past=Rewinding(history="whole", rewind=_rewind, is_by_links=True, last_update_is_life=True),
     ends=Ends(
         # Not `run.cancelled.stale_auto`: that sweep by age closes rows without a process id, too.
         death_codes=("session.phantom.process_dead", "session.orphaned.no_process"),
         death_messages=("process_exited_without_status",),
         of_silences=_of_silences,
     ),
-    drives_agents=True,
-    shares_directories=True,
+    links=Links(drives_agents=True, shares_directories=True),
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.facts import Past
 from stateanalytics.core.session_health import (
     DEFAULT_STALE_AFTER_S,
     HEALTH_ORDER,
@@ -28,7 +29,6 @@ from stateanalytics.core.session_health import (
 )
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogue
-from stateanalytics.systems.history import Past
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.phantoms import (
     MIRROR_AGENT,

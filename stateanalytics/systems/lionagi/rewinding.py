@@ -7,8 +7,8 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.systems.history import Past, sources_seen_later, sources_with_later
+from stateanalytics.core.facts import Facts, Past, changed_facts
+from stateanalytics.systems.history import sources_seen_later, sources_with_later
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM
 from stateanalytics.systems.lionagi.reasons import add_all_reasons

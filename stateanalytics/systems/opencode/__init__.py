@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.systems.base import (
+    Auditing,
+    Detecting,
     Ends,
     Files,
+    Home,
+    Rewinding,
+    Runs,
     System,
+    Thresholds,
+    Words,
     codes_from_csv,
 )
+from stateanalytics.systems.opencode import places
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stateanalytics.core.facts import Facts
+    from stateanalytics.core.facts import Facts, Past
     from stateanalytics.core.schema import Frame
     from stateanalytics.io.parts import Parts
-    from stateanalytics.state.policy import Policy
-    from stateanalytics.systems.base import Constant, Features, Tables
-    from stateanalytics.systems.detector import Detector
-    from stateanalytics.systems.history import Past
+    from stateanalytics.systems.base import Tables
 
 _HERE = "stateanalytics.systems.opencode"
 
@@ -42,16 +48,23 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield (Path(data) if data else home / ".local" / "share") / "opencode"
 
 
-def _find(path: Path) -> list[Path]:
-    from stateanalytics.systems.opencode.places import find
+@cache
+def _detecting() -> Detecting:
+    from stateanalytics.systems.opencode.detectors import detectors, features
 
-    return find(path)
+    return Detecting(detectors=detectors(), features=features())
 
 
-def _is_evidence(path: Path) -> bool:
-    from stateanalytics.systems.opencode.places import evidence
+def _thresholds() -> Thresholds:
+    from stateanalytics.systems.opencode.detectors import constants
 
-    return evidence(path)
+    return Thresholds(constants=constants)
+
+
+def _auditing() -> Auditing:
+    from stateanalytics.systems.opencode.findings import audits
+
+    return Auditing(checks=audits())
 
 
 def _read_files(path: Path, **options: Any) -> Parts:
@@ -66,18 +79,6 @@ def _read_many(paths: Sequence[Path], **options: Any) -> Iterator[Parts]:
     return read_many(paths, **options)
 
 
-def _companions(path: Path) -> Iterable[Path]:
-    from stateanalytics.systems.opencode.places import companions
-
-    return companions(path)
-
-
-def _unread_kinds(path: Path) -> Mapping[str, int]:
-    from stateanalytics.systems.opencode.places import unread
-
-    return unread(path)
-
-
 def _tables() -> Tables:
     from stateanalytics.systems.opencode.tables import tables
 
@@ -88,30 +89,6 @@ def _frames() -> Sequence[Frame]:
     from stateanalytics.systems.opencode.frames import frames
 
     return frames()
-
-
-def _detectors() -> Sequence[Detector]:
-    from stateanalytics.systems.opencode.detectors import detectors
-
-    return detectors()
-
-
-def _features() -> Features:
-    from stateanalytics.systems.opencode.detectors import features
-
-    return features()
-
-
-def _constants(policy: Policy) -> Sequence[Constant]:
-    from stateanalytics.systems.opencode.detectors import constants
-
-    return constants(policy)
-
-
-def _audits() -> Sequence[Callable[..., pl.DataFrame]]:
-    from stateanalytics.systems.opencode.findings import audits
-
-    return audits()
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
@@ -141,33 +118,35 @@ def _of_silences(facts: Facts) -> pl.DataFrame:
 SYSTEM = System(
     name=NAME,
     title="opencode",
-    run_is="A run is a session, in the state of its last turn. Turns, executions, steps and "
-    "tool calls are its parts, never runs.",
-    usual_places=_usual_places,
+    home=Home(usual_places=_usual_places),
     files=Files(
-        find=_find,
-        evidence=_is_evidence,
+        find=places.find,
+        evidence=places.evidence,
         read=_read_files,
         read_many=_read_many,
-        companions=_companions,
+        companions=places.companions,
         skips=("session", "message", "part"),
-        unread_kinds=_unread_kinds,
+        unread_kinds=places.unread,
     ),
     tables=_tables,
     frames=_frames,
-    working_states=MappingProxyType({"session.retry.scheduled": "retrying"}),
-    reason_codes=lambda: codes_from_csv(_HERE, "mapped_codes.csv"),
-    # What works without a person in between: a session also waits for its user.
-    run_type="turn",
-    part_types=("execution", "step", "tool_call"),
-    repeated_type="turn",
+    words=Words(
+        reason_codes=lambda: codes_from_csv(_HERE, "mapped_codes.csv"),
+        working_states=MappingProxyType({"session.retry.scheduled": "retrying"}),
+    ),
+    runs=Runs(
+        meaning="A run is a session, in the state of its last turn. Turns, executions, steps and "
+        "tool calls are its parts, never runs.",
+        # What works without a person in between: a session also waits for its user.
+        entity_type="turn",
+        part_types=("execution", "step", "tool_call"),
+        repeated_type="turn",
+    ),
     limits=MappingProxyType(LIMITS),
-    detectors=_detectors,
-    features=_features,
-    constants=_constants,
-    audits=_audits,
-    history="derived",
-    rewind=_rewind,
+    detecting=_detecting,
+    thresholds=_thresholds,
+    auditing=_auditing,
+    past=Rewinding(history="derived", rewind=_rewind),
     used_tokens=_used_tokens,
     ends=Ends(
         death_codes=(

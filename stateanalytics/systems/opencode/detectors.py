@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.words import how_long
 from stateanalytics.systems.base import Constant, Features
 from stateanalytics.systems.detector import Detector, catalogued
-from stateanalytics.systems.history import Past
 from stateanalytics.systems.opencode import LIMITS, NAME, frames
 from stateanalytics.systems.opencode.states import RUN_KEY, turn_id
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems.history import LOST, Past, with_rows_of
+from stateanalytics.systems.history import LOST, with_rows_of
 from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.canonical import (
