@@ -443,10 +443,18 @@ def test_words_names_and_own_rules_go_together():
         chosen_detectors("")
 
 
-def test_a_catalogue_says_yes_or_nothing(monkeypatch):
-    rows = [{"name": "odd", "family": "x", "is_default": "true"}]
-    monkeypatch.setattr("stateanalytics.systems.detector.table_rows", lambda *_: rows)
-    with pytest.raises(ArgumentError, match=r"is_default of 'odd'.*needs yes or nothing"):
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ({"is_default": "no"}, "column 'is_default': needed true, yes, false or nothing"),
+        ({"question": "stael"}, "column 'question': needed one of .*did you mean 'stale'"),
+        ({"colour": "red"}, "has the column 'colour', which nothing reads"),
+    ],
+)
+def test_an_entry_that_makes_no_sense_names_its_row_and_column(monkeypatch, cell, words):
+    rows = [{"name": "odd", "family": "x", **cell}]
+    monkeypatch.setattr("stateanalytics.core.package_tables.table_rows", lambda *_: rows)
+    with pytest.raises(ArgumentError, match=f"lionagi/data/detectors.csv.*{words}"):
         catalogue("stateanalytics.systems.lionagi", {})
 
 

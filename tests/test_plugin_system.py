@@ -119,7 +119,7 @@ def answers(folder):
     return json.loads(done.stdout)
 
 
-def test_it_imports_from_one_module_of_ours():
+def test_one_module_has_all_that_it_needs_and_a_system_at_most_18_attributes():
     tree = ast.parse((HERE / "pulse_system.py").read_text("utf-8"))
     imported = [
         f"{node.module}.{name.name}"
@@ -130,9 +130,6 @@ def test_it_imports_from_one_module_of_ours():
     assert imported == ["stateanalytics.plugin"]
     assert plugin.PLUGIN_VERSION == 1
     assert [name for name in plugin.__all__ if not hasattr(plugin, name)] == []
-
-
-def test_a_system_has_at_most_18_attributes():
     assert len(dataclasses.fields(plugin.System)) <= 18
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
@@ -308,6 +308,31 @@ def catalogued(name: str, **words: Any) -> Detector:
     return Detector(name, entry=Entry(**texts), **words)
 
 
+class _Listed(NamedTuple):
+    """A row of a catalogue; an empty text means the default of `Detector` or `Entry`."""
+
+    name: str
+    known_as: str = ""
+    family: str = ""
+    entity_types: tuple[str, ...] = ()
+    question: Annotated[str, ("", *QUESTIONS)] = ""
+    construct: Annotated[str, ("", *CONSTRUCTS)] = ""
+    liveness: Annotated[str, ("", *LIVENESS)] = ""
+    restarts_on: Annotated[str, ("", *RESTARTS)] = ""
+    label: str = ""
+    rule: str = ""
+    scope_words: str = ""
+    limits: str = ""
+    why_not: str = ""
+    page: str = ""
+    origin: str = ""
+    since: str = ""
+    until: str = ""
+    clock: str = ""
+    version_of: str = ""
+    is_default: bool = True
+
+
 def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Detector, ...]:
     """The detectors of ``data/detectors.csv`` in a package, in the order of its rows.
 
@@ -322,30 +347,28 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
     Raises
     ------
     ArgumentError
-        If a rule has no row, or ``is_default`` is neither ``yes`` nor empty.
+        If a rule has no row, or a cell no value of its type; see `package_table`.
     """
-    rows = table_rows(package, "detectors.csv")
-    if unlisted := sorted(rules.keys() - {row["name"] for row in rows}):
+    rows = package_table(package, "detectors.csv", _Listed)
+    if unlisted := sorted(rules.keys() - {row.name for row in rows}):
         raise ArgumentError(
             f"The catalogue of {package!r} has no row for the rules {unlisted[:3]}.",
             "add them to its data/detectors.csv",
         )
-    detectors = []
-    for row in rows:
-        words: dict[str, Any] = {column: text for column, text in row.items() if text}
-        if "is_default" in row:
-            if (is_default := words.pop("is_default", "")) not in ("", "yes"):
-                raise ArgumentError(
-                    f"is_default of {row['name']!r} in the catalogue of {package!r} needs yes "
-                    f"or nothing; found {in_short(is_default)}.",
-                    "correct its data/detectors.csv",
-                )
-            words["is_chosen"] = is_default == "yes"
-        if types := words.get("entity_types"):
-            words["entity_types"] = tuple(types.split("|"))
-        system = package.rpartition(".")[-1]
-        detectors.append(catalogued(**words, **rules.get(row["name"], {}), system=system))
-    return tuple(detectors)
+    system = package.rpartition(".")[-1]
+    given = [
+        {name: value for name, value in row._asdict().items() if value not in ("", ())}
+        for row in rows
+    ]
+    return tuple(
+        catalogued(
+            is_chosen=words.pop("is_default"),
+            **words,
+            **rules.get(words["name"], {}),
+            system=system,
+        )
+        for words in given
+    )
 
 
 _CONSTRUCT_OF = {
