@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column, Frame
+from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.io.json_lines import conform, dtypes_of, moment
 from stateanalytics.systems.opencode.log import (
     ERA_A_PREFIX,
@@ -199,10 +198,86 @@ def without_copies(gathered: Gathered) -> Gathered:
     )
 
 
-_WORDS = MappingProxyType(
-    {row["column"]: row for row in table_rows(__package__, "record_columns.csv")}
-)
-"""Meaning and unit of each column, which are the same in all records."""
+class _Records(Columns):
+    """One record: each column means the same in every frame of records."""
+
+    source = Text("the input")
+    event_id = Text("the event")
+    seq = Integer("its place in the session; null: it was only live")
+    at = Moment("when it happened")
+    type = Text("its type, without version")
+    agent = Text("agent")
+    archived_at = Moment("when it was archived")
+    attempt = Integer("number of the attempt that a retry is for")
+    call_id = Text("the provider's id of the tool call")
+    completed_at = Moment("when it was complete; null: it was not")
+    cost_usd = Real("cost; null: not reported", unit="USD")
+    created_at = Moment("when it was created")
+    delivery = Text("steer or queue")
+    directory = Text("working directory")
+    dispatched_at = Moment("when the request was sent (2.0)")
+    end_at = Moment("when it ended")
+    era = Text("who wrote it")
+    error_message = Text("message of its error")
+    error_permission = Text("permission that was refused")
+    error_resource = Text("what it was refused for")
+    error_status = Integer("HTTP status of its error")
+    error_type = Text("type of its error, as stored")
+    exit_code = Integer("exit code of the tool's program")
+    finish = Text("why the step finished, in the provider's words")
+    fork_of = Text("session it was forked from")
+    idle_outcome = Text("outcome as 2.0 stored it")
+    input_id = Text("the input")
+    input_kind = Text("user, synthetic, compaction, move")
+    is_aborted = YesNo("its command says that a person stopped it")
+    is_timed_out = YesNo("its command says that its time limit ended it")
+    message_id = Text("the message")
+    model = Text("model")
+    n_cache_read_tokens = Integer("tokens read from cache", unit="tokens")
+    n_cache_write_tokens = Integer("tokens written to cache", unit="tokens")
+    n_chars = Integer("characters of text")
+    n_content_chars = Integer("characters of text, where a message holds its own parts")
+    n_content_tools = Integer("completed tool calls, where a message holds its own parts")
+    n_input_tokens = Integer("tokens read", unit="tokens")
+    n_output_tokens = Integer("tokens written", unit="tokens")
+    n_reasoning_tokens = Integer("tokens of reasoning", unit="tokens")
+    n_resume_attempts = Integer("times that 2.0 resumed it by itself")
+    parent_id = Text("of a message its prompt, of a session the one that began it")
+    part_id = Text("the part")
+    part_type = Text("text, tool, …")
+    program_version = Text("version of opencode")
+    project_id = Text("the project")
+    provider = Text("provider of the model")
+    raw_finish = Text("the provider's own word for that (2.0)")
+    reason = Text("why an execution was interrupted")
+    reply = Text("the answer to a permission")
+    request_id = Text("the permission or question")
+    retry_at = Moment("when the next attempt is due")
+    retry_attempt = Integer("number of that attempt")
+    retry_error_type = Text("type of the error that made it retry")
+    role = Text("user, assistant, …")
+    row_cache_read_tokens = Integer(
+        "tokens read from cache in the whole session, as its row says", unit="tokens"
+    )
+    row_cache_write_tokens = Integer(
+        "tokens written to cache in the whole session, as its row says", unit="tokens"
+    )
+    row_cost_usd = Real("cost of the whole session, as its row says", unit="USD")
+    row_input_tokens = Integer("tokens read in the whole session, as its row says", unit="tokens")
+    row_output_tokens = Integer(
+        "tokens written in the whole session, as its row says", unit="tokens"
+    )
+    row_reasoning_tokens = Integer(
+        "tokens of reasoning in the whole session, as its row says", unit="tokens"
+    )
+    session_id = Text("the session")
+    start_at = Moment("when it began")
+    status = Text("pending, running, completed, error")
+    suspended_at = Moment("claim or stamp to resume it")
+    title = Text("its title")
+    tool = Text("name of the tool")
+    updated_at = Moment("when its row was last written")
+    written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
 
 
 def _as_moment(name: str) -> str:
@@ -211,58 +286,43 @@ def _as_moment(name: str) -> str:
     return bare if bare in {name, "at"} or bare.endswith("_at") else f"{bare}_at"
 
 
-def _columns(shape: Mapping[str, pl.DataType], *without: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(
-            _as_moment(name),
-            MOMENT if name.endswith("_ms") else dtype,
-            _WORDS[_as_moment(name)]["meaning"],
-            _WORDS[_as_moment(name)]["unit"],
-        )
-        for name, dtype in shape.items()
-        if name not in ("source", *without)
-    )
+def _of_records(what: str, row: str, key: tuple[str, ...], *names: str) -> Frame:
+    columns = dict.fromkeys(_as_moment(name) for name in ("source", *names))
+    return Frame(f"opencode_{what}", row, ("source", *key), frame(_Records).named(*columns))
 
 
-_SOURCE = Column("source", TEXT, "the input")
+_EVENT = ("session_id", "event_id", "seq", "at", "type")
 OF_EVENTS = MappingProxyType(
     {
-        family: Frame(
-            f"opencode_{family}_events",
+        family: _of_records(
+            f"{family}_events",
             f"one event of opencode of the kind '{family}', and what states read of it",
-            ("source", "session_id", "event_id"),
-            (
-                _SOURCE,
-                Column("session_id", TEXT, "the session"),
-                Column("event_id", TEXT, "the event"),
-                Column("seq", INTEGER, "its place in the session; null: it was only live"),
-                Column("at", MOMENT, "when it happened"),
-                Column("type", TEXT, "its type, without version"),
-                *_columns(shape, "row"),
-            ),
+            ("session_id", "event_id"),
+            *_EVENT,
+            *(name for name in shape if name != "row"),
         )
         for family, shape in PAYLOADS.items()
     }
 )
 """A frame for each of `log.FAMILIES`; events without a payload are in ``events`` only."""
 
-OF_MESSAGES = Frame(
-    "opencode_messages",
+OF_MESSAGES = _of_records(
+    "messages",
     "one message of opencode, and what states read of it",
-    ("source", "session_id", "message_id", "era"),
-    (_SOURCE, *_columns(MESSAGES)),
+    ("session_id", "message_id", "era"),
+    *MESSAGES,
 )
-OF_PARTS = Frame(
-    "opencode_parts",
+OF_PARTS = _of_records(
+    "parts",
     "one part of a message of opencode, and what states read of it",
-    ("source", "message_id", "part_id"),
-    (_SOURCE, *_columns(PARTS)),
+    ("message_id", "part_id"),
+    *PARTS,
 )
-OF_SESSIONS = Frame(
-    "opencode_session_rows",
+OF_SESSIONS = _of_records(
+    "session_rows",
     "one session of opencode, as its own row says",
-    ("source", "session_id"),
-    (_SOURCE, *_columns(SESSION_ROWS)),
+    ("session_id",),
+    *SESSION_ROWS,
 )
 RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
 
