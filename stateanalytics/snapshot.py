@@ -551,7 +551,7 @@ class Snapshot(Facts):
 
         Notes
         -----
-        Nothing in the folder is ever changed: a run adds files and, last, its manifest.
+        A run adds files and, last, its manifest; many small files are joined at its end.
         Runs may be killed and may overlap.
 
         Examples

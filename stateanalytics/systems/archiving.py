@@ -21,6 +21,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, losses_of
 from stateanalytics.errors import ArgumentError, NoRoomError, SourceError, check_number, in_short
+from stateanalytics.io.archive import compacting
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
     STATUSES,
@@ -33,6 +34,7 @@ from stateanalytics.io.archive.manifests import (
     note_looks,
     package_version,
     read_looks,
+    runs_by_source,
     source_key,
     stale,
 )
@@ -231,7 +233,7 @@ class Archiving:
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
         self.note(notes)
-        self.drop_old_notes()
+        self.tidy()
         return pl.concat(rows)
 
     def note(self, rows: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
@@ -266,10 +268,17 @@ class Archiving:
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
-    def drop_old_notes(self) -> None:
-        """Delete notes that newer ones replace, at the end of a run."""
+    def tidy(self) -> None:
+        """Delete notes that newer ones replace, and join files that have become many.
+
+        Raises
+        ------
+        NoRoomError
+            If the archive cannot be written to.
+        """
         try:
             drop_old_looks(self.root, self.clock())
+            compacting.compact(self.root)
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
@@ -344,6 +353,8 @@ def outcome(
 
 N_A_BATCH = 16
 """Sources of a task: enough to outweigh its start, few enough to repeat after a crash."""
+N_BEFORE_COMPACTING = 16
+"""Tasks whose small files are joined at once, so that they do not become a million."""
 _N_WAITING = 32
 """Tasks that wait for an executor of the caller, which decides how many run at a time."""
 
@@ -460,6 +471,60 @@ def collect(
     return pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
 
 
+def compact(archive: str | Path) -> bool:
+    """Join the files of an archive into one table a frame and week, over all sources.
+
+    Parameters
+    ----------
+    archive : str or pathlib.Path
+        The folder; one that an older version wrote is rewritten, too.
+
+    Returns
+    -------
+    bool
+        Whether anything was written; False where its files are joined already.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no archive, or one of its runs cannot be read.
+    NoRoomError
+        If it cannot be written to; nothing that was archived is lost.
+
+    Notes
+    -----
+    `collect` and `Snapshot.archive` do so themselves once there are more than 64 small files.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> from stateanalytics.demo_data import demo_path
+    >>> history = mkdtemp()
+    >>> collected = collect(demo_path() / "state.db", history)
+    >>> compact(history), compact(history)
+    (True, False)
+    """
+    root = Archiving.at(archive).root
+    if not root.is_dir() or not is_archive(root):
+        raise ArgumentError(
+            f"There is no archive {str(archive)!r} to compact.",
+            'make one: sa.read("state.db").archive("history/")',
+            shell="make one: stateanalytics archive state.db --to history/",
+        )
+    wrong = [path for each in runs_by_source(root).values() for path in each.wrong]
+    if wrong:
+        raise ArgumentError(
+            f"The archive {str(archive)!r} has {len(wrong):,} runs that cannot be read, "
+            f"such as {wrong[0].name!r}; it stays as it is.",
+            'delete them, or write a new archive: sa.read("history/").archive("new/")',
+            shell="delete them, or write a new archive: stateanalytics archive history/ --to new/",
+        )
+    try:
+        return compacting.compact(root, is_forced=True)
+    except OSError as error:
+        raise no_more_room(root, error) from None
+
+
 def collect_each(
     archiving: Archiving,
     named: Sequence[str | Path],
@@ -491,21 +556,25 @@ def collect_each(
         for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             yield _noted(batch, _archived(batch))
-        archiving.drop_old_notes()
+            if number % N_BEFORE_COMPACTING == 0:
+                archiving.tidy()
+        archiving.tidy()
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-            for batch, rows in zip(batches, done, strict=True):
+            for number, (batch, rows) in enumerate(zip(batches, done, strict=True), 1):
                 yield _noted(batch, rows)
+                if number % N_BEFORE_COMPACTING == 0:
+                    archiving.tidy()
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
-    archiving.drop_old_notes()
+    archiving.tidy()
 
 
 def _absent(
