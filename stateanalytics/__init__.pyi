@@ -25,7 +25,6 @@ from .summaries import Summary as Summary
 from .summaries import merge as merge
 from .summaries import summarize as summarize
 from .systems.archiving import collect as collect
-from .systems.archiving import compact as compact
 from .widgets import DetectorExplorer as DetectorExplorer
 from .widgets import ThresholdWorksheet as ThresholdWorksheet
 from .widgets import explore as explore

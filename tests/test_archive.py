@@ -163,7 +163,7 @@ def test_other_programs_read_the_files_as_the_page_says(demo, tmp_path, monkeypa
         told["week"].drop_nulls().len()
     )
     [code] = re.findall(r"```python\n(import polars.*?)```", page, re.S)
-    assert dict(answer(code, sa=sa).iter_rows()) == by_status(demo)
+    assert dict(answer(code).iter_rows()) == by_status(demo)
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from random import Random
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -19,6 +20,7 @@ from stateanalytics.io.archive import compacting
 from stateanalytics.io.archive.compacting import compact
 from stateanalytics.io.archive.reading import archived_sources, read_many_archived
 from stateanalytics.systems import detail_frames
+from stateanalytics.systems.archiving import compact_archive
 from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
 from tests.test_archive import codes
@@ -105,6 +107,18 @@ def test_a_compacted_archive_is_added_to(history, tmp_path):
     same(sa.read(history), whole)
 
 
+@pytest.mark.parametrize("how", ["archive", "collect"])
+def test_it_is_compacted_where_that_is_asked_for(tmp_path, how):
+    store = write_store(tmp_path / "state.db", sessions=[session("one")])
+    if how == "archive":
+        with sa.read(store) as snap:
+            snap.archive(tmp_path / "history", compact=True)
+    else:
+        sa.collect(store, tmp_path / "history", compact=True)
+    assert not (tmp_path / "history" / "shards").exists()
+    assert sa.read(tmp_path / "history").entities["entity_id"].to_list() == ["one"]
+
+
 def test_many_small_files_are_joined_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(compacting, "MOST_FILES", 2)
     stores = []
@@ -114,6 +128,17 @@ def test_many_small_files_are_joined_without_being_asked(tmp_path, monkeypatch):
     sa.collect(stores, tmp_path / "history")
     assert not list((tmp_path / "history" / "manifests").glob("*.json"))
     assert sa.read(tmp_path / "history").entities.height == 3
+
+
+def test_no_table_has_more_rows_than_a_reader_takes(history, monkeypatch):
+    """Rows of many sources that are alike become very few bytes."""
+    whole = sa.read(history)
+    monkeypatch.setattr(compacting, "_is_too_dense", lambda n_rows, _: n_rows > 3)
+    compact(history, is_forced=True)
+    monkeypatch.undo()
+    same(sa.read(history), whole)
+    tables = [pl.read_parquet(path) for path in history.rglob("tables/*/*/*.parquet")]
+    assert max(rows.height for rows in tables) <= 3
 
 
 def test_who_listed_the_runs_before_reads_them_after(history):
@@ -194,13 +219,13 @@ def test_where_nothing_can_be_written_nothing_is_lost(history, monkeypatch):
 
     monkeypatch.setattr(compacting, "put_whole", refuse)
     with pytest.raises(NoRoomError, match="Nothing that was archived before is lost"):
-        sa.compact(history)
+        compact_archive(history)
     same(sa.read(history), whole)
 
 
 def test_only_an_archive_is_compacted(tmp_path):
     with pytest.raises(ArgumentError, match="There is no archive"):
-        sa.compact(tmp_path / "none")
+        compact_archive(tmp_path / "none")
     assert run(["archive", "x.db", "--compact", "--to", str(tmp_path / "none")]) == 2
 
 

@@ -240,14 +240,13 @@ def archive(
     The last lines name sources of the archive that were not collected for a week. Every command
     reads FOLDER like a store.
     """
-    from stateanalytics.systems.archiving import Archiving, collect_each
-    from stateanalytics.systems.archiving import compact as join_files
+    from stateanalytics.systems.archiving import Archiving, collect_each, compact_archive
 
     archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=ctx.meta.get(BUDGET))
     if compact:
         if sources:
             raise click.UsageError("--compact joins the files of FOLDER; it reads no SOURCE.")
-        click.echo("compacted" if join_files(to) else "nothing to compact")
+        click.echo("compacted" if compact_archive(to) else "nothing to compact")
         return
     on_error: OnError = "salvage" if salvage else "skip"
     totals: Counter[str] = Counter()

@@ -200,7 +200,9 @@ class Archiving:
         status = "unchanged" if written is None else "archived"
         return outcome(part.label, part.system, status, written, message=missing)
 
-    def add_facts(self, facts: Facts, named: Sequence[str | Path]) -> pl.DataFrame:
+    def add_facts(
+        self, facts: Facts, named: Sequence[str | Path], *, is_compacted: bool = False
+    ) -> pl.DataFrame:
         """Archive the sources of facts that were read from what paths name.
 
         Raises
@@ -233,7 +235,7 @@ class Archiving:
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
         self.note(notes)
-        self.tidy()
+        self.tidy(is_all=is_compacted)
         return pl.concat(rows)
 
     def note(self, rows: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
@@ -268,8 +270,8 @@ class Archiving:
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
-    def tidy(self) -> None:
-        """Delete notes that newer ones replace, and join files that have become many.
+    def tidy(self, *, is_all: bool = False) -> None:
+        """Delete notes that newer ones replace, and join files: many ones, or ``is_all``.
 
         Raises
         ------
@@ -278,7 +280,7 @@ class Archiving:
         """
         try:
             drop_old_looks(self.root, self.clock())
-            compacting.compact(self.root)
+            compacting.compact(self.root, is_forced=is_all)
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
@@ -406,6 +408,7 @@ def collect(
     redact: bool = False,
     on_error: OnError = "skip",
     budget: Budget | str | None = None,
+    compact: bool = False,
 ) -> pl.DataFrame:
     """Add what is new in many stores to one archive, which `read` reads like a store.
 
@@ -427,6 +430,8 @@ def collect(
         As for `read`, for each store; an error is a row here.
     budget : Budget or str, optional
         As for `read`, for each source.
+    compact : bool
+        As for `Snapshot.archive`.
 
     Returns
     -------
@@ -468,10 +473,13 @@ def collect(
         else [sources]
     )
     rows = collect_each(archiving, named, executor=executor, jobs=jobs, on_error=on_error)
-    return pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
+    coverage = pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
+    if compact:
+        archiving.tidy(is_all=True)
+    return coverage
 
 
-def compact(archive: str | Path) -> bool:
+def compact_archive(archive: str | Path) -> bool:
     """Join the files of an archive into one table a frame and week, over all sources.
 
     Parameters
@@ -501,7 +509,7 @@ def compact(archive: str | Path) -> bool:
     >>> from stateanalytics.demo_data import demo_path
     >>> history = mkdtemp()
     >>> collected = collect(demo_path() / "state.db", history)
-    >>> compact(history), compact(history)
+    >>> compact_archive(history), compact_archive(history)
     (True, False)
     """
     root = Archiving.at(archive).root

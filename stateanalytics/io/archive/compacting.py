@@ -30,6 +30,7 @@ from stateanalytics.io.archive.manifests import (
     tables_of_runs,
 )
 from stateanalytics.io.archive.reading import UnfitError, read_shard
+from stateanalytics.io.budget import LEAST_ROWS
 from stateanalytics.io.outputs import alone_in, put_whole
 
 MOST_FILES = 64
@@ -179,11 +180,16 @@ def _joined(root: Path, pieces: Sequence[_Piece]) -> Iterator[tuple[tuple[str, S
 def _table(
     root: Path, batch: Sequence[tuple[list[_Piece], pl.DataFrame]]
 ) -> Iterator[tuple[tuple[str, Shard], Shard]]:
-    """Write one table; the rows of each piece lie together in it."""
+    """Write one table, or two halves; the rows of each piece lie together in it."""
     memory = io.BytesIO()
     whole = pl.concat([rows for _, rows in batch])
     whole.write_parquet(memory, compression="zstd", compression_level=_LEVEL)
     content, first = memory.getvalue(), 0
+    if _is_too_dense(whole.height, len(content)):
+        half = len(batch) // 2
+        for some_of_it in (batch[:half], batch[half:]) if half else ():
+            yield from _table(root, some_of_it)
+        return
     digest = sha256(content).hexdigest()
     for some, rows in batch:
         for piece in some:
@@ -194,6 +200,11 @@ def _table(
     target = replace(one.shard, sha256=digest, first=0).path(root, one.run.system, one.run.key)
     target.parent.mkdir(parents=True, exist_ok=True)
     put_whole(target, content)
+
+
+def _is_too_dense(n_rows: int, n_bytes: int) -> bool:
+    """Whether a reader would take it for a bomb: `Budget.most_rows`."""
+    return n_rows > max(LEAST_ROWS, n_bytes)
 
 
 def _delete_unnamed(root: Path, runs: Sequence[Manifest], *, replaced: Sequence[_Piece]) -> None:
