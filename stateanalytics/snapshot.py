@@ -49,6 +49,7 @@ class _Asked:
     weeks: str | None = None
     probe: bool = False
     budget: Budget | None = None
+    cache: bool = True
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -678,6 +679,7 @@ def read(
     weeks: str | None = None,
     probe: bool = False,
     budget: Budget | str | None = None,
+    cache: bool = True,
     progress: bool | None = None,
 ) -> Snapshot:
     """A snapshot of one or more stores, at one instant.
@@ -715,6 +717,11 @@ def read(
         ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"``: whatever it
         takes. What is beyond is skipped and named in ``findings``; by default sound stores of
         gigabytes are read whole.
+    cache : bool
+        Whether to keep what is read in the user's cache, and to use what is there: of a store
+        or tree above a megabyte, the next process reads only what changed. ``STATEANALYTICS_CACHE``
+        names the folder, or is ``off``. With ``bodies``, ``budget`` or an ``on_error`` other than
+        ``"skip"`` nothing is cached.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 
@@ -739,7 +746,9 @@ def read(
     named = [
         name for path in paths for name in (path if isinstance(path, list | tuple) else [path])
     ]
-    asked = _Asked(tuple(named), _instant(as_of), bodies, on_error, weeks, probe, _budget(budget))
+    asked = _Asked(
+        tuple(named), _instant(as_of), bodies, on_error, weeks, probe, _budget(budget), cache
+    )
     return _snapshot(*_loaded(asked, progress), asked)
 
 
@@ -750,15 +759,18 @@ def read_for_once(
     on_error: Literal["skip", "raise", "salvage"] = "skip",
     probe: bool = False,
     budget: Budget | str | None = None,
+    cache: bool = True,
 ) -> Snapshot:
     """What `read` gives, for who does not refresh it: in two thirds of the memory.
 
     Parameters
     ----------
-    *paths, as_of, bodies, on_error, probe, budget
+    *paths, as_of, bodies, on_error, probe, budget, cache
         As for `read`.
     """
-    asked = _Asked(paths, _instant(as_of), bodies, on_error, probe=probe, budget=_budget(budget))
+    asked = _Asked(
+        paths, _instant(as_of), bodies, on_error, probe=probe, budget=_budget(budget), cache=cache
+    )
     return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 
@@ -784,6 +796,7 @@ def _loaded(
         weeks=asked.weeks,
         keep=keep,
         probe=asked.probe,
+        cache=asked.cache and before is None,
     )
 
 

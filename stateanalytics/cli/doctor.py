@@ -100,6 +100,7 @@ def _version_of(distribution: str) -> str | None:
 
 def _surroundings() -> Iterator[tuple[str, bool]]:
     """The places where stores are usually, and the room for their private copies."""
+    from stateanalytics.io.cache import MOST_BYTES, VARIABLE, Cache
     from stateanalytics.systems.places import description_of, usual_places
 
     for path in usual_places():
@@ -107,6 +108,14 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True
+    cache = Cache.of_user()
+    if cache is None:
+        yield f"cache: off, by {VARIABLE}", True
+    else:
+        n_files, n_bytes = cache.usage()
+        inputs = "input" if n_files == 1 else "inputs"
+        size = f"{n_files:,} {inputs}, {n_bytes / 1e6:,.1f} of {MOST_BYTES / 1e6:,.0f} MB"
+        yield f"cache: {visible(str(cache.root))}, {size}; it may be deleted", True
 
 
 def _jobs() -> Iterator[tuple[str, bool]]:

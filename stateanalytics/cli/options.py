@@ -19,6 +19,8 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 BUDGET = f"{__name__}.budget"
 """Where the context keeps the value of ``--budget``."""
+NO_CACHE = f"{__name__}.no_cache"
+"""Where it keeps whether ``--no-cache`` was given."""
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -36,17 +38,26 @@ def combined(*options: Option) -> Option:
 def sources_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The stores to read, and what reading them may cost; see `Request.opened`."""
 
-    def remember(context: click.Context, _: click.Parameter, given: str | None) -> None:
-        context.meta[BUDGET] = given
+    def remember(context: click.Context, option: click.Parameter, given: Any) -> None:
+        context.meta[BUDGET if option.name == "budget" else NO_CACHE] = given
 
-    budget = click.option(
-        "--budget",
-        metavar="LIMITS",
-        callback=remember,
-        expose_value=False,
-        help="Limit what is read, such as processor_s=60,n_rows=1000000; off: no limit.",
+    options = combined(
+        click.option(
+            "--budget",
+            metavar="LIMITS",
+            callback=remember,
+            expose_value=False,
+            help="Limit what is read, such as processor_s=60,n_rows=1000000; off: no limit.",
+        ),
+        click.option(
+            "--no-cache",
+            is_flag=True,
+            callback=remember,
+            expose_value=False,
+            help="Read everything again, and keep nothing for the next command.",
+        ),
     )
-    return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(budget(command))
+    return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(options(command))
 
 
 def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str]:

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import BUDGET, Option, combined, note, output_options, warn
+from stateanalytics.cli.options import (
+    BUDGET,
+    NO_CACHE,
+    Option,
+    combined,
+    note,
+    output_options,
+    warn,
+)
 from stateanalytics.cli.tables import as_csv, as_json, as_parquet, table_for_people
 from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.text import visible
@@ -102,6 +110,7 @@ class Request:
         from stateanalytics.core.facts import losses_of
         from stateanalytics.core.redaction import redact
 
+        given = click.get_current_context().meta
         read = snapshot.read if is_followed else snapshot.read_for_once
         snap = read(
             *self.sources,
@@ -109,7 +118,8 @@ class Request:
             bodies=self.bodies,
             on_error="salvage" if self.salvage else "skip",
             probe=self.probe,
-            budget=click.get_current_context().meta.get(BUDGET),
+            budget=given.get(BUDGET),
+            cache=not given.get(NO_CACHE),
         )
         lost = losses_of(snap.findings).select("source", "message", "severity")
         for source, message, severity in redact(lost)[0].iter_rows():

@@ -97,12 +97,12 @@ def with_scalar_columns(rows: pl.DataFrame) -> pl.DataFrame:
     if rows.height < _MIN_SCALAR_ROWS:
         return rows
     return rows.with_columns(
-        pl.lit(column[0], column.dtype).alias(column.name) for column in rows if _is_scalar(column)
+        pl.lit(column[0], column.dtype).alias(column.name) for column in rows if is_scalar(column)
     )
 
 
-def _is_scalar(column: pl.Series) -> bool:
-    """Whether a column repeats one value; only columns that are quick to check can."""
+def is_scalar(column: pl.Series) -> bool:
+    """Whether a column repeats one value, as far as that is quick to check."""
     if column.null_count():
         return column.null_count() == column.len()
     is_checked = column.dtype in (pl.String, pl.Boolean) and column[0] == column[-1]

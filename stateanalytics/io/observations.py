@@ -55,7 +55,7 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
 
     Numbers of rows (``seq``) are excluded too: compacting a file may change them.
     """
-    unknown = [part for part in parts if not part.fingerprint]
+    unknown = [part for part in parts if not part.fingerprint and part.digested is None]
     computed = iter(
         digested(
             [
@@ -68,7 +68,10 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
             before,
         )
     )
-    return [Digested(part.fingerprint) if part.fingerprint else next(computed) for part in parts]
+    return [
+        Digested(part.fingerprint) if part.fingerprint else part.digested or next(computed)
+        for part in parts
+    ]
 
 
 def observe_once(

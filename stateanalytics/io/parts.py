@@ -60,6 +60,8 @@ class Parts:
         None: what `Files.opens` says.
     span : (datetime or None, datetime or None), optional
         The oldest and the newest proven moment, where an archive knows them.
+    digested : Digested, optional
+        Its fingerprint with what it was computed from, where that was done already.
     """
 
     system: str
@@ -79,6 +81,7 @@ class Parts:
     inputs: tuple[Path, ...] = ()
     opened: tuple[str, ...] | None = None
     span: tuple[datetime | None, datetime | None] | None = None
+    digested: Digested | None = None
 
 
 def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:

@@ -374,7 +374,7 @@ class LastRead:
 
     Attributes
     ----------
-    settings : tuple
+    settings : str
         The name of the input, and settings: after a change of them nothing is reused.
     transcripts : Transcripts, optional
         The records.
@@ -382,7 +382,7 @@ class LastRead:
         The rows that were made from them.
     """
 
-    settings: tuple[object, ...]
+    settings: str
     transcripts: Transcripts | None = None
     folded: Folded | None = None
 
@@ -450,8 +450,9 @@ def read_transcripts(
     DamagedStoreError
         If a record cannot be read and ``on_error`` is ``raise``.
     """
-    is_same = before is not None and before.settings == (source, *settings)
-    last = before if before is not None and is_same else LastRead((source, *settings))
+    described = repr((source, *settings))
+    is_same = before is not None and before.settings == described
+    last = before if before is not None and is_same else LastRead(described)
     transcripts = read_records(
         root,
         paths,
@@ -469,7 +470,9 @@ def read_transcripts(
         # A note changes the rows of its transcript, which need not have been written to.
         noted = {row["file"]: tuple(row.values()) for row in notes.iter_rows(named=True)}
         versions = {
-            file: (version, noted[file]) if file in noted else version
+            file: f"{version} {noted[file]!r}"
+            if file in noted and isinstance(version, str)
+            else version
             for file, version in versions.items()
         }
     part, folded = folding.part_of((lines, *others), versions, last.folded)
@@ -480,7 +483,7 @@ def read_transcripts(
         findings=pl.concat([losses, odd]),
         label=source,
         size_bytes=size_of(opened),
-        kept=LastRead((source, *settings), transcripts, folded),
+        kept=LastRead(described, transcripts, folded),
     )
 
 

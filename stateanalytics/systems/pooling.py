@@ -72,7 +72,7 @@ class Reading:
         known = None if last is None else last.digested
         of_stores = [part.stores[0].state if part.stores else None for part in parts]
         return [
-            cls(place, part, own, _state(place, part, began, of_store, part.opened))
+            cls(place, part, own, state_of_files(place, part, began, of_store, part.opened))
             for place, part, own, of_store in zip(
                 places, parts, digests(parts, known), of_stores, strict=True
             )
@@ -88,7 +88,7 @@ class Reading:
         if place != self.place or self.state is None:
             return False
         of_store = state_of_store(place.path) if self.part.stores else None
-        return self.state == _state(place, self.part, datetime.now(UTC), of_store)
+        return self.state == state_of_files(place, self.part, datetime.now(UTC), of_store)
 
     @property
     def is_open(self) -> bool:
@@ -106,13 +106,33 @@ class Reading:
         return None if self.place.archived is None else self.place.archived.look
 
 
-def _state(
+def state_of_files(
     place: Place,
     part: Parts,
     now: datetime,
     of_store: str | None,
     opened: Sequence[str] | None = None,
 ) -> str | None:
+    """A digest of the files of an input, which changes when somebody writes to them.
+
+    Parameters
+    ----------
+    place : Place
+        The input.
+    part : Parts
+        What was read of it: its system, stores and inputs.
+    now : datetime
+        As for `manifests.digest_of_files`.
+    of_store : str or None
+        The state of its store.
+    opened : sequence of str, optional
+        The files that were read, where that is known.
+
+    Returns
+    -------
+    str or None
+        None where equality would prove nothing.
+    """
     if part.stores and of_store is None:
         return None
     # The state of a store is more exact than sizes and times.

@@ -34,6 +34,7 @@ from stateanalytics.io.archive.reading import (
 )
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.budget import Budget, spend
+from stateanalytics.io.cache import Cache
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
@@ -42,9 +43,10 @@ from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import one_connection
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
+from stateanalytics.systems.caching import remember, remembered
 from stateanalytics.systems.omissions import findings_of_database, findings_of_files
 from stateanalytics.systems.places import Place, find_places, owner_of
-from stateanalytics.systems.pooling import Memory, Pooled, Reading
+from stateanalytics.systems.pooling import Memory, Pooled, Reading, state_of_files
 from stateanalytics.systems.situations import add_axes_of_statuses, has_own_statuses
 
 OnError = Literal["skip", "raise", "salvage"]
@@ -127,6 +129,7 @@ def read_and_keep(
     weeks: str | None = None,
     keep: bool = True,
     probe: bool = False,
+    cache: bool = False,
 ) -> tuple[Facts, tuple[Store, ...], Memory]:
     """What `read_facts` gives, and what the next read of the same paths reuses.
 
@@ -145,6 +148,8 @@ def read_and_keep(
         as the facts themselves.
     probe : bool
         Whether to look for processes on this machine; as-of is the clock.
+    cache : bool
+        Whether to use what earlier processes read, and to keep what this one reads.
 
     Returns
     -------
@@ -170,8 +175,16 @@ def read_and_keep(
         changed = [place for place in places if place.label not in unchanged]
         if changed:
             delete_abandoned_now_and_then()
+        # Texts of messages stay in their stores, and what a budget cut off is not all.
+        is_cached = cache and not bodies and on_error == "skip" and budget is None
         fresh = _read_places(
-            changed, before, bodies=bodies, on_error=on_error, weeks=chosen.has, keep=keep
+            changed,
+            before,
+            bodies=bodies,
+            on_error=on_error,
+            weeks=chosen.has,
+            keep=keep,
+            cache=Cache.of_user() if is_cached else None,
         )
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
@@ -261,6 +274,7 @@ def _read_places(
     on_error: OnError,
     weeks: Weeks | None,
     keep: bool,
+    cache: Cache | None,
 ) -> Iterator[Reading]:
     """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
@@ -282,7 +296,13 @@ def _read_places(
             known, began = before.readings.get(place.label), _wall_clock()
             last = None if known is None else known.part
             part = read_place(
-                place, bodies=bodies, on_error=on_error, before=last, weeks=weeks, keep=keep
+                place,
+                bodies=bodies,
+                on_error=on_error,
+                before=last,
+                weeks=weeks,
+                keep=keep,
+                cache=cache if last is None else None,
             )
             part = part if keep else replace(part, kept=None)
             yield Reading.of(place, part, began, known)
@@ -309,32 +329,43 @@ def read_place(
     before: Parts | None = None,
     weeks: Weeks | None = None,
     keep: bool = False,
+    cache: Cache | None = None,
 ) -> Parts:
     """Read one input: a store by the system of its tables, files by the system that found them."""
     if place.archived is not None:
         return _read_archived([place], bodies=bodies, on_error=on_error, weeks=weeks)[0]
-    known = place.system
-    if known is not None and known.files is not None:
-        read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
-        kept = _kept_by(known, before)
-        part = _read_by(known, read, place.label, on_error, bodies=bodies, before=kept)
-        return _with_unread(part, place)
+    finder = place.system
+    if finder is not None and finder.files is not None:
+        files = partial(finder.files.read, place.path, label=place.label, on_error=on_error)
+
+        def read_files(kept: Any) -> Parts:
+            return _read_by(finder, files, place.label, on_error, bodies=bodies, before=kept)
+
+        kept = _kept_by(finder, before)
+        return _with_unread(_cached(cache, place, finder.name, kept, read_files), place)
     with ExitStack() as opened:
         last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
             open_store(place.path, label=place.label, salvage=on_error == "salvage", earlier=last)
         )
-        known = owner_of(store)
+        owner = known = owner_of(store)
         if known is None and place.is_named:
             raise _no_store(store)
-        if known is None or known.stores is None:
+        if owner is None or owner.stores is None:
             part = _skipped(store)
         else:
-            once = None if keep else known.stores.read_uncached
-            read = partial(once or known.stores.read, store)
-            kept = _kept_by(known, before)
-            with one_connection(store):
-                part = _read_by(known, read, store.label, on_error, bodies=bodies, before=kept)
+            once = None if keep else owner.stores.read_uncached
+            rows = partial(once or owner.stores.read, store)
+
+            def read_store(kept: Any) -> Parts:
+                with one_connection(store):
+                    return _read_by(owner, rows, store.label, on_error, bodies=bodies, before=kept)
+
+            kept = _kept_by(owner, before)
+            # What a writer has open has changed by the next time.
+            is_settled = store.state is not None and not store.losses and not store.is_live
+            usable = cache if is_settled else None
+            part = _cached(usable, place, owner.name, kept, read_store, store=store)
         odd = [
             findings_of_database(store, system=part.system),
             *([] if known is None else [findings_of_files(place.path, store.label, known)]),
@@ -362,6 +393,34 @@ def _read_archived(
         for part in parts:
             _refuse_damage(part)
     return [_without_bodies(part, bodies=bodies) for part in parts]
+
+
+def _cached(
+    cache: Cache | None,
+    place: Place,
+    system: str,
+    kept: Any,
+    read: Callable[[Any], Parts],
+    *,
+    store: Store | None = None,
+) -> Parts:
+    """What an earlier process read, where no file changed since; else a fresh read."""
+    if cache is None:
+        return read(kept)
+    began, stores = _wall_clock(), () if store is None else (store,)
+    of_store = None if store is None else store.state
+
+    def state_of(part: Parts, opened: Sequence[str] | None = None) -> str | None:
+        whole = replace(part, system=system, stores=stores)
+        return state_of_files(place, whole, began, of_store, opened)
+
+    held = remembered(cache, place, state_of)
+    if held.part is not None and held.part.system == system:
+        return held.part
+    part = read(held.kept if kept is None else kept)
+    size = part.size_bytes if store is None else store.size_bytes
+    whole = replace(part, size_bytes=size)
+    return remember(cache, place, whole, state_of(part, part.opened))
 
 
 def _kept_by(known: System, before: Parts | None) -> Any:

@@ -48,9 +48,13 @@ _FEW_ROWS = 1000
 class Piece:
     """Compressed rows: thousands of small frames take more memory than their rows need."""
 
-    data: bytes
+    data: bytes | memoryview
     n_rows: int
     files: frozenset[str]
+
+    def rows(self, columns: list[str] | None = None) -> pl.DataFrame:
+        """The rows, with some of the columns."""
+        return pl.read_ipc(bytes(self.data), columns=columns)
 
     @classmethod
     def of(cls, rows: pl.DataFrame) -> Piece:
@@ -82,7 +86,7 @@ class Packed:
     def __call__(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
         """All rows, with some of the columns."""
         names = self.none.columns if columns is None else list(columns)
-        parts = (pl.read_ipc(piece.data, columns=names) for piece in self.pieces)
+        parts = (piece.rows(names) for piece in self.pieces)
         return pl.concat([self.none.select(names), *(part.select(names) for part in parts)])
 
     def filter(self, mask: pl.Series) -> pl.DataFrame:
@@ -92,13 +96,13 @@ class Packed:
             mine = mask.slice(begin, piece.n_rows)
             begin += piece.n_rows
             if mine.any():
-                parts.append(pl.read_ipc(piece.data).filter(mine))
+                parts.append(piece.rows().filter(mine))
         return pl.concat(parts, rechunk=True)
 
     def of_files(self, files: frozenset[str]) -> pl.DataFrame:
         """All rows of the pieces with any of these files; they may have other files, too."""
         pieces = (piece for piece in self.pieces if not files.isdisjoint(piece.files))
-        return pl.concat([self.none, *(pl.read_ipc(piece.data) for piece in pieces)])
+        return pl.concat([self.none, *(piece.rows() for piece in pieces)])
 
     def with_rows(self, rows: pl.DataFrame) -> Packed:
         """The same with further rows at the end."""
@@ -150,7 +154,7 @@ def _is_joined(piece: Piece, files: frozenset[str]) -> bool:
 
 
 def _rows_of(piece: Piece, files: frozenset[str]) -> pl.DataFrame:
-    rows = pl.read_ipc(piece.data)
+    rows = piece.rows()
     return rows if files == piece.files else rows.filter(pl.col("file").is_in(files))
 
 
