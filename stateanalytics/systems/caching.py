@@ -32,8 +32,8 @@ _CANONICAL = ("entities", "transitions", "events", "findings")
 LEAST_BYTES = 1_000_000
 """Of an input; a smaller one is read as fast as it is found in the cache."""
 
-StateOf = Callable[[Parts], "str | None"]
-"""The state of the files of an input, by what was read of it; None: not known."""
+StateOf = Callable[[Sequence[Path]], "str | None"]
+"""The state of the files of an input, given those that its content names; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,16 @@ def remembered(cache: Cache, place: Place, state_of: StateOf) -> Remembered:
     if entry is None:
         return Remembered()
     try:
+        state = state_of([Path(path) for path in entry.head["inputs"]])
+        is_same = state is not None and state == entry.head["state"]
+        if not is_same and entry.head["kept"] is None:
+            return Remembered()
         part = _part_from(entry)
         kept = None if entry.head["kept"] is None else _kept_from(entry, part)
     # A file that is whole, and still not what this version writes.
     except (KeyError, TypeError, ValueError, IndexError, pl.exceptions.PolarsError):
         cache.drop(_key(place))
         return Remembered()
-    state = state_of(part)
-    is_same = state is not None and state == entry.head["state"]
     return Remembered(replace(part, kept=kept) if is_same else None, kept)
 
 

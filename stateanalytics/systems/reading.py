@@ -410,8 +410,9 @@ def _cached(
     began, stores = _wall_clock(), () if store is None else (store,)
     of_store = None if store is None else store.state
 
-    def state_of(part: Parts, opened: Sequence[str] | None = None) -> str | None:
-        whole = replace(part, system=system, stores=stores)
+    def state_of(inputs: Sequence[Path], opened: Sequence[str] | None = None) -> str | None:
+        known = replace(_unread_part(schema.FINDINGS.empty(), place.label), system=system)
+        whole = replace(known, stores=stores, inputs=tuple(inputs))
         return state_of_files(place, whole, began, of_store, opened)
 
     held = remembered(cache, place, state_of)
@@ -420,7 +421,7 @@ def _cached(
     part = read(held.kept if kept is None else kept)
     size = part.size_bytes if store is None else store.size_bytes
     whole = replace(part, size_bytes=size)
-    return remember(cache, place, whole, state_of(part, part.opened))
+    return remember(cache, place, whole, state_of(part.inputs, part.opened))
 
 
 def _kept_by(known: System, before: Parts | None) -> Any:
