@@ -296,6 +296,46 @@ QUESTIONS: tuple[Question, ...] = (
         ),
     ),
     Question(
+        "which tools fail most, by calls inside of runs",
+        "failures.tools",
+        "failures",
+        "--show tools",
+        columns=(
+            *("system", "tool", "n_calls", "n_failed", "share", "low", "high", "n_expected"),
+            *("n_denied", "n_interrupted", "failed_s"),
+        ),
+    ),
+    Question(
+        "signs of struggle inside of runs: loops, refusals, tests that end red",
+        "failures.signs",
+        "failures",
+        "--show signs",
+        columns=(
+            *("sign", "n_calls", "tool", "target", "lost_s", "n_tokens", "thread_id"),
+            *("first_at", "message"),
+        ),
+        table="signs",
+        tool=Tool(
+            "struggles",
+            (
+                *("sign", "n_calls", "tool", "target", "lost_s", "n_tokens", "session_id"),
+                *("first_call", "first_at", "message"),
+            ),
+            about="Runs that completed can have signs, too: a loop of equal calls, for example.",
+        ),
+    ),
+    Question(
+        "every call of a tool, and how it ended",
+        "failures.calls",
+        "failures",
+        "--show calls",
+        columns=(
+            *("started_at", "tool", "target", "outcome", "duration_s", "message", "thread_id"),
+            "entity_id",
+        ),
+        table="calls",
+    ),
+    Question(
         "the same for every level of the reason codes: run, run.failed, …",
         "failures.codes",
         "failures",

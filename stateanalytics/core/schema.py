@@ -260,6 +260,64 @@ class Events(EntityKey, key=(*ENTITY_KEY, "at", "seq")):
 EVENTS = frame(Events)
 
 
+class Calls(Columns, key=("source", "entity_id")):
+    """One call of a tool by an agent."""
+
+    source = Text("the input")
+    system = Text("the system that recorded it")
+    session_id = Text("the session")
+    thread_id = Text("the session or subagent that called it, an id in `entities`")
+    turn_no = Integer("number of the turn in it; null: not recorded")
+    entity_id = Text("its id in `entities`")
+    call_id = Text("the provider's id of the call")
+    tool = Text("tool, with its server")
+    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
+    target = Text("the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
+    started_at = Moment("when it was called")
+    ended_at = Moment("when its result came; null: none did")
+    duration_s = Real("how long it took", unit="s")
+    outcome = Text(
+        "ok, failed, expected_nonzero, denied, timed_out, interrupted; unknown: without a result"
+    )
+    cause = Text("why it is not ok, as in reason codes")
+    message = Text("words of that (at most 500 characters)")
+    exit_code = Integer("exit code of a command; null: not recorded")
+    n_answer_tokens = Integer("tokens of the answer that asked for it", unit="tokens")
+    is_retry_of = Text("the call before it in its thread, where tool and input are equal")
+
+
+CALLS = frame(Calls)
+
+
+class Signs(Columns, key=("source", "thread_id", "sign", "first_call")):
+    """One sign of struggle inside a session or subagent."""
+
+    source = Text("the input")
+    system = Text("the system that recorded it")
+    session_id = Text("the session")
+    thread_id = Text("the session or subagent, an id in `entities`")
+    sign = Text(
+        "repeated_call, repeated_error, alternating, denied, interrupted, taken_back, "
+        "tests_failing, mostly_failing"
+    )
+    n_calls = Integer("calls that show it")
+    first_call = Text("the first of them, an id in `entities`")
+    last_call = Text("the last of them")
+    first_at = Moment("when the first was called")
+    last_at = Moment("when the last ended, or was called")
+    tool = Text("tool of the first")
+    target = Text("what the first was about: file, host or command")
+    message = Text("words of the last of them that failed")
+    lost_s = Real("from the end of the first to the end of the last", unit="s")
+    n_tokens = Integer("tokens of the answers that asked for all but the first", unit="tokens")
+
+
+SIGNS = frame(Signs)
+
+
 class Findings(Columns, key=("source", "code", "entity_type", "entity_id")):
     """One problem in the data, and what was done about it."""
 

@@ -26,6 +26,26 @@ class ClusterKey(Columns, key=("cluster_id",)):
     template_id = Text("id of the template alone, whatever the code")
 
 
+class Tools(Columns, key=("system", "tool")):
+    """The calls of one tool."""
+
+    system = Text("the system that recorded them")
+    tool = Text("tool, with its server")
+    n_calls = Integer("calls")
+    n_failed = Integer("of these: failed or timed out")
+    n_expected = Integer("ended with an exit code that is an answer, as of grep without a hit")
+    n_denied = Integer("refused by a person or a rule")
+    n_interrupted = Integer("stopped by a person")
+    n_sessions = Integer("sessions with a call that has a result")
+    share = Real("share of calls with a result that failed")
+    low = Real("lower end of its 95 % interval, by session")
+    high = Real("upper end")
+    failed_s = Real("time in calls that failed", unit="s")
+
+
+TOOLS = frame(Tools)
+
+
 class FailedEntity(EntityKey, key=ENTITY_KEY):
     """One failed or timed-out entity."""
 

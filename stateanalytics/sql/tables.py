@@ -303,8 +303,12 @@ def _answer(
     function = question.answer()
     parameters = inspect.signature(function).parameters
     # Rows are derived from states, so that a function that takes both needs rows only.
-    given = next(({name: shared[name]()} for name in ("rows", "states") if name in parameters), {})
-    result = function(facts, policy=policy, **given)
+    given: dict[str, Any] = next(
+        ({name: shared[name]()} for name in ("rows", "states") if name in parameters), {}
+    )
+    if "policy" in parameters:
+        given = {**given, "policy": policy}
+    result = function(facts, **given)
     frame: pl.DataFrame = getattr(result, question.part) if question.part else result
     return frame
 

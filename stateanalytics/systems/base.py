@@ -379,6 +379,9 @@ class Runs:
         Types of which every row is part of another entity and not counted by itself.
     repeated_type : str or None
         The type of which the last row of a session repeats the session.
+    calls : callable, optional
+        ``calls(facts)`` gives the calls of tools in the shape of `schema.CALLS`, for example by
+        `systems.tool_calls.calls_from`.
     """
 
     meaning: str = "A run is a session."
@@ -386,6 +389,7 @@ class Runs:
     entity_type: str = "session"
     part_types: tuple[str, ...] = ()
     repeated_type: str | None = None
+    calls: Callable[[Facts], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

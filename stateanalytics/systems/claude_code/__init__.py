@@ -95,6 +95,12 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _calls(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.claude_code.reading import calls
+
+    return calls(facts)
+
+
 def _of_silences(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.claude_code.detectors import silence_ends
 
@@ -129,6 +135,7 @@ SYSTEM = System(
         entity_type="turn",
         part_types=("tool_call",),
         repeated_type="turn",
+        calls=_calls,
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

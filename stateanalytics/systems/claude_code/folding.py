@@ -267,7 +267,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
     columns = (
         *("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated"),
-        *("answer_id", "result_agent_id", "denial"),
+        *("answer_id", "result_agent_id", "denial", "n_output_tokens"),
     )
     placed = (
         BLOCKS.conform(blocks)
@@ -308,6 +308,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     return TOOLS.conform(
         joined.with_columns(
             entity_id=pl.concat_str("thread_id", pl.lit(":"), "tool_id"),
+            n_answer_tokens="n_output_tokens",
             started_at="at",
             ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
             timeout_s=timeout_s,

@@ -176,6 +176,12 @@ class ClaudeTools(Columns, key=("source", "thread_id", "tool_id")):
     cause = Text("of an error: exit_nonzero, permission_rejected, not_found, timeout, …")
     error_message = Text("words of the error")
     child_thread_id = Text("the subagent that it started")
+    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
+    target = Text("the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
+    n_answer_tokens = Integer("tokens of the answer that asked for it", unit="tokens")
 
 
 TOOLS = frame(ClaudeTools)
@@ -286,6 +292,11 @@ class ClaudeBlocks(Columns, key=("source", "file", "line_no", "place")):
     timeout_s = Real("time limit that the call asks for", unit="s")
     is_error = YesNo("the result is marked as failed, denied or interrupted")
     error_message = Text("words of that (at most 500 characters)")
+    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
+    target = Text("the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
 
 
 BLOCKS = frame(ClaudeBlocks)

@@ -11,14 +11,15 @@ from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
 from stateanalytics.systems.claude_code.frames import FRAMES
 from stateanalytics.systems.situations import first_that_holds
+from stateanalytics.systems.tool_inputs import inputs_of
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _MOST_ERROR_CHARS = 500
 _BLOCK = {
-    **dict.fromkeys(("type", "id", "name", "tool_use_id", "text"), "VARCHAR"),
+    **dict.fromkeys(("type", "id", "name", "tool_use_id", "text", "input"), "VARCHAR"),
     "is_error": "BOOLEAN",
-    "input": {"timeout": "DOUBLE"},
 }
+_TIMEOUT_MS = r'"timeout"\s*:\s*(\d{1,12}(?:\.\d+)?)'
 _USAGE = "message.usage"
 _CREATED = {
     "n_created": ((f"{_USAGE}.cache_creation_input_tokens",), "BIGINT"),
@@ -214,10 +215,11 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
         .unnest("blocks")
         .with_columns(
             tool_id=pl.coalesce("tool_use_id", "id"),
-            timeout_s=pl.col("input").struct.field("timeout") / 1000,
+            timeout_s=pl.col("input").str.extract(_TIMEOUT_MS).cast(pl.Float64) / 1000,
         )
         .drop("text")
     )
+    blocks = blocks.drop("input").hstack(inputs_of(blocks["input"]))
     failed = blocks.filter("is_error")
     if failed.is_empty():
         return blocks

@@ -46,6 +46,7 @@ from stateanalytics.systems.threads import (
     entities_of,
     transitions_of,
 )
+from stateanalytics.systems.tool_calls import calls_from
 from stateanalytics.systems.transcripts import name_of
 
 _SITUATIONS = situations_from_csv(__package__)
@@ -55,6 +56,7 @@ _STATE_COLUMNS = (
     *("patience_s", "permission_mode", "is_recovered", "has_output"),
 )
 """What states read of a turn; any other column would replace the sum over its session."""
+_EXIT_CODE = r"(?i)^(?:Error: )?exit code:? ([1-9]\d{0,8})"
 _ASKS_NOBODY = ("bypassPermissions", "dontAsk")
 _BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 _INPUT_TOKENS = frames.USAGE[:3]
@@ -287,3 +289,17 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
         n_cache_write_tokens="n_cache_creation_tokens",
         n_cache_write_1h_tokens="n_cache_1h_tokens",
     )
+
+
+def calls(facts: Facts) -> pl.DataFrame:
+    """The tool calls of Claude Code, in the shape of `schema.CALLS`."""
+    exit_code = pl.col("error_message").str.extract(_EXIT_CODE).cast(pl.Int64)
+    tools = facts.detail(frames.TOOLS).with_columns(
+        # Subagents have the id of their session before their own.
+        session_id=pl.col("thread_id").str.extract(r"^([^/]*)"),
+        call_id="tool_id",
+        tool="name",
+        message="error_message",
+        exit_code=exit_code,
+    )
+    return calls_from(tools, NAME)

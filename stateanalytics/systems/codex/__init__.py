@@ -88,6 +88,12 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _calls(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.codex.reading import calls
+
+    return calls(facts)
+
+
 def _of_silences(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.codex.detectors import silence_ends
 
@@ -117,6 +123,7 @@ SYSTEM = System(
         entity_type="turn",
         part_types=("tool_call",),
         repeated_type="turn",
+        calls=_calls,
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

@@ -117,6 +117,11 @@ class CodexTools(Columns, key=("source", "thread_id", "call_id")):
     cause = Text("why it did not succeed, as in reason codes")
     error_message = Text("words of a failure (at most 500 characters)")
     patience_s = Real("how long it may be silent", unit="s")
+    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
+    target = Text("the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
 
 
 TOOLS = frame(CodexTools)
@@ -186,6 +191,13 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
     is_background = YesNo("a result that came while the process ran on")
     is_escalated = YesNo("a call that asks to run outside of the sandbox")
     timeout_s = Real("time limit that a call asks for", unit="s")
+    input_digest = Text(
+        "of a call: digest of what it was called with: equal digests are equal inputs"
+    )
+    target = Text("of a call: the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
     duration_s = Real("how long a call or a turn took", unit="s")
     first_token_s = Real("until the model's first word", unit="s")
     n_text_chars = Integer("characters of text")

@@ -10,6 +10,7 @@ import polars as pl
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
+from stateanalytics.systems.tool_inputs import inputs_of
 from stateanalytics.systems.transcripts import fields_read, table_of, whole_numbers, with_any_number
 
 _WORDS = table_of(__package__, "known_words.csv")
@@ -121,7 +122,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             (seconds * 1e6).cast(pl.Int64).cast(MOMENT)
         ),
     )
-    return (_with_results(read),)
+    asked = read.select(if_call.then("asked")).to_series()
+    return (_with_results(read.hstack(inputs_of(asked))),)
 
 
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:

@@ -39,6 +39,7 @@ from stateanalytics.systems.threads import (
     entities_of,
     transitions_of,
 )
+from stateanalytics.systems.tool_calls import calls_from
 
 _SITUATIONS = situations_from_csv(__package__)
 _STATE_COLUMNS = (
@@ -222,3 +223,11 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
     return facts.detail(frames.TURNS).with_columns(
         entity_id="thread_id", at="started_at", n_cache_read_tokens="n_cached_tokens"
     )
+
+
+def calls(facts: Facts) -> pl.DataFrame:
+    """The tool calls of Codex, in the shape of `schema.CALLS`."""
+    tools = facts.detail(frames.TOOLS).with_columns(
+        session_id="thread_id", tool="name", message="error_message"
+    )
+    return calls_from(tools, NAME)

@@ -1,0 +1,122 @@
+"""Failures inside of runs: calls of tools, how they ended, and which tools fail most."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import pool
+from stateanalytics.core.schema import CALLS
+from stateanalytics.failures.frames import TOOLS
+from stateanalytics.stats.shares import clustered_share
+from stateanalytics.systems import all_systems
+
+_THREAD = ("source", "thread_id")
+FAILED = ("failed", "timed_out")
+"""Outcomes of calls that are failures: a refusal is a person's or a rule's decision."""
+
+
+def calls(snap: Facts) -> pl.DataFrame:
+    """Every call of a tool, of all systems that record them, and how it ended.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+
+    Returns
+    -------
+    polars.DataFrame
+        `schema.CALLS`, in order of time within each thread. Systems that record no calls have
+        no rows.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot.
+
+    Notes
+    -----
+    ``expected_nonzero`` is an exit code that is an answer: of commands such as ``grep`` and
+    ``diff``, and of a run of tests that is repeated with success later in its thread.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> sa.failures.calls(sa.demo()).is_empty()
+    True
+    """
+    facts = checked_snapshot(snap, "failures.calls")
+    present = set(facts.entities["system"].unique())
+    found = [
+        known.runs.calls(facts)
+        for known in all_systems()
+        if known.name in present and known.runs.calls is not None
+    ]
+    rows = pool(found, CALLS)
+    if rows.is_empty():
+        return rows
+    # Of one input that a thread calls again and again, each call is a retry of the one before.
+    before = pl.col("entity_id").shift(1).over(*_THREAD, "tool", "input_digest")
+    is_passed = (pl.col("is_test") & (pl.col("outcome") == "ok")).fill_null(value=False)
+    is_repaired = is_passed.reverse().cum_max().reverse().over(*_THREAD, "target")
+    is_red = pl.col("is_test") & (pl.col("outcome") == "failed") & is_repaired
+    return CALLS.conform(
+        rows.with_columns(
+            is_retry_of=pl.when(pl.col("input_digest").is_not_null()).then(before),
+            outcome=pl.when(is_red).then(pl.lit("expected_nonzero")).otherwise("outcome"),
+        )
+    )
+
+
+def tools(snap: Facts) -> pl.DataFrame:
+    """Which tools fail most: calls by tool and outcome, with the share that failed.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+
+    Returns
+    -------
+    polars.DataFrame
+        `failures.frames.TOOLS`, most failures first; ``share`` is of calls with a result, with
+        its 95 % interval by session, as calls of one session are not independent.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> sa.failures.tools(sa.demo()).is_empty()
+    True
+    """
+    counts = []
+    for (system, tool), some in calls(snap).group_by("system", "tool", maintain_order=True):
+        ended = some.filter(pl.col("outcome") != "unknown")
+        is_failed = ended["outcome"].is_in(FAILED)
+        units = ended.select(pl.concat_str("source", "session_id", ignore_nulls=True)).to_series()
+        share = clustered_share(is_failed, units)
+        low, high = share.interval() or (None, None)
+        n_of = dict(some["outcome"].value_counts().iter_rows())
+        counts.append(
+            {
+                "system": system,
+                "tool": tool,
+                "n_calls": some.height,
+                "n_failed": share.n_hits,
+                "n_expected": n_of.get("expected_nonzero", 0),
+                "n_denied": n_of.get("denied", 0),
+                "n_interrupted": n_of.get("interrupted", 0),
+                "n_sessions": share.n_units,
+                "share": share.n_hits / share.n if share.n else None,
+                "low": low,
+                "high": high,
+                "failed_s": ended.filter(is_failed)["duration_s"].sum(),
+            }
+        )
+    shaped = TOOLS.conform(pl.DataFrame(counts, schema=TOOLS.dtypes))
+    return shaped.sort("n_failed", "n_calls", descending=True, maintain_order=True)

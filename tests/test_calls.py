@@ -1,0 +1,281 @@
+"""Calls of tools in one frame, how they ended, and the signs of struggle in them."""
+
+import importlib
+import json
+from itertools import groupby
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.core.schema import CALLS, SIGNS
+from stateanalytics.failures.calls import calls, tools
+from stateanalytics.failures.signs import SignRules, signs
+from stateanalytics.systems.tool_calls import calls_from, expected_exits
+from stateanalytics.systems.tool_inputs import digest, inputs_of
+from tests.conftest import SHIPPED
+from tests.examples import examples
+from tests.frames import facts
+from tests.transcripts import after, begun_rollout, begun_transcript, facts_of, transcript_maker
+
+CLIENTS = ("claude_code", "codex")
+
+
+def answered(session, block):
+    """An answer of the model that calls a tool."""
+    session.answer(block, stop="tool_use", usage=(10, 0, 0, 20))
+
+
+def told(folder, client, commands, name="one"):
+    """The facts of a session that runs commands: each its text, and its exit code or None."""
+    if client == "claude_code":
+        session = begun_transcript(name)
+        for number, (command, exit_code) in enumerate(commands):
+            block = transcript_maker.call(f"c{number}", "Bash", command=command)
+            answered(session, block)
+            if exit_code is not None:
+                words = "done" if not exit_code else f"Exit code {exit_code}\nno"
+                session.result(f"c{number}", words, is_error=bool(exit_code))
+    else:
+        session = begun_rollout(name=name)
+        for number, (command, exit_code) in enumerate(commands):
+            session.call(f"c{number}", cmd=command)
+            if exit_code is not None:
+                session.ran(f"c{number}", exit_code, 1.0)
+                session.result(f"c{number}", f"Process exited with code {exit_code}\nOutput:\nno")
+    return facts_of(folder, session)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_calls_of_both_clients_are_one_frame(tmp_path, client):
+    found = calls(
+        told(
+            tmp_path,
+            client,
+            [("ls", 0), ("grep x y", 1), ("cat none", 1), ("cd a && CI=1 make | tail -1", 0),
+             ("ls", 0), ("sleep 9", None)],
+        )
+    )  # fmt: skip
+    assert found.schema == CALLS.dtypes
+    assert found["outcome"].to_list() == [
+        "ok", "expected_nonzero", "failed", "ok", "ok", "unknown",
+    ]  # fmt: skip
+    assert found["target"].to_list() == ["ls", "grep", "cat", "make", "ls", "sleep"]
+    assert found["last_command"].to_list() == ["ls", "grep", "cat", "tail", "ls", "sleep"]
+    assert found["is_retry_of"].to_list() == [None] * 4 + [found["entity_id"][0], None]
+    assert found["exit_code"].drop_nulls().to_list()[:2] in ([0, 1], [1, 1])
+    assert found["system"].unique().to_list() == [client]
+    assert found["input_digest"].n_unique() == 5
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_red_run_of_tests_that_becomes_green_is_expected(tmp_path, client):
+    found = calls(told(tmp_path, client, [("pytest -q", 1), ("ls", 0), ("pytest -x", 0)]))
+    assert found["outcome"].to_list() == ["expected_nonzero", "ok", "ok"]
+    assert signs(told(tmp_path, client, [("pytest -q", 1), ("pytest -x", 0)])).is_empty()
+
+
+def kinds(found):
+    return found.select("sign", "n_calls").rows()
+
+
+SIGNS_OF = {
+    "a loop": ([("npm run dev", 0)] * 5, [("repeated_call", 5)]),
+    "shorter": ([("npm run dev", 0)] * 4, []),
+    "a loop of errors": ([("ls", 0)] * 4 + [("cat none", 1)] * 3, [("repeated_error", 3)]),
+    "errors, not equal": ([("ls", 0), ("cat a", 1), ("cat b", 1), ("cat c", 1)] * 1, []),
+    "a loop with others between": ([("cat none", 1), ("ls", 0)] * 2, []),
+    "in turn": ([("cat a", 0), ("ls", 0)] * 3, [("alternating", 6)]),
+    "longer in turn": ([("cat a", 0), ("ls", 0)] * 4 + [("cat a", 0)], [("alternating", 9)]),
+    "shorter in turn": ([("cat a", 0), ("ls", 0)] * 2 + [("cat a", 0)], []),
+    "tests that end red": ([("pytest", 0), ("ls", 0), ("go test ./...", 1)],
+                           [("tests_failing", 1)]),
+    "taken back": ([("git checkout main", 0), ("git restore a.py", 0)], [("taken_back", 1)]),
+    "mostly failing": ([("ls", 0)] + [(f"cat {n}", 1) for n in range(5)], [("mostly_failing", 5)]),
+    "a call without an end": ([("ls", 0), ("sleep 9", None)], []),
+    "nothing": ([], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("case", SIGNS_OF)
+def test_signs_by_hand(tmp_path, client, case):
+    commands, expected = SIGNS_OF[case]
+    found = signs(told(tmp_path, client, commands))
+    assert found.schema == SIGNS.dtypes
+    assert kinds(found) == expected
+
+
+def test_a_sign_says_which_calls_and_what_they_cost(tmp_path):
+    snap = told(tmp_path, "claude_code", [("ls", 0), *[("cat none", 1)] * 4])
+    (sign,) = signs(snap).to_dicts()
+    found = calls(snap)
+    assert (sign["first_call"], sign["last_call"]) == (found["entity_id"][1], found["entity_id"][4])
+    assert sign["lost_s"] == (found["ended_at"][4] - found["ended_at"][1]).total_seconds() > 0
+    assert sign["n_tokens"] == found["n_answer_tokens"][2:].sum() > 0
+    assert (sign["tool"], sign["target"], sign["message"]) == ("Bash", "cat", "Exit code 1\nno")
+
+
+def test_refused_and_interrupted_calls_are_signs_and_no_failures(tmp_path):
+    session = begun_transcript()
+    for number in range(3):
+        answered(session, transcript_maker.call(f"c{number}", "Bash", command=f"rm {number}"))
+        session.result(
+            f"c{number}",
+            "The user doesn't want to proceed with this tool use. The tool use was rejected",
+            is_error=True,
+        )
+    snap = facts_of(tmp_path, session)
+    assert calls(snap)["outcome"].to_list() == ["denied"] * 3
+    assert kinds(signs(snap)) == [("denied", 3)]
+    (row,) = tools(snap).to_dicts()
+    assert (row["n_calls"], row["n_failed"], row["n_denied"], row["share"]) == (3, 0, 3, 0.0)
+
+
+def test_a_loop_of_a_subagent_is_its_own(tmp_path):
+    parent = begun_transcript()
+    answered(parent, transcript_maker.call("a", "Agent", prompt="go"))
+    child = transcript_maker.Transcript("one", "2026-05-18T09:00:30", agent="a1")
+    child.user("Go")
+    for number in range(4):
+        answered(child, transcript_maker.call(f"s{number}", "Bash", command="cat none"))
+        child.result(f"s{number}", "Exit code 1\nno", is_error=True)
+    found = signs(facts_of(tmp_path, parent, child, as_of=child.now + after(1)))
+    assert kinds(found) == [("repeated_error", 4)]
+    assert found["thread_id"].item().startswith(f"{found['session_id'].item()}/")
+
+
+#: One letter a call: which command; a capital fails.
+stories = st.text("abAB", max_size=30)
+
+
+def expected_loops(story, rules):
+    """Loops by the words of their definition, call by call."""
+    found, place = [], 0
+    for letter, run_of in groupby(story):
+        n = len(list(run_of))
+        if letter.isupper() and n >= rules.n_repeated_errors:
+            found.append(("repeated_error", n, place))
+        place += n
+    errors = {begin for _, _, begin in found}
+    place = 0
+    for _, run_of in groupby(story.lower()):
+        n = len(list(run_of))
+        if n >= rules.n_repeated and place not in errors:
+            found.append(("repeated_call", n, place))
+        place += n
+    return sorted(found)
+
+
+def frame_of(story):
+    """The calls of a story, without a store."""
+    n = len(story)
+    rows = pl.DataFrame(
+        {
+            "source": ["s"] * n,
+            "thread_id": ["t"] * n,
+            "entity_id": [str(number) for number in range(n)],
+            "tool": ["Bash"] * n,
+            "input_digest": list(story.lower()),
+            "started_at": [number * 1_000_000 for number in range(n)],
+            "is_error": [letter.isupper() for letter in story],
+        },
+        schema_overrides={"started_at": pl.Datetime("us", "UTC"), "source": pl.String,
+                          "thread_id": pl.String, "entity_id": pl.String, "tool": pl.String,
+                          "input_digest": pl.String, "is_error": pl.Boolean},
+    ).with_columns(ended_at="started_at")  # fmt: skip
+    return calls_from(rows, "any")
+
+
+def with_calls(rows):
+    with pytest.MonkeyPatch.context() as patched:
+        module = importlib.import_module("stateanalytics.failures.signs")
+        patched.setattr(module, "calls", lambda _: rows)
+        return signs(None)
+
+
+@examples(200)
+@given(stories)
+def test_loops_of_any_story_are_those_of_their_definition(story):
+    found = with_calls(frame_of(story)).filter(pl.col("sign").str.starts_with("repeated"))
+    rows = found.select("sign", "n_calls", pl.col("first_call").cast(pl.Int64)).rows()
+    assert sorted(rows) == expected_loops(story, SignRules())
+
+
+@examples(60)
+@given(st.lists(stories, max_size=3), st.randoms())
+def test_signs_do_not_depend_on_the_order_of_rows(stories_of_threads, rng):
+    parts = [
+        frame_of(story).with_columns(thread_id=pl.lit(str(n)))
+        for n, story in enumerate(stories_of_threads)
+    ]
+    rows = pl.concat([CALLS.empty(), *parts])
+    order = list(range(rows.height))
+    rng.shuffle(order)
+    shuffled = rows[order].with_columns(is_error=pl.col("outcome") == "failed")
+    again = calls_from(shuffled, "any")
+    one, other = with_calls(rows), with_calls(again)
+    assert one.sort(one.columns).equals(other.sort(other.columns))
+
+
+def test_results_without_calls_and_calls_named_twice_harm_nobody(tmp_path):
+    session = begun_transcript()
+    session.result("never", "done")
+    for _ in range(2):
+        answered(session, transcript_maker.call("same", "Bash", command="ls"))
+    session.result("same", "done")
+    found = calls(facts_of(tmp_path, session))
+    assert found.select("call_id", "outcome").rows() == [("same", "ok")]
+
+
+def test_a_call_of_a_million_characters_is_a_digest(tmp_path):
+    session = begun_transcript()
+    answered(session, transcript_maker.call("big", "Write", file_path="a.py", content="x" * 10**6))
+    session.result("big", "done")
+    (row,) = calls(facts_of(tmp_path, session)).to_dicts()
+    assert (row["target"], len(row["input_digest"])) == ("a.py", 32)
+
+
+@pytest.mark.parametrize("text", [
+    None, "", "{", "[]", "\0", '{"command": 7}', '{"command": ["bash"]}',
+    '{"command": ["bash", 7]}',
+    '{"command": "' + "a" * 10**5 + '"}', '{"command": "' + "\\\\" * 999 + '"}',
+    json.dumps({"command": "命令 | 下一个"}), json.dumps({"command": "echo \ud800"}),
+])  # fmt: skip
+def test_any_text_is_an_input(text):
+    (row,) = inputs_of(pl.Series([text], dtype=pl.String)).to_dicts()
+    assert (row["input_digest"] is None) == (text is None)
+    assert len(row["target"] or "") <= 300
+
+
+def test_equal_inputs_have_equal_digests_on_every_machine():
+    assert digest(pl.Series(["b", None, "b"])).to_list() == [
+        "3e23e8160039594a33894f6564e1b134", None, "3e23e8160039594a33894f6564e1b134",
+    ]  # fmt: skip
+
+
+def test_every_expected_exit_has_a_source():
+    from stateanalytics.core.package_tables import table_rows
+
+    rows = table_rows("stateanalytics.core", "expected_exits.csv")
+    assert all(row["source"].startswith("https://") for row in rows)
+    assert expected_exits().select("last_command", "exit_code").is_duplicated().any() is False
+
+
+def test_without_calls_there_are_none(tmp_path):
+    empty = facts({})
+    assert calls(empty).is_empty() and tools(empty).is_empty() and signs(empty).is_empty()
+
+
+def test_questions_about_calls_in_sql_and_at_the_terminal(capsys):
+    place = str(SHIPPED["codex"])
+    with sa.read(place) as snap:
+        told_by_sql = snap.sql("SELECT tool, count(*) AS n FROM calls GROUP BY tool ORDER BY tool")
+        assert told_by_sql["n"].sum() == sa.failures.calls(snap).height > 0
+        assert snap.sql("FROM signs").height == sa.failures.signs(snap).height > 0
+    for word in ("calls", "tools", "signs"):
+        assert run(["failures", place, "--show", word, "--format", "csv"]) == 0
+        assert "tool" in capsys.readouterr().out
