@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.systems.agent_orchestrator.columns import (
-    _any_ms,
-    iso_ms,
-    moment,
-)
+from stateanalytics.systems.agent_orchestrator.columns import _any_ms, iso_ms, moment
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     LIFECYCLE_COLUMNS,
     RECORD_KEYS,

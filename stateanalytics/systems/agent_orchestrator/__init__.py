@@ -113,7 +113,7 @@ def _frames() -> Sequence[Frame]:
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
-    from stateanalytics.systems.agent_orchestrator.rewind import rewind
+    from stateanalytics.systems.agent_orchestrator.assembly import rewind
 
     return rewind(past, facts)
 

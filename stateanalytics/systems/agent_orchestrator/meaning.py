@@ -36,6 +36,17 @@ KILL_WINDOW_S = 60.0
 """A kill event this long before the last transition explains a runtime that was lost."""
 
 
+_TRAPS = (
+    *("is_status_stale", "is_kill_doubtful", "is_flickering", "looks_ended_after_restore"),
+    *("has_stale_end", "is_zombie", "is_spawn_race"),
+)
+MEANING = (
+    *(*_TRAPS, "has_kill_event", "reattribution", "reattribution_confidence"),
+    *("lifecycle", "outcome", "health", "delivery", "reason_codes", "confidence"),
+)
+"""Columns of `frames.SESSIONS` that `add_kill_events` and `add_meaning` make."""
+
+
 def find_traps(sessions: pl.DataFrame) -> pl.DataFrame:
     """Add which known contradictions each session record holds.
 

@@ -15,6 +15,7 @@ from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import frames
+from stateanalytics.systems.agent_orchestrator.assembly import Known, assemble, proven_at
 from stateanalytics.systems.agent_orchestrator.columns import with_defaults
 from stateanalytics.systems.agent_orchestrator.databases import (
     EVENTS_TABLE,
@@ -36,24 +37,19 @@ from stateanalytics.systems.agent_orchestrator.findings import (
     record_findings,
 )
 from stateanalytics.systems.agent_orchestrator.go_sessions import (
-    add_silence,
     circumstances,
     go_changes,
     go_statuses,
     read_go_sessions,
-    with_circumstances,
 )
 from stateanalytics.systems.agent_orchestrator.go_work import (
     go_entries,
     read_usage,
     read_work,
-    with_turns,
-    work_entities,
     work_transitions,
 )
 from stateanalytics.systems.agent_orchestrator.lifecycle import read_payloads
 from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
-from stateanalytics.systems.agent_orchestrator.meaning import add_kill_events, add_meaning
 from stateanalytics.systems.agent_orchestrator.places import (
     RECORDS,
     SYSTEM,
@@ -66,9 +62,7 @@ from stateanalytics.systems.agent_orchestrator.places import (
 )
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
-    proven_at,
     read_sessions,
-    session_entities,
     shaped,
     time_findings,
 )
@@ -154,10 +148,8 @@ def _parts(
         _linked(stored[frame.name], frame, sessions, label)
         for frame in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
     )
-    sessions = with_circumstances(add_silence(sessions, (entries, work, usage)), known)
-    sessions = add_meaning(add_kill_events(sessions, decided))
     own_events = canonical(events(entries), schema.EVENTS, label)
-    entities = session_entities(sessions, own_events, label, usage)
+    sessions, entities = assemble(Known(sessions, own_events, decided, work, usage, known), label)
     changes = canonical(transitions(entries), schema.TRANSITIONS, label)
     details = {
         frames.SESSIONS.name: shaped(sessions, label),
@@ -178,7 +170,7 @@ def _parts(
     return Parts(
         system=SYSTEM,
         format=_format(sessions, stores),
-        entities=pl.concat([with_turns(entities, work), work_entities(work, entities)]),
+        entities=entities,
         transitions=pl.concat([changes, work_transitions(work)]),
         events=own_events,
         findings=pool(findings, schema.FINDINGS),

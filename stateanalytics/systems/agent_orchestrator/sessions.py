@@ -7,29 +7,22 @@ from datetime import datetime
 import orjson
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import (
     EPOCH,
     MOST_DETAIL,
     filled,
-    first_true,
-    flag,
     look_up,
-    references,
     stored_moment,
     unreadable_times,
     yes_no,
 )
-from stateanalytics.systems.agent_orchestrator.events import canonical
-from stateanalytics.systems.agent_orchestrator.go_work import SUMS, summed
 from stateanalytics.systems.agent_orchestrator.lifecycle import (
     PAYLOAD_TIMES,
     parse_lifecycle,
     refresh_status,
 )
 from stateanalytics.systems.agent_orchestrator.mapping import AXES
-from stateanalytics.systems.agent_orchestrator.meaning import first_reasons, recorded_reasons
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.records import (
     pull_request_number,
@@ -42,7 +35,6 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     legacy_status,
     primary_reason,
 )
-from stateanalytics.systems.situations import add_axes, add_reasons
 
 _MADE_UP = (
     "started_at",
@@ -248,145 +240,3 @@ def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     ]  # fmt: skip
     readable = pl.when("is_readable").then(pl.col(interpreted)).name.keep()
     return frames.SESSIONS.conform(sessions.with_columns(readable, source=pl.lit(label)))
-
-
-_SEEN_AT = (
-    r"activity_signal=valid\b.*\bactivity=(?:active|ready|idle|blocked|waiting_input) at=(\S+)"
-)
-_OBSERVED_ENDS = ("runtime_lost", "agent_process_exited", "probe_failure", "auto_cleanup")
-
-
-def proven_at(sessions: pl.DataFrame, entities: pl.DataFrame) -> pl.Series:
-    """Newest moment that each record proves, in `frames.SESSIONS` and its entity.
-
-    Notes
-    -----
-    One per record, so that one clock that ran ahead is one moment and has no company. When
-    the file was changed proves nothing: that of a copy is of whoever copied it.
-    """
-    moments = [
-        name
-        for name, dtype in frames.SESSIONS.dtypes.items()
-        if dtype == schema.MOMENT and name != "modified_at"
-    ]
-    by_record = sessions.select(pl.max_horizontal(moments).alias("at"))
-    by_entity = entities.select(pl.max_horizontal("ended_at", "last_activity_at").alias("at"))
-    return pl.concat([by_record, by_entity])["at"].drop_nulls()
-
-
-def session_entities(
-    sessions: pl.DataFrame, events: pl.DataFrame, label: str, usage: pl.DataFrame
-) -> pl.DataFrame:
-    """Entities of an input with their reasons, in the shape of `schema.ENTITIES`.
-
-    Parameters
-    ----------
-    sessions : polars.DataFrame
-        Records with the columns of `add_meaning`, as now or at an instant.
-    events : polars.DataFrame
-        Canonical events of the input up to that instant.
-    label : str
-        The input.
-    usage : polars.DataFrame
-        `frames.USAGE` of the input up to that instant.
-
-    Notes
-    -----
-    One row per session, in the order of the records: its current record, and its signs of
-    life. The end of a session that was archived without one is the moment it was archived,
-    of the Go rewrite that of its last write, and counts as approximate. ``raw_status`` is the
-    one word that Agent Orchestrator shows, and the stored one where there are no axes.
-    """
-    current = sessions.filter("is_current")
-    messages = first_reasons(current, key=["entity_id"]).select("entity_id", "message")
-    for details in (_signs_of_life(events), messages, summed(usage)):
-        current = current.join(details, on="entity_id", how="left", maintain_order="left")
-    is_over = pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
-    declared = pl.when(
-        (pl.col("session_reason") == "research_complete") & (pl.col("report_state") == "completed")
-    ).then("report_at")
-    stored_end = pl.coalesce("terminated_at", "completed_at", declared)
-    # The Go rewrite writes a row for the last time when it is over, or after that.
-    last_written = pl.when(pl.col("generation") == "G3").then("last_transition_at")
-    ended_at = pl.coalesce(stored_end, "archived_at", last_written)
-    seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
-    axes = ("lifecycle", "outcome", "health", "delivery")
-    entities = add_axes(_with_parents(current), *axes).select(
-        pl.col("^recorded_.*$"),
-        entity_type=pl.lit("session"),
-        entity_id="entity_id",
-        parent_type=pl.when(pl.col("parent_id").is_not_null()).then(pl.lit("session")),
-        parent_id="parent_id",
-        session_id="entity_id",
-        kind="kind",
-        name="name",
-        project="project",
-        directory="worktree",
-        native_session_id="agent_session_id",
-        agent="agent",
-        model=pl.coalesce("model", "used_model"),
-        provider="used_provider",
-        n_messages="n_messages",
-        # Its chats list no messages of tools.
-        n_chat_messages="n_messages",
-        last_message_at="last_message_at",
-        **{name: name for name in SUMS},
-        recorded_by=pl.lit("live"),
-        raw_status=pl.when(flag("is_synthesized")).then("stored_status").otherwise("legacy_status"),
-        created_at="created_at",
-        started_at=pl.coalesce("started_at", "created_at"),
-        # A session that is alive again still holds its old end: only what is over has one.
-        ended_at=pl.when(is_over).then(ended_at),
-        updated_at="last_transition_at",
-        last_activity_at=pl.coalesce(
-            pl.max_horizontal("signed_at", "used_at", "report_at", "activity_last_at", seen_at),
-            "started_at",
-            "created_at",
-        ),
-        is_end_approximate=pl.when(is_over & ended_at.is_not_null()).then(stored_end.is_null()),
-        end_written_by=pl.when(is_over & stored_end.is_not_null()).then(
-            first_true(
-                (pl.col("session_reason").is_in(_OBSERVED_ENDS), "observer"), default="executor"
-            )
-        ),
-        n_children="n_children",
-        reason_code="reason_0",
-        reason_message="message",
-        evidence=references(tool_result="evidence_text", url="pr_url", message="report_note"),
-    )
-    return add_reasons(
-        canonical(entities, schema.ENTITIES, label), recorded_reasons(shaped(sessions, label))
-    )
-
-
-def _signs_of_life(events: pl.DataFrame) -> pl.DataFrame:
-    is_message = pl.col("kind") == "message"
-    n_messages = is_message.sum().cast(pl.Int64)
-    return (
-        events.filter(pl.col("entity_id").is_not_null())
-        .group_by("entity_id")
-        .agg(
-            signed_at=pl.col("at").filter("is_activity").max(),
-            last_message_at=pl.col("at").filter(is_message).max(),
-            n_messages=pl.when(n_messages > 0).then(n_messages),
-        )
-    )
-
-
-def _with_parents(current: pl.DataFrame) -> pl.DataFrame:
-    """Add the orchestrator of each worker: none is stored, so only that of its project counts."""
-    is_boss = pl.col("kind") == "orchestrator"
-    bosses = (
-        current.filter(is_boss & pl.col("project").is_not_null())
-        .unique("project", keep="none")
-        .select("project", _boss="entity_id")
-    )
-    workers = current.filter(~is_boss).group_by("project").agg(_n=pl.len().cast(pl.Int64))
-    linked = current.join(bosses, on="project", how="left", maintain_order="left").join(
-        workers, on="project", how="left", maintain_order="left"
-    )
-    is_the_boss = is_boss & (pl.col("_boss") == pl.col("entity_id"))
-    return linked.with_columns(
-        parent_id=pl.when(~is_boss).then("_boss"),
-        n_children=pl.when(is_the_boss).then(pl.col("_n").fill_null(0)),
-    )
