@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import N_RUNS, Row, median_s, peak_mb, side_by_side
 from stateanalytics.snapshot import Snapshot, read
+from stateanalytics.systems.archiving import collect
 from tests.generators import AS_OF, write_store
 
 MOST_WRITING, LEAST_READING, MOST_WEEK_S, MOST_WEEK_MB = 1.5, 8.0, 2.0, 500
-N_WEEKS = 52
+MOST_FLEET_CPU_S, MOST_FLEET_MB = 0.3, 4.0
+N_WEEKS, N_STORES, N_A_STORE = 52, 137, 60
 
 
 def run(
@@ -26,6 +30,7 @@ def run(
         return [
             *beside_the_store(store, folder / "history", n_sessions, n_runs),
             one_week_of(folder, min(n_a_week, n_sessions), n_weeks, n_runs),
+            many_stores(folder, min(N_STORES, n_sessions), n_runs),
         ]
 
 
@@ -84,6 +89,34 @@ def one_week_of(folder: Path, n_a_week: int, n_weeks: int, n_runs: int) -> Row:
         f"≤ {MOST_WEEK_S:g} s, ≤ {MOST_WEEK_MB} MB",
         spent <= MOST_WEEK_S and used <= MOST_WEEK_MB,
         f"peak {used:,.0f} MB",
+    )
+
+
+def many_stores(folder: Path, n_stores: int, n_runs: int) -> Row:
+    """Many small stores in one archive: its size, and what it costs to open."""
+    stores = []
+    for number in range(n_stores):
+        store = folder / f"h{number:03}" / "state.db"
+        store.parent.mkdir()
+        stores.append(write_store(store, N_A_STORE, seed=number, n_messages_per_session=4))
+    history = folder / "fleet"
+    collect(stores, history)
+    n_bytes = sum(path.stat().st_size for path in history.rglob("*.*") if path.is_file())
+    load(history)
+    spent = []
+    for _ in range(n_runs):
+        begun = time.process_time()
+        load(history)
+        spent.append(time.process_time() - begun)
+    cpu_s = statistics.median(spent)
+    return Row(
+        f"open an archive of {n_stores} stores of {N_A_STORE} sessions (CPU)",
+        cpu_s,
+        "",
+        None,
+        f"≤ {MOST_FLEET_CPU_S:g} s, ≤ {MOST_FLEET_MB:g} MB",
+        cpu_s <= MOST_FLEET_CPU_S and n_bytes <= MOST_FLEET_MB * 1e6,
+        f"{n_bytes / 1e6:.1f} MB on disk",
     )
 
 

@@ -522,7 +522,12 @@ class Snapshot(Facts):
         return replace(_snapshot(*refreshed, self._asked), own_tables=self.own_tables)
 
     def archive(
-        self, to: str | Path, *, bodies: bool = False, redact: bool = False
+        self,
+        to: str | Path,
+        *,
+        bodies: bool = False,
+        redact: bool = False,
+        compact: bool = False,
     ) -> pl.DataFrame:
         """Add what is new since the last time to an archive that `read` can read.
 
@@ -534,6 +539,9 @@ class Snapshot(Facts):
             Whether to keep texts of messages, too; they must have been read.
         redact : bool
             Whether to mask what looks like a secret, in all texts but ids.
+        compact : bool
+            Whether to join all files of the archive into one table a frame and week at the
+            end, however few they are.
 
         Returns
         -------
@@ -551,7 +559,7 @@ class Snapshot(Facts):
 
         Notes
         -----
-        Nothing in the folder is ever changed: a run adds files and, last, its manifest.
+        A run adds files and, last, its manifest; many small files are joined at its end.
         Runs may be killed and may overlap.
 
         Examples
@@ -571,7 +579,7 @@ class Snapshot(Facts):
             )
         named = () if self._asked is None else self._asked.paths
         archiving = Archiving.at(to, bodies=bodies, redacted=redact)
-        return archiving.add_facts(self, named)
+        return archiving.add_facts(self, named, is_compacted=compact)
 
     def close(self) -> None:
         """Delete the private copies; frames stay, raw tables cannot be read any more."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +25,7 @@ import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError, NoRoomError, NotAStoreError, SourceError
-from stateanalytics.io.archive import writing
+from stateanalytics.io.archive import compacting, writing
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION
 from stateanalytics.io.archive.reading import archived_source, read_archived
 from stateanalytics.io.archive.writing import Options, archive_part
@@ -121,6 +121,12 @@ def test_runs_in_any_order_with_kills_between_are_merged_like_copies(seen, data)
             except Killed:
                 pass
             patched.undo()
+            if data.draw(st.booleans()):
+                n_files = data.draw(st.integers(0, 9))
+                patched.setattr(compacting, "put_whole", killed_after(n_files))
+                with suppress(Killed):
+                    compacting.compact(root, is_forced=True)
+                patched.undo()
         source = archived_source(root, KEY)
         assert bool(source.runs) == bool(whole)
         if whole:

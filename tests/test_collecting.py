@@ -94,14 +94,14 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
 def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_path, monkeypatch):
     monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     sa.collect(named(hosts)[:3], tmp_path)
-    listed, find = [], manifests.manifest_paths
+    listed, find = [], manifests.runs_by_source
     for module in (manifests, reading):
         monkeypatch.setattr(
-            module, "manifest_paths", lambda root: listed.append(root) or find(root)
+            module, "runs_by_source", lambda root: listed.append(root) or find(root)
         )
     monkeypatch.setattr(archiving, "read_place", None)  # none of them is opened
     assert set(sa.collect(named(hosts)[:3], tmp_path)["status"]) == {"unchanged"}
-    assert len(listed) == 2  # is it an archive at all, and what are its runs
+    assert len(listed) == 1
 
 
 def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
-from stateanalytics.io.archive.manifests import manifest_paths
+from stateanalytics.io.archive.manifests import runs_by_source
 from tests.conftest import ROOT, component
 from tests.fleets import EXECUTORS, write_fleet
 
@@ -63,7 +63,7 @@ def assert_nobody_is_left(group):
 def killed_in_the_middle(kind, collector, history, n):
     """How many sources were in the archive when it was killed, which had to be at least some."""
     with collector:
-        while not (history.exists() and len(manifest_paths(history)) >= n):
+        while not (history.exists() and len(runs_by_source(history)) >= n):
             assert collector.poll() is None, "it ended before it was killed"
             time.sleep(0.2)
         os.kill(collector.pid, signal.SIGKILL)
@@ -71,7 +71,7 @@ def killed_in_the_middle(kind, collector, history, n):
         assert_nobody_is_left(collector.pid)
     with suppress(ProcessLookupError):
         os.killpg(collector.pid, signal.SIGKILL)
-    return len(manifest_paths(history))
+    return len(runs_by_source(history))
 
 
 @pytest.mark.parametrize("kind", EXECUTORS)

@@ -219,6 +219,7 @@ def _write_views(folder: Path) -> None:
 )
 @click.option("--bodies", is_flag=True, help="Also archive the texts of messages.")
 @click.option("--redact", is_flag=True, help="Mask text that looks like a secret.")
+@click.option("--compact", is_flag=True, help="Only join the files of FOLDER into few.")
 @salvage_option
 @click.pass_context
 def archive(
@@ -229,6 +230,7 @@ def archive(
     jobs: int,
     bodies: bool,
     redact: bool,
+    compact: bool,
     salvage: bool,
 ) -> None:
     """Archive stores before they delete old data.
@@ -238,9 +240,14 @@ def archive(
     The last lines name sources of the archive that were not collected for a week. Every command
     reads FOLDER like a store.
     """
-    from stateanalytics.systems.archiving import Archiving, collect_each
+    from stateanalytics.systems.archiving import Archiving, collect_each, compact_archive
 
     archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=ctx.meta.get(BUDGET))
+    if compact:
+        if sources:
+            raise click.UsageError("--compact joins the files of FOLDER; it reads no SOURCE.")
+        click.echo("compacted" if compact_archive(to) else "nothing to compact")
+        return
     on_error: OnError = "salvage" if salvage else "skip"
     totals: Counter[str] = Counter()
     for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):

@@ -162,9 +162,9 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
     Such a row was written by a wrong clock, and is kept. A second is tolerated, because the
     moments of one write are not taken at the same instant.
     """
-    columns = [part.transitions["at"], part.events["at"], *part.entities.select(_SIGNS)]
-    newest = [moment for column in columns if (moment := column.max()) is not None]
-    if not newest or max(newest) - as_of <= _TOLERANCE:
+    moments = (part.entities[name] for name in _SIGNS)
+    newest = _newest([part.transitions["at"], part.events["at"], *moments])
+    if newest is None or newest - as_of <= _TOLERANCE:
         return schema.FINDINGS.empty()
     # One literal for all: with a time zone it costs as much as a query.
     limit = pl.lit(as_of + _TOLERANCE)

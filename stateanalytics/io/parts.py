@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class Parts:
     opened : tuple of str, optional
         What was read of a directory, outside of `Files.skips`: every other file there is unread.
         None: what `Files.opens` says.
+    span : (datetime or None, datetime or None), optional
+        The oldest and the newest proven moment, where an archive knows them.
     """
 
     system: str
@@ -75,6 +78,7 @@ class Parts:
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
     inputs: tuple[Path, ...] = ()
     opened: tuple[str, ...] | None = None
+    span: tuple[datetime | None, datetime | None] | None = None
 
 
 def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:

@@ -21,6 +21,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, losses_of
 from stateanalytics.errors import ArgumentError, NoRoomError, SourceError, check_number, in_short
+from stateanalytics.io.archive import compacting
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
     STATUSES,
@@ -33,6 +34,7 @@ from stateanalytics.io.archive.manifests import (
     note_looks,
     package_version,
     read_looks,
+    runs_by_source,
     source_key,
     stale,
 )
@@ -198,7 +200,9 @@ class Archiving:
         status = "unchanged" if written is None else "archived"
         return outcome(part.label, part.system, status, written, message=missing)
 
-    def add_facts(self, facts: Facts, named: Sequence[str | Path]) -> pl.DataFrame:
+    def add_facts(
+        self, facts: Facts, named: Sequence[str | Path], *, is_compacted: bool = False
+    ) -> pl.DataFrame:
         """Archive the sources of facts that were read from what paths name.
 
         Raises
@@ -231,7 +235,7 @@ class Archiving:
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
         self.note(notes)
-        self.drop_old_notes()
+        self.tidy(is_all=is_compacted)
         return pl.concat(rows)
 
     def note(self, rows: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
@@ -266,10 +270,17 @@ class Archiving:
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
-    def drop_old_notes(self) -> None:
-        """Delete notes that newer ones replace, at the end of a run."""
+    def tidy(self, *, is_all: bool = False) -> None:
+        """Delete notes that newer ones replace, and join files: many ones, or ``is_all``.
+
+        Raises
+        ------
+        NoRoomError
+            If the archive cannot be written to.
+        """
         try:
             drop_old_looks(self.root, self.clock())
+            compacting.compact(self.root, is_forced=is_all)
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
@@ -344,6 +355,8 @@ def outcome(
 
 N_A_BATCH = 16
 """Sources of a task: enough to outweigh its start, few enough to repeat after a crash."""
+N_BEFORE_COMPACTING = 16
+"""Tasks whose small files are joined at once, so that they do not become a million."""
 _N_WAITING = 32
 """Tasks that wait for an executor of the caller, which decides how many run at a time."""
 
@@ -395,6 +408,7 @@ def collect(
     redact: bool = False,
     on_error: OnError = "skip",
     budget: Budget | str | None = None,
+    compact: bool = False,
 ) -> pl.DataFrame:
     """Add what is new in many stores to one archive, which `read` reads like a store.
 
@@ -416,6 +430,8 @@ def collect(
         As for `read`, for each store; an error is a row here.
     budget : Budget or str, optional
         As for `read`, for each source.
+    compact : bool
+        As for `Snapshot.archive`.
 
     Returns
     -------
@@ -457,7 +473,64 @@ def collect(
         else [sources]
     )
     rows = collect_each(archiving, named, executor=executor, jobs=jobs, on_error=on_error)
-    return pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
+    coverage = pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
+    if compact:
+        archiving.tidy(is_all=True)
+    return coverage
+
+
+def compact_archive(archive: str | Path) -> bool:
+    """Join the files of an archive into one table a frame and week, over all sources.
+
+    Parameters
+    ----------
+    archive : str or pathlib.Path
+        The folder; one that an older version wrote is rewritten, too.
+
+    Returns
+    -------
+    bool
+        Whether anything was written; False where its files are joined already.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no archive, or one of its runs cannot be read.
+    NoRoomError
+        If it cannot be written to; nothing that was archived is lost.
+
+    Notes
+    -----
+    `collect` and `Snapshot.archive` do so themselves once there are more than 64 small files.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> from stateanalytics.demo_data import demo_path
+    >>> history = mkdtemp()
+    >>> collected = collect(demo_path() / "state.db", history)
+    >>> compact_archive(history), compact_archive(history)
+    (True, False)
+    """
+    root = Archiving.at(archive).root
+    if not root.is_dir() or not is_archive(root):
+        raise ArgumentError(
+            f"There is no archive {str(archive)!r} to compact.",
+            'make one: sa.read("state.db").archive("history/")',
+            shell="make one: stateanalytics archive state.db --to history/",
+        )
+    wrong = [path for each in runs_by_source(root).values() for path in each.wrong]
+    if wrong:
+        raise ArgumentError(
+            f"The archive {str(archive)!r} has {len(wrong):,} runs that cannot be read, "
+            f"such as {wrong[0].name!r}; it stays as it is.",
+            'delete them, or write a new archive: sa.read("history/").archive("new/")',
+            shell="delete them, or write a new archive: stateanalytics archive history/ --to new/",
+        )
+    try:
+        return compacting.compact(root, is_forced=True)
+    except OSError as error:
+        raise no_more_room(root, error) from None
 
 
 def collect_each(
@@ -491,21 +564,25 @@ def collect_each(
         for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             yield _noted(batch, _archived(batch))
-        archiving.drop_old_notes()
+            if number % N_BEFORE_COMPACTING == 0:
+                archiving.tidy()
+        archiving.tidy()
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-            for batch, rows in zip(batches, done, strict=True):
+            for number, (batch, rows) in enumerate(zip(batches, done, strict=True), 1):
                 yield _noted(batch, rows)
+                if number % N_BEFORE_COMPACTING == 0:
+                    archiving.tidy()
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
-    archiving.drop_old_notes()
+    archiving.tidy()
 
 
 def _absent(

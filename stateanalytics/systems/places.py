@@ -332,12 +332,12 @@ def find_places(
     """
     if not named:
         return _first_usual(list(usual_places() if usual is None else usual)), []
-    places: dict[tuple[int, int], Place] = {}
+    places: dict[tuple[int, int] | str, Place] = {}
     duplicates = []
     for name in named:
         for match in _expand(name):
             place = replace(match, label=legible(match.label))
-            identity = _identity(place.path)
+            identity = _identity(place)
             if identity in places:
                 duplicates.append(place)
             else:
@@ -345,12 +345,15 @@ def find_places(
     return _with_distinct_labels(list(places.values())), duplicates
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    """What a file is under every name; a link to nowhere, such as a run of an archive, itself."""
+def _identity(place: Place) -> tuple[int, int] | str:
+    """What an input is under every name; a link to nowhere is itself."""
+    if place.archived is not None:
+        # One file may have the runs of many sources.
+        return f"{os.path.realpath(place.archived.root)}/{place.path.name}"
     try:
-        status = path.stat()
+        status = place.path.stat()
     except OSError:
-        status = path.lstat()
+        status = place.path.lstat()
     return status.st_dev, status.st_ino
 
 

@@ -204,8 +204,8 @@ class Pooled:
                 "format": whole.format,
                 "size_bytes": whole.size_bytes,
                 "is_live": whole.is_live,
-                "first_at": _oldest(whole),
-                "last_at": self._proven if is_alone else newest_proven([whole]),
+                "first_at": first_at,
+                "last_at": self._proven if is_alone else last_at,
                 "fingerprint": each.digest,
                 "same_as": self.observed.same_as.get(whole.label),
                 "looked_at": None if archived is None else archived.looked_at,
@@ -214,6 +214,7 @@ class Pooled:
             for each in self.readings
             for archived in [each.place.archived]
             if (whole := each.part).system
+            for first_at, last_at in [whole.span or (_oldest(whole), newest_proven([whole]))]
         ]
         return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
 

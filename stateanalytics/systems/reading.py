@@ -29,9 +29,8 @@ from stateanalytics.io.archive.reading import (
     Archived,
     ChosenWeeks,
     Weeks,
-    labelled,
-    read_archived,
-    work_of,
+    read_many_archived,
+    works_of,
 )
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.budget import Budget, spend
@@ -266,6 +265,10 @@ def _read_places(
     """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
         some, began = list(neighbours), _wall_clock()
+        if isinstance(read_many, Path):
+            kept = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
+            yield from Reading.of_many(some, kept, began)
+            continue
         if read_many is not None:
             paths, labels = [place.path for place in some], [place.label for place in some]
             parts = read_many(paths, labels=labels, bodies=bodies, on_error=on_error)
@@ -285,12 +288,17 @@ def _read_places(
             yield Reading.of(place, part, began, known)
 
 
-def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | None:
-    """The function that reads a place with its neighbours; None for an installed system."""
+def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | Path | None:
+    """The function that reads a place with its neighbours; None for an installed system.
+
+    Of the sources of an archive: the archive.
+    """
     known = place.system
+    if place.archived is not None:
+        return place.archived.root
     if known is None or known.files is None or known.name not in BUILT_IN:
         return None
-    return None if place.archived is not None else known.files.read_many
+    return known.files.read_many
 
 
 def read_place(
@@ -304,10 +312,7 @@ def read_place(
 ) -> Parts:
     """Read one input: a store by the system of its tables, files by the system that found them."""
     if place.archived is not None:
-        part = read_archived(place.archived, detail_frames(), weeks=weeks)
-        if on_error == "raise":
-            _refuse_damage(part)
-        return _without_bodies(labelled(part, place.label), bodies=bodies)
+        return _read_archived([place], bodies=bodies, on_error=on_error, weeks=weeks)[0]
     known = place.system
     if known is not None and known.files is not None:
         read = partial(known.files.read, place.path, label=place.label, on_error=on_error)
@@ -346,6 +351,19 @@ def read_place(
     )
 
 
+def _read_archived(
+    places: Sequence[Place], *, bodies: bool, on_error: OnError, weeks: Weeks | None = None
+) -> list[Parts]:
+    """Read sources of an archive, each of its files once."""
+    sources = [place.archived for place in places if place.archived is not None]
+    labels = [place.label for place in places]
+    parts = read_many_archived(sources, labels, detail_frames(), weeks=weeks)
+    if on_error == "raise":
+        for part in parts:
+            _refuse_damage(part)
+    return [_without_bodies(part, bodies=bodies) for part in parts]
+
+
 def _kept_by(known: System, before: Parts | None) -> Any:
     """What a system kept of its last read; None where another system read the place."""
     return before.kept if before is not None and before.system == known.name else None
@@ -364,7 +382,7 @@ def _refuse_damage(part: Parts) -> None:
 
 
 def _without_bodies(part: Parts, *, bodies: bool) -> Parts:
-    if bodies:
+    if bodies or part.events["body"].null_count() == part.events.height:
         return part
     return replace(part, events=part.events.with_columns(body=pl.lit(None, pl.String)))
 
@@ -537,10 +555,8 @@ def facts_in_shards(
     given, began = None if as_of is None else as_utc(as_of), datetime.now(UTC)
     for batch in _batches(places, most_rows):
         with spend(Budget()):
-            readings = [
-                Reading.of(place, read_place(place, bodies=False, on_error=on_error), began)
-                for place in batch
-            ]
+            parts = _read_archived(batch, bodies=False, on_error=on_error)
+            readings = Reading.of_many(batch, parts, began)
         yield Pooled.of(readings, ()).at(given, lambda: began, proven=max(known))
 
 
@@ -564,10 +580,10 @@ def _batches(places: Sequence[Place], most_rows: int) -> Iterator[list[Place]]:
 
 def _groups_of_work(places: Sequence[Place]) -> list[list[Place]]:
     """Places grouped by the work that they record, directly or through other places."""
+    sources = [place.archived for place in places if place.archived is not None]
     works = [
-        pl.DataFrame({"id": work_of(place.archived)}).with_columns(node=pl.lit(number))
-        for number, place in enumerate(places)
-        if place.archived
+        pl.DataFrame({"id": ids}).with_columns(node=pl.lit(number))
+        for number, ids in enumerate(works_of(sources))
     ]
     groups: dict[int, list[Place]] = {}
     numbers = connected_components(len(places), pl.concat(works)) if works else range(len(places))

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -23,6 +23,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.windows import WEEK
+from stateanalytics.errors import NotAStoreError
 from stateanalytics.io.files import (
     Seen,
     as_moment,
@@ -36,7 +37,10 @@ from stateanalytics.io.outputs import put_whole
 SCHEMA_VERSION = 1
 """Version of the canonical frames: raised when a column changes its meaning or its type."""
 
-MAX_MANIFEST_BYTES, MAX_NOTE_BYTES = 64_000_000, 8_000_000
+MAX_MANIFEST_BYTES, MAX_TABLE_BYTES, MAX_NOTE_BYTES = 64_000_000, 2_000_000_000, 8_000_000
+
+MANIFESTS, SHARDS, TABLES = "manifests", "shards", "tables"
+"""Folders: of runs, of the rows of one run each, and of the rows of many."""
 
 ACROSS = "across"
 """In place of a week: work that is open, spans weeks, or changed after it was archived."""
@@ -50,7 +54,7 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of rows.
+    """The rows of one run, one frame and one week: a file, or a part of one.
 
     Attributes
     ----------
@@ -58,8 +62,13 @@ class Shard:
         The frame of the rows, and the ISO week of their work, or `ACROSS`.
     sha256 : str
         Digest of the whole file.
-    n_rows, n_bytes : int
-        Its size.
+    n_rows : int
+        Its rows.
+    n_bytes : int
+        Size of the file.
+    first : int or None
+        Position of the first row in a file that holds rows of other runs, too; None: the file
+        holds these rows alone.
     """
 
     frame: str
@@ -67,11 +76,14 @@ class Shard:
     sha256: str
     n_rows: int
     n_bytes: int
+    first: int | None = None
 
     def path(self, root: Path, system: str, key: str) -> Path:
         """Its place in an archive."""
+        if self.first is not None:
+            return root / TABLES / self.frame / self.week / f"{self.sha256[:32]}.parquet"
         name = f"{self.frame}-{self.sha256[:32]}.parquet"
-        return root / "shards" / system / key / self.week / name
+        return root / SHARDS / system / key / self.week / name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +154,10 @@ class Manifest:
         """Sort key of the runs of one source: their newest proven moment, then their number."""
         return (self.proven_at, self.number, self.run)
 
-    def as_json(self) -> str:
+    def as_json(self, indent: int | None = 1) -> str:
         """The manifest as JSON text."""
         moments = {name: _written(getattr(self, name)) for name in _MOMENTS}
-        return json.dumps({**asdict(self), **moments}, indent=1)
+        return json.dumps({**asdict(self), **moments}, indent=indent)
 
     @classmethod
     def of(cls, given: Any) -> Manifest:
@@ -181,17 +193,20 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 """Types that a field may hold, by its annotation."""
 
 
-def _check_kinds(record: Manifest | Shard) -> None:
+def _check_kinds(record: Manifest) -> None:
     """Refuse fields of other types, and numbers that are no counts of 63 bits."""
-    for column in fields(record):
-        value = getattr(record, column.name)
-        if type(value) not in _KINDS[str(column.type)]:
-            raise TypeError(column.name)
-        numbers = value.values() if isinstance(value, dict) else (value,)
-        if any(isinstance(n, int) and not 0 <= n < 2**63 for n in numbers):
-            raise ValueError(column.name)
-        if isinstance(value, dict) and any(type(n) is not int for n in numbers):
-            raise TypeError(column.name)
+    for name, kinds in _KIND_OF.items():
+        value = getattr(record, name)
+        if type(value) not in kinds:
+            raise TypeError(name)
+        if isinstance(value, dict):
+            if any(type(n) is not int or not 0 <= n < 2**63 for n in value.values()):
+                raise ValueError(name)
+        elif isinstance(value, int) and not 0 <= value < 2**63:
+            raise ValueError(name)
+
+
+_KIND_OF = {column.name: _KINDS[str(column.type)] for column in fields(Manifest)}
 
 
 def _written(moment: datetime | None) -> str | None:
@@ -204,13 +219,23 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _shard(given: Mapping[str, Any]) -> Shard:
-    shard = Shard(**{field.name: given[field.name] for field in fields(Shard)})
-    _check_kinds(shard)
+    shard = Shard(
+        given["frame"],
+        given["week"],
+        given["sha256"],
+        given["n_rows"],
+        given["n_bytes"],
+        given.get("first"),
+    )
+    numbers = [shard.n_rows, shard.n_bytes, *([] if shard.first is None else [shard.first])]
+    if any(type(number) is not int for number in numbers):
+        raise TypeError("shards")
     # They become a path, which must not lead out of the archive.
     if not (
         _WORD.fullmatch(shard.frame)
         and _WEEK.fullmatch(shard.week)
         and _DIGEST.fullmatch(shard.sha256)
+        and all(0 <= number < 2**63 for number in numbers)
     ):
         raise ValueError("not the values of a shard")
     return shard
@@ -227,45 +252,178 @@ def package_version() -> str:
     return version("stateanalytics")
 
 
-def manifest_paths(root: Path) -> dict[str, list[Path]]:
-    """Files of the manifests of an archive by source key, in the order of their writing."""
-    folder = root / "manifests"
-    by_key: dict[str, list[Path]] = {}
-    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():  # noqa: PTH208 - names sort faster
-        if match := _NAME.fullmatch(name):
-            by_key.setdefault(match[1], []).append(folder / name)
-    return by_key
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one source.
+
+    Attributes
+    ----------
+    runs : tuple of Manifest
+        The readable ones, oldest observation first.
+    files : tuple of pathlib.Path
+        The name of every run, in the order of their writing; a run that was compacted is no
+        file of its own.
+    wrong : mapping of pathlib.Path to str
+        The problem of each run that cannot be read.
+    """
+
+    runs: tuple[Manifest, ...] = ()
+    files: tuple[Path, ...] = ()
+    wrong: Mapping[Path, str] = field(default_factory=dict)
+
+
+def is_with_runs(root: Path) -> bool:
+    """Whether a folder has the name of any run."""
+    return any(_NAME.fullmatch(name) or _TABLE.fullmatch(name) for name in _names(root))
+
+
+def runs_by_source(root: Path) -> dict[str, Runs]:
+    """The runs of an archive by the key of their source.
+
+    Runs in a table that cannot be read, or that does not say whose they are, have a key of
+    their own, which is no `source_key`.
+    """
+    for _ in range(_N_TRIES):
+        names = _names(root)
+        known = _runs_by_source(root, names)
+        # Files that vanished were compacted meanwhile.
+        if not any(each.wrong for each in known.values()) or names == _names(root):
+            break
+    return known
 
 
 def last_runs(root: Path) -> dict[str, Manifest]:
     """The newest readable run of each source by its key, without its shards."""
-    newest = {
-        key: next((run for path in reversed(paths) for run in read_manifests([path])[0]), None)
-        for key, paths in manifest_paths(root).items()
+    return {
+        key: replace(max(each.runs, key=lambda run: (run.number, run.run)), shards=())
+        for key, each in runs_by_source(root).items()
+        if each.runs
     }
-    return {key: replace(run, shards=()) for key, run in newest.items() if run is not None}
 
 
-def read_manifests(paths: Iterable[Path]) -> tuple[list[Manifest], dict[Path, str]]:
-    """The manifests of one source, oldest observation first, and problems of unreadable ones."""
-    manifests, problems = [], {}
-    for path in paths:
-        try:
-            given = json.loads(read_octets(path, MAX_MANIFEST_BYTES)[0].decode("utf-8"))
-            # A newer version may write other fields.
-            manifest = Manifest.of(given) if given["schema_version"] <= SCHEMA_VERSION else None
-        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            problems[path] = f"is no manifest: {type(error).__name__}"
-            continue
-        if manifest is None:
-            problems[path] = (
-                f"has schema version {given['schema_version']}, newer than this program"
-            )
-        elif manifest.name != path.name:
-            problems[path] = "is the manifest of another run"
+def tables_of_runs(root: Path) -> list[Path]:
+    """The tables of compacted runs, the newest last; a killed compaction leaves an older one."""
+    return [root / MANIFESTS / name for name in _names(root) if _TABLE.fullmatch(name)]
+
+
+def table_of_runs(root: Path, runs: Iterable[Manifest]) -> tuple[Path, bytes]:
+    """A new table of runs, and its place."""
+    number = max((int(path.name[5:11]) for path in tables_of_runs(root)), default=0) + 1
+    head = json.dumps({"archive": ARCHIVE_VERSION, "package": package_version()})
+    lines = [head, *(run.as_json(indent=None) for run in runs)]
+    path = root / MANIFESTS / f"runs-{number:06}-{secrets.token_hex(4)}.jsonl"
+    return path, "".join(f"{line}\n" for line in lines).encode()
+
+
+ARCHIVE_VERSION = 2
+"""Version of the folders and files; the first had no tables."""
+
+_TABLE = re.compile(r"runs-\d{6}-[0-9a-f]{8}\.jsonl")
+_N_TRIES = 5
+
+
+def _names(root: Path) -> list[str]:
+    folder = root / MANIFESTS
+    return sorted(os.listdir(folder)) if folder.is_dir() else []  # noqa: PTH208 - names sort faster
+
+
+def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Runs]:
+    runs: dict[str, dict[str, Manifest]] = {}
+    wrong: dict[str, dict[Path, str]] = {}
+    for path in [root / MANIFESTS / name for name in names if _TABLE.fullmatch(name)][-1:]:
+        for place, found in _runs_of_table(path):
+            if isinstance(found, Manifest):
+                runs.setdefault(found.key, {})[found.name] = found
+            else:
+                key, problem = found
+                wrong.setdefault(key, {})[place] = problem
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None or name in runs.get(match[1], ()):
+            continue  # one that was compacted already
+        path, key = root / MANIFESTS / name, match[1]
+        loose = _run_of_file(path)
+        if isinstance(loose, Manifest):
+            runs.setdefault(key, {})[name] = loose
         else:
-            manifests.append(manifest)
-    return sorted(manifests, key=lambda manifest: manifest.order), problems
+            wrong.setdefault(key, {})[path] = loose
+    return {
+        key: Runs(
+            tuple(sorted(runs.get(key, {}).values(), key=lambda run: run.order)),
+            tuple(
+                sorted(
+                    [*(root / MANIFESTS / name for name in runs.get(key, ())), *wrong.get(key, ())]
+                )
+            ),
+            wrong.get(key, {}),
+        )
+        for key in sorted({*runs, *wrong})
+    }
+
+
+def _run_of_file(path: Path) -> Manifest | str:
+    """The run in a file of its own, or the problem with it."""
+    try:
+        given = json.loads(read_octets(path, MAX_MANIFEST_BYTES)[0].decode("utf-8"))
+        run = _run_of(given)
+    except _UNREADABLE as error:
+        return _problem(error)
+    if isinstance(run, Manifest) and run.name != path.name:
+        return "is the manifest of another run"
+    return run
+
+
+def _runs_of_table(path: Path) -> Iterator[tuple[Path, Manifest | tuple[str, str]]]:
+    """Each run of a table with its line, or the source and the problem of one.
+
+    Raises
+    ------
+    NotAStoreError
+        If a newer version wrote it.
+    """
+    try:
+        lines = read_octets(path, MAX_TABLE_BYTES)[0].splitlines()
+        head = json.loads(lines[0]) if lines else {}
+        version = head["archive"]
+        if not isinstance(version, int):
+            raise TypeError("archive")
+    except _UNREADABLE as error:
+        yield path, (path.name, _problem(error))
+        return
+    if version > ARCHIVE_VERSION:
+        raise NotAStoreError(
+            f"The archive {str(path.parents[1])!r} has version {version}; "
+            f"this program reads up to {ARCHIVE_VERSION}.",
+            "read it with the newest stateanalytics: pip install -U stateanalytics",
+        )
+    for number, line in enumerate(lines[1:], 2):
+        place = path.with_name(f"{path.name}:{number}")
+        given: Any = None
+        try:
+            given = json.loads(line)
+            run = _run_of(given)
+        except _UNREADABLE as error:
+            run = _problem(error)
+        if isinstance(run, Manifest):
+            yield place, run
+        else:
+            key = given.get("key") if isinstance(given, dict) else None
+            is_known = isinstance(key, str) and _KEY.fullmatch(key)
+            yield place, (key if is_known and isinstance(key, str) else place.name, run)
+
+
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
+
+
+def _run_of(given: Any) -> Manifest | str:
+    """The run in a JSON document; a newer version may write other fields."""
+    if given["schema_version"] > SCHEMA_VERSION:
+        return f"has schema version {given['schema_version']}, newer than this program"
+    return Manifest.of(given)
+
+
+def _problem(error: Exception) -> str:
+    return f"is no manifest: {type(error).__name__}"
 
 
 ATTEMPTS = "attempts"
@@ -309,7 +467,7 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
         attempt_path(root, key).unlink(missing_ok=True)
     for attempt in failed:
         # A folder with notes alone must be recognised as an archive by the next run.
-        for folder in ("manifests", ATTEMPTS):
+        for folder in (MANIFESTS, ATTEMPTS):
             (root / folder).mkdir(parents=True, exist_ok=True)
         at = None if attempt.at is None else attempt.at.astimezone(UTC).isoformat()
         words = {"label": attempt.label, "at": at, "message": attempt.message}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,15 +25,19 @@ from stateanalytics.io.archive.manifests import (
     ACROSS,
     ATTEMPTS,
     LOOKS,
+    MANIFESTS,
+    SHARDS,
+    TABLES,
     Attempt,
     Look,
     Manifest,
+    Runs,
     Shard,
     attempt_path,
-    manifest_paths,
+    is_with_runs,
     read_attempts,
     read_looks,
-    read_manifests,
+    runs_by_source,
 )
 from stateanalytics.io.budget import (
     OVER_BUDGET,
@@ -121,7 +126,7 @@ FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, sc
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
 _THING = ["entity_type", "entity_id", "created_at"]
-_FOLDERS = {"manifests", "shards", ATTEMPTS, LOOKS}
+_FOLDERS = {MANIFESTS, SHARDS, TABLES, ATTEMPTS, LOOKS}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """Two concurrent runs may end in either order; only after more time did a clock go back."""
@@ -197,14 +202,14 @@ class Archived:
 
 def is_archive(path: Path) -> bool:
     """Whether a directory is an archive, with or without a finished run."""
-    if not (path / "manifests").is_dir():
+    if not (path / MANIFESTS).is_dir():
         return False
-    return bool(manifest_paths(path)) or {entry.name for entry in path.iterdir()} <= _FOLDERS
+    return is_with_runs(path) or {entry.name for entry in path.iterdir()} <= _FOLDERS
 
 
 def archived_source(root: Path, key: str) -> Archived:
     """One source of an archive; one without runs if the archive does not have it."""
-    return _archived(root, manifest_paths(root).get(key, []))
+    return _archived(root, runs_by_source(root).get(key, Runs()))
 
 
 def archived_sources(root: Path) -> list[Archived]:
@@ -213,14 +218,14 @@ def archived_sources(root: Path) -> list[Archived]:
     Raises
     ------
     NotAStoreError
-        If no run was ever finished.
+        If no run was ever finished, or a newer version wrote the archive.
     """
-    by_key, failed = manifest_paths(root), read_attempts(root)
+    by_key, failed = runs_by_source(root), read_attempts(root)
     last_looks, unreadable = read_looks(root)
     sources = [
         *(
-            replace(_archived(root, paths), attempt=failed.get(key), look=last_looks.get(key))
-            for key, paths in by_key.items()
+            replace(_archived(root, runs), attempt=failed.get(key), look=last_looks.get(key))
+            for key, runs in by_key.items()
         ),
         *(
             Archived(root, attempt.label, (), (attempt_path(root, key),), {}, attempt)
@@ -238,9 +243,9 @@ def archived_sources(root: Path) -> list[Archived]:
     return sorted(sources, key=lambda source: (source.label, source.files[0].name))
 
 
-def _archived(root: Path, paths: Sequence[Path]) -> Archived:
-    runs, wrong = read_manifests(paths)
-    source = Archived(root, str(next(iter(paths), root)), tuple(runs), tuple(paths), wrong)
+def _archived(root: Path, known: Runs) -> Archived:
+    label = str(next(iter(known.files), root))
+    source = Archived(root, label, known.runs, known.files, known.wrong)
     return source if source.last is None else replace(source, label=source.last.label)
 
 
@@ -263,55 +268,101 @@ def read_archived(
     Parts
         Findings are those of the latest observation, and those about the archive itself.
     """
+    [part] = read_many_archived([source], [source.label], frames, weeks=weeks)
+    return part
+
+
+def read_many_archived(
+    sources: Sequence[Archived],
+    labels: Sequence[str],
+    frames: Mapping[str, schema.Frame],
+    *,
+    weeks: Weeks | None = None,
+) -> list[Parts]:
+    """What `read_archived` gives for each of some sources; a file of several is opened once.
+
+    ``labels`` are the names of the sources in all rows.
+    """
+    shapes = {**frames, **_CANONICAL}
+    wanted = _wanted(sources, labels, weeks)
+    opened = _opened(wanted, shapes)
+    if any(found.code == "archive.shard_missing" for found in opened):
+        # It may have been compacted since the runs were listed.
+        current = [_with_current_files(source) for source in sources]
+        if [source.runs for source in current] != [source.runs for source in sources]:
+            wanted = _wanted(current, labels, weeks)
+            opened = _opened(wanted, shapes)
+    rows_of: list[list[_Opened]] = [[] for _ in sources]
+    for found in opened:
+        rows_of[found.wanted.number].append(found)
+    return [
+        _part_of_source(source, label, rows, frames, is_whole=weeks is None)
+        for source, label, rows in zip(sources, labels, rows_of, strict=True)
+    ]
+
+
+def _with_current_files(source: Archived) -> Archived:
+    """The source with the places that the archive has for the rows of its runs by now."""
+    if not source.runs:
+        return source
+    current = {run.name: run for run in archived_source(source.root, source.runs[0].key).runs}
+    runs = tuple(
+        replace(run, shards=current[run.name].shards) if run.name in current else run
+        for run in source.runs
+    )
+    return replace(source, runs=runs)
+
+
+def _part_of_source(
+    source: Archived,
+    label: str,
+    rows: Sequence[_Opened],
+    frames: Mapping[str, schema.Frame],
+    *,
+    is_whole: bool,
+) -> Parts:
+    """One source from the rows of its runs."""
     if not source.runs:
         entities, transitions, events = (frame.empty() for frame in FACTS.values())
         problems = pool([*_unreadable_manifests(source), *_failed_attempt(source)], schema.FINDINGS)
-        return Parts("", "", entities, transitions, events, problems, label=source.label)
-    shapes = {**frames, **_CANONICAL}
-    wanted = [
-        (run, shard)
-        for run in source.runs
-        for shard in run.shards
-        if _is_wanted(shard, run, source.runs[-1], weeks)
-    ]
-    with ThreadPoolExecutor(initializer=share, initargs=(spending(),)) as threads:
-        opened = list(
-            threads.map(lambda pair: _open_shard(source.root, pair[0], pair[1], shapes), wanted)
-        )
+        named = Parts("", "", entities, transitions, events, problems, label=source.label)
+        return labelled(named, label)
     latest = source.runs[-1]
-    by_run = [
-        _parts_of_run(
-            run,
-            [shard for (owner, _), shard in zip(wanted, opened, strict=True) if owner is run],
-        )
-        for run in source.runs
-    ]
+    by_run: dict[str, list[_Opened]] = {run.name: [] for run in source.runs}
+    for found in rows:
+        by_run[found.wanted.run.name].append(found)
     # A run that found only files touched wrote no rows, and removes none.
     observations = [
-        part
-        for before, run, part in zip((None, *source.runs), source.runs, by_run, strict=False)
+        _parts_of_run(run, by_run[run.name], label)
+        for before, run in zip((None, *source.runs), source.runs, strict=False)
         if before is None or before.content != run.content or _has_rows(run)
     ]
     whole = as_last_seen(observations, frames) if len(observations) > 1 else observations[0]
     # Where nothing was pruned and every week is open, these are the rows of the latest run.
-    is_all = weeks is None and all(
+    is_all = is_whole and all(
         latest.counts.get(name) == getattr(whole, name).height for name in FACTS
     )
     findings = [
-        by_run[-1].findings,
+        *(
+            _stacked([each])
+            for each in by_run[latest.name]
+            if each.wanted.shard.frame == "findings" and each.whole is not None
+        ),
         *_unreadable_manifests(source),
         *_failed_attempt(source),
         *_runs_out_of_order(source),
-        *_shard_problems(source, latest.system, wanted, opened),
-        *([] if weeks is None else [_skipped_weeks(source, latest.system, wanted)]),
+        *_shard_problems(source, latest.system, rows),
+        *([] if is_whole else [_skipped_weeks(source, latest.system, rows)]),
     ]
-    kept = replace(
+    own = pool(findings, schema.FINDINGS)
+    return replace(
         whole,
-        findings=pool(findings, schema.FINDINGS),
+        findings=own if label == source.label else own.with_columns(source=pl.lit(label)),
         size_bytes=latest.size_bytes,
         fingerprint=latest.fingerprint if is_all else "",
+        span=(latest.first_at, latest.last_at) if is_all else None,
+        label=label,
     )
-    return labelled(kept, source.label)
 
 
 def _has_rows(run: Manifest) -> bool:
@@ -324,81 +375,209 @@ def _is_wanted(shard: Shard, run: Manifest, latest: Manifest, weeks: Weeks | Non
     return weeks is None or shard.week == ACROSS or weeks(shard.week)
 
 
-@dataclass(frozen=True)
-class _OpenedShard:
-    """The rows of a shard, or the problem with it; and its unknown columns."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Rows to open: the number of their source, its name, the run and the shard."""
 
-    frame: str
-    rows: pl.DataFrame | None
+    number: int
+    label: str
+    root: Path
+    run: Manifest
+    shard: Shard
+
+    @property
+    def file(self) -> tuple[object, ...]:
+        """What tells its file from others, without making a path of it."""
+        shard, run = self.shard, self.run
+        own = () if shard.first is not None else (run.system, run.key)
+        return (self.root, shard.frame, shard.week, shard.sha256, shard.n_bytes, own)
+
+    @property
+    def path(self) -> Path:
+        return self.shard.path(self.root, self.run.system, self.run.key)
+
+
+def _wanted(
+    sources: Sequence[Archived], labels: Sequence[str], weeks: Weeks | None
+) -> list[_Wanted]:
+    return [
+        _Wanted(number, label, source.root, run, shard)
+        for number, (source, label) in enumerate(zip(sources, labels, strict=True))
+        for run in source.runs
+        for shard in run.shards
+        if _is_wanted(shard, run, source.runs[-1], weeks)
+    ]
+
+
+@dataclass(slots=True)
+class _Opened:
+    """The rows of a shard, and where in all rows they begin; or the problem with it."""
+
+    wanted: _Wanted
+    whole: pl.DataFrame | None = None
+    begin: int = 0
+    n_rows: int = 0
     code: str = ""
     problem: str = ""
     unknown: tuple[str, ...] = ()
 
 
-class _UnfitError(Exception):
+class UnfitError(Exception):
     """A shard that cannot be used: the code of the finding, and the problem in words."""
 
 
-def _open_shard(
-    root: Path, run: Manifest, shard: Shard, shapes: Mapping[str, schema.Frame]
-) -> _OpenedShard:
-    shape = shapes.get(shard.frame)
-    if shape is None:
-        return _OpenedShard(
-            shard.frame, None, "archive.frame_unknown", "of a frame that is not known"
-        )
+def _opened(wanted: Sequence[_Wanted], shapes: Mapping[str, schema.Frame]) -> list[_Opened]:
+    """The rows of each shard, in order; each file is opened once."""
+    opened = [_Opened(one) for one in wanted]
+    files: dict[tuple[object, ...], list[_Opened]] = {}
+    for one in opened:
+        files.setdefault(one.wanted.file, []).append(one)
+    groups = list(files.values())
+
+    def read(group: Sequence[_Opened]) -> pl.DataFrame | None:
+        return _read_file(group, shapes)
+
+    if len(groups) < _FEW_FILES:
+        frames = [read(group) for group in groups]
+    else:
+        with ThreadPoolExecutor(
+            os.cpu_count(), initializer=share, initargs=(spending(),)
+        ) as threads:
+            frames = list(threads.map(read, groups))
+    by_frame: dict[str, list[tuple[pl.DataFrame, list[_Opened]]]] = {}
+    for group, rows in zip(groups, frames, strict=True):
+        if rows is not None:
+            by_frame.setdefault(group[0].wanted.shard.frame, []).append((rows, group))
+    for some in by_frame.values():
+        _hand_out(some)
+    return opened
+
+
+_FEW_FILES = 4
+"""So many are opened before threads would have started."""
+
+
+def _read_file(group: Sequence[_Opened], shapes: Mapping[str, schema.Frame]) -> pl.DataFrame | None:
+    """The rows of a file in today's shape; None, with the problem noted, where it is unfit."""
+    one = group[0].wanted
+    shape = shapes.get(one.shard.frame)
+    unfit = UnfitError("archive.frame_unknown", "of a frame that is not known")
     try:
-        rows = _read_shard(shard.path(root, run.system, run.key), shard)
-        kept = _conformed(rows, shape, run.system)
-    except _UnfitError as error:
-        return _OpenedShard(shard.frame, None, *error.args)
+        rows = None if shape is None else read_shard(one.path, one.shard)
+        kept = None if shape is None or rows is None else _conformed(rows, shape)
+    except UnfitError as error:
+        unfit, rows, kept = error, None, None
+    if shape is None or rows is None or kept is None:
+        for each in group:
+            each.code, each.problem = unfit.args
+        return None
     unknown = tuple(name for name in rows.columns if name not in shape.dtypes)
-    return _OpenedShard(shard.frame, kept, unknown=unknown)
-
-
-def _read_shard(path: Path, shard: Shard) -> pl.DataFrame:
-    try:
-        content, status = read_octets(path, shard.n_bytes)
-        if sha256(content).hexdigest() != shard.sha256:
-            raise _UnfitError("archive.shard_damaged", _OTHER_BYTES)
-        return read_parquet(io.BytesIO(content), status)
-    except FileNotFoundError:
-        raise _UnfitError("archive.shard_missing", "not there any more") from None
-    except OverBoundError as error:
-        code = OVER_BUDGET if isinstance(error, BudgetSpentError) else "file.over_bound"
-        raise _UnfitError(code, str(error)) from None
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise _UnfitError("archive.shard_damaged", _OTHER_BYTES) from None
-        problem = f"cannot be read: {error.strerror}"
-        raise _UnfitError("archive.shard_damaged", problem) from None
-    except pl.exceptions.PolarsError:
-        raise _UnfitError("archive.shard_damaged", "no Parquet") from None
-
-
-def _conformed(rows: pl.DataFrame, shape: schema.Frame, system: str) -> pl.DataFrame:
-    """Rows in today's shape; columns that an older version did not have are null."""
-    try:
-        kept = rows if rows.schema == shape.dtypes else shape.conform(rows)
-    except pl.exceptions.PolarsError:
-        raise _UnfitError("archive.shard_damaged", "not the columns of its frame") from None
-    if "system" in kept.columns and not kept["system"].eq_missing(system).all():
-        raise _UnfitError("archive.shard_foreign", "rows of another system")
+    for each in group:
+        each.unknown = unknown
     return kept
 
 
-def _parts_of_run(run: Manifest, opened: Sequence[_OpenedShard]) -> Parts:
-    by_frame: dict[str, list[pl.DataFrame]] = {}
-    for shard in opened:
-        if shard.rows is not None:
-            by_frame.setdefault(shard.frame, []).append(shard.rows)
-    entities, transitions, events, findings = (
-        pool(by_frame.pop(name, []), frame) for name, frame in _CANONICAL.items()
+def _hand_out(files: Sequence[tuple[pl.DataFrame, list[_Opened]]]) -> None:
+    """Give each shard its rows, out of all files of one frame at once."""
+    whole = pl.concat([rows for rows, _ in files], rechunk=True)
+    begin, pieces = 0, []
+    for rows, group in files:
+        for each in group:
+            shard = each.wanted.shard
+            first, n_rows = (0, rows.height) if shard.first is None else (shard.first, shard.n_rows)
+            if first + n_rows > rows.height:
+                each.code, each.problem = "archive.shard_damaged", "without some of its rows"
+            else:
+                pieces.append((each, begin + first, n_rows))
+        begin += rows.height
+    # The pieces of one source lie together from here on.
+    pieces.sort(key=lambda piece: piece[0].wanted.number)
+    counts = [n_rows for _, _, n_rows in pieces]
+    numbered = pl.DataFrame(
+        {
+            "source": [each.wanted.label for each, _, _ in pieces],
+            "system": [each.wanted.run.system for each, _, _ in pieces],
+            "first": [first for _, first, _ in pieces],
+            "n": counts,
+        },
+        schema_overrides={"first": pl.Int64, "n": pl.Int64},
     )
-    details = {name: pl.concat(parts) for name, parts in by_frame.items()}
-    return Parts(
-        run.system, run.format, entities, transitions, events, findings, details, run.label
+    row = pl.int_ranges("first", pl.col("first") + pl.col("n"))
+    by_row = numbered.filter(pl.col("n") > 0).select("source", "system", row=row).explode("row")
+    together = whole[by_row["row"]].with_columns(by_row["source"])
+    is_own = pl.repeat(value=True, n=together.height, eager=True)
+    if "system" in together.columns:
+        is_own = together["system"].eq_missing(by_row["system"])
+    is_all_own, begin = is_own.all(), 0
+    for each, _, n_rows in pieces:
+        if is_all_own or is_own.slice(begin, n_rows).all():
+            each.whole, each.begin, each.n_rows = together, begin, n_rows
+        else:
+            each.code, each.problem = "archive.shard_foreign", "rows of another system"
+        begin += n_rows
+
+
+def read_shard(path: Path, shard: Shard) -> pl.DataFrame:
+    """All rows of the file of a shard.
+
+    Raises
+    ------
+    UnfitError
+        If it is not there, or not what was written.
+    """
+    try:
+        content, status = read_octets(path, shard.n_bytes)
+        if sha256(content).hexdigest() != shard.sha256:
+            raise UnfitError("archive.shard_damaged", _OTHER_BYTES)
+        return read_parquet(io.BytesIO(content), status)
+    except FileNotFoundError:
+        raise UnfitError("archive.shard_missing", "not there any more") from None
+    except OverBoundError as error:
+        code = OVER_BUDGET if isinstance(error, BudgetSpentError) else "file.over_bound"
+        raise UnfitError(code, str(error)) from None
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise UnfitError("archive.shard_damaged", _OTHER_BYTES) from None
+        problem = f"cannot be read: {error.strerror}"
+        raise UnfitError("archive.shard_damaged", problem) from None
+    except pl.exceptions.PolarsError:
+        raise UnfitError("archive.shard_damaged", "no Parquet") from None
+
+
+def _conformed(rows: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
+    """Rows in today's shape; columns that an older version did not have are null."""
+    try:
+        return rows if rows.schema == shape.dtypes else shape.conform(rows)
+    except pl.exceptions.PolarsError:
+        raise UnfitError("archive.shard_damaged", "not the columns of its frame") from None
+
+
+def _parts_of_run(run: Manifest, opened: Sequence[_Opened], label: str) -> Parts:
+    by_frame: dict[str, list[_Opened]] = {}
+    for each in opened:
+        if each.whole is not None and each.wanted.shard.frame != "findings":
+            by_frame.setdefault(each.wanted.shard.frame, []).append(each)
+    named = {name: _stacked(pieces) for name, pieces in by_frame.items()}
+    entities, transitions, events = (
+        named.pop(name) if name in named else frame.empty() for name, frame in FACTS.items()
     )
+    none = schema.FINDINGS.empty()
+    return Parts(run.system, run.format, entities, transitions, events, none, named, label)
+
+
+def _stacked(pieces: Sequence[_Opened]) -> pl.DataFrame:
+    """The rows of some shards of one frame; of neighbours without a copy."""
+    groups: list[tuple[pl.DataFrame, int, int]] = []
+    for each in pieces:
+        if each.whole is None:
+            continue
+        whole, begin, n_rows = groups[-1] if groups else (None, 0, 0)
+        if each.whole is whole and each.begin == begin + n_rows:
+            groups[-1] = (each.whole, begin, n_rows + each.n_rows)
+        else:
+            groups.append((each.whole, each.begin, each.n_rows))
+    frames = [whole.slice(begin, n_rows) for whole, begin, n_rows in groups]
+    return frames[0] if len(frames) == 1 else pl.concat(frames)
 
 
 def labelled(part: Parts, label: str) -> Parts:
@@ -504,18 +683,18 @@ _SEVERITY = {"archive.frame_unknown": "warning"}
 def _shard_problems(
     source: Archived,
     system: str,
-    wanted: Sequence[tuple[Manifest, Shard]],
-    opened: Sequence[_OpenedShard],
+    rows: Sequence[_Opened],
 ) -> Iterator[pl.DataFrame]:
     """One finding for all files with the same problem, and for each unknown column."""
     unread: dict[tuple[str, str, str], list[tuple[Manifest, Shard]]] = {}
     unknown: dict[tuple[str, str], int] = {}
-    for (run, shard), result in zip(wanted, opened, strict=True):
-        if result.rows is None:
-            key = (result.code, result.problem, result.frame)
-            unread.setdefault(key, []).append((run, shard))
-        for column in result.unknown:
-            unknown[result.frame, column] = unknown.get((result.frame, column), 0) + shard.n_rows
+    for each in rows:
+        shard = each.wanted.shard
+        if each.whole is None:
+            key = (each.code, each.problem, shard.frame)
+            unread.setdefault(key, []).append((each.wanted.run, shard))
+        for column in each.unknown:
+            unknown[shard.frame, column] = unknown.get((shard.frame, column), 0) + shard.n_rows
     for (code, problem, frame), shards in unread.items():
         run, shard = shards[0]
         place = shard.path(Path(), run.system, run.key).as_posix()
@@ -544,12 +723,13 @@ def _shard_problems(
         )
 
 
-def _skipped_weeks(
-    source: Archived, system: str, wanted: Sequence[tuple[Manifest, Shard]]
-) -> pl.DataFrame:
+def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl.DataFrame:
     every = [shard for run in source.runs for shard in run.shards if shard.frame != "findings"]
-    opened = [shard for _, shard in wanted if shard.frame != "findings"]
-    n_read, n_all = (sum(shard.n_bytes for shard in shards) for shards in (opened, every))
+    opened = [each.wanted.shard for each in rows if each.wanted.shard.frame != "findings"]
+    n_read, n_all = (
+        sum({shard.sha256: shard.n_bytes for shard in shards}.values())
+        for shards in (opened, every)
+    )
     return counted(
         source.label,
         system,
@@ -563,18 +743,29 @@ def _skipped_weeks(
     )
 
 
-def work_of(source: Archived) -> pl.Series:
-    """Distinct digests of the dated entities of a source; unreadable files have none.
+def works_of(sources: Sequence[Archived]) -> list[pl.Series]:
+    """Distinct digests of the dated entities of each source; unreadable files have none.
 
     Sources that recorded the same work share some of them, and so do copies of one store.
     """
-    things = [schema.ENTITIES.empty().select(_THING)]
-    for run in source.runs:
-        for shard in run.shards:
-            if shard.frame == "entities":
-                path = shard.path(source.root, run.system, run.key)
-                with suppress(OSError, pl.exceptions.PolarsError):
-                    rows = pl.read_parquet(path, columns=_THING)
-                    things.append(rows.cast(things[0].schema))
-    dated = pl.concat(things).filter(pl.col("created_at").is_not_null())
-    return dated.select(pl.struct(_THING).hash()).to_series().unique()
+    none = schema.ENTITIES.empty().select(_THING)
+    things: list[list[pl.DataFrame]] = [[none] for _ in sources]
+    opened: dict[Path, pl.DataFrame | None] = {}
+    for number, source in enumerate(sources):
+        for run in source.runs:
+            for shard in run.shards:
+                if shard.frame == "entities":
+                    path = shard.path(source.root, run.system, run.key)
+                    if path not in opened:
+                        opened[path] = _things_in(path, none.schema)
+                    rows = opened[path] if shard.first is not None else opened.pop(path)
+                    if rows is not None:
+                        things[number].append(rows.slice(shard.first or 0, shard.n_rows))
+    dated = [pl.concat(rows).filter(pl.col("created_at").is_not_null()) for rows in things]
+    return [rows.select(pl.struct(_THING).hash()).to_series().unique() for rows in dated]
+
+
+def _things_in(path: Path, dtypes: pl.Schema) -> pl.DataFrame | None:
+    with suppress(OSError, pl.exceptions.PolarsError):
+        return pl.read_parquet(path, columns=_THING).cast(dict(dtypes))  # type: ignore[arg-type]
+    return None

@@ -22,6 +22,7 @@ from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io.archive.manifests import (
     ACROSS,
+    MANIFESTS,
     SCHEMA_VERSION,
     Manifest,
     Shard,
@@ -230,7 +231,7 @@ def archive_part(
         new: Iterable[tuple[str, Filed]] = ()
         if not is_same:  # else only files were touched, and the manifest alone is new
             new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
-        target = root / "manifests" / draft.name
+        target = root / MANIFESTS / draft.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shards = [
