@@ -3,7 +3,7 @@
 Both are assembled by the same function, the past from what was recorded up to the instant. A
 record holds its newest values only. One that was last written by the instant holds what it
 held at the instant; for any other, the lines of logs up to the instant give the axes
-(`events.decided_at_instant`), and a moment before the instant stands, with the values that
+(`logs.decided_at_instant`), and a moment before the instant stands, with the values that
 were written together with it (`CLOCKS`). An archive that existed by the instant describes its
 session, until a log has more. Everything else is not known.
 """
@@ -27,7 +27,6 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     references,
     stored_moment,
 )
-from stateanalytics.systems.agent_orchestrator.events import canonical, decided_at_instant
 from stateanalytics.systems.agent_orchestrator.go_sessions import add_silence, with_circumstances
 from stateanalytics.systems.agent_orchestrator.go_work import (
     SUMS,
@@ -36,7 +35,14 @@ from stateanalytics.systems.agent_orchestrator.go_work import (
     work_at,
     work_entities,
 )
-from stateanalytics.systems.agent_orchestrator.mapping import AXES
+from stateanalytics.systems.agent_orchestrator.logs import canonical, decided_at_instant
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
+    EVENT_PRIORITIES,
+    GO_ENDS,
+    is_terminal,
+    primary_reason,
+)
 from stateanalytics.systems.agent_orchestrator.meaning import (
     MEANING,
     add_kill_events,
@@ -46,12 +52,6 @@ from stateanalytics.systems.agent_orchestrator.meaning import (
 )
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.agent_orchestrator.sessions import shaped
-from stateanalytics.systems.agent_orchestrator.statuses import (
-    EVENT_PRIORITIES,
-    GO_ENDS,
-    is_terminal,
-    primary_reason,
-)
 from stateanalytics.systems.situations import add_axes, add_reasons
 
 

@@ -17,7 +17,6 @@ from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.databases import GoTables, canonical_url
-from stateanalytics.systems.agent_orchestrator.events import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.go_sessions import HOOKED, UNHOOKED
 from stateanalytics.systems.agent_orchestrator.go_work import (
     VERDICTS,
@@ -25,8 +24,9 @@ from stateanalytics.systems.agent_orchestrator.go_work import (
     known_words,
     unknown_events,
 )
+from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
+from stateanalytics.systems.agent_orchestrator.mapping import ACTIVITIES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
-from stateanalytics.systems.agent_orchestrator.statuses import ACTIVITIES
 
 
 class _Texts(NamedTuple):

@@ -16,7 +16,7 @@ from stateanalytics.systems.agent_orchestrator.databases import (
     canonical_url,
     go_moment,
 )
-from stateanalytics.systems.agent_orchestrator.statuses import (
+from stateanalytics.systems.agent_orchestrator.mapping import (
     GO_ENDS,
     NO_SIGNAL_S,
     PULL_REQUEST_STATUSES,

@@ -16,7 +16,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     references,
     with_defaults,
 )
-from stateanalytics.systems.agent_orchestrator.events import KILL_EVENTS
+from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.mapping import (
     ODD_CODES,
     REASON_CODES,

@@ -23,14 +23,6 @@ from stateanalytics.systems.agent_orchestrator.databases import (
     read_activity_events,
     read_go,
 )
-from stateanalytics.systems.agent_orchestrator.events import (
-    add_entities,
-    canonical,
-    decisions,
-    events,
-    link,
-    transitions,
-)
 from stateanalytics.systems.agent_orchestrator.findings import (
     go_findings,
     log_findings,
@@ -48,8 +40,16 @@ from stateanalytics.systems.agent_orchestrator.go_work import (
     read_work,
     work_transitions,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle import read_payloads
-from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
+from stateanalytics.systems.agent_orchestrator.logs import (
+    READERS,
+    add_entities,
+    canonical,
+    decisions,
+    events,
+    link,
+    read_logs,
+    transitions,
+)
 from stateanalytics.systems.agent_orchestrator.places import (
     RECORDS,
     SYSTEM,
@@ -62,6 +62,7 @@ from stateanalytics.systems.agent_orchestrator.places import (
 )
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
+    read_payloads,
     read_sessions,
     shaped,
     time_findings,
