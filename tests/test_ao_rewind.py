@@ -13,8 +13,8 @@ import stateanalytics as sa
 from stateanalytics.state.definitions import LEFT_OUT
 from stateanalytics.state.population import population
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.assembly import CLOCKS
-from stateanalytics.systems.agent_orchestrator.databases import go_moment
+from stateanalytics.systems.agent_orchestrator.go_sessions import go_moment
+from stateanalytics.systems.agent_orchestrator.reading import CLOCKS
 from stateanalytics.systems.history import facts_at
 from tests.ao_trees import (
     CREATED,

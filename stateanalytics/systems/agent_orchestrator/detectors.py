@@ -333,7 +333,7 @@ def _rewrite() -> tuple[Detector, ...]:
     )
 
 
-# --- the columns that these detectors read -------------------------------------------------
+# --- the columns that these detectors read -----------------------------------------------
 
 
 def web_attention() -> pl.Expr:

@@ -16,8 +16,12 @@ from stateanalytics.core.package_tables import package_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.databases import GoTables, canonical_url
-from stateanalytics.systems.agent_orchestrator.go_sessions import HOOKED, UNHOOKED
+from stateanalytics.systems.agent_orchestrator.go_sessions import (
+    HOOKED,
+    UNHOOKED,
+    GoTables,
+    canonical_url,
+)
 from stateanalytics.systems.agent_orchestrator.go_work import (
     VERDICTS,
     WORK_TABLES,

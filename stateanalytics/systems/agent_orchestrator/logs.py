@@ -12,14 +12,19 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.io.budget import MAX_LINE_BYTES
-from stateanalytics.io.cells import shown
+from stateanalytics.io.cells import INTEGER, JSON, TEXT, Cell, shown
 from stateanalytics.io.files import legible
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import (
     MOST_DETAIL,
+    json_value,
     look_up,
+    moment,
     references,
     stored_moment,
+    unreadable_times,
 )
 from stateanalytics.systems.agent_orchestrator.mapping import AXES, GO_ENDS, legacy_status
 from stateanalytics.systems.agent_orchestrator.places import (
@@ -315,6 +320,57 @@ READERS: Mapping[Kind, Callable[[Line, File], Iterator[Entry]]] = {
     Kind.RECOVERY: _recovery,
 }
 
+
+# --- activity events ---------------------------------------------------------------------
+
+EVENTS_TABLE = "activity_events"
+
+EVENTS: Mapping[str, Cell] = {
+    "id": INTEGER,
+    "ts_epoch": INTEGER,
+    "ts": TEXT,
+    **dict.fromkeys(("project_id", "session_id", "source", "type", "log_level", "summary"), TEXT),
+    "data": JSON,
+}
+
+
+def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Activity events as entries of a log, and what was wrong with their cells.
+
+    ``bodies`` keeps the ``data`` of each event. The entries are in the shape of
+    `read_logs`, without the columns that no event has.
+    """
+    rows, findings = read_table(store, EVENTS_TABLE, EVENTS, system=SYSTEM)
+    is_status = pl.col("type") == "lifecycle.transition"
+    is_seen = pl.col("type") == "activity.transition"
+    entries = rows.select(
+        log=pl.lit("event"),
+        project="project_id",
+        session_id="session_id",
+        at=pl.coalesce(moment(pl.col("ts_epoch")), stored_moment("ts")),
+        kind="type",
+        previous=pl.when(is_status).then(json_value("data", "from")),
+        status=pl.when(is_status).then(json_value("data", "to")),
+        code=json_value("data", "reason", "cause", "trigger"),
+        name=json_value("data", "reactionKey", "to", "agent"),
+        role="source",
+        detail=pl.col("summary").str.slice(0, MOST_DETAIL),
+        level="log_level",
+        is_activity=(is_seen & json_value("data", "to").is_in(ALIVE))
+        .fill_null(value=False)
+        .cast(pl.String),
+        duration_ms=json_value("data", "durationMs"),
+        size=pl.col("data").str.len_bytes().cast(pl.String),
+        body=pl.when(bodies).then("data"),
+        seq="id",
+    )
+    # The number is what the store sorts by; its text counts only where there is no number.
+    texts = rows.filter(pl.col("ts_epoch").is_null())
+    unreadable = unreadable_times(texts, store.label, EVENTS_TABLE, {"ts": pl.col("ts")})
+    return entries, pl.concat([findings, unreadable])
+
+
+# --- sessions and their lines ------------------------------------------------------------
 
 _ARCHIVES = [str(Kind.ARCHIVE), str(Kind.JSON_ARCHIVE)]
 

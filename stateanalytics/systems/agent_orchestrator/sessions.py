@@ -99,7 +99,7 @@ PAYLOAD_TIMES = {
 }
 """Place of each time in a record to the column of `read_payloads` that holds its text."""
 
-# --- the payload ---------------------------------------------------------------------------
+# --- the payload -------------------------------------------------------------------------
 
 _PAYLOAD: dict[str, pl.DataType] = {
     "reject_reason": pl.String(),
@@ -252,7 +252,7 @@ def _handle_text(handle: Mapping[str, Any]) -> str | None:
     return text_of(kept | {"data": data if isinstance(data, dict) else {}})
 
 
-# --- the axes of a record without a payload -------------------------------------------------
+# --- the axes of a record without a payload ----------------------------------------------
 
 # Legacy status -> session state, session reason, is started, is completed, is terminated.
 _FROM_STATUS = {
@@ -423,6 +423,8 @@ def refresh_status(records: pl.DataFrame) -> pl.DataFrame:
         status=pl.coalesce(by_payload, "status")
     )
 
+
+# --- records in the shape of their frame -------------------------------------------------
 
 _MADE_UP = (
     "started_at",
