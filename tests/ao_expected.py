@@ -9,16 +9,16 @@ import polars as pl
 from stateanalytics.systems.agent_orchestrator import reading as source
 from stateanalytics.systems.agent_orchestrator.constants import FRESH_S
 from stateanalytics.systems.agent_orchestrator.detectors import watcher_trigger
-from stateanalytics.systems.agent_orchestrator.lifecycle import (
+from stateanalytics.systems.agent_orchestrator.mapping import legacy_status
+from stateanalytics.systems.agent_orchestrator.places import RECORDS, Faults, files_of, find
+from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
+from stateanalytics.systems.agent_orchestrator.sessions import (
     LIFECYCLE_COLUMNS,
+    interpret,
     read_payloads,
     refresh_status,
     synthesize_lifecycle,
 )
-from stateanalytics.systems.agent_orchestrator.places import RECORDS, Faults, files_of, find
-from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
-from stateanalytics.systems.agent_orchestrator.sessions import interpret
-from stateanalytics.systems.agent_orchestrator.statuses import legacy_status
 from tests.oracles import lifecycles_of
 
 NOW = datetime(2026, 5, 4, 10, tzinfo=UTC)

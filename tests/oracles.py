@@ -29,21 +29,22 @@ from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watc
 from stateanalytics.systems.agent_orchestrator.detectors import (
     web_attention as attention_of_the_dashboard,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle import (
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
+    TERMINAL_STATUSES,
+    is_terminal,
+    legacy_status,
+    map_axes,
+)
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    primary_reason as rule_of_primary_reason,
+)
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number, read_reports
+from stateanalytics.systems.agent_orchestrator.sessions import (
     LIFECYCLE_COLUMNS,
     parse_lifecycle,
     read_payloads,
     synthesize_lifecycle,
-)
-from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
-from stateanalytics.systems.agent_orchestrator.records import pull_request_number, read_reports
-from stateanalytics.systems.agent_orchestrator.statuses import (
-    TERMINAL_STATUSES,
-    is_terminal,
-    legacy_status,
-)
-from stateanalytics.systems.agent_orchestrator.statuses import (
-    primary_reason as rule_of_primary_reason,
 )
 from stateanalytics.systems.lionagi.audits import roll_up
 from stateanalytics.systems.lionagi.detectors import IN_RANGE, add_words, with_display_status

@@ -13,8 +13,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.systems.agent_orchestrator.databases import GoTables
-from stateanalytics.systems.agent_orchestrator.go_sessions import add_silence, go_statuses
+from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, add_silence, go_statuses
 from stateanalytics.systems.history import facts_at
 from tests.ao_trees import facts_of
 

@@ -11,7 +11,12 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
     GO_MEANINGS,
     LEGACY_MEANINGS,
+    LEGACY_STATUSES,
+    PULL_REQUEST_STATUSES,
     SESSION_MEANINGS,
+    SESSION_REASONS,
+    SESSION_STATES,
+    go_status,
     map_axes,
     map_go_words,
     map_legacy_words,
@@ -20,13 +25,6 @@ from stateanalytics.systems.agent_orchestrator.meaning import (
     find_traps,
     list_reasons,
     reattribute_ends,
-)
-from stateanalytics.systems.agent_orchestrator.statuses import (
-    LEGACY_STATUSES,
-    PULL_REQUEST_STATUSES,
-    SESSION_REASONS,
-    SESSION_STATES,
-    go_status,
 )
 
 NONE = ("none", "not_created")

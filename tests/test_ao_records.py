@@ -9,20 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.systems.agent_orchestrator.columns import (
-    _any_ms,
-    iso_ms,
-    moment,
-)
-from stateanalytics.systems.agent_orchestrator.lifecycle import (
-    LIFECYCLE_COLUMNS,
-    RECORD_KEYS,
-    parse_lifecycle,
-    read_payloads,
-    refresh_status,
-)
-from stateanalytics.systems.agent_orchestrator.records import pull_request_number
-from stateanalytics.systems.agent_orchestrator.statuses import (
+from stateanalytics.systems.agent_orchestrator.columns import _any_ms, iso_ms, moment
+from stateanalytics.systems.agent_orchestrator.mapping import (
     LEGACY_STATUSES,
     PR_REASONS,
     PR_STATES,
@@ -31,6 +19,14 @@ from stateanalytics.systems.agent_orchestrator.statuses import (
     SESSION_REASONS,
     SESSION_STATES,
     legacy_status,
+)
+from stateanalytics.systems.agent_orchestrator.records import pull_request_number
+from stateanalytics.systems.agent_orchestrator.sessions import (
+    LIFECYCLE_COLUMNS,
+    RECORD_KEYS,
+    parse_lifecycle,
+    read_payloads,
+    refresh_status,
 )
 from tests.examples import examples
 

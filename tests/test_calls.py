@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.core.schema import CALLS, SIGNS
-from stateanalytics.failures.calls import calls, tools
-from stateanalytics.failures.signs import SignRules, signs
+from stateanalytics.failures.call_outcomes import calls, tools
+from stateanalytics.failures.struggles import SignRules, signs
 from stateanalytics.systems.tool_calls import calls_from, expected_exits
 from stateanalytics.systems.tool_inputs import digest, inputs_of
 from tests.conftest import SHIPPED
@@ -192,7 +192,7 @@ def frame_of(story):
 
 def with_calls(rows):
     with pytest.MonkeyPatch.context() as patched:
-        module = importlib.import_module("stateanalytics.failures.signs")
+        module = importlib.import_module("stateanalytics.failures.struggles")
         patched.setattr(module, "calls", lambda _: rows)
         return signs(None)
 

@@ -12,7 +12,7 @@ from stateanalytics.state.definitions import (
     STOPPED,
 )
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.agent_orchestrator.statuses import RUNTIME_REASONS, SESSION_REASONS
+from stateanalytics.systems.agent_orchestrator.mapping import RUNTIME_REASONS, SESSION_REASONS
 from tests.frames import ago, facts
 from tests.samples import SAMPLES
 

@@ -23,13 +23,13 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
     GO_MEANINGS,
     LEGACY_MEANINGS,
+    PAYLOAD_WORDS,
     REASON_CODES,
     SESSION_MEANINGS,
     map_axes,
     map_go_words,
     map_legacy_words,
 )
-from stateanalytics.systems.agent_orchestrator.statuses import PAYLOAD_WORDS
 from stateanalytics.systems.opencode.causes import CAUSES
 from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine

@@ -1,7 +1,7 @@
 from .associations import lift as lift
 from .associations import related as related
-from .calls import calls as calls
-from .calls import tools as tools
+from .call_outcomes import calls as calls
+from .call_outcomes import tools as tools
 from .cluster_life import aliases as aliases
 from .cluster_life import life as life
 from .clustering import clusters as clusters
@@ -17,8 +17,8 @@ from .ownership import owners as owners
 from .rules_file import Rules as Rules
 from .run_costs import costs as costs
 from .run_costs import prices as prices
-from .signs import SignRules as SignRules
-from .signs import signs as signs
+from .struggles import SignRules as SignRules
+from .struggles import signs as signs
 from .templates import merge_templates as merge_templates
 from .templates import mine_templates as mine_templates
 from .weekly_change import change as change

@@ -115,8 +115,8 @@ class Cache:
         sizes = [len(block) for block in blocks]
         if sum(sizes) > _MOST_OF_ONE:
             return False
-        told = json.dumps({"version": code_version(), "sizes": sizes, "head": dict(head)}).encode()
-        parts = [len(told).to_bytes(8, "big"), told, *blocks]
+        written = json.dumps({"version": code_version(), "sizes": sizes, "head": dict(head)}).encode()
+        parts = [len(written).to_bytes(8, "big"), written, *blocks]
         checksum = 0
         for part in parts:
             checksum = zlib.crc32(part, checksum)
@@ -187,14 +187,14 @@ def _entry(octets: memoryview) -> Entry | None:
     if zlib.crc32(octets[begin:]) != int.from_bytes(octets[len(_MAGIC) : begin], "big"):
         return None
     end = begin + 8 + int.from_bytes(octets[begin : begin + 8], "big")
-    told = json.loads(bytes(octets[begin + 8 : end]))
-    if told["version"] != code_version():
+    written = json.loads(bytes(octets[begin + 8 : end]))
+    if written["version"] != code_version():
         return None
     blocks = []
-    for size in told["sizes"]:
+    for size in written["sizes"]:
         blocks.append(octets[end : end + size])
         end += size
-    return Entry(told["head"], blocks)
+    return Entry(written["head"], blocks)
 
 
 @cache

@@ -180,9 +180,9 @@ def _text(version: object) -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _frame(told: Sequence[Any], blocks: Sequence[memoryview]) -> pl.DataFrame:
+def _frame(listed: Sequence[Any], blocks: Sequence[memoryview]) -> pl.DataFrame:
     """A frame that `_Blocks.of_frame` wrote."""
-    names, n_rows, own, repeated = told
+    names, n_rows, own, repeated = listed
     rows, one = (pl.read_ipc(bytes(blocks[block])) for block in (own, repeated))
     if not rows.width and one.width:
         rows = pl.DataFrame({"": pl.repeat(0, n_rows, eager=True)})
@@ -204,7 +204,7 @@ def _part_from(entry: Entry) -> Parts:
         events,
         findings,
         details=Frames(
-            {name: _detail_from(told, blocks) for name, told in head["details"].items()}
+            {name: _detail_from(listed, blocks) for name, listed in head["details"].items()}
         ),
         label=str(head["label"]),
         size_bytes=int(head["size_bytes"]),
@@ -216,31 +216,31 @@ def _part_from(entry: Entry) -> Parts:
     )
 
 
-def _detail_from(told: Any, blocks: Sequence[memoryview]) -> FrameOrFactory:
-    if isinstance(told, list):
-        return partial(_frame, told, blocks)
+def _detail_from(listed: Any, blocks: Sequence[memoryview]) -> FrameOrFactory:
+    if isinstance(listed, list):
+        return partial(_frame, listed, blocks)
     return Packed(
-        _frame(told["none"], blocks),
-        [Piece(blocks[block], n_rows, frozenset(files)) for block, n_rows, files in told["pieces"]],
-        None if told["index"] is None else _frame(told["index"], blocks),
+        _frame(listed["none"], blocks),
+        [Piece(blocks[block], n_rows, frozenset(files)) for block, n_rows, files in listed["pieces"]],
+        None if listed["index"] is None else _frame(listed["index"], blocks),
     )
 
 
 def _kept_from(entry: Entry, part: Parts) -> LastRead:
-    told, blocks = entry.head["kept"], entry.blocks
-    rows = [_detail_from(each, blocks) for each in told["rows"]]
+    listed, blocks = entry.head["kept"], entry.blocks
+    rows = [_detail_from(each, blocks) for each in listed["rows"]]
     packed = tuple(each for each in rows if isinstance(each, Packed))
     if len(packed) < len(rows):
         raise TypeError("rows")
-    versions = {name: version or object() for name, version in told["versions"].items()}
+    versions = {name: version or object() for name, version in listed["versions"].items()}
     details = unevaluated(part.details)
-    own = Frames({name: details[name] for name in told["details"]})
+    own = Frames({name: details[name] for name in listed["details"]})
     spans: dict[frozenset[object] | None, tuple[int, dict[str, tuple[int, int]]]] = {}
-    for files, number, frames in told["spans"]:
+    for files, number, frames in listed["spans"]:
         key = None
         if files is not None:
             key = frozenset((file, n_rows, version or object()) for file, n_rows, version in files)
         spans[key] = number, {name: (begin, n_rows) for name, (begin, n_rows) in frames.items()}
-    read = Transcripts(packed, _frame(told["bad"], blocks), (), versions)
+    read = Transcripts(packed, _frame(listed["bad"], blocks), (), versions)
     folded = Folded(replace(part, details=own, digested=None), spans)
-    return LastRead(str(told["settings"]), read, folded)
+    return LastRead(str(listed["settings"]), read, folded)

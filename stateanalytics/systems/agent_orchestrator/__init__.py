@@ -45,7 +45,7 @@ def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
 
 
 def _recognises(store: Store) -> bool:
-    from stateanalytics.systems.agent_orchestrator.databases import recognises
+    from stateanalytics.systems.agent_orchestrator.go_sessions import recognises
 
     return recognises(store)
 
@@ -101,7 +101,7 @@ def _read_files(path: Path, **options: Any) -> Parts:
 
 
 def _tables() -> Tables:
-    from stateanalytics.systems.agent_orchestrator.databases import tables
+    from stateanalytics.systems.agent_orchestrator.go_sessions import tables
 
     return tables()
 
@@ -113,7 +113,7 @@ def _frames() -> Sequence[Frame]:
 
 
 def _rewind(past: Past, facts: Facts) -> Past:
-    from stateanalytics.systems.agent_orchestrator.rewind import rewind
+    from stateanalytics.systems.agent_orchestrator.reading import rewind
 
     return rewind(past, facts)
 

@@ -19,7 +19,7 @@ from stateanalytics.systems.agent_orchestrator.constants import (
     STICKY_S,
     STUCK_THRESHOLD_S,
 )
-from stateanalytics.systems.agent_orchestrator.statuses import NO_SIGNAL_S, TERMINAL_STATUSES
+from stateanalytics.systems.agent_orchestrator.mapping import NO_SIGNAL_S, TERMINAL_STATUSES
 from stateanalytics.systems.base import Features
 from stateanalytics.systems.detector import Detector, catalogued
 
@@ -333,7 +333,7 @@ def _rewrite() -> tuple[Detector, ...]:
     )
 
 
-# --- the columns that these detectors read -------------------------------------------------
+# --- the columns that these detectors read -----------------------------------------------
 
 
 def web_attention() -> pl.Expr:

@@ -16,17 +16,21 @@ from stateanalytics.core.package_tables import package_table
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.findings import counted, per_entity
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.databases import GoTables, canonical_url
-from stateanalytics.systems.agent_orchestrator.events import KILL_EVENTS
-from stateanalytics.systems.agent_orchestrator.go_sessions import HOOKED, UNHOOKED
+from stateanalytics.systems.agent_orchestrator.go_sessions import (
+    HOOKED,
+    UNHOOKED,
+    GoTables,
+    canonical_url,
+)
 from stateanalytics.systems.agent_orchestrator.go_work import (
     VERDICTS,
     WORK_TABLES,
     known_words,
     unknown_events,
 )
+from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
+from stateanalytics.systems.agent_orchestrator.mapping import ACTIVITIES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
-from stateanalytics.systems.agent_orchestrator.statuses import ACTIVITIES
 
 
 class _Texts(NamedTuple):

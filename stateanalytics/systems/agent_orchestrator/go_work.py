@@ -15,8 +15,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import json_value
-from stateanalytics.systems.agent_orchestrator.databases import GoTables
-from stateanalytics.systems.agent_orchestrator.go_sessions import with_session
+from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, with_session
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.history import has_begun
 from stateanalytics.systems.provider_errors import cause_by_words

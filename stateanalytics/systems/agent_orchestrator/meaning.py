@@ -16,7 +16,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     references,
     with_defaults,
 )
-from stateanalytics.systems.agent_orchestrator.events import KILL_EVENTS
+from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.mapping import (
     ODD_CODES,
     REASON_CODES,
@@ -34,6 +34,17 @@ OVERWRITE_S = (2.0, 60.0)
 """How long after a kill the poll that writes over its reason comes."""
 KILL_WINDOW_S = 60.0
 """A kill event this long before the last transition explains a runtime that was lost."""
+
+
+_TRAPS = (
+    *("is_status_stale", "is_kill_doubtful", "is_flickering", "looks_ended_after_restore"),
+    *("has_stale_end", "is_zombie", "is_spawn_race"),
+)
+MEANING = (
+    *(*_TRAPS, "has_kill_event", "reattribution", "reattribution_confidence"),
+    *("lifecycle", "outcome", "health", "delivery", "reason_codes", "confidence"),
+)
+"""Columns of `frames.SESSIONS` that `add_kill_events` and `add_meaning` make."""
 
 
 def find_traps(sessions: pl.DataFrame) -> pl.DataFrame:

@@ -1,34 +1,38 @@
-"""One tree, part of a tree, file or database: from files to canonical frames."""
+"""From files to canonical frames, of now or as of an earlier instant.
+
+Both are assembled by the same function, the past from what was recorded up to the instant. A
+record holds its newest values only. One that was last written by the instant holds what it
+held at the instant; for any other, the lines of logs up to the instant give the axes
+(`logs.decided_at_instant`), and a moment before the instant stands, with the values that
+were written together with it (`CLOCKS`). An archive that existed by the instant describes its
+session, until a log has more. Everything else is not known.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts, Past, changed_facts
 from stateanalytics.core.joins import pool
 from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import with_defaults
-from stateanalytics.systems.agent_orchestrator.databases import (
-    EVENTS_TABLE,
-    is_go,
-    read_activity_events,
-    read_go,
-)
-from stateanalytics.systems.agent_orchestrator.events import (
-    add_entities,
-    canonical,
-    decisions,
-    events,
-    link,
-    transitions,
+from stateanalytics.systems.agent_orchestrator.columns import (
+    first_true,
+    flag,
+    look_up,
+    references,
+    stored_moment,
+    with_defaults,
 )
 from stateanalytics.systems.agent_orchestrator.findings import (
     go_findings,
@@ -40,20 +44,49 @@ from stateanalytics.systems.agent_orchestrator.go_sessions import (
     circumstances,
     go_changes,
     go_statuses,
+    is_go,
+    read_go,
     read_go_sessions,
     with_circumstances,
 )
 from stateanalytics.systems.agent_orchestrator.go_work import (
+    SUMS,
     go_entries,
     read_usage,
     read_work,
+    summed,
     with_turns,
+    work_at,
     work_entities,
     work_transitions,
 )
-from stateanalytics.systems.agent_orchestrator.lifecycle import read_payloads
-from stateanalytics.systems.agent_orchestrator.logs import READERS, read_logs
-from stateanalytics.systems.agent_orchestrator.meaning import add_kill_events, add_meaning
+from stateanalytics.systems.agent_orchestrator.logs import (
+    EVENTS_TABLE,
+    READERS,
+    add_entities,
+    canonical,
+    decided_at_instant,
+    decisions,
+    events,
+    link,
+    read_activity_events,
+    read_logs,
+    transitions,
+)
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
+    EVENT_PRIORITIES,
+    GO_ENDS,
+    is_terminal,
+    primary_reason,
+)
+from stateanalytics.systems.agent_orchestrator.meaning import (
+    MEANING,
+    add_kill_events,
+    add_meaning,
+    first_reasons,
+    recorded_reasons,
+)
 from stateanalytics.systems.agent_orchestrator.places import (
     RECORDS,
     SYSTEM,
@@ -66,13 +99,499 @@ from stateanalytics.systems.agent_orchestrator.places import (
 )
 from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
-    proven_at,
+    read_payloads,
     read_sessions,
-    session_entities,
     shaped,
     time_findings,
 )
 from stateanalytics.systems.omissions import findings_of_database
+from stateanalytics.systems.situations import add_axes, add_reasons
+
+
+class Known(NamedTuple):
+    """What one input records, all of it up to the same instant.
+
+    Attributes
+    ----------
+    records : polars.DataFrame
+        Records with their axes, ``entity_id`` and ``is_current``, and without meaning.
+    events : polars.DataFrame
+        Canonical events.
+    decisions, work, usage, circumstances : polars.DataFrame
+        As `frames` has them.
+    """
+
+    records: pl.DataFrame
+    events: pl.DataFrame
+    decisions: pl.DataFrame
+    work: pl.DataFrame
+    usage: pl.DataFrame
+    circumstances: pl.DataFrame
+
+
+def assemble(known: Known, label: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Sessions and entities of one input, from what it records up to an instant.
+
+    Parameters
+    ----------
+    known : Known
+        Everything that is read, or what of it was recorded up to an earlier instant.
+    label : str
+        The input.
+
+    Returns
+    -------
+    sessions : polars.DataFrame
+        The records with their meaning (`meaning.add_meaning`).
+    entities : polars.DataFrame
+        Sessions and pieces of work, in the shape of `schema.ENTITIES`.
+    """
+    clocks = (known.events, known.work, known.usage)
+    sessions = with_circumstances(add_silence(known.records, clocks), known.circumstances)
+    sessions = add_meaning(add_kill_events(sessions, known.decisions))
+    entities = session_entities(sessions, known.events, label, known.usage)
+    work = work_entities(known.work, entities)
+    return sessions, pl.concat([with_turns(entities, known.work), work])
+
+
+_SEEN_AT = (
+    r"activity_signal=valid\b.*\bactivity=(?:active|ready|idle|blocked|waiting_input) at=(\S+)"
+)
+_OBSERVED_ENDS = ("runtime_lost", "agent_process_exited", "probe_failure", "auto_cleanup")
+
+
+def proven_at(sessions: pl.DataFrame, entities: pl.DataFrame) -> pl.Series:
+    """Newest moment that each record proves, in `frames.SESSIONS` and its entity.
+
+    Notes
+    -----
+    One per record, so that one clock that ran ahead is one moment and has no company. When
+    the file was changed proves nothing: that of a copy is of whoever copied it.
+    """
+    moments = [
+        name
+        for name, dtype in frames.SESSIONS.dtypes.items()
+        if dtype == schema.MOMENT and name != "modified_at"
+    ]
+    by_record = sessions.select(pl.max_horizontal(moments).alias("at"))
+    by_entity = entities.select(pl.max_horizontal("ended_at", "last_activity_at").alias("at"))
+    return pl.concat([by_record, by_entity])["at"].drop_nulls()
+
+
+def session_entities(
+    sessions: pl.DataFrame, events: pl.DataFrame, label: str, usage: pl.DataFrame
+) -> pl.DataFrame:
+    """Entities of an input with their reasons, in the shape of `schema.ENTITIES`.
+
+    Parameters
+    ----------
+    sessions : polars.DataFrame
+        Records with the columns of `add_meaning`, as now or at an instant.
+    events : polars.DataFrame
+        Canonical events of the input up to that instant.
+    label : str
+        The input.
+    usage : polars.DataFrame
+        `frames.USAGE` of the input up to that instant.
+
+    Notes
+    -----
+    One row per session, in the order of the records: its current record, and its signs of
+    life. The end of a session that was archived without one is the moment it was archived,
+    of the Go rewrite that of its last write, and counts as approximate. ``raw_status`` is the
+    one word that Agent Orchestrator shows, and the stored one where there are no axes.
+    """
+    current = sessions.filter("is_current")
+    messages = first_reasons(current, key=["entity_id"]).select("entity_id", "message")
+    for details in (_signs_of_life(events), messages, summed(usage)):
+        current = current.join(details, on="entity_id", how="left", maintain_order="left")
+    is_over = pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
+    declared = pl.when(
+        (pl.col("session_reason") == "research_complete") & (pl.col("report_state") == "completed")
+    ).then("report_at")
+    stored_end = pl.coalesce("terminated_at", "completed_at", declared)
+    # The Go rewrite writes a row for the last time when it is over, or after that.
+    last_written = pl.when(pl.col("generation") == "G3").then("last_transition_at")
+    ended_at = pl.coalesce(stored_end, "archived_at", last_written)
+    seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
+    axes = ("lifecycle", "outcome", "health", "delivery")
+    entities = add_axes(_with_parents(current), *axes).select(
+        pl.col("^recorded_.*$"),
+        entity_type=pl.lit("session"),
+        entity_id="entity_id",
+        parent_type=pl.when(pl.col("parent_id").is_not_null()).then(pl.lit("session")),
+        parent_id="parent_id",
+        session_id="entity_id",
+        kind="kind",
+        name="name",
+        project="project",
+        directory="worktree",
+        native_session_id="agent_session_id",
+        agent="agent",
+        model=pl.coalesce("model", "used_model"),
+        provider="used_provider",
+        n_messages="n_messages",
+        # Its chats list no messages of tools.
+        n_chat_messages="n_messages",
+        last_message_at="last_message_at",
+        **{name: name for name in SUMS},
+        recorded_by=pl.lit("live"),
+        raw_status=pl.when(flag("is_synthesized")).then("stored_status").otherwise("legacy_status"),
+        created_at="created_at",
+        started_at=pl.coalesce("started_at", "created_at"),
+        # A session that is alive again still holds its old end: only what is over has one.
+        ended_at=pl.when(is_over).then(ended_at),
+        updated_at="last_transition_at",
+        last_activity_at=pl.coalesce(
+            pl.max_horizontal("signed_at", "used_at", "report_at", "activity_last_at", seen_at),
+            "started_at",
+            "created_at",
+        ),
+        is_end_approximate=pl.when(is_over & ended_at.is_not_null()).then(stored_end.is_null()),
+        end_written_by=pl.when(is_over & stored_end.is_not_null()).then(
+            first_true(
+                (pl.col("session_reason").is_in(_OBSERVED_ENDS), "observer"), default="executor"
+            )
+        ),
+        n_children="n_children",
+        reason_code="reason_0",
+        reason_message="message",
+        evidence=references(tool_result="evidence_text", url="pr_url", message="report_note"),
+    )
+    return add_reasons(
+        canonical(entities, schema.ENTITIES, label), recorded_reasons(shaped(sessions, label))
+    )
+
+
+def _signs_of_life(events: pl.DataFrame) -> pl.DataFrame:
+    is_message = pl.col("kind") == "message"
+    n_messages = is_message.sum().cast(pl.Int64)
+    return (
+        events.filter(pl.col("entity_id").is_not_null())
+        .group_by("entity_id")
+        .agg(
+            signed_at=pl.col("at").filter("is_activity").max(),
+            last_message_at=pl.col("at").filter(is_message).max(),
+            n_messages=pl.when(n_messages > 0).then(n_messages),
+        )
+    )
+
+
+def _with_parents(current: pl.DataFrame) -> pl.DataFrame:
+    """Add the orchestrator of each worker: none is stored, so only that of its project counts."""
+    is_boss = pl.col("kind") == "orchestrator"
+    bosses = (
+        current.filter(is_boss & pl.col("project").is_not_null())
+        .unique("project", keep="none")
+        .select("project", _boss="entity_id")
+    )
+    workers = current.filter(~is_boss).group_by("project").agg(_n=pl.len().cast(pl.Int64))
+    linked = current.join(bosses, on="project", how="left", maintain_order="left").join(
+        workers, on="project", how="left", maintain_order="left"
+    )
+    is_the_boss = is_boss & (pl.col("_boss") == pl.col("entity_id"))
+    return linked.with_columns(
+        parent_id=pl.when(~is_boss).then("_boss"),
+        n_children=pl.when(is_the_boss).then(pl.col("_n").fill_null(0)),
+    )
+
+
+# --- as of an earlier instant ------------------------------------------------------------
+
+_KEY = ["source", "entity_id"]
+_MOMENTS = [name for name, dtype in frames.SESSIONS.dtypes.items() if dtype == schema.MOMENT]
+# The file's own moment is of whoever copied it, and these two are of the beginning.
+_WRITES = [name for name in _MOMENTS if name not in ("modified_at", "created_at", "started_at")]
+_WORDS = (*AXES, "stored_status", "legacy_status", "evidence_text", "detecting_attempts")
+CLOCKS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("source", "path", "entity_id", "session_id", "layout", "generation", "directory"),
+            *("project", "is_migrated_original", "is_readable", "problem", "kind", "has_hooks"),
+            *("issue", "branch", "worktree", "agent_session_id", "runtime_name", "tmux_name"),
+            "is_pr_auto_detected",
+        ),
+        "creation",
+    ),
+    **dict.fromkeys(_MOMENTS, "own moment"),
+    **dict.fromkeys(("report_state", "report_note"), "report_at"),
+    "stored_watcher_trigger": "watcher_activated_at",
+    "escalation_reason": "escalated_at",
+    "termination_reason": "terminated_at",
+    **dict.fromkeys(("pr_number", "pr_url", "pr_urls", "n_prs"), "pr_observed_at"),
+    **dict.fromkeys(
+        (
+            *("pr_title", "pr_ci_status", "pr_review_decision", "is_pr_mergeable", "is_pr_draft"),
+            *("has_pr_conflicts", "is_pr_behind", "n_pr_additions", "n_pr_deletions"),
+            "n_pr_unresolved_threads",
+        ),
+        "pr_enriched_at",
+    ),
+    **dict.fromkeys(_WORDS, "log"),
+    **dict.fromkeys(
+        (
+            *("n_watcher_polls", "n_recoveries", "detecting_evidence_hash", "payload_key"),
+            *("reject_reason", "size_bytes", "other_keys"),
+        ),
+        "last write",
+    ),
+    **dict.fromkeys(
+        ("is_current", "is_synthesized", "is_ao_terminal", "event_priority", "primary_reason"),
+        "other columns",
+    ),
+    **dict.fromkeys(("more_codes", *MEANING), "assembled"),
+}
+"""When each column of `frames.SESSIONS` was written, for a record that was written again since.
+
+``creation``: it stands from then on. ``own moment``: it is one, and a later one is not known
+yet. The name of a moment: it was written together with that. ``log``: the last line up to the
+instant. ``last write``: only the present record, so that it is lost. ``other columns``: it
+follows from the cut record. ``assembled``: `assemble` makes it.
+"""
+_IDENTITY = ("name", "agent", "model")
+
+
+def _of_clock(clock: str) -> list[str]:
+    return [name for name, own in CLOCKS.items() if own == clock]
+
+
+def rewind(past: Past, facts: Facts) -> Past:
+    """Sessions and records at the instant, in place of those of the shared history.
+
+    Parameters
+    ----------
+    past : Past
+        All rows at the instant, as `history.facts_at` has them.
+    facts : Facts
+        Present facts.
+
+    Returns
+    -------
+    Past
+        Entities of this system, assembled as the present ones are from what was recorded up
+        to the instant; its own frames cut likewise; and in ``lost`` what no record and no
+        log holds.
+    """
+    at = past.at
+    is_mine = (pl.col("system") == SYSTEM) & (pl.col("entity_type") == "session")
+    known = past.facts.entities.filter(is_mine).select(*_KEY, *_IDENTITY)
+    decisions = facts.detail(frames.DECISIONS)
+    # An input that proves nothing later was looked at by the instant, and is unchanged since.
+    is_unchanged = pl.col("source").is_in(
+        facts.sources.filter(pl.col("last_at") <= at)["source"].implode()
+    )
+    stored = facts.detail(frames.SESSIONS).with_columns(_is_unchanged=is_unchanged)
+    chosen = _chosen(stored.join(known, on=_KEY, how="inner"), decisions, at)
+    rewound = _rewound(chosen.filter(~pl.col("_is_written")), _reports(past.facts.events), at)
+    current = pl.concat([chosen.filter("_is_written"), rewound], how="diagonal_relaxed")
+    older = _older(stored, current, at)
+    details = {
+        frames.DECISIONS.name: decisions.filter(pl.col("at") <= at),
+        frames.WORK.name: work_at(facts.detail(frames.WORK), at),
+        **{
+            frame.name: facts.detail(frame).filter(pl.col("at") <= at)
+            for frame in (frames.USAGE, frames.CIRCUMSTANCES)
+        },
+    }
+    records = (
+        pl.concat([current, older], how="diagonal_relaxed")
+        .with_columns(pl.when(pl.col(name) <= at).then(name).alias(name) for name in _MOMENTS)
+        .drop(_of_clock("assembled"))
+    )
+    own_events = past.facts.events.filter(pl.col("system") == SYSTEM)
+    every = Known(records, own_events, *details.values())
+    assembled = [
+        assemble(Known(*(frame.filter(pl.col("source") == source) for frame in every)), source)
+        for source in records["source"].unique(maintain_order=True)
+    ]
+    sessions = [frames.SESSIONS.empty(), *(frames.SESSIONS.conform(rows) for rows, _ in assembled)]
+    own = pl.concat([past.facts.entities.clear(), *(rows for _, rows in assembled)])
+    details[frames.SESSIONS.name] = pl.concat(sessions)
+    return replace(
+        past,
+        facts=changed_facts(
+            past.facts,
+            entities=_replaced(past.facts.entities, own),
+            details={**past.facts.details, **details},
+        ),
+        lost=_lost(past, current),
+    )
+
+
+def _written_at() -> pl.Expr:
+    """When a record was last written; null for one without axes, which keeps no such moment."""
+    last = pl.max_horizontal(_WRITES)
+    has_moment = pl.any_horizontal(pl.col("last_transition_at", "archived_at").is_not_null())
+    return pl.when(has_moment).then(last)
+
+
+def _is_written_by(at: datetime) -> pl.Expr:
+    """Was a record last written by the instant, by its own moments or that of its file."""
+    last = pl.max_horizontal(_WRITES)
+    by_file = (pl.col("modified_at") <= at) & (last.is_null() | (last <= at))
+    return ((_written_at() <= at) | by_file).fill_null(value=False)
+
+
+def _chosen(records: pl.DataFrame, decisions: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """The record that describes each session at the instant, with the axes of its logs.
+
+    That is the current one where it was not written since, else an earlier one (an archive,
+    an original of the migration) that no log and no moment outdates, else the current one,
+    to be rewound.
+    """
+    decided = decided_at_instant(decisions, at)
+    logged = decided.rename({name: f"log_{name}" for name in decided.columns if name not in _KEY})
+    past_moments = pl.max_horizontal(pl.when(pl.col(name) <= at).then(name) for name in _WRITES)
+    last_line = decisions.group_by(_KEY).agg(_last_line_at=pl.col("at").max())
+    # The status of a row of the Go rewrite depends on its pull requests too.
+    is_changed_since = _is_go() & (pl.col("_last_line_at") > at).fill_null(value=False)
+    current_at = past_moments.filter("is_current").first().over(_KEY)
+    known_at = pl.max_horizontal(current_at, "log_decided_at")
+    ranked = (
+        records.filter("is_readable")
+        .join(last_line, on=_KEY, how="left", maintain_order="left")
+        .join(logged, on=_KEY, how="left", maintain_order="left")
+        .with_columns(
+            _is_written=pl.col("_is_unchanged") | (_is_written_by(at) & ~is_changed_since),
+            _written_at=_written_at(),
+        )
+        .with_columns(
+            _rank=pl.when(pl.col("is_current") & pl.col("_is_written"))
+            .then(0)
+            .when(pl.col("_is_written") & (pl.col("_written_at") >= known_at).fill_null(value=True))
+            .then(1)
+            .when("is_current")
+            .then(2)
+            .otherwise(3)
+        )
+        .sort(
+            "_rank", "_written_at", descending=[False, True], nulls_last=True, maintain_order=True
+        )
+    )
+    first = ranked.unique(_KEY, keep="first", maintain_order=True)
+    return first.with_columns(is_current=pl.lit(value=True))
+
+
+def _older(records: pl.DataFrame, sessions: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Further records that existed at the instant, and were not written since."""
+    existing = records.filter(pl.col("_is_unchanged") | _is_written_by(at))
+    others = existing.join(sessions, on=["source", "path"], how="anti")
+    return others.with_columns(is_current=pl.lit(value=False))
+
+
+def _reports(events: pl.DataFrame) -> pl.DataFrame:
+    """Last accepted report of each session, by the log."""
+    accepted = events.filter(
+        (pl.col("system") == SYSTEM)
+        & pl.col("kind").str.starts_with("report.")
+        & pl.col("is_activity")
+    )
+    return (
+        accepted.sort("at", "seq", nulls_last=True)
+        .group_by(_KEY, maintain_order=True)
+        .agg(
+            log_report_at=pl.col("at").last(),
+            log_report_state=pl.col("name").last(),
+            log_report_note=pl.col("detail").last(),
+        )
+    )
+
+
+def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Records that were written since, with the values of logs and of their own older moments."""
+    has_words = pl.col("log_session_state").is_not_null()
+    # A moment after the instant was not stored yet, nor were the values written with it; what
+    # each write replaces is lost.
+    not_later = {name: pl.when(pl.col(name) <= at).then(name) for name in _MOMENTS}
+    written_together = {
+        name: pl.when(pl.col(clock) <= at).then(name)
+        for name, clock in CLOCKS.items()
+        if clock in _MOMENTS
+    }
+    replaced = {
+        name: pl.lit(None, frames.SESSIONS.dtypes[name]) for name in _of_clock("last write")
+    }
+    cut = records.join(reports, on=_KEY, how="left", maintain_order="left").with_columns(
+        **not_later,
+        **written_together,
+        **replaced,
+        **{name: pl.col(f"log_{name}") for name in _of_clock("log")},
+        _is_report_lost=(pl.col("report_at") > at) & pl.col("log_report_at").is_null(),
+        _is_contradicted=(
+            pl.col("log_session_state") != pl.coalesce("log_next_previous", "session_state")
+        ).fill_null(value=False),
+    )
+    report = ("report_at", "report_state", "report_note")
+    whole = cut.with_columns(
+        *(
+            pl.when(pl.col("report_at").is_null()).then(f"log_{name}").otherwise(name).alias(name)
+            for name in report
+        ),
+        is_synthesized=~_is_go() & ~has_words,
+        last_transition_at="log_decided_at",
+        **{
+            name: pl.coalesce(
+                name, pl.when(pl.col("session_state") == state).then("log_state_since")
+            )
+            for name, state in (("terminated_at", "terminated"), ("completed_at", "done"))
+        },
+        activity_last_at=pl.coalesce("activity_last_at", pl.when(_is_go()).then("log_seen_since")),
+    ).with_columns(
+        terminated_at=pl.when(~_is_go())
+        .then("terminated_at")
+        .when(pl.col("legacy_status").is_in(GO_ENDS))
+        .then("log_over_since"),
+        is_ao_terminal=pl.when(_is_go())
+        .then(pl.col("legacy_status").is_in(GO_ENDS))
+        .otherwise(is_terminal()),
+        event_priority=pl.when(~_is_go()).then(look_up(pl.col("legacy_status"), EVENT_PRIORITIES)),
+    )
+    return whole.with_columns(primary_reason=primary_reason())
+
+
+def _is_go() -> pl.Expr:
+    return pl.col("generation") == "G3"
+
+
+def _replaced(entities: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
+    """Entities with those of this system replaced by their records at the instant."""
+    key = list(schema.ENTITY_KEY)
+    places = entities.select(key).with_row_index("_place")
+    both = pl.concat([entities.join(own, on=key, how="anti"), own])
+    return both.join(places, on=key, how="left", nulls_equal=True).sort("_place").drop("_place")
+
+
+def _lost(past: Past, sessions: pl.DataFrame) -> pl.DataFrame:
+    """What is lost of this system's rows: all of a record that nothing describes, or nothing.
+
+    Where the next line records another previous state, or the record holds what no line
+    recorded, somebody wrote in between and did not log it: before or after is not known.
+    """
+    is_named = pl.any_horizontal(pl.col("log_session_state", "log_stored_status").is_not_null())
+    is_known = pl.col("_is_written") | (is_named & ~pl.col("_is_contradicted"))
+    known = sessions.select(
+        *_KEY,
+        system=pl.lit(SYSTEM),
+        entity_type=pl.lit("session"),
+        _unknown=~is_known,
+        _unseen=~is_known & pl.col("report_at").is_null(),
+        _unreported=pl.col("_is_report_lost").fill_null(value=False),
+    )
+    key = list(schema.ENTITY_KEY)
+    joined = past.facts.entities.select(key).hstack(past.lost)
+    mixed = joined.join(known, on=key, how="left", maintain_order="left")
+    rules = {
+        **dict.fromkeys(("status", "updated", "reason", "record"), "_unknown"),
+        "silence": "_unseen",
+        "report": "_unreported",
+    }
+    return mixed.select(
+        (pl.coalesce(rules[name], name) if name in rules else pl.col(name)).alias(name)
+        for name in past.lost.columns
+    )
+
+
+# --- from files and databases ------------------------------------------------------------
 
 _LOGS = (*READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
@@ -154,10 +673,8 @@ def _parts(
         _linked(stored[frame.name], frame, sessions, label)
         for frame in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
     )
-    sessions = with_circumstances(add_silence(sessions, (entries, work, usage)), known)
-    sessions = add_meaning(add_kill_events(sessions, decided))
     own_events = canonical(events(entries), schema.EVENTS, label)
-    entities = session_entities(sessions, own_events, label, usage)
+    sessions, entities = assemble(Known(sessions, own_events, decided, work, usage, known), label)
     changes = canonical(transitions(entries), schema.TRANSITIONS, label)
     details = {
         frames.SESSIONS.name: shaped(sessions, label),
@@ -178,7 +695,7 @@ def _parts(
     return Parts(
         system=SYSTEM,
         format=_format(sessions, stores),
-        entities=pl.concat([with_turns(entities, work), work_entities(work, entities)]),
+        entities=entities,
         transitions=pl.concat([changes, work_transitions(work)]),
         events=own_events,
         findings=pool(findings, schema.FINDINGS),

@@ -16,6 +16,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     with_defaults,
     yes_no,
 )
+from stateanalytics.systems.agent_orchestrator.mapping import REPORT_STATES
 from stateanalytics.systems.agent_orchestrator.places import (
     ARCHIVE_NAME,
     Fault,
@@ -25,7 +26,6 @@ from stateanalytics.systems.agent_orchestrator.places import (
     project_of,
     read_file,
 )
-from stateanalytics.systems.agent_orchestrator.statuses import REPORT_STATES
 
 
 def read_reports(records: pl.DataFrame) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import SIGNS
-from stateanalytics.failures.calls import FAILED, calls
+from stateanalytics.failures.call_outcomes import FAILED, calls
 
 _THREAD = ["source", "thread_id"]
 
