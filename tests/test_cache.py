@@ -175,7 +175,7 @@ def outcome(place, **options):
         return type(error), error.problem
 
 
-@pytest.mark.parametrize("system", ["claude_code", "lionagi", "codex"])
+@pytest.mark.parametrize("system", a_few(["claude_code", "lionagi", "codex"]))
 def test_after_any_story_a_cached_read_is_a_fresh_one(system):
     @examples(24)
     @given(st.integers(0, 2**32))

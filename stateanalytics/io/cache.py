@@ -115,7 +115,9 @@ class Cache:
         sizes = [len(block) for block in blocks]
         if sum(sizes) > _MOST_OF_ONE:
             return False
-        written = json.dumps({"version": code_version(), "sizes": sizes, "head": dict(head)}).encode()
+        written = json.dumps(
+            {"version": code_version(), "sizes": sizes, "head": dict(head)}
+        ).encode()
         parts = [len(written).to_bytes(8, "big"), written, *blocks]
         checksum = 0
         for part in parts:

@@ -221,7 +221,10 @@ def _detail_from(listed: Any, blocks: Sequence[memoryview]) -> FrameOrFactory:
         return partial(_frame, listed, blocks)
     return Packed(
         _frame(listed["none"], blocks),
-        [Piece(blocks[block], n_rows, frozenset(files)) for block, n_rows, files in listed["pieces"]],
+        [
+            Piece(blocks[block], n_rows, frozenset(files))
+            for block, n_rows, files in listed["pieces"]
+        ],
         None if listed["index"] is None else _frame(listed["index"], blocks),
     )
 

@@ -103,6 +103,12 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _calls(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.opencode.reading import calls
+
+    return calls(facts)
+
+
 def _of_attempts(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.opencode.detectors import attempt_ends
 
@@ -141,6 +147,7 @@ SYSTEM = System(
         entity_type="turn",
         part_types=("execution", "step", "tool_call"),
         repeated_type="turn",
+        calls=_calls,
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

@@ -24,6 +24,7 @@ from stateanalytics.systems.opencode.log import (
     kind_of,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
+from stateanalytics.systems.tool_inputs import inputs_of
 
 # Messages of V2 contain their parts.
 _CONTENT = {
@@ -42,6 +43,8 @@ _CALL_OUTPUT = {
     "</\\w+_metadata>|\\(Command was aborted\\))\\s*$')",
     "invalid_message": "CASE WHEN json_extract_string(sound, '$.tool') = 'invalid' "
     "THEN json_extract_string(sound, '$.state.input.error') END",
+    "asked": "CASE WHEN json_extract_string(sound, '$.type') = 'tool' "
+    "THEN json_extract_string(sound, '$.state.input') END",
 }
 
 
@@ -93,7 +96,8 @@ def messages_of(
 def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
     """Typed parts from rows like those of `messages_of`, ``part_id`` where a table has it."""
     read = _parsed(rows, parser, PART, lengths=_LENGTHS, sql=_CALL_OUTPUT)
-    named = read.drop_nulls(["part_id", "message_id"]).with_columns(
+    known = read.drop_nulls(["part_id", "message_id"])
+    named = known.hstack(inputs_of(known["asked"].cast(pl.String))).with_columns(
         error_message=pl.coalesce("error_message", "invalid_message")
     )
     return conform(with_writing(named, "start_ms"), PARTS), _broken_cells(read, "part", "part_id")
@@ -183,7 +187,11 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         for name, (paths, kind) in FIELDS.items()
     }
     read = parser.read(
-        texts, {**ENVELOPE, **payload}, lengths={"n_chars": "data.text"}, is_hashed=True
+        texts,
+        {**ENVELOPE, **payload},
+        lengths={"n_chars": "data.text"},
+        sql={"asked": "json_extract_string(sound, '$.data.input')"},
+        is_hashed=True,
     )
     read = texts.drop("text").join(read, on="row", how="left", maintain_order="left")
     read = read.with_columns(session_id=pl.coalesce("session_id", "data_session_id"))
@@ -220,7 +228,8 @@ def events_of_rows(
     logs, not_objects = [], []
     for part in numbered(rows).iter_slices(_BATCH_ROWS):
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
-        read = parser.read(texts, FIELDS, lengths=_LENGTHS, is_hashed=True)
+        asked = {"asked": "json_extract_string(sound, '$.input')"}
+        read = parser.read(texts, FIELDS, lengths=_LENGTHS, sql=asked, is_hashed=True)
         known = part.with_columns(
             has_text=pl.col("data").is_not_null(),
             origin=pl.lit("database"),
@@ -256,6 +265,9 @@ def _log_of(read: pl.DataFrame, *, reference_ms: int | None = None) -> Log:
         base = pl.lit(reference_ms) if reference_ms else _middle(pl.col("at_ms"))
         dated = dated.with_columns(pl.coalesce("at_ms", moment_of_id("event_id", base)))
     dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=sound("at_ms"))
+    is_call = pl.col("kind") == "tool.called"
+    asked = pl.when(is_call).then(pl.col("asked").cast(pl.String))
+    dated = dated.hstack(inputs_of(dated.select(asked).to_series()))
     payloads = {
         family: dated.filter(pl.col("family") == place).select(
             pl.col(name).cast(dtype) for name, dtype in PAYLOADS[family].items()

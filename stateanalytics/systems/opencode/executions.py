@@ -21,6 +21,7 @@ from stateanalytics.systems.opencode.log import (
     with_session_ids,
 )
 from stateanalytics.systems.situations import is_content_filter
+from stateanalytics.systems.tool_inputs import INPUTS
 
 _EXECUTION = ["sid", "exec_no"]
 _STEP = ["sid", "message_id"]
@@ -158,7 +159,9 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
         name=pl.col("tool").drop_nulls().first(),
     )
     calls = rows.filter(pl.col("kind") == "tool.called").group_by(_TOOL)
-    called = calls.agg(called_ms=pl.col("at_ms").first())
+    called = calls.agg(
+        pl.col(*INPUTS.dtypes).drop_nulls().first(), called_ms=pl.col("at_ms").first()
+    )
     ends = rows.filter(pl.col("kind").is_in(["tool.success", "tool.failed"]))
     # A success counts before a failure, and the first of several ends of a kind.
     ended = (

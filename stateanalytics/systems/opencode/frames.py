@@ -197,6 +197,11 @@ class OpencodeTools(Columns, key=("source", "session_id", "message_id", "call_id
     )
     cause_confidence = Real("1 where the type names it, less where it follows from words")
     end_event_id = Text("the event that ended it")
+    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
+    target = Text("the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
 
 
 TOOLS = frame(OpencodeTools)

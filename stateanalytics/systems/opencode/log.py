@@ -10,6 +10,7 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.io.json_lines import Fields, dtypes_of
+from stateanalytics.systems.tool_inputs import INPUTS
 
 USAGE: Fields = {
     "cost_usd": (("cost",), "DOUBLE"),
@@ -241,7 +242,7 @@ _PAYLOAD_FIELDS: Mapping[str, Sequence[str]] = {
     "text": ("message_id", "n_chars"),
     "tool": (
         *("message_id", "call_id", "tool", "exit_code", "is_timed_out", *ERROR),
-        *("error_permission", "error_resource"),
+        *("error_permission", "error_resource", *INPUTS.dtypes),
     ),
     "input": ("input_id", "input_kind", "delivery"),
     "session": (
@@ -250,7 +251,7 @@ _PAYLOAD_FIELDS: Mapping[str, Sequence[str]] = {
     ),
     "ask": ("request_id", "reply"),
 }
-_DTYPES = {**dtypes_of(FIELDS), "row": pl.UInt32(), "n_chars": pl.Int64()}
+_DTYPES = {**dtypes_of(FIELDS), **INPUTS.dtypes, "row": pl.UInt32(), "n_chars": pl.Int64()}
 PAYLOADS: Mapping[str, pl.Schema] = {
     family: pl.Schema({name: _DTYPES[name] for name in ("row", *names)})
     for family, names in _PAYLOAD_FIELDS.items()

@@ -14,6 +14,7 @@ import polars as pl
 from stateanalytics.io.json_lines import dtypes_of
 from stateanalytics.systems.opencode.causes import is_content_filtered
 from stateanalytics.systems.opencode.log import ERROR, MESSAGE, MODEL, PART, SESSION_KEY
+from stateanalytics.systems.tool_inputs import INPUTS
 
 MESSAGES = pl.Schema(
     {
@@ -36,6 +37,7 @@ PARTS = pl.Schema(
         **dtypes_of(PART),
         **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64()),
         **dict.fromkeys(("is_timed_out", "is_aborted"), pl.Boolean()),
+        **INPUTS.dtypes,
     }
 )
 """One part of a V1 message: a table has the creation of its row, a stream has ``written_ms``."""

@@ -51,6 +51,8 @@ from stateanalytics.systems.opencode.tables import (
     read_sessions,
     read_waiting,
 )
+from stateanalytics.systems.tool_calls import calls_from
+from stateanalytics.systems.tool_inputs import INPUTS
 
 _BATCH_BYTES = 32 * 2**20
 """Small files are folded together, up to this size."""
@@ -338,6 +340,8 @@ _WRITTEN_AT_MESSAGE_END = (
 _WRITTEN_AT_PART_END = (
     *("end_ms", "exit_code", "error_message", "n_chars"),
     *("is_timed_out", "is_aborted"),
+    # The input is part of a state that its end overwrites.
+    *INPUTS.dtypes,
 )
 _WRITTEN_AT_SESSION_UPDATE = (
     *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
@@ -484,3 +488,17 @@ def _sessions_up_to(rows: pl.DataFrame, at_ms: int) -> pl.DataFrame:
             for name in ("archived_ms", "suspended_ms")
         ),
     )
+
+
+def calls(facts: Facts) -> pl.DataFrame:
+    """The tool calls of opencode, in the shape of `schema.CALLS`."""
+    is_error = (pl.col("state") == "error") | pl.col("cause").is_not_null()
+    tools = facts.detail(frames.TOOLS).with_columns(
+        thread_id="session_id",
+        turn_no="exec_no",
+        tool="name",
+        message="error_message",
+        started_at=pl.coalesce("called_at", "started_at"),
+        is_error=is_error,
+    )
+    return calls_from(tools, NAME)
