@@ -40,7 +40,7 @@ class _Texts(NamedTuple):
     severity: Annotated[str, schema.FINDING_SEVERITIES]
     column: str | None
     message: str
-    action: str
+    action: str | None
 
 
 _TEXTS: Mapping[str, _Texts] = {
@@ -61,7 +61,13 @@ _TRAPS: Mapping[str, str] = {
 
 
 def _per_session(
-    rows: pl.DataFrame, label: str, code: str, example: str, value: str = ""
+    rows: pl.DataFrame,
+    label: str,
+    code: str,
+    example: str,
+    value: str = "",
+    *,
+    table: str | None = None,
 ) -> pl.DataFrame:
     """One finding per session; ``value`` is the column for the braces of its message."""
     _, severity, column, message, action = _TEXTS[code]
@@ -72,29 +78,51 @@ def _per_session(
         code,
         severity,
         message=pl.format(message, value) if value else message,
-        column=column or pl.col(value),
+        column=column or (pl.col(value) if value else None),
         example=pl.col(example),
+        table=table,
         action=action,
     )
+
+
+def _counted(
+    label: str,
+    code: str,
+    n_rows: int,
+    value: object = "",
+    *,
+    table: str | None = None,
+    column: str | None = None,
+    example: str | None = None,
+) -> pl.DataFrame:
+    """One finding on several rows; ``value`` is for the braces of its message."""
+    _, severity, own_column, message, action = _TEXTS[code]
+    return counted(
+        label,
+        SYSTEM,
+        code,
+        severity,
+        message.format(value),
+        n_rows=n_rows,
+        table=table,
+        column=column or own_column,
+        example=example,
+        action=action,
+    )
+
+
+def _some(words: pl.Series) -> str:
+    """A few of some words: rows have no order."""
+    return ", ".join(words.cast(pl.String).unique().drop_nulls().sort().head(5))
 
 
 def _in_total(
     rows: pl.DataFrame, label: str, code: str, example: str | None = None
 ) -> pl.DataFrame:
     """One finding on all rows, with the smallest of the examples: files have no order."""
-    _, severity, column, message, action = _TEXTS[code]
     examples = rows[example].drop_nulls() if example else pl.Series([], dtype=pl.String)
-    return counted(
-        label,
-        SYSTEM,
-        code,
-        severity,
-        message.format(examples.n_unique()),
-        n_rows=rows.height,
-        column=column,
-        example=str(examples.min()) if examples.len() else None,
-        action=action,
-    )
+    smallest = str(examples.min()) if examples.len() else None
+    return _counted(label, code, rows.height, examples.n_unique(), example=smallest)
 
 
 def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
@@ -327,17 +355,8 @@ def _unknown(
     # An empty word is a word that was not set, but it is no state.
     words = words.fill_null("") if (table, column) in _STATES else words.drop_nulls()
     odd = words.filter(~words.is_in(known))
-    return counted(
-        label,
-        SYSTEM,
-        "status.unknown",
-        "warning",
-        "a word that is not known",
-        n_rows=odd.len(),
-        table=table,
-        column=column,
-        example=", ".join(odd.unique().sort().head(5)),
-        action="kept under its own name",
+    return _counted(
+        label, "status.unknown", odd.len(), table=table, column=column, example=_some(odd)
     )
 
 
@@ -349,17 +368,14 @@ def _unlinked(
     today = canonical_url(column, tables) if column == "pr_url" else pl.col(column)
     named = tables[table].select(today).to_series().drop_nulls()
     lost = named.filter(~named.is_in(tables[known[0]][known[1]].implode()))
-    return counted(
+    return _counted(
         label,
-        SYSTEM,
         "link.missing",
-        "warning",
-        f"rows of something that is not among the {known[0]}",
-        n_rows=lost.len(),
+        lost.len(),
+        known[0],
         table=table,
         column=column,
-        example=", ".join(lost.cast(pl.String).unique().sort().head(5)),
-        action="counted for nobody",
+        example=_some(lost),
     )
 
 
@@ -367,29 +383,16 @@ def _unmeasured(tables: GoTables, label: str) -> pl.DataFrame:
     """Findings on usage without a time, and on costs that are not in dollars."""
     chats = tables["conversations"].filter(pl.col("usage_cost").is_not_null())
     foreign = chats.filter(pl.col("usage_currency").ne_missing("USD"))["usage_currency"]
+    undated = tables["model_usage_events"]["created_at"].null_count()
     return pool(
         [
-            counted(
+            _counted(label, "usage.no_time", undated, table="model_usage_events"),
+            _counted(
                 label,
-                SYSTEM,
-                "usage.no_time",
-                "info",
-                "what was used has no moment: it counts in sums, and in no period",
-                n_rows=tables["model_usage_events"]["created_at"].null_count(),
-                table="model_usage_events",
-                column="created_at",
-            ),
-            counted(
-                label,
-                SYSTEM,
                 "cost.other_currency",
-                "warning",
-                "costs that are not in dollars",
-                n_rows=foreign.len(),
+                foreign.len(),
                 table="conversations",
-                column="usage_currency",
-                example=", ".join(foreign.unique().drop_nulls().sort().head(5)),
-                action="not added",
+                example=_some(foreign),
             ),
         ],
         schema.FINDINGS,
@@ -402,17 +405,8 @@ _IDENTIFIED = (*(table for table, _ in WORK_TABLES.values()), "telemetry_event")
 def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
     """Finding on rows that have no id, or that of another row."""
     ids = tables[table]["id"]
-    return counted(
-        label,
-        SYSTEM,
-        "id.unusable",
-        "error",
-        "rows without an id of their own",
-        n_rows=ids.len() - ids.drop_nulls().n_unique(),
-        table=table,
-        column="id",
-        action="excluded",
-    )
+    n_lost = ids.len() - ids.drop_nulls().n_unique()
+    return _counted(label, "id.unusable", n_lost, table=table)
 
 
 def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
@@ -420,13 +414,11 @@ def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
     at = tables["telemetry_event"]["occurred_at"]
     first, last = at.min(), newest_in_company([[at]], [at])
     is_edge = first is not None and last - first >= _TELEMETRY_KEPT - timedelta(days=1)  # type: ignore[operator]
-    return counted(
+    return _counted(
         label,
-        SYSTEM,
         "time.retention_edge",
-        "info",
-        f"telemetry is kept for {_TELEMETRY_KEPT.days} days: rates of failed starts begin there",
-        n_rows=int(is_edge),
+        int(is_edge),
+        _TELEMETRY_KEPT.days,
         table="telemetry_event",
         example=str(first),
     )
@@ -454,18 +446,6 @@ def _usage_incomplete(tables: GoTables, label: str) -> pl.DataFrame:
         (pl.col("state") == "partial") | odd | pl.col("is_bad").fill_null(value=False)
     )
     rows = partial.select(
-        entity_type=pl.lit("session"),
-        entity_id="session_id",
-        code=pl.coalesce("last_error_code", "code", "state"),
+        entity_id="session_id", code=pl.coalesce("last_error_code", "code", "state")
     ).unique("entity_id", keep="first", maintain_order=True)
-    return per_entity(
-        rows,
-        label,
-        SYSTEM,
-        "usage.incomplete",
-        "warning",
-        message="not all that it used could be measured: its tokens are a lower bound",
-        table="usage_sources",
-        example=pl.col("code"),
-        action="summed as far as known",
-    )
+    return _per_session(rows, label, "usage.incomplete", "code", table="usage_sources")

@@ -22,94 +22,37 @@ from stateanalytics.systems.agent_orchestrator.columns import first_true, flag, 
 KINDS: Final = ("worker", "orchestrator")
 
 LEGACY_STATUSES: Final = (
-    "spawning",
-    "working",
-    "detecting",
-    "pr_open",
-    "ci_failed",
-    "review_pending",
-    "changes_requested",
-    "approved",
-    "mergeable",
-    "merged",
-    "cleanup",
-    "needs_input",
-    "stuck",
-    "errored",
-    "killed",
-    "idle",
-    "done",
-    "terminated",
-)
+    "spawning", "working", "detecting", "pr_open", "ci_failed", "review_pending",
+    "changes_requested", "approved", "mergeable", "merged", "cleanup", "needs_input", "stuck",
+    "errored", "killed", "idle", "done", "terminated",
+)  # fmt: skip
 TERMINAL_STATUSES: Final = ("killed", "terminated", "done", "cleanup", "errored", "merged")
 """The derived statuses that the poll loop leaves alone."""
 
 SESSION_STATES: Final = (
-    "not_started",
-    "working",
-    "idle",
-    "needs_input",
-    "stuck",
-    "detecting",
-    "done",
-    "terminated",
-)
+    "not_started", "working", "idle", "needs_input", "stuck", "detecting", "done", "terminated",
+)  # fmt: skip
 SESSION_REASONS: Final = (
-    "spawn_requested",
-    "agent_acknowledged",
-    "task_in_progress",
-    "pr_created",
-    "pr_closed_waiting_decision",
-    "fixing_ci",
-    "resolving_review_comments",
-    "awaiting_user_input",
-    "awaiting_external_review",
-    "research_complete",
-    "merged_waiting_decision",
-    "manually_killed",
-    "pr_merged",
-    "auto_cleanup",
-    "runtime_lost",
-    "agent_process_exited",
-    "probe_failure",
+    "spawn_requested", "agent_acknowledged", "task_in_progress", "pr_created",
+    "pr_closed_waiting_decision", "fixing_ci", "resolving_review_comments", "awaiting_user_input",
+    "awaiting_external_review", "research_complete", "merged_waiting_decision", "manually_killed",
+    "pr_merged", "auto_cleanup", "runtime_lost", "agent_process_exited", "probe_failure",
     "error_in_process",
-)
+)  # fmt: skip
 PR_STATES: Final = ("none", "open", "merged", "closed")
 PR_REASONS: Final = (
-    "not_created",
-    "in_progress",
-    "ci_failing",
-    "review_pending",
-    "changes_requested",
-    "approved",
-    "merge_ready",
-    "merged",
-    "closed_unmerged",
-    "cleared_on_restore",
-)
+    "not_created", "in_progress", "ci_failing", "review_pending", "changes_requested", "approved",
+    "merge_ready", "merged", "closed_unmerged", "cleared_on_restore",
+)  # fmt: skip
 RUNTIME_STATES: Final = ("unknown", "alive", "exited", "missing", "probe_failed")
 RUNTIME_REASONS: Final = (
-    "spawn_incomplete",
-    "process_running",
-    "process_missing",
-    "tmux_missing",
-    "manual_kill_requested",
-    "pr_merged_cleanup",
-    "auto_cleanup",
-    "probe_error",
-)
+    "spawn_incomplete", "process_running", "process_missing", "tmux_missing",
+    "manual_kill_requested", "pr_merged_cleanup", "auto_cleanup", "probe_error",
+)  # fmt: skip
 REPORT_STATES: Final = (
-    "started",
-    "working",
-    "waiting",
-    "needs_input",
-    "fixing_ci",
-    "addressing_reviews",
-    "pr_created",
-    "draft_pr_created",
-    "ready_for_review",
-    "completed",
-)
+    "started", "working", "waiting", "needs_input", "fixing_ci", "addressing_reviews", "pr_created",
+    "draft_pr_created", "ready_for_review", "completed",
+)  # fmt: skip
 
 
 PAYLOAD_WORDS: Final = {
@@ -247,14 +190,8 @@ NO_SIGNAL_S = 90.0
 """A harness with hooks that has been silent for longer since its start has no signal."""
 
 PULL_REQUEST_STATUSES = (
-    "ci_failed",
-    "changes_requested",
-    "draft",
-    "review_pending",
-    "pr_open",
-    "approved",
-    "mergeable",
-)
+    "ci_failed", "changes_requested", "draft", "review_pending", "pr_open", "approved", "mergeable",
+)  # fmt: skip
 """The statuses of an open pull request, from the worst."""
 
 
@@ -364,16 +301,9 @@ ODD_PAIRS: Mapping[str, tuple[str, str | None, str]] = {
 """A known state with a reason that never goes with it: lifecycle, outcome, health."""
 
 HEALTHS_BY_WEIGHT = (
-    "process_dead",
-    "orphaned",
-    "stalled",
-    "disconnected",
-    "degraded",
-    "idle",
-    "running",
-    "ok",
+    "process_dead", "orphaned", "stalled", "disconnected", "degraded", "idle", "running", "ok",
     "unknown",
-)
+)  # fmt: skip
 """From the worst to the one that means nothing."""
 
 RUNTIME_HEALTHS: Mapping[str, str] = {
@@ -525,13 +455,8 @@ _DTYPES: Mapping[str, pl.DataType] = {"confidence": pl.Float64()}
 
 
 AXES = (
-    "session_state",
-    "session_reason",
-    "pr_state",
-    "pr_reason",
-    "runtime_state",
-    "runtime_reason",
-)
+    "session_state", "session_reason", "pr_state", "pr_reason", "runtime_state", "runtime_reason",
+)  # fmt: skip
 REASON_CODES = tuple(f"reason_{place}" for place in range(7))
 """The columns of `map_axes` that hold one reason code each, most direct first."""
 

@@ -142,16 +142,27 @@ def assemble(known: Known, label: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     Returns
     -------
     sessions : polars.DataFrame
-        The records with their meaning (`meaning.add_meaning`).
+        The records with their meaning, in the shape of `frames.SESSIONS`.
     entities : polars.DataFrame
         Sessions and pieces of work, in the shape of `schema.ENTITIES`.
     """
     clocks = (known.events, known.work, known.usage)
-    sessions = with_circumstances(add_silence(known.records, clocks), known.circumstances)
+    records = add_silence(known.records, clocks).with_columns(**_of_axes())
+    sessions = with_circumstances(records, known.circumstances)
     sessions = add_meaning(add_kill_events(sessions, known.decisions))
     entities = session_entities(sessions, known.events, label, known.usage)
     work = work_entities(known.work, entities)
-    return sessions, pl.concat([with_turns(entities, known.work), work])
+    return shaped(sessions, label), pl.concat([with_turns(entities, known.work), work])
+
+
+def _of_axes() -> dict[str, pl.Expr]:
+    """What follows from the axes of a record; the Go rewrite has none."""
+    priority = look_up(pl.col("legacy_status"), EVENT_PRIORITIES)
+    return {
+        "is_ao_terminal": pl.when(_is_go()).then("is_ao_terminal").otherwise(is_terminal()),
+        "event_priority": pl.when(~_is_go()).then(priority),
+        "primary_reason": primary_reason(),
+    }
 
 
 _SEEN_AT = (
@@ -336,10 +347,10 @@ CLOCKS: Mapping[str, str] = {
         "last write",
     ),
     **dict.fromkeys(
-        ("is_current", "is_synthesized", "is_ao_terminal", "event_priority", "primary_reason"),
+        ("is_current", "is_synthesized", "is_ao_terminal"),
         "other columns",
     ),
-    **dict.fromkeys(("more_codes", *MEANING), "assembled"),
+    **dict.fromkeys(("event_priority", "primary_reason", "more_codes", *MEANING), "assembled"),
 }
 """When each column of `frames.SESSIONS` was written, for a record that was written again since.
 
@@ -404,7 +415,7 @@ def rewind(past: Past, facts: Facts) -> Past:
         assemble(Known(*(frame.filter(pl.col("source") == source) for frame in every)), source)
         for source in records["source"].unique(maintain_order=True)
     ]
-    sessions = [frames.SESSIONS.empty(), *(frames.SESSIONS.conform(rows) for rows, _ in assembled)]
+    sessions = [frames.SESSIONS.empty(), *(rows for rows, _ in assembled)]
     own = pl.concat([past.facts.entities.clear(), *(rows for _, rows in assembled)])
     details[frames.SESSIONS.name] = pl.concat(sessions)
     return replace(
@@ -522,7 +533,7 @@ def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
         ).fill_null(value=False),
     )
     report = ("report_at", "report_state", "report_note")
-    whole = cut.with_columns(
+    return cut.with_columns(
         *(
             pl.when(pl.col("report_at").is_null()).then(f"log_{name}").otherwise(name).alias(name)
             for name in report
@@ -541,12 +552,8 @@ def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
         .then("terminated_at")
         .when(pl.col("legacy_status").is_in(GO_ENDS))
         .then("log_over_since"),
-        is_ao_terminal=pl.when(_is_go())
-        .then(pl.col("legacy_status").is_in(GO_ENDS))
-        .otherwise(is_terminal()),
-        event_priority=pl.when(~_is_go()).then(look_up(pl.col("legacy_status"), EVENT_PRIORITIES)),
+        is_ao_terminal=pl.col("legacy_status").is_in(GO_ENDS),
     )
-    return whole.with_columns(primary_reason=primary_reason())
 
 
 def _is_go() -> pl.Expr:
@@ -659,9 +666,10 @@ def _parts(
     logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
     _note_files(files, faults)
     all_records = pl.concat([read_sessions(records), *stored["sessions"]], how="diagonal_relaxed")
-    # Only the Go rewrite keeps when an agent was last seen, and which ones signal.
-    optional = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
-    sessions = add_entities(with_defaults(all_records, {**optional, "has_hooks": schema.YES_NO}))
+    # Only the Go rewrite keeps when an agent was last seen, which ones signal, and its own end.
+    moments = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
+    words = dict.fromkeys(("has_hooks", "is_ao_terminal"), schema.YES_NO)
+    sessions = add_entities(with_defaults(all_records, {**moments, **words}))
     entries = link(
         pl.concat([logs, *stored["entries"]], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
@@ -676,13 +684,8 @@ def _parts(
     own_events = canonical(events(entries), schema.EVENTS, label)
     sessions, entities = assemble(Known(sessions, own_events, decided, work, usage, known), label)
     changes = canonical(transitions(entries), schema.TRANSITIONS, label)
-    details = {
-        frames.SESSIONS.name: shaped(sessions, label),
-        frames.DECISIONS.name: decided,
-        frames.WORK.name: work,
-        frames.USAGE.name: usage,
-        frames.CIRCUMSTANCES.name: known,
-    }
+    rows = (sessions, decided, work, usage, known)
+    details = {frame.name: own for frame, own in zip(frames.FRAMES, rows, strict=True)}
     findings = [
         faults.findings(),
         *stored["findings"],
@@ -691,7 +694,7 @@ def _parts(
         log_findings(entries, sessions, label),
     ]
     is_locked = any(file.kind == Kind.LOCK for file in files)
-    proofs = [proven_at(details[frames.SESSIONS.name], entities), usage["at"].drop_nulls()]
+    proofs = [proven_at(sessions, entities), usage["at"].drop_nulls()]
     return Parts(
         system=SYSTEM,
         format=_format(sessions, stores),

@@ -25,12 +25,9 @@ from stateanalytics.systems.agent_orchestrator.columns import (
 )
 from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
-    EVENT_PRIORITIES,
     LEGACY_STATUSES,
     PAYLOAD_WORDS,
-    is_terminal,
     legacy_status,
-    primary_reason,
 )
 from stateanalytics.systems.agent_orchestrator.places import Kind
 from stateanalytics.systems.agent_orchestrator.records import (
@@ -471,11 +468,11 @@ def interpret(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        With the columns of `parse_lifecycle`, ``legacy_status``, ``is_ao_terminal``, and
-        ``stored_status`` (the flat one).
+        With the columns of `parse_lifecycle`, ``legacy_status``, and ``stored_status`` (the
+        flat one).
     """
     parsed = parse_lifecycle(refresh_status(records.with_columns(stored_status="status")), now=now)
-    return parsed.with_columns(legacy_status=legacy_status(), is_ao_terminal=is_terminal())
+    return parsed.with_columns(legacy_status=legacy_status())
 
 
 def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
@@ -501,7 +498,6 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
     )
     sessions = with_reports.with_columns(
         generation=_generation(),
-        event_priority=look_up(pl.col("legacy_status"), EVENT_PRIORITIES),
         stored_status=filled("stored_status"),
         **{name: stored_moment(key) for name, key in _MOMENTS.items()},
         **{name: filled(key) for name, key in _KEPT.items()},
@@ -533,10 +529,7 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         _with_pull_request(sessions)
-        .with_columns(
-            primary_reason=primary_reason(),
-            terminated_at=pl.coalesce("terminated_at", "_flat_terminated_at"),
-        )
+        .with_columns(terminated_at=pl.coalesce("terminated_at", "_flat_terminated_at"))
         .drop(_USED_UP)
     )
 
