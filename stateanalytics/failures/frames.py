@@ -480,4 +480,4 @@ _OTHERS = (
     *(MassFailures, Members, Parameters, Rates, Related, Rules),
     *(MineTemplates, MergeTemplates, Owners, Prices),
 )
-FRAMES = (FAILURES, FAILURE_CLUSTERS, *map(frame, _OTHERS))
+FRAMES = (FAILURES, FAILURE_CLUSTERS, TOOLS, *map(frame, _OTHERS))

@@ -185,6 +185,8 @@ FRAMES: tuple[Frame, ...] = (
     ATTENTION,
     LINKS,
     schema.PHANTOMS,
+    schema.CALLS,
+    schema.SIGNS,
     FAILURES,
     FAILURE_CLUSTERS,
     WEEKS,
