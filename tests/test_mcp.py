@@ -187,7 +187,7 @@ def test_a_hint_is_one_that_an_agent_can_follow(tools, tool, arguments, hint):
 
 TOOLS = {
     *("overview", "attention", "failures", "failure_examples", "timeline", "thresholds"),
-    *("disagreements", "sql", "schema"),
+    *("struggles", "disagreements", "sql", "schema"),
 }
 
 
@@ -209,6 +209,7 @@ async def _session():
             "attention": await ask("attention", severity="critical", limit=2),
             "failures": await ask("failures", limit=3),
             "thresholds": await ask("thresholds"),
+            "struggles": await ask("struggles"),
             "disagreements": await ask("disagreements"),
             "timeline": await ask("timeline", entity_id="6009d20f"),
             "sql": await ask("sql", query="FROM range(500)", limit=7),
