@@ -86,7 +86,9 @@ class Tools:
                 result = function(first)
             else:
                 window = {"window": week} if has_window else {}
-                result = function(self._snap, policy=self._policy, **window)
+                has_policy = "policy" in inspect.signature(function).parameters
+                policy: dict[str, Any] = {"policy": self._policy} if has_policy else {}
+                result = function(self._snap, **policy, **window)
             frame: pl.DataFrame = getattr(result, question.part) if question.part else result
             if severity := given.get("severity"):
                 frame = _of_severity(frame, severity)

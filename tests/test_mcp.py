@@ -42,6 +42,13 @@ def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(tools
     assert {row["severity"] for row in told["data"]} == {"critical"}
 
 
+def test_struggles_are_asked_of_any_snapshot(tools):
+    assert ask(tools, "struggles")["data"] == []
+    with sa.read(ROOT / "data" / "samples" / "codex", progress=False) as snap:
+        rows = ask(Tools(snap, Policy.v1()), "struggles")["data"]
+    assert {row["sign"] for row in rows} == {"interrupted", "tests_failing"}
+
+
 def test_every_answer_says_what_of_the_sources_is_missing(tools, tmp_path):
     assert ask(tools, "schema")["data_missing"] == []
     (tmp_path / "s.jsonl").write_text(
