@@ -86,8 +86,7 @@ class Tools:
                 result = function(first)
             else:
                 window = {"window": week} if has_window else {}
-                has_policy = "policy" in inspect.signature(function).parameters
-                policy: dict[str, Any] = {"policy": self._policy} if has_policy else {}
+                policy = question.accepted({"policy": self._policy})
                 result = function(self._snap, **policy, **window)
             frame: pl.DataFrame = getattr(result, question.part) if question.part else result
             if severity := given.get("severity"):

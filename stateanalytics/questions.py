@@ -9,8 +9,9 @@ function, list it in the stub of its package, and add an entry here. An option t
 from __future__ import annotations
 
 import importlib
+import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -101,6 +102,11 @@ class Question:
         package = importlib.import_module("stateanalytics")
         function: Callable[..., Any] = operator.attrgetter(self.function)(package)
         return function
+
+    def accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the values that the function has a parameter for."""
+        parameters = inspect.signature(self.answer()).parameters
+        return {name: value for name, value in values.items() if name in parameters}
 
 
 @dataclass(frozen=True)

@@ -231,13 +231,10 @@ def _asked(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
 
 def _called(question: Question, first: Any, values: Given) -> pl.DataFrame:
     function = question.answer()
-    parameters = inspect.signature(function).parameters
-    given = {
-        name: value
-        for name, value in values.items()
-        if name in parameters and value is not None and value != ()
-    }
-    result = function(first, **given)
+    given = question.accepted(values)
+    result = function(
+        first, **{name: value for name, value in given.items() if value is not None and value != ()}
+    )
     frame: pl.DataFrame = getattr(result, question.part) if question.part else result
     return frame
 

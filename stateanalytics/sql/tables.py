@@ -8,7 +8,6 @@ text where they differ: no value is lost by a cast. Moments stay epoch seconds.
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import re
 from collections import Counter
@@ -303,14 +302,10 @@ def _answer(
 ) -> pl.DataFrame:
     """The answer of a question for all time; states and rows are shared where it takes them."""
     function = question.answer()
-    parameters = inspect.signature(function).parameters
     # Rows are derived from states, so that a function that takes both needs rows only.
-    given: dict[str, Any] = next(
-        ({name: shared[name]()} for name in ("rows", "states") if name in parameters), {}
-    )
-    if "policy" in parameters:
-        given = {**given, "policy": policy}
-    result = function(facts, **given)
+    derived = question.accepted({name: shared[name] for name in ("rows", "states")})
+    given = {name: make() for name, make in list(derived.items())[:1]}
+    result = function(facts, **given, **question.accepted({"policy": policy}))
     frame: pl.DataFrame = getattr(result, question.part) if question.part else result
     return frame
 
