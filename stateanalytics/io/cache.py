@@ -20,9 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import polars as pl
+
+from stateanalytics.io.archive.manifests import package_version
 
 VARIABLE = "STATEANALYTICS_CACHE"
 OFF = "off"
@@ -203,7 +206,7 @@ def _entry(octets: memoryview) -> Entry | None:
 def code_version() -> str:
     """A digest of this program and of what its frames are made with."""
     package = Path(__file__).parents[1]
-    total = sha256(f"{version('stateanalytics')} {version('polars')}".encode())
+    total = sha256(f"{package_version()} {pl.__version__}".encode())
     # A checkout changes without a new version.
     for path in sorted(package.rglob("*")):
         if path.suffix in (".py", ".csv", ".json"):

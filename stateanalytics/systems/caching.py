@@ -52,9 +52,10 @@ class Remembered:
     kept: LastRead | None = None
 
 
-def remembered(cache: Cache, place: Place, state_of: StateOf) -> Remembered:
+def remembered(cache: Cache, place: Place, system: str, state_of: StateOf) -> Remembered:
     """What the cache has of an input; nothing where that is damaged or of another version."""
-    entry = cache.get(_key(place))
+    key = _key(place, system)
+    entry = cache.get(key)
     if entry is None:
         return Remembered()
     try:
@@ -66,7 +67,7 @@ def remembered(cache: Cache, place: Place, state_of: StateOf) -> Remembered:
         kept = None if entry.head["kept"] is None else _kept_from(entry, part)
     # A file that is whole, and still not what this version writes.
     except (KeyError, TypeError, ValueError, IndexError, pl.exceptions.PolarsError):
-        cache.drop(_key(place))
+        cache.drop(key)
         return Remembered()
     return Remembered(replace(part, kept=kept) if is_same else None, kept)
 
@@ -82,12 +83,12 @@ def remember(cache: Cache, place: Place, part: Parts, state: str | None) -> Part
     blocks = _Blocks()
     head = _head_of(replace(part, fingerprint=own.fingerprint), state, blocks)
     head["kept"] = None if kept is None else _head_of_kept(kept, part, blocks)
-    cache.put(_key(place), head, blocks.all)
+    cache.put(_key(place, part.system), head, blocks.all)
     return replace(part, digested=own)
 
 
-def _key(place: Place) -> str:
-    return "\0".join([os.path.realpath(place.path), place.label])
+def _key(place: Place, system: str) -> str:
+    return "\0".join([os.path.realpath(place.path), place.label, system])
 
 
 class _Blocks:

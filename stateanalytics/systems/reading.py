@@ -415,8 +415,8 @@ def _cached(
         whole = replace(known, stores=stores, inputs=tuple(inputs))
         return state_of_files(place, whole, began, of_store, opened)
 
-    held = remembered(cache, place, state_of)
-    if held.part is not None and held.part.system == system:
+    held = remembered(cache, place, system, state_of)
+    if held.part is not None:
         return held.part
     part = read(held.kept if kept is None else kept)
     size = part.size_bytes if store is None else store.size_bytes
