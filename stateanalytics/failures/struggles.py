@@ -100,7 +100,7 @@ def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     errors = _signs(failing.filter("is_failed"), "repeated_error", rules.n_repeated_errors, ["row"])
     equal = known.with_columns(row=pl.struct(*call, gap=gap).rle_id())
     repeated = _signs(equal, "repeated_call", rules.n_repeated, ["row"])
-    # What failed all the way is told as that.
+    # Calls that all fail are one sign, the stronger one.
     key = [*_THREAD, "first_call"]
     return pool([errors, repeated.join(errors.select(key), on=key, how="anti")], SIGNS)
 

@@ -564,24 +564,25 @@ def collect_each(
         for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
-        for number, batch in enumerate(batches, 1):
-            yield _noted(batch, _archived(batch))
-            if number % N_BEFORE_COMPACTING == 0:
-                archiving.tidy()
-        archiving.tidy()
+        yield from _tidied(archiving, (_noted(batch, _archived(batch)) for batch in batches))
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-            for number, (batch, rows) in enumerate(zip(batches, done, strict=True), 1):
-                yield _noted(batch, rows)
-                if number % N_BEFORE_COMPACTING == 0:
-                    archiving.tidy()
+            yield from _tidied(archiving, map(_noted, batches, done))
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
+
+
+def _tidied(archiving: Archiving, rows: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The rows of batches; the archive is tidied at their end, and after many of them."""
+    for number, of_batch in enumerate(rows, 1):
+        yield of_batch
+        if number % N_BEFORE_COMPACTING == 0:
+            archiving.tidy()
     archiving.tidy()
 
 

@@ -1,7 +1,7 @@
 """What a tool was called with, without its text: a digest, what it touches, what it runs.
 
-The text of an input may be a whole file. A digest tells whether two calls were the same; the
-file, the host or the command tells what they were about.
+The text of an input may be a whole file. Equal digests are equal inputs; the file, the host or
+the command is what a call was about.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from hashlib import sha256
 
 import polars as pl
 
-from stateanalytics.core.shapes import Columns, Text, YesNo, frame
+from stateanalytics.core.schema import Calls
+from stateanalytics.core.shapes import Columns, frame
 
 
 class Inputs(Columns, key=("input_digest",)):
     """What a call was about."""
 
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    input_digest = Calls.input_digest
+    target = Calls.target
+    last_command = Calls.last_command
+    is_test = Calls.is_test
+    is_undo = Calls.is_undo
 
 
 INPUTS = frame(Inputs)
-COLUMNS = tuple(INPUTS.dtypes)
 
 _MOST_CHARS = 300
 _TEXT = r'"((?:[^"\\]|\\.)*)"'

@@ -103,20 +103,15 @@ def compact(root: Path, *, is_forced: bool = False) -> bool:
         put_whole(table, content)
         names = {run.name for run in runs}
         _delete([*before, *(path for path in loose if path.name in names)])
-        _delete_unnamed(root, compacted, replaced=[_Piece(*pair) for pair in _of(runs, moved)])
+        pieces = (_Piece(run, each) for run in runs for each in run.shards)
+        replaced = {each.path(root) for each in pieces if (each.run.name, each.shard) in moved}
+        _delete_unnamed(root, compacted, replaced=replaced)
     return True
 
 
 def _is_worth_it(known: Mapping[str, Runs]) -> bool:
     shards = [each for one in known.values() for run in one.runs for each in run.shards]
     return sum(each.first is None for each in shards) > MOST_FILES
-
-
-def _of(
-    runs: Iterable[Manifest], moved: Mapping[tuple[str, Shard], Shard]
-) -> Iterator[tuple[Manifest, Shard]]:
-    """The shards that were moved, as they were before."""
-    return ((run, each) for run in runs for each in run.shards if (run.name, each) in moved)
 
 
 def _moved(
@@ -207,10 +202,10 @@ def _is_too_dense(n_rows: int, n_bytes: int) -> bool:
     return n_rows > max(LEAST_ROWS, n_bytes)
 
 
-def _delete_unnamed(root: Path, runs: Sequence[Manifest], *, replaced: Sequence[_Piece]) -> None:
+def _delete_unnamed(root: Path, runs: Sequence[Manifest], *, replaced: set[Path]) -> None:
     """Delete files whose rows lie elsewhere now, and those that a killed run left long ago."""
     named = {_Piece(run, shard).path(root) for run in runs for shard in run.shards}
-    _delete({piece.path(root) for piece in replaced} - named)
+    _delete(replaced - named)
     # Where folders have no locks, a run may be writing just now.
     long_ago_s = time.time() - _DAY_S
     for folder in (root / SHARDS, root / TABLES):

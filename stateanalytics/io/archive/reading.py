@@ -325,8 +325,8 @@ def _part_of_source(
     if not source.runs:
         entities, transitions, events = (frame.empty() for frame in FACTS.values())
         problems = pool([*_unreadable_manifests(source), *_failed_attempt(source)], schema.FINDINGS)
-        named = Parts("", "", entities, transitions, events, problems, label=source.label)
-        return labelled(named, label)
+        problems = problems.with_columns(source=pl.lit(label))
+        return Parts("", "", entities, transitions, events, problems, label=label)
     latest = source.runs[-1]
     by_run: dict[str, list[_Opened]] = {run.name: [] for run in source.runs}
     for found in rows:
@@ -387,7 +387,7 @@ class _Wanted:
 
     @property
     def file(self) -> tuple[object, ...]:
-        """What tells its file from others, without making a path of it."""
+        """What identifies its file, without making a path of it."""
         shard, run = self.shard, self.run
         own = () if shard.first is not None else (run.system, run.key)
         return (self.root, shard.frame, shard.week, shard.sha256, shard.n_bytes, own)
@@ -578,20 +578,6 @@ def _stacked(pieces: Sequence[_Opened]) -> pl.DataFrame:
             groups.append((each.whole, each.begin, each.n_rows))
     frames = [whole.slice(begin, n_rows) for whole, begin, n_rows in groups]
     return frames[0] if len(frames) == 1 else pl.concat(frames)
-
-
-def labelled(part: Parts, label: str) -> Parts:
-    """The same rows with another label of their source."""
-    source = pl.lit(label).alias("source")
-    return replace(
-        part,
-        label=label,
-        entities=part.entities.with_columns(source),
-        transitions=part.transitions.with_columns(source),
-        events=part.events.with_columns(source),
-        details={name: frame.with_columns(source) for name, frame in part.details.items()},
-        findings=part.findings.with_columns(source),
-    )
 
 
 def _unreadable_manifests(source: Archived) -> Iterator[pl.DataFrame]:

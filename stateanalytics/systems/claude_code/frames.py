@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
+from stateanalytics.systems.tool_inputs import Inputs
 
 USAGE = (
     *("n_input_tokens", "n_cache_creation_tokens", "n_cache_read_tokens"),
@@ -176,11 +177,11 @@ class ClaudeTools(Columns, key=("source", "thread_id", "tool_id")):
     cause = Text("of an error: exit_nonzero, permission_rejected, not_found, timeout, …")
     error_message = Text("words of the error")
     child_thread_id = Text("the subagent that it started")
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    input_digest = Inputs.input_digest
+    target = Inputs.target
+    last_command = Inputs.last_command
+    is_test = Inputs.is_test
+    is_undo = Inputs.is_undo
     n_answer_tokens = Integer("tokens of the answer that asked for it", unit="tokens")
 
 
@@ -292,11 +293,11 @@ class ClaudeBlocks(Columns, key=("source", "file", "line_no", "place")):
     timeout_s = Real("time limit that the call asks for", unit="s")
     is_error = YesNo("the result is marked as failed, denied or interrupted")
     error_message = Text("words of that (at most 500 characters)")
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    input_digest = Inputs.input_digest
+    target = Inputs.target
+    last_command = Inputs.last_command
+    is_test = Inputs.is_test
+    is_undo = Inputs.is_undo
 
 
 BLOCKS = frame(ClaudeBlocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
+from stateanalytics.systems.tool_inputs import Inputs
 
 USAGE = ("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens")
 SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reasoning_tokens")
@@ -117,11 +118,11 @@ class CodexTools(Columns, key=("source", "thread_id", "call_id")):
     cause = Text("why it did not succeed, as in reason codes")
     error_message = Text("words of a failure (at most 500 characters)")
     patience_s = Real("how long it may be silent", unit="s")
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    input_digest = Inputs.input_digest
+    target = Inputs.target
+    last_command = Inputs.last_command
+    is_test = Inputs.is_test
+    is_undo = Inputs.is_undo
 
 
 TOOLS = frame(CodexTools)
@@ -195,9 +196,9 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
         "of a call: digest of what it was called with: equal digests are equal inputs"
     )
     target = Text("of a call: the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    last_command = Inputs.last_command
+    is_test = Inputs.is_test
+    is_undo = Inputs.is_undo
     duration_s = Real("how long a call or a turn took", unit="s")
     first_token_s = Real("until the model's first word", unit="s")
     n_text_chars = Integer("characters of text")

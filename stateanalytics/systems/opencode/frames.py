@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.systems.opencode.gathered import RECORDS
+from stateanalytics.systems.tool_inputs import Inputs
 
 
 class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
@@ -197,11 +198,11 @@ class OpencodeTools(Columns, key=("source", "session_id", "message_id", "call_id
     )
     cause_confidence = Real("1 where the type names it, less where it follows from words")
     end_event_id = Text("the event that ended it")
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    input_digest = Inputs.input_digest
+    target = Inputs.target
+    last_command = Inputs.last_command
+    is_test = Inputs.is_test
+    is_undo = Inputs.is_undo
 
 
 TOOLS = frame(OpencodeTools)

@@ -29,6 +29,7 @@ from stateanalytics.systems.opencode.log import (
     rows_of,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS, PROJECTED
+from stateanalytics.systems.tool_inputs import Inputs
 
 SESSION_ROWS = pl.Schema(
     {
@@ -278,11 +279,11 @@ class _Records(Columns):
     tool = Text("name of the tool")
     updated_at = Moment("when its row was last written")
     written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    input_digest = Inputs.input_digest
+    target = Inputs.target
+    last_command = Inputs.last_command
+    is_test = Inputs.is_test
+    is_undo = Inputs.is_undo
 
 
 def _as_moment(name: str) -> str:
