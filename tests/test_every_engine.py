@@ -62,14 +62,14 @@ def test_a_bare_frame_gives_the_reasons_of_the_snapshot(fleet: sa.Snapshot, engi
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The samples of all systems in an archive, and a store that was archived twice."""
+    """The samples of all systems in an archive, and a store that was archived twice, compacted."""
     folder = tmp_path_factory.mktemp("archived")
     store = write_store(folder / "own.db", sessions=[session("a"), session("b")])
     sa.collect([*SHIPPED.values(), store], folder / "history")
     store.unlink()
     later = {"status": "failed", "updated_at": NOW_S}
     write_store(store, sessions=[session("a", **later), session("b")])
-    sa.collect(store, folder / "history")
+    sa.collect(store, folder / "history", compact=True)
     return folder
 
 
