@@ -153,6 +153,7 @@ COMMANDS = {
             "failures state.db --week 2026-W21",
             "failures state.db --week 2026-W21 --rules rules.toml",
             "failures state.db --show change --against last-week/state.db",
+            "failures ~/.claude --of calls",
             "failures state.db --cluster 3dd4831b",
             "failures state.db --cluster 3dd4831b -o rows.csv",
             "failures history/ --show life --ledger owners.csv",
@@ -216,6 +217,8 @@ COMMANDS = {
 """The commands that are made from questions; the others are written by hand."""
 
 _FAILURES = ("code", "cluster", "rules", "window")
+_OF = ("of", *_FAILURES)
+"""Options of questions that can also be asked of calls."""
 _DURATIONS = ("by", "own", "window")
 _DETECTIONS = ("at", "detectors")
 
@@ -286,7 +289,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.clusters",
         "failures",
         "--show clusters",
-        options=(*_FAILURES, "ledger"),
+        options=(*_OF, "ledger"),
         columns=(
             *("id", "state", "owner", "n_incidents", "cost_usd", "run_s", "template", "code"),
             *("last_at", "n_rows"),
@@ -298,7 +301,9 @@ QUESTIONS: tuple[Question, ...] = (
                 *("cluster_id", "code", "template", "n_causes", "n_rows", "n_incidents"),
                 *("first_at", "last_at", "run_s", "cost_usd", "meaning", "what_to_do"),
             ),
-            about="By default everything is counted, without a window.",
+            ("of",),
+            about="By default everything is counted, without a window. of: runs, or calls of tools "
+            "inside of runs.",
         ),
     ),
     Question(
@@ -331,6 +336,15 @@ QUESTIONS: tuple[Question, ...] = (
         ),
     ),
     Question(
+        "how hard each session and turn was: smooth, struggled, stuck or given up, and why",
+        "failures.effort",
+        "failures",
+        "--show effort",
+        columns=("effort", "entity_type", "why", "n_calls", "n_failed", "lost_s", "entity_id"),
+        quiet=("effort", "smooth"),
+        table="effort",
+    ),
+    Question(
         "every call of a tool, and how it ended",
         "failures.calls",
         "failures",
@@ -346,7 +360,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.codes",
         "failures",
         "--show codes",
-        options=_FAILURES,
+        options=_OF,
         columns=(
             *("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at"),
             "what_to_do",
@@ -357,7 +371,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.members",
         "failures",
         "--show members",
-        options=_FAILURES,
+        options=_OF,
         columns=("failed_at", "entity", "message", "code", "cluster_id"),
         view="entities",
         default_with="cluster",
@@ -367,7 +381,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.parameters",
         "failures",
         "--show parameters",
-        options=_FAILURES,
+        options=_OF,
         columns=("template", "position", "value", "n_rows", "n_distinct"),
     ),
     Question(
@@ -377,7 +391,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.change",
         "failures",
         "--show change",
-        options=(*_FAILURES, "earlier", "leave_out_mass"),
+        options=(*_OF, "earlier", "leave_out_mass"),
         columns=(
             *("id", "status", "n_incidents_before", "n_incidents", "cost_usd_before"),
             *("cost_usd", "template", "code", "why"),
@@ -391,7 +405,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.life",
         "failures",
         "--show life",
-        options=(*_FAILURES, "ledger"),
+        options=(*_OF, "ledger"),
         columns=(
             *("id", "state", "owner", "n_incidents_before", "n_incidents", "cost_usd"),
             *("template", "code", "last_at"),
@@ -414,7 +428,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.incidents",
         "failures",
         "--show incidents",
-        options=_FAILURES,
+        options=_OF,
         columns=(
             *("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
         ),
@@ -432,7 +446,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.related",
         "failures",
         "--show related",
-        options=_FAILURES,
+        options=_OF,
         columns=("cause_group", "code", "template", "related_code", "related_template", "score"),
     ),
     Question(

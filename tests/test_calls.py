@@ -1,6 +1,5 @@
 """Calls of tools in one frame, how they ended, and the signs of struggle in them."""
 
-import importlib
 import json
 from itertools import groupby
 
@@ -11,11 +10,11 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.cli import run
-from stateanalytics.core.schema import CALLS, SIGNS
+from stateanalytics.core.schema import CALLS, SIGNS, TURNS
 from stateanalytics.failures.call_outcomes import calls, tools
-from stateanalytics.failures.struggles import SignRules, signs
+from stateanalytics.failures.struggles import RULES, SignRules, signs, signs_of
+from stateanalytics.systems.call_texts import digest, inputs_of, phrase_in, results_of
 from stateanalytics.systems.tool_calls import calls_from, expected_exits
-from stateanalytics.systems.tool_inputs import digest, inputs_of
 from tests.conftest import SHIPPED
 from tests.examples import examples
 from tests.frames import facts
@@ -83,9 +82,11 @@ def kinds(found):
 
 
 SIGNS_OF = {
-    "a loop": ([("npm run dev", 0)] * 5, [("repeated_call", 5)]),
-    "shorter": ([("npm run dev", 0)] * 4, []),
-    "a loop of errors": ([("ls", 0)] * 4 + [("cat none", 1)] * 3, [("repeated_error", 3)]),
+    "a loop": ([("npm run dev", 0)] * 4, [("repeated_call", 4)]),
+    "shorter": ([("npm run dev", 0)] * 3, []),
+    "tried again in vain": ([("ls", 0), ("cat none", 1), ("cat none", 1), ("pwd", 0)],
+                            [("unchanged_retry", 2)]),
+    "a loop of errors": ([("ls", 0)] * 3 + [("cat none", 1)] * 3, [("repeated_error", 3)]),
     "errors, not equal": ([("ls", 0), ("cat a", 1), ("cat b", 1), ("cat c", 1)] * 1, []),
     "a loop with others between": ([("cat none", 1), ("ls", 0)] * 2, []),
     "in turn": ([("cat a", 0), ("ls", 0)] * 3, [("alternating", 6)]),
@@ -117,6 +118,167 @@ def test_a_sign_says_which_calls_and_what_they_cost(tmp_path):
     assert sign["lost_s"] == (found["ended_at"][4] - found["ended_at"][1]).total_seconds() > 0
     assert sign["n_tokens"] == found["n_answer_tokens"][2:].sum() > 0
     assert (sign["tool"], sign["target"], sign["message"]) == ("Bash", "cat", "Exit code 1\nno")
+
+
+def ran(session, number, command, words, *, is_error=False):
+    """Run a command in a session of Claude Code, with this result."""
+    answered(session, transcript_maker.call(f"c{number}", "Bash", command=command))
+    session.result(f"c{number}", words, is_error=is_error)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([f"{n} of 4 done" for n in range(4)], []),
+        (["waiting"] * 4, [("repeated_call", 4)]),
+        # Only how long it took differs.
+        ([f"2 passed in 0.{n}s" for n in range(4)], [("repeated_call", 4)]),
+        (["a" * 5000 + str(n) for n in range(4)], [("repeated_call", 4)]),
+    ],
+)
+def test_a_loop_has_equal_results(tmp_path, words, expected):
+    session = begun_transcript()
+    for number, result in enumerate(words):
+        ran(session, number, "make status", result)
+    assert kinds(signs(facts_of(tmp_path, session))) == expected
+
+
+def test_tests_behind_a_pipe_are_judged_by_their_summary(tmp_path):
+    session = begun_transcript()
+    ran(session, 1, "pytest -q | tail -3", "1 failed, 3 passed in 0.2s")
+    snap = facts_of(tmp_path, session)
+    assert calls(snap).select("outcome", "test_result", "is_test").row(0) == ("ok", "failed", True)
+    assert kinds(signs(snap)) == [("tests_failing", 1)]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        ("a.py", "x = 2", "x = 1", [("taken_back", 1)]),
+        ("b.py", "x = 2", "x = 1", []),
+        ("a.py", "x = 2", "x = 3", []),
+    ],
+)
+def test_an_edit_is_taken_back_by_its_earlier_text(tmp_path, file, old, new, expected):
+    session = begun_transcript()
+    for number, texts in enumerate([("a.py", "x = 1", "x = 2"), (file, old, new)]):
+        names = dict(zip(("file_path", "old_string", "new_string"), texts, strict=True))
+        answered(session, transcript_maker.call(f"c{number}", "Edit", **names))
+        session.result(f"c{number}", "The file was updated.")
+    assert kinds(signs(facts_of(tmp_path, session))) == expected
+
+
+def test_a_server_that_is_not_there_is_down(tmp_path):
+    session = begun_transcript()
+    for number in range(2):
+        answered(session, transcript_maker.call(f"c{number}", "mcp__db__query", sql=str(number)))
+        session.result(f"c{number}", "MCP server db is not connected", is_error=True)
+    assert kinds(signs(facts_of(tmp_path, session))) == [("tool_down", 2)]
+
+
+def a_turn(number, **facts_of_it):
+    """One turn of a thread, a minute after the one before it."""
+    begin = number * 120_000_000
+    row = {"source": "s", "system": "any", "session_id": "t", "thread_id": "t",
+           "turn_no": number, "entity_id": f"t{number}", **facts_of_it}  # fmt: skip
+    moments = (("started_at", begin), ("ended_at", begin + 60_000_000))
+    typed = pl.DataFrame([row]).with_columns(
+        pl.lit(at).cast(pl.Datetime("us", "UTC")).alias(name) for name, at in moments
+    )
+    return TURNS.conform(typed)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        ({}, {"gives_up": True}, [("gave_up", 1)]),
+        # Somebody went on.
+        ({"gives_up": True}, {}, []),
+        ({"is_empty": True}, {"is_empty": True}, [("empty_answer", 1)]),
+        ({}, {"is_cut": True}, [("cut_answer", 1)]),
+        ({}, {"is_correction": True}, [("corrected", 1)]),
+        # Before the first prompt there is nothing to correct.
+        ({"is_correction": True}, {}, []),
+        ({"is_interrupted": True}, {"is_interrupted": True}, [("interrupted", 2)]),
+        ({"n_retries": 1, "retry_s": 0.5}, {"n_retries": 2, "retry_s": 8.0},
+         [("provider_retries", 3)]),
+        ({"n_retries": 1}, {"n_retries": 1}, []),
+        ({"n_compactions": 1}, {}, [("compacted", 1)]),
+    ],
+)  # fmt: skip
+def test_signs_of_turns(first, last, expected):
+    found = signs_of(CALLS.empty(), pl.concat([a_turn(1, **first), a_turn(2, **last)]), RULES)
+    assert found.schema == SIGNS.dtypes
+    assert kinds(found) == expected
+    if expected and expected[0][0] == "provider_retries":
+        assert found["lost_s"].item() == 8.5
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_answer_that_gives_up_is_read_from_its_words(tmp_path, client):
+    if client == "claude_code":
+        session = begun_transcript()
+        session.answer(transcript_maker.say("I was unable to fix the build."), stop="end_turn")
+    else:
+        session = begun_rollout()
+        session.say("I was unable to fix the build.")
+        session.complete("I was unable to fix the build.")
+    assert kinds(signs(facts_of(tmp_path, session))) == [("gave_up", 1)]
+
+
+SUMMARIES = {
+    "===== 1 failed, 3 passed in 0.2s =====": "failed",
+    "4 passed, 1 warning in 1.02s": "passed",
+    "2 errors in 0.4s": "failed",
+    "FAILED (failures=1, errors=2)": "failed",
+    "Ran 3 tests in 0.001s\n\nOK": "passed",
+    "Tests:       1 failed, 5 passed, 6 total": "failed",
+    "Tests:       5 passed, 5 total": "passed",
+    "      Tests  2 failed | 8 passed (10)": "failed",
+    "  12 passing (1s)\n  1 failing": "failed",
+    "--- FAIL: TestCart (0.00s)\nFAIL": "failed",
+    "ok  \texample.com/cart\t0.3s": "passed",
+    "test result: FAILED. 1 passed; 1 failed;": "failed",
+    "test result: ok. 9 passed; 0 failed;": "passed",
+    "12 examples, 1 failure": "failed",
+    "12 examples, 0 failures": "passed",
+    "Tests run: 5, Failures: 1, Errors: 0, Skipped: 0": "failed",
+    "Tests run: 5, Failures: 0, Errors: 0, Skipped: 0": "passed",
+    "100% tests passed, 0 tests failed out of 9": "passed",
+    "0 failed jobs, all passed": None,
+    "the parser failed in 3 of 7 files": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), SUMMARIES.items())
+def test_summaries_of_test_runners(text, expected):
+    as_json = json.dumps([{"type": "text", "text": f"before\n{text}\nafter"}])
+    found = results_of(pl.Series([text, f"before\n{text}\nafter", as_json]))
+    assert found["test_result"].to_list() == [expected] * 3
+
+
+PHRASES = {
+    "gives_up": ("I couldn't finish the migration.",
+                 "Leider konnte ich den Fehler nicht beheben.",
+                 "Je n'ai pas réussi à corriger le test.", "No pude completar la tarea.",
+                 "Não consegui resolver o erro.", "我无法完成这个任务。",
+                 "Не удалось исправить ошибку."),
+    "corrects": ("No, use yarn", "That's wrong, it has to be UTC", "nein, das ist falsch",
+                 "non, pas ça",
+                 "不对，用另一个", "нет, не так", "still failing"),
+    "": ("All tests pass.", "I was unable to reproduce the bug, so I added logging and found it.",
+         "No problem, go on", "Notes on the release", "Add a stop button", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(k, text) for k, some in PHRASES.items() for text in some]
+)
+def test_phrases_in_several_languages(kind, text):
+    said = pl.DataFrame({"text": [text]})
+    for name in ("gives_up", "corrects"):
+        assert said.select(phrase_in(pl.col("text"), name)).item() is (name == kind)
 
 
 def test_refused_and_interrupted_calls_are_signs_and_no_failures(tmp_path):
@@ -164,7 +326,7 @@ def expected_loops(story, rules):
     place = 0
     for _, run_of in groupby(story.lower()):
         n = len(list(run_of))
-        if n >= rules.n_repeated and place not in errors:
+        if n >= rules.n_repeated_unseen and place not in errors:
             found.append(("repeated_call", n, place))
         place += n
     return sorted(found)
@@ -191,10 +353,7 @@ def frame_of(story):
 
 
 def with_calls(rows):
-    with pytest.MonkeyPatch.context() as patched:
-        module = importlib.import_module("stateanalytics.failures.struggles")
-        patched.setattr(module, "calls", lambda _: rows)
-        return signs(None)
+    return signs_of(rows, TURNS.empty(), RULES)
 
 
 @examples(200)

@@ -172,6 +172,13 @@ OPTIONS: Mapping[str, Option] = {
     "cluster": click.option(
         "--cluster", metavar="ID", help="Count only this cluster, by its id or the beginning of it."
     ),
+    "of": click.option(
+        "--of",
+        type=click.Choice(["runs", "calls"]),
+        default="runs",
+        show_default=True,
+        help="Count failed runs, or the failed calls of tools inside of runs.",
+    ),
     "rules": click.option(
         "--rules", type=FILE, help="Apply your own rules for clusters, from a TOML file."
     ),

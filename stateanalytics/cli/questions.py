@@ -318,7 +318,7 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     others = Request(sources=(path,), salvage=request.salvage)
     with others.opened() if path else nullcontext() as earlier:
         frame = _called(question, snap, {**values, "earlier": earlier})
-    shared = {"policy": values["policy"], "rules": values["rules"]}
+    shared = {name: values[name] for name in ("policy", "rules", "of")}
     if values["cluster"] is not None and "cluster_id" in frame.columns:
         known = frame["cluster_id"]
         values["cluster"] = find_cluster(values["cluster"], known, snap, **shared)
@@ -327,7 +327,8 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
         frame = _without_masked_words(frame, snap, {**shared, "window": values["window"]})
     if question.shown_as == "clusters" and (request.format == "table" or values["ledger"]):
         frame = _with_states_and_owners(frame, snap, values)
-    _note_meaning_of_failure(snap)
+    if values["of"] == "runs":
+        _note_meaning_of_failure(snap)
     if question.shown_as == "life":
         _note_ids_of_the_ledger(frame)
     return frame
@@ -353,7 +354,7 @@ def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Give
     """Clusters with what became of each lately, and its owner."""
     from stateanalytics import failures
 
-    given = {name: values[name] for name in ("window", "policy", "rules", "ledger")}
+    given = {name: values[name] for name in ("window", "policy", "rules", "ledger", "of")}
     lives = failures.life(snap, **given).select("cluster_id", "state", "owner")
     return clusters.join(lives, on="cluster_id", how="left", maintain_order="left")
 

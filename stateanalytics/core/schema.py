@@ -85,6 +85,7 @@ HEALTHS = (
 )
 DELIVERIES = ("passed", "partial", "missing", "invalid", "not_expected", "unknown")
 SEVERITIES = ("critical", "warning", "info", "neutral")
+EFFORTS = ("smooth", "struggled", "stuck", "given_up")
 TONES = ("danger", "warning", "info", "success", "neutral")
 CLAIM_STATUSES = ("observed", "inferred", "hypothesis", "verified", "disputed", "superseded")
 DIMENSIONS = ("lifecycle", "health", "delivery")
@@ -260,6 +261,31 @@ class Events(EntityKey, key=(*ENTITY_KEY, "at", "seq")):
 EVENTS = frame(Events)
 
 
+class Inputs(Columns, key=("input_digest",)):
+    """What a call of a tool was about."""
+
+    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
+    target = Text("the file, the host of a URL, or the first word of a command")
+    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    is_test = YesNo("of a command line: it runs tests, by a known runner")
+    is_undo = YesNo("of a command line: it takes back changes in git")
+    replaced_digest = Text("of an edit: digest of the text that it replaces")
+    written_digest = Text("of an edit: digest of the text that it writes")
+
+
+INPUTS = frame(Inputs)
+
+
+class Results(Columns, key=("result_digest",)):
+    """What a call of a tool gave back."""
+
+    result_digest = Text("digest of its result: equal digests are equal results")
+    test_result = Text("passed or failed, by the last summary of a known runner of tests in it")
+
+
+RESULTS = frame(Results)
+
+
 class Calls(Columns, key=("source", "entity_id")):
     """One call of a tool by an agent."""
 
@@ -271,11 +297,8 @@ class Calls(Columns, key=("source", "entity_id")):
     entity_id = Text("its id in `entities`")
     call_id = Text("the provider's id of the call")
     tool = Text("tool, with its server")
-    input_digest = Text("digest of what it was called with: equal digests are equal inputs")
-    target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
-    is_test = YesNo("of a command line: it runs tests, by a known runner")
-    is_undo = YesNo("of a command line: it takes back changes in git")
+    inputs = Inputs
+    results = Results
     started_at = Moment("when it was called")
     ended_at = Moment("when its result came; null: none did")
     duration_s = Real("how long it took", unit="s")
@@ -292,6 +315,30 @@ class Calls(Columns, key=("source", "entity_id")):
 CALLS = frame(Calls)
 
 
+class Turns(Columns, key=("source", "thread_id", "turn_no")):
+    """One turn of an agent, a prompt and all that was done for it, in any system."""
+
+    source = Text("the input")
+    system = Text("the system that recorded it")
+    session_id = Text("the session")
+    thread_id = Text("the session or subagent, an id in `entities`")
+    turn_no = Integer("number of the turn in it")
+    entity_id = Text("its id in `entities`")
+    started_at = Moment("when it began")
+    ended_at = Moment("when it ended; null: it is open")
+    n_retries = Integer("requests to the provider that were tried again")
+    retry_s = Real("waited for retries", unit="s")
+    n_compactions = Integer("times that its conversation was compacted")
+    is_empty = YesNo("it ended without an answer")
+    is_cut = YesNo("its answer was cut, at a limit of tokens or of the context")
+    is_interrupted = YesNo("a person stopped it")
+    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
+    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
+
+
+TURNS = frame(Turns)
+
+
 class Signs(Columns, key=("source", "thread_id", "sign", "first_call")):
     """One sign of struggle inside a session or subagent."""
 
@@ -299,11 +346,13 @@ class Signs(Columns, key=("source", "thread_id", "sign", "first_call")):
     system = Text("the system that recorded it")
     session_id = Text("the session")
     thread_id = Text("the session or subagent, an id in `entities`")
+    turn_no = Integer("number of the turn of the first; null: not recorded")
     sign = Text(
-        "repeated_call, repeated_error, alternating, denied, interrupted, taken_back, "
-        "tests_failing, mostly_failing"
+        "repeated_call, repeated_error, alternating, unchanged_retry, denied, tool_down, "
+        "interrupted, corrected, taken_back, tests_failing, mostly_failing, provider_retries, "
+        "compacted, gave_up, empty_answer, cut_answer"
     )
-    n_calls = Integer("calls that show it")
+    n_calls = Integer("calls that show it; of the provider, retries; of people and answers, turns")
     first_call = Text("the first of them, an id in `entities`")
     last_call = Text("the last of them")
     first_at = Moment("when the first was called")

@@ -88,7 +88,8 @@ class Columns:
     """Base of the classes that declare a frame; a subclass has the columns of its bases first.
 
     The docstring says what a row is. An attribute is a column of that name, or of the
-    ``name`` that it is given, for placeholders such as ``<by>``.
+    ``name`` that it is given, for placeholders such as ``<by>``. An attribute that is another
+    such class stands for all of its columns.
 
     Parameters
     ----------
@@ -124,6 +125,8 @@ def frame(columns: type[Columns]) -> Frame:
             if isinstance(column, Column):
                 name = column.name or attribute
                 declared[name] = replace(column, name=name)
+            elif isinstance(column, type) and issubclass(column, Columns):
+                declared |= {part.name: part for part in frame(column).columns}
     row = " ".join(inspect.getdoc(columns).partition("\n\n")[0].split())  # type: ignore[union-attr]
     return Frame(
         columns._name,

@@ -18,6 +18,7 @@ from .rules_file import Rules as Rules
 from .run_costs import costs as costs
 from .run_costs import prices as prices
 from .struggles import SignRules as SignRules
+from .struggles import effort as effort
 from .struggles import signs as signs
 from .templates import merge_templates as merge_templates
 from .templates import mine_templates as mine_templates

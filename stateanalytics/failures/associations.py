@@ -9,7 +9,13 @@ import polars as pl
 from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.failures.clustering import KEY, clusters
-from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
+from stateanalytics.failures.failure_rows import (
+    RUNS,
+    ended_runs,
+    find_members,
+    judged_rows,
+    window_of,
+)
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
@@ -200,6 +206,7 @@ def related(
     policy: Policy | None = None,
     rules: object = None,
     n: int = N_RELATED,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Clusters that may have the same cause, across tools and systems.
 
@@ -215,6 +222,8 @@ def related(
         Your own clusters, as for `clusters`.
     n : int
         Most suggestions for each cluster.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -237,7 +246,7 @@ def related(
     >>> limits["is_same_group"].all()
     True
     """
-    return relate(clusters(snap, window=window, policy=policy, rules=rules), n=n)
+    return relate(clusters(snap, window=window, policy=policy, rules=rules, of=of), n=n)
 
 
 def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:

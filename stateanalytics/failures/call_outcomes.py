@@ -8,7 +8,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import CALLS
 from stateanalytics.failures.frames import TOOLS
-from stateanalytics.stats.shares import clustered_share
+from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
 
 _THREAD = ("source", "thread_id")
@@ -58,7 +58,8 @@ def calls(snap: Facts) -> pl.DataFrame:
         return rows
     # Of one input that a thread calls again and again, each call is a retry of the one before.
     before = pl.col("entity_id").shift(1).over(*_THREAD, "tool", "input_digest")
-    is_passed = (pl.col("is_test") & (pl.col("outcome") == "ok")).fill_null(value=False)
+    is_green = pl.coalesce(pl.col("test_result") == "passed", pl.col("outcome") == "ok")
+    is_passed = (pl.col("is_test") & is_green).fill_null(value=False)
     is_repaired = is_passed.reverse().cum_max().reverse().over(*_THREAD, "target")
     is_red = pl.col("is_test") & (pl.col("outcome") == "failed") & is_repaired
     return CALLS.conform(
@@ -67,6 +68,62 @@ def calls(snap: Facts) -> pl.DataFrame:
             outcome=pl.when(is_red).then(pl.lit("expected_nonzero")).otherwise("outcome"),
         )
     )
+
+
+CALL = "tool_call"
+"""The type that rows of calls have among failures."""
+_OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook")
+_ENDS = {**{name: name for name in FAILED}, "unknown": None}
+
+
+def call_rows(snap: Facts) -> pl.DataFrame:
+    """Calls in the columns of a `population`, so that failures of calls are counted like runs.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row for each call. ``reason_code`` is ``call``, outcome and cause; ``run_s`` is the
+        time from it until the next call of its turn, or its end, so that the failed calls of a
+        row together have the time until the next progress; ``n_tokens`` are those of the answer
+        that asked for it; each call is a ``unit`` of its own.
+    """
+    rows = calls(snap)
+    end = pl.coalesce("ended_at", "started_at")
+    # Of several failed calls in a row each has its own part of the time until the next progress.
+    until = pl.coalesce(pl.col("started_at").shift(-1).over(*_THREAD, "turn_no"), end)
+    spent_s = (until - pl.col("started_at")).dt.total_microseconds() / 1e6
+    code = (pl.lit("call"), "outcome", "cause")
+    sessions = (
+        snap.entities.filter(entity_type="session")
+        .select("source", *_OF_SESSION, thread_id="entity_id")
+        .unique(["source", "thread_id"], keep="first")
+    )
+    joined = rows.join(sessions, on=["source", "thread_id"], how="left", maintain_order="left")
+    return joined.with_columns(
+        entity_type=pl.lit(CALL),
+        kind="tool",
+        name="target",
+        outcome=pl.col("outcome").replace_strict(
+            _ENDS, default="completed", return_dtype=pl.String
+        ),
+        reason_code=pl.concat_str(*code, separator=".", ignore_nulls=True),
+        reason_message="message",
+        left_out=pl.lit(None, pl.String),
+        is_mirror=pl.lit(value=False),
+        is_mass=pl.lit(value=False),
+        is_open=pl.col("ended_at").is_null(),
+        created_at="started_at",
+        placed_at=end,
+        unit=pl.concat_str("source", "entity_id", separator="|"),
+        run_s=spent_s.clip(0),
+        n_tokens="n_answer_tokens",
+        cost_usd=pl.lit(None, pl.Float64),
+    ).drop("message", "cause")
 
 
 def tools(snap: Facts) -> pl.DataFrame:
@@ -94,12 +151,21 @@ def tools(snap: Facts) -> pl.DataFrame:
     >>> sa.failures.tools(sa.demo()).is_empty()
     True
     """
+    return count_tools(calls(snap))
+
+
+def failed_share(called: pl.DataFrame) -> ClusteredShare:
+    """The share of calls with a result that failed; calls of one session are not independent."""
+    ended = called.filter(pl.col("outcome") != "unknown")
+    units = ended.select(pl.concat_str("source", "session_id", ignore_nulls=True)).to_series()
+    return clustered_share(ended["outcome"].is_in(FAILED), units)
+
+
+def count_tools(called: pl.DataFrame) -> pl.DataFrame:
+    """The `tools` of some calls."""
     counts = []
-    for (system, tool), some in calls(snap).group_by("system", "tool", maintain_order=True):
-        ended = some.filter(pl.col("outcome") != "unknown")
-        is_failed = ended["outcome"].is_in(FAILED)
-        units = ended.select(pl.concat_str("source", "session_id", ignore_nulls=True)).to_series()
-        share = clustered_share(is_failed, units)
+    for (system, tool), some in called.group_by("system", "tool", maintain_order=True):
+        share = failed_share(some)
         low, high = share.interval() or (None, None)
         n_of = dict(some["outcome"].value_counts().iter_rows())
         counts.append(
@@ -115,7 +181,7 @@ def tools(snap: Facts) -> pl.DataFrame:
                 "share": share.n_hits / share.n if share.n else None,
                 "low": low,
                 "high": high,
-                "failed_s": ended.filter(is_failed)["duration_s"].sum(),
+                "failed_s": some.filter(pl.col("outcome").is_in(FAILED))["duration_s"].sum(),
             }
         )
     shaped = TOOLS.conform(pl.DataFrame(counts, schema=TOOLS.dtypes))

@@ -20,7 +20,13 @@ from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
-from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
+from stateanalytics.failures.failure_rows import (
+    RUNS,
+    cluster_id,
+    find_members,
+    judged_rows,
+    placed_runs,
+)
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import (
     QUIET_WEEKS,
@@ -70,6 +76,7 @@ def life(
     policy: Policy | None = None,
     rules: object = None,
     fdr: float = 0.05,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """The state of each failure over all history, its cost and its owner.
 
@@ -88,6 +95,8 @@ def life(
         Your own clusters, as for `clusters`.
     fdr : float
         The share of false alarms among growing clusters that is accepted, as for `change`.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -122,24 +131,24 @@ def life(
     check_share("fdr", fdr, 0.05)
     now = read_window(window, as_of=checked_snapshot(snap, "failures.life").as_of)
     entries = None if ledger is None else checked_ledger(ledger, "failures.life")
-    every = judged_rows(snap, policy)
-    rows = find_members(snap, rules=rules, rows=every)
-    return count_lives(rows, every, now, as_of=snap.as_of, entries=entries, fdr=fdr)
+    every = judged_rows(snap, policy, of)
+    rows = find_members(snap, rules=rules, rows=every, of=of)
+    ended = placed_runs(every, of)
+    return count_lives(rows, ended, now, as_of=snap.as_of, entries=entries, fdr=fdr)
 
 
 def count_lives(
     rows: pl.DataFrame,
-    every: pl.DataFrame,
+    ended: pl.DataFrame,
     now: Window,
     *,
     as_of: datetime,
     entries: pl.DataFrame | None = None,
     fdr: float = 0.05,
 ) -> pl.DataFrame:
-    """The `life` of `members` of all time; ``every`` is the `population`."""
+    """The `life` of `members` of all time; ``ended`` are all `placed_runs`."""
     past = period_before(now)
     known = rows.filter(pl.col("failed_at") < now.until)
-    ended = placed_runs(every)
     changed = compare_periods(
         (known, known), (now, past), (ended, ended), as_of=(as_of, as_of), fdr=fdr
     ).select(
@@ -198,7 +207,9 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
     )
 
 
-def aliases(snap: Facts, *, policy: Policy | None = None, rules: object = None) -> pl.DataFrame:
+def aliases(
+    snap: Facts, *, policy: Policy | None = None, rules: object = None, of: str = RUNS
+) -> pl.DataFrame:
     """Other ids of each cluster, over all history.
 
     Parameters
@@ -209,6 +220,8 @@ def aliases(snap: Facts, *, policy: Policy | None = None, rules: object = None) 
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
         Your own clusters, as for `clusters`.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -230,7 +243,7 @@ def aliases(snap: Facts, *, policy: Policy | None = None, rules: object = None) 
     >>> known["alias_id"].is_unique().all()
     True
     """
-    return find_aliases(find_members(snap, policy=policy, rules=rules))
+    return find_aliases(find_members(snap, policy=policy, rules=rules, of=of))
 
 
 def find_aliases(rows: pl.DataFrame) -> pl.DataFrame:

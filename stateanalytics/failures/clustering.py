@@ -15,7 +15,7 @@ from stateanalytics.failures.counting import (
     trend_span,
     without_nested,
 )
-from stateanalytics.failures.failure_rows import find_members, window_of
+from stateanalytics.failures.failure_rows import RUNS, find_members, window_of
 from stateanalytics.failures.masking import WILDCARD, clean_lines
 from stateanalytics.state.reasons import with_code_facts
 
@@ -57,6 +57,7 @@ def clusters(
     rules: object = None,
     earlier: pl.DataFrame | None = None,
     nested: bool = False,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Clusters of failures by reason code and message template, the most expensive first.
 
@@ -74,6 +75,8 @@ def clusters(
         Templates mined before, with ``pattern``, as for `mine_templates`.
     nested : bool
         ``trend`` as a list of numbers, for charts; else as text, which fits into CSV.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -111,7 +114,7 @@ def clusters(
     ['run.failed.provider_retryable']
     """
     chosen = window_of(snap, window)
-    rows = find_members(snap, window=chosen, policy=policy, rules=rules, earlier=earlier)
+    rows = find_members(snap, window=chosen, policy=policy, rules=rules, earlier=earlier, of=of)
     counted = count_clusters(rows, window=chosen, as_of=snap.as_of)
     return counted if nested else without_nested(counted)
 
@@ -163,6 +166,7 @@ def codes(
     policy: Policy | None = None,
     rules: object = None,
     nested: bool = False,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Failures by reason code, one row for every node of the namespace.
 
@@ -178,6 +182,8 @@ def codes(
         Your own clusters, as for `clusters`.
     nested : bool
         ``trend`` as a list of numbers; else as text, which fits into CSV.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -202,7 +208,7 @@ def codes(
     (['run', 'run.failed'], 'run.timed_out.deadline')
     """
     chosen = window_of(snap, window)
-    rows = find_members(snap, window=chosen, policy=policy, rules=rules)
+    rows = find_members(snap, window=chosen, policy=policy, rules=rules, of=of)
     counted = count_codes(rows, window=chosen, as_of=snap.as_of)
     return counted if nested else without_nested(counted)
 
@@ -280,6 +286,7 @@ def parameters(
     policy: Policy | None = None,
     rules: object = None,
     n_values: int = N_VALUES,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """The most frequent values of every placeholder of every cluster.
 
@@ -295,6 +302,8 @@ def parameters(
         Your own clusters, as for `clusters`; those that a rule merged have no placeholders.
     n_values : int
         Number of values for each placeholder, at least 1.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -322,7 +331,7 @@ def parameters(
     [1, 2]
     """
     check_number("n_values", n_values, N_VALUES, least=1, is_whole=True)
-    rows = find_members(snap, window=window, policy=policy, rules=rules)
+    rows = find_members(snap, window=window, policy=policy, rules=rules, of=of)
     has_placeholder = pl.col("template").str.contains(WILDCARD, literal=True)
     values = _values(rows.filter(has_placeholder))
     placeholder = ["cluster_id", "code", "template", "position"]

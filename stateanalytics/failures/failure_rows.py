@@ -11,6 +11,8 @@ import polars as pl
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
+from stateanalytics.errors import no_such
+from stateanalytics.failures.call_outcomes import CALL, call_rows
 from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
 from stateanalytics.failures.counting import add_costs, without_nested
 from stateanalytics.failures.failure_rates import add_mass
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
+RUNS = "runs"
+OF = (RUNS, "calls")
+"""What can fail: runs and what belongs to them, or the calls of tools inside of runs."""
 N_STEPS = 3
 """Activities that stand in for a message that is not there."""
 
@@ -52,6 +57,7 @@ def members(
     policy: Policy | None = None,
     rules: object = None,
     earlier: pl.DataFrame | None = None,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Every failed row with the cluster it belongs to.
 
@@ -67,6 +73,8 @@ def members(
         Your own clusters, which override the mined ones: see `Rules.of`.
     earlier : polars.DataFrame, optional
         Templates mined before, with ``pattern``, as for `mine_templates`.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -100,7 +108,7 @@ def members(
     >>> rows["code"].drop_nulls().str.starts_with("run.").any()
     True
     """
-    return find_members(snap, window=window, policy=policy, rules=rules, earlier=earlier)
+    return find_members(snap, window=window, policy=policy, rules=rules, earlier=earlier, of=of)
 
 
 def rules(
@@ -151,6 +159,7 @@ def incidents(
     policy: Policy | None = None,
     rules: object = None,
     nested: bool = False,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Failures that belong together, one row an incident.
 
@@ -169,6 +178,8 @@ def incidents(
     nested : bool
         ``cluster_ids``, ``codes``, ``providers`` and ``systems`` as lists; else as text, which
         fits into CSV.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -199,7 +210,7 @@ def incidents(
     >>> incidents(demo()).sort("n_rows")["n_rows"][-1] > 10
     True
     """
-    rows = find_members(snap, window=window, policy=policy, rules=rules)
+    rows = find_members(snap, window=window, policy=policy, rules=rules, of=of)
     linked = add_incidents(rows, gap_s=gap_s, span_s=_span_s(snap, window))
     counted = count_incidents(linked)
     return counted if nested else without_nested(counted)
@@ -222,13 +233,14 @@ def find_members(
     rules: object = None,
     earlier: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """The `members`, for the functions that count them.
 
     ``rows`` is the `population` of all time, where the caller has it already.
     """
     chosen_rules = Rules.of(rules)
-    failed = failed_rows(snap, window=window, policy=policy, earlier=earlier, rows=rows)
+    failed = failed_rows(snap, window=window, policy=policy, earlier=earlier, rows=rows, of=of)
     return (
         apply_rules(failed, chosen_rules)
         .pipe(add_clusters)
@@ -245,20 +257,31 @@ def failed_rows(
     policy: Policy | None = None,
     earlier: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Failed rows with ``code``, ``message``, mined ``template`` and costs, before any rule."""
     chosen = window_of(snap, window)
-    population = judged_rows(snap, policy) if rows is None else rows
-    everything = add_mass(select_failures(population), population)
+    population = judged_rows(snap, policy, of) if rows is None else rows
+    everything = select_failures(population)
+    if of == RUNS:
+        everything = add_mass(everything, population)
     failed = everything if chosen is None else within(everything, chosen, as_of=snap.as_of)
-    return add_templates(priced(failed, snap), everything["reason_message"], earlier=earlier)
+    if of == RUNS:
+        failed = add_costs(failed, snap.entities)
+    return add_templates(named(failed, snap), everything["reason_message"], earlier=earlier)
 
 
 def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     """Failures of a `population` in the columns of `members`, with costs and last steps."""
+    return named(add_costs(failed, snap.entities), snap)
+
+
+def named(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+    """Failures with costs in the columns of `members`, with their last steps."""
     return (
-        add_costs(failed, snap.entities)
-        .rename({"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"})
+        failed.rename(
+            {"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"}
+        )
         .with_columns(outcome=pl.col("outcome").cast(pl.String))
         .pipe(add_last_steps, snap.events)
     )
@@ -350,19 +373,28 @@ def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None)
     return rows.filter(is_counted(), is_wanted)
 
 
-def judged_rows(snap: Facts, policy: Policy | None) -> pl.DataFrame:
-    """The `population` of all time."""
-    return rows_of(checked_snapshot(snap, "failures.clusters"), policy=policy)
+def judged_rows(snap: Facts, policy: Policy | None, of: str = RUNS) -> pl.DataFrame:
+    """The `population` of all time: of runs and what belongs to them, or of calls.
+
+    Raises
+    ------
+    ArgumentError
+        If ``of`` is neither runs nor calls.
+    """
+    facts = checked_snapshot(snap, "failures.clusters")
+    if of not in OF:
+        raise no_such("kind of failure", of, OF)
+    return rows_of(facts, policy=policy) if of == RUNS else call_rows(facts)
 
 
-def ended_runs(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of a `population`, the runs that rates count and that have ended."""
-    return rows.filter(is_counted("session"), ~pl.col("is_open"))
+def ended_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
+    """Of a `population`, the runs (or the calls) that rates count and that have ended."""
+    return rows.filter(is_counted("session" if of == RUNS else CALL), ~pl.col("is_open"))
 
 
-def placed_runs(rows: pl.DataFrame) -> pl.DataFrame:
+def placed_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
     """`ended_runs` with their moments alone: copying all columns takes memory in large stores."""
-    return ended_runs(rows.select("entity_type", "left_out", *_PLACE))
+    return ended_runs(rows.select("entity_type", "left_out", *_PLACE), of)
 
 
 def window_of(snap: Facts, window: object) -> Window | None:

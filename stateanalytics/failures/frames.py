@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import ENTITY_KEY, Entities, EntityKey
+from stateanalytics.core.schema import EFFORTS, ENTITY_KEY, Entities, EntityKey
 from stateanalytics.core.shapes import (
     Anything,
     Columns,
@@ -44,6 +44,25 @@ class Tools(Columns, key=("system", "tool")):
 
 
 TOOLS = frame(Tools)
+
+
+class Effort(EntityKey, key=ENTITY_KEY):
+    """How hard one session, subagent or turn was."""
+
+    session_id = Text("the session")
+    thread_id = Text("the session or subagent")
+    turn_no = Integer("number of the turn; null: the row is of a session")
+    effort = Words(EFFORTS, "how hard it was; never part of its outcome or its severity")
+    signs = Text("its signs, joined by ', '; null: none")
+    why = Text("its signs in words, with number and tool")
+    first_call = Text("where the costliest sign begins, an id in `entities`")
+    n_calls = Integer("calls of tools")
+    n_failed = Integer("of these: failed or timed out")
+    lost_s = Real("time of the costliest sign", unit="s")
+    n_tokens = Integer("most tokens of a sign", unit="tokens")
+
+
+EFFORT = frame(Effort)
 
 
 class FailedEntity(EntityKey, key=ENTITY_KEY):
@@ -480,4 +499,4 @@ _OTHERS = (
     *(MassFailures, Members, Parameters, Rates, Related, Rules),
     *(MineTemplates, MergeTemplates, Owners, Prices),
 )
-FRAMES = (FAILURES, FAILURE_CLUSTERS, TOOLS, *map(frame, _OTHERS))
+FRAMES = (FAILURES, FAILURE_CLUSTERS, TOOLS, EFFORT, *map(frame, _OTHERS))

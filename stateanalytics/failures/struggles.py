@@ -9,12 +9,51 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
-from stateanalytics.core.schema import SIGNS
+from stateanalytics.core.schema import SIGNS, TURNS
 from stateanalytics.failures.call_outcomes import FAILED, calls
+from stateanalytics.failures.frames import EFFORT
+from stateanalytics.systems import all_systems
 
 _THREAD = ["source", "thread_id"]
+LOOPS = ("repeated_error", "repeated_call", "alternating")
+"""Signs of calls that bring nothing new."""
+GIVEN_UP = ("gave_up", "empty_answer", "cut_answer")
+"""Signs of a last answer that is none."""
+WEAK = ("unchanged_retry", "interrupted", "corrected", "taken_back", "compacted")
+"""Signs that also good work has: two of them are needed."""
+WORDS = {
+    "repeated_error": "the same call that fails",
+    "repeated_call": "the same call with the same result",
+    "alternating": "calls of two that alternate",
+    "unchanged_retry": "a failed call tried again unchanged",
+    "denied": "a call refused",
+    "tool_down": "a call of a server or sandbox that is not there",
+    "interrupted": "stopped by a person",
+    "corrected": "corrected by a person",
+    "taken_back": "a change taken back",
+    "tests_failing": "tests fail at the end",
+    "mostly_failing": "a failed call, more than succeed",
+    "provider_retries": "a request tried again by the provider's client",
+    "compacted": "the conversation compacted",
+    "gave_up": "the last answer gives up",
+    "empty_answer": "the last answer is empty",
+    "cut_answer": "the last answer is cut",
+}
+"""Each sign in words."""
+_IS_DOWN = (
+    r"(?i)\bmcp\b.{0,80}(?:not connected|disconnected|unavailable|failed to (?:connect|start)"
+    r"|connection (?:closed|refused|failed|lost)|timed out)"
+    r"|\bserver\b.{0,60}(?:not connected|disconnected|failed to (?:connect|start))"
+    r"|^(?:error: )?(?:not connected|connection closed)\b"
+    r"|\bsandbox\b.{0,80}(?:denied|error|fail|unavailable|not (?:permitted|allowed))"
+    r"|\b(?:bwrap|landlock|seccomp|seatbelt)\b"
+)
+_OF_MCP = r"(?i)\bconnection (?:closed|refused|failed|reset)\b|ECONNREFUSED|not connected"
+
+_OF_CALLS = ("tool", "target", "message", "n_answer_tokens")
+"""Columns of calls that turns do not have."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +63,65 @@ class SignRules:
     Attributes
     ----------
     n_repeated : int
-        Equal calls in a row, whatever their result (gemini-cli: 5).
+        Equal calls in a row with equal results (OpenHands: 4).
+    n_repeated_unseen : int
+        Equal calls in a row of which the results are not known (gemini-cli: 5).
     n_repeated_errors : int
         Equal calls in a row that all fail (OpenHands: 3).
     n_alternating : int
         Calls in a row of two that alternate (OpenHands: 6).
     n_denied : int
-        Refused calls of one thread.
+        Refused calls of one thread; fewer where all of its calls are refused.
+    n_down : int
+        Failed calls of one thread to a server or a sandbox that is not there.
     n_failing : int
         Failed calls of a thread in which more fail than succeed.
+    n_retries : int
+        Retries of requests to the provider in one thread.
+    corrected_within_s : float
+        Time from the end of a turn to the prompt that corrects it.
     """
 
-    n_repeated: int = 5
+    n_repeated: int = 4
+    n_repeated_unseen: int = 5
     n_repeated_errors: int = 3
     n_alternating: int = 6
     n_denied: int = 3
+    n_down: int = 2
     n_failing: int = 5
+    n_retries: int = 3
+    corrected_within_s: float = 120.0
 
 
 RULES = SignRules()
+
+
+def turns(snap: Facts) -> pl.DataFrame:
+    """Every turn, of all systems that record what happens in them.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+
+    Returns
+    -------
+    polars.DataFrame
+        `schema.TURNS`, in their order within each thread.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot.
+    """
+    facts = checked_snapshot(snap, "failures.signs")
+    present = set(facts.entities["system"].unique())
+    found = [
+        known.runs.turns(facts)
+        for known in all_systems()
+        if known.name in present and known.runs.turns is not None
+    ]
+    return pool(found, TURNS).sort(*_THREAD, "turn_no", maintain_order=True)
 
 
 def signs(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
@@ -71,20 +150,29 @@ def signs(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
     >>> sa.failures.signs(sa.demo()).is_empty()
     True
     """
-    rows = calls(snap).with_columns(
+    return signs_of(calls(snap), turns(snap), rules)
+
+
+def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
+    """The `signs` of some calls and turns."""
+    rows = called.with_columns(
         nth=pl.int_range(pl.len()).over(_THREAD),
         is_failed=pl.col("outcome").is_in(FAILED),
     )
     # A call without a known input is like no other.
     known = rows.filter(pl.col("input_digest").is_not_null())
+    denied = rows.filter(outcome="denied").join(
+        rows.group_by(_THREAD).agg(are_all=(pl.col("outcome") == "denied").all()), on=_THREAD
+    )
     found = [
         _repeated(known, rules),
         _alternating(known, rules),
-        _signs(rows.filter(outcome="denied"), "denied", rules.n_denied),
-        _signs(rows.filter(outcome="interrupted"), "interrupted", 1),
-        _signs(rows.filter("is_undo", outcome="ok"), "taken_back", 1),
+        _signs(denied, "denied", pl.when("are_all").then(1).otherwise(rules.n_denied)),
+        _signs(rows.filter(_is_down()), "tool_down", rules.n_down),
+        _signs(_taken_back(rows), "taken_back"),
         _tests_failing(rows),
         _mostly_failing(rows, rules),
+        *_of_turns(rows, turned, rules),
     ]
     return pool(found, SIGNS).sort(
         "lost_s", "n_calls", descending=True, nulls_last=True, maintain_order=True
@@ -97,17 +185,22 @@ def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     # A call between two others, with an unknown input too, begins another row of them.
     gap = _is_apart().cum_sum()
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
-    errors = _signs(failing.filter("is_failed"), "repeated_error", rules.n_repeated_errors, ["row"])
-    equal = known.with_columns(row=pl.struct(*call, gap=gap).rle_id())
-    repeated = _signs(equal, "repeated_call", rules.n_repeated, ["row"])
+    failed = failing.filter("is_failed")
+    errors = _signs(failed, "repeated_error", rules.n_repeated_errors, ["row"])
+    retried = _signs(failed, "unchanged_retry", 2, ["row"])
+    equal = known.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
+    is_seen = pl.col("result_digest").is_not_null()
+    least = pl.when(is_seen).then(rules.n_repeated).otherwise(rules.n_repeated_unseen)
+    repeated = _signs(equal, "repeated_call", least, ["row"])
     # Calls that all fail are one sign, the stronger one.
     key = [*_THREAD, "first_call"]
-    return pool([errors, repeated.join(errors.select(key), on=key, how="anti")], SIGNS)
+    weaker = [some.join(errors.select(key), on=key, how="anti") for some in (repeated, retried)]
+    return pool([errors, *weaker], SIGNS)
 
 
 def _alternating(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     """Two calls in turn: each equals the one before the last, and differs from the last."""
-    own = pl.col("input_digest")
+    own = pl.struct("tool", "input_digest", "result_digest")
     is_turn = (own == own.shift(2)) & (own != own.shift(1)) & (pl.col("nth").diff(2) == 2)
     marked = known.with_columns(is_turn=is_turn.over(_THREAD).fill_null(value=False))
     # The two calls that a stretch begins with have none before them to equal.
@@ -125,11 +218,34 @@ def _is_apart() -> pl.Expr:
     return (pl.col("nth").diff() != 1).fill_null(value=False)
 
 
+def _is_down() -> pl.Expr:
+    """Whether a call failed because a server of tools or a sandbox is not there."""
+    words = pl.col("message").fill_null("")
+    is_mcp = pl.col("tool").str.contains(r"^mcp__|__").fill_null(value=False)
+    return pl.col("is_failed") & (
+        words.str.contains(_IS_DOWN) | (is_mcp & words.str.contains(_OF_MCP))
+    )
+
+
+def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
+    """Changes taken back in git, and edits that write a text again that one replaced before."""
+    edits = rows.filter(outcome="ok").drop_nulls(["target", "written_digest"])
+    file = [*_THREAD, "target"]
+    replaced = edits.select(*file, "nth", written_digest="replaced_digest").drop_nulls()
+    first = replaced.group_by(*file, "written_digest").agg(replaced_nth=pl.col("nth").min())
+    again = edits.join(first, on=[*file, "written_digest"]).filter(
+        pl.col("replaced_nth") < pl.col("nth")
+    )
+    undone = rows.filter("is_undo", outcome="ok")
+    return pl.concat([undone, again.select(rows.columns)]).sort(*_THREAD, "nth")
+
+
 def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
-    """Threads of which the last run of tests failed."""
-    ended = rows.filter("is_test", pl.col("outcome") != "unknown")
+    """Threads of which the last run of tests failed, by its summary or else by its exit code."""
+    ended = rows.filter("is_test", pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILED)))
     last = ended.group_by(_THREAD, maintain_order=True).tail(1)
-    return _signs(last.filter("is_failed"), "tests_failing", 1)
+    is_red = pl.coalesce(pl.col("test_result") == "failed", "is_failed")
+    return _signs(last.filter(is_red), "tests_failing")
 
 
 def _mostly_failing(rows: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
@@ -139,19 +255,177 @@ def _mostly_failing(rows: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     return _signs(many.filter("is_failed"), "mostly_failing", rules.n_failing)
 
 
-def _signs(rows: pl.DataFrame, sign: str, least: int, by: list[str] | None = None) -> pl.DataFrame:
-    """A sign for each thread, or group of calls in it, with at least so many calls."""
-    ended = pl.coalesce("ended_at", "started_at")
-    grouped = rows.group_by(*_THREAD, *(by or ()), maintain_order=True).agg(
-        pl.col("system", "session_id", "tool", "target").first(),
-        sign=pl.lit(sign),
-        n_calls=pl.len().cast(pl.Int64),
-        first_call=pl.col("entity_id").first(),
-        last_call=pl.col("entity_id").last(),
-        first_at=pl.col("started_at").first(),
-        last_at=ended.last(),
-        message=pl.col("message").drop_nulls().last(),
-        lost_s=(ended.max() - ended.first()).dt.total_microseconds() / 1e6,
-        n_tokens=pl.col("n_answer_tokens").slice(1).sum(),
+def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> list[pl.DataFrame]:
+    """Signs that turns show: retries of the provider, the person, compaction, the last answer."""
+    last_end = pl.col("ended_at").shift(1).over(_THREAD)
+    waited_s = (pl.col("started_at") - last_end).dt.total_microseconds() / 1e6
+    marked = turned.with_columns(
+        is_soon=(waited_s <= rules.corrected_within_s).fill_null(value=False),
+        is_last=pl.int_range(pl.len()).over(_THREAD) == pl.len().over(_THREAD) - 1,
     )
-    return SIGNS.conform(grouped.filter(pl.col("n_calls") >= least))
+    stopped = rows.filter(outcome="interrupted")
+    turn = [*_THREAD, "turn_no"]
+    alone = marked.filter("is_interrupted").join(stopped.select(turn), on=turn, how="anti")
+    sums = marked.group_by(_THREAD).agg(pl.col("n_retries", "retry_s").sum())
+    retried = (
+        _signs(marked.filter(pl.col("n_retries") > 0), "provider_retries")
+        .join(sums, on=_THREAD, how="left", maintain_order="left")
+        .with_columns(n_calls="n_retries", lost_s="retry_s")
+        .filter(pl.col("n_calls") >= rules.n_retries)
+    )
+    # A compaction that work follows is in the middle of a task.
+    return [
+        SIGNS.conform(retried),
+        _signs(pl.concat([stopped, alone], how="diagonal").sort(turn), "interrupted"),
+        _signs(marked.filter("is_correction", "is_soon"), "corrected"),
+        _signs(marked.filter(pl.col("n_compactions") > 0), "compacted"),
+        *(
+            _signs(marked.filter("is_last", column), sign)
+            for column, sign in (
+                ("gives_up", "gave_up"),
+                ("is_empty", "empty_answer"),
+                ("is_cut", "cut_answer"),
+            )
+        ),
+    ]
+
+
+def _signs(
+    rows: pl.DataFrame, sign: str, least: pl.Expr | int = 1, by: list[str] | None = None
+) -> pl.DataFrame:
+    """A sign for each thread, or group of calls in it, with at least so many rows."""
+    ended = pl.coalesce("ended_at", "started_at")
+    of_calls = {name: SIGNS.dtypes.get(name, pl.Int64) for name in _OF_CALLS}
+    absent = [
+        pl.lit(None, dtype).alias(name)
+        for name, dtype in of_calls.items()
+        if name not in rows.columns
+    ]
+    enough = least if isinstance(least, pl.Expr) else pl.lit(least)
+    grouped = (
+        rows.with_columns(absent)
+        .group_by(*_THREAD, *(by or ()), maintain_order=True)
+        .agg(
+            pl.col("system", "session_id", "turn_no", "tool", "target").first(),
+            sign=pl.lit(sign),
+            n_calls=pl.len().cast(pl.Int64),
+            least=enough.first(),
+            first_call=pl.col("entity_id").first(),
+            last_call=pl.col("entity_id").last(),
+            first_at=pl.col("started_at").first(),
+            last_at=ended.last(),
+            message=pl.col("message").drop_nulls().last(),
+            lost_s=(ended.max() - ended.first()).dt.total_microseconds() / 1e6,
+            n_tokens=pl.col("n_answer_tokens").slice(1).sum(),
+        )
+    )
+    return SIGNS.conform(grouped.filter(pl.col("n_calls") >= pl.col("least")))
+
+
+def effort(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
+    """How hard each session and turn was, beside its outcome: smooth, struggled, stuck, given up.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+    rules : SignRules
+        From when on calls are a sign.
+
+    Returns
+    -------
+    polars.DataFrame
+        `failures.frames.EFFORT`: a row for each session, subagent and turn whose calls or turns
+        are recorded, what cost most first.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> sa.failures.effort(sa.demo()).is_empty()
+    True
+    """
+    called, turned = calls(snap), turns(snap)
+    return effort_of(called, turned, signs_of(called, turned, rules))
+
+
+def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """The `effort` of some calls and turns with their signs."""
+    both = ("source", "system", "session_id", "thread_id", "turn_no")
+    threads = pl.concat([turned.select(both), called.select(both)]).with_columns(
+        entity_type=pl.lit("session"), entity_id="thread_id", turn_no=pl.lit(None, pl.Int64)
+    )
+    of_turns = turned.select(*both, "entity_id", entity_type=pl.lit("turn"))
+    rows = pool(
+        [
+            _efforts(threads.unique(_THREAD, maintain_order=True), called, found, _THREAD),
+            _efforts(of_turns, called, found, [*_THREAD, "turn_no"]),
+        ],
+        EFFORT,
+    )
+    return rows.sort("lost_s", descending=True, nulls_last=True, maintain_order=True)
+
+
+def _efforts(
+    entities: pl.DataFrame, called: pl.DataFrame, found: pl.DataFrame, key: list[str]
+) -> pl.DataFrame:
+    """`EFFORT` of sessions, or of turns, whose signs and calls have the same key."""
+    counts = called.group_by(key, maintain_order=True).agg(
+        last_of_all=pl.col("entity_id").last(),
+        n_calls=pl.len().cast(pl.Int64),
+        n_failed=pl.col("outcome").is_in(FAILED).sum().cast(pl.Int64),
+    )
+    judged = _judged(found.join(counts.select(*key, "last_of_all"), on=key, how="left"), key)
+    return EFFORT.conform(
+        entities.join(counts, on=key, how="left", maintain_order="left")
+        .join(judged, on=key, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("n_calls", "n_failed").fill_null(0), pl.col("effort").fill_null("smooth")
+        )
+    )
+
+
+def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """What the signs of each thread or turn come to."""
+    sign = pl.col("sign")
+    # What is done once may be chance: a compaction counts once, however often it happens.
+    weight = (
+        pl.when(~sign.is_in(WEAK))
+        .then(2)
+        .when(sign == "compacted")
+        .then(1)
+        .otherwise(pl.col("n_calls").clip(1, 2))
+    )
+    is_stuck = sign.is_in(LOOPS) & (pl.col("last_call") == pl.col("last_of_all"))
+    what = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
+    n_times = pl.when(pl.col("n_calls") > 1).then(pl.format("{} × ", "n_calls"))
+    of = pl.concat_str(
+        n_times,
+        sign.replace_strict(WORDS, return_dtype=pl.String),
+        pl.when(what != "").then(pl.format(" ({})", what)),
+        ignore_nulls=True,
+    )
+    grouped = found.group_by(key, maintain_order=True).agg(
+        is_given_up=sign.is_in(GIVEN_UP).any(),
+        is_stuck=is_stuck.any(),
+        weight=weight.sum(),
+        signs=sign.unique(maintain_order=True).str.join(", "),
+        why=of.str.join("; "),
+        first_call=pl.col("first_call").first(),
+        lost_s=pl.col("lost_s").max(),
+        n_tokens=pl.col("n_tokens").max(),
+    )
+    hardest = (
+        pl.when("is_given_up")
+        .then(pl.lit("given_up"))
+        .when("is_stuck")
+        .then(pl.lit("stuck"))
+        .when(pl.col("weight") >= 2)
+        .then(pl.lit("struggled"))
+        .otherwise(pl.lit("smooth"))
+    )
+    return grouped.with_columns(effort=hardest).drop("is_given_up", "is_stuck", "weight")

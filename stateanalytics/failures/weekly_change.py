@@ -18,6 +18,7 @@ from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import incident_count, sum_costs
 from stateanalytics.failures.failure_rates import without_mass
 from stateanalytics.failures.failure_rows import (
+    RUNS,
     find_members,
     judged_rows,
     placed_runs,
@@ -71,6 +72,7 @@ def change(
     rules: object = None,
     fdr: float = 0.05,
     leave_out_mass: bool = False,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """How often each cluster fails now, compared with an earlier period.
 
@@ -92,6 +94,8 @@ def change(
         The share of false alarms among growing and shrinking clusters that is accepted.
     leave_out_mass : bool
         Exclude runs that started in a mass failure, failed or not: see `mass_failures`.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
 
     Returns
     -------
@@ -134,21 +138,21 @@ def change(
     now = read_window(window, as_of=checked_snapshot(snap, "failures.change").as_of)
     base = snap if earlier is None else checked_snapshot(earlier, "failures.change")
     past = earlier_period(before, now, base)
-    every = judged_rows(snap, policy)
-    every_before = every if earlier is None else judged_rows(base, policy)
+    every = judged_rows(snap, policy, of)
+    every_before = every if earlier is None else judged_rows(base, policy, of)
     known = merge_templates(
         *(mine_templates(select_failures(e)["reason_message"]) for e in (every, every_before))
     )
-    rows = find_members(snap, rules=rules, earlier=known, rows=every)
-    rows_before = find_members(base, rules=rules, earlier=known, rows=every_before)
-    if leave_out_mass:
+    rows = find_members(snap, rules=rules, earlier=known, rows=every, of=of)
+    rows_before = find_members(base, rules=rules, earlier=known, rows=every_before, of=of)
+    if leave_out_mass and of == RUNS:
         # Only now: templates are mined from all messages, so that ids stay the same.
         rows, rows_before = (failed.filter(~pl.col("is_mass")) for failed in (rows, rows_before))
         every, every_before = without_mass(every), without_mass(every_before)
     return compare_periods(
         (rows, rows_before),
         (now, past),
-        (placed_runs(every), placed_runs(every_before)),
+        (placed_runs(every, of), placed_runs(every_before, of)),
         as_of=(snap.as_of, base.as_of),
         fdr=fdr,
     )

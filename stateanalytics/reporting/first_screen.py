@@ -139,6 +139,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             "#losses",
         )
     yield from _open_work_action(summary.get("attention", {}).get("open", {}), place, window)
+    yield from _inside_action(summary.get("inside", {}), place)
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
     for cluster in sorted(failures.get("clusters", ()), key=lambda row: int(row["rank"])):
@@ -179,6 +180,26 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
         "#attention",
         who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
         saves_s=longest["silence_s"] or 0.0,
+    )
+
+
+def _inside_action(inside: Plain, place: str) -> Iterator[Plain]:
+    """One action for sessions that are stuck now, else for those that were not smooth."""
+    sessions = inside.get("sessions", ())
+    if not sessions:
+        return
+    first = sessions[0]
+    is_now = bool(inside["n_stuck_now"]) and first["effort"] == "stuck"
+    name = first["name"] or first["entity_id"]
+    yield _action(
+        _OPEN if is_now else _ENDED,
+        say("action.stuck", entity=f"“{name}”")
+        if is_now
+        else say("action.hard", n=sum(inside["efforts"].values())),
+        f"{first['why']}.",
+        first["command"] if is_now else f"stateanalytics failures {place} --show effort",
+        "#inside",
+        saves_s=inside["lost_s"] or 0.0,
     )
 
 

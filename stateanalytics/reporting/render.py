@@ -71,7 +71,12 @@ def _has_content(summary: Plain, name: str) -> bool:
     return name not in _NEEDED_CONTENT or bool(summary[name].get(_NEEDED_CONTENT[name]))
 
 
-_NEEDED_CONTENT = {"systems": "systems", "fleet": "groupings", "costs": "n_estimated"}
+_NEEDED_CONTENT = {
+    "inside": "n_sessions",
+    "systems": "systems",
+    "fleet": "groupings",
+    "costs": "n_estimated",
+}
 
 
 def _page_of(name: str, **values: Any) -> str:

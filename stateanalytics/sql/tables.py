@@ -30,7 +30,7 @@ from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.errors import found as kind_of
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
-from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
+from stateanalytics.failures.frames import EFFORT, FAILURE_CLUSTERS, FAILURES
 from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.files import open_regular, read_parquet, unreadable
@@ -186,6 +186,7 @@ FRAMES: tuple[Frame, ...] = (
     schema.PHANTOMS,
     schema.CALLS,
     schema.SIGNS,
+    EFFORT,
     FAILURES,
     FAILURE_CLUSTERS,
     WEEKS,

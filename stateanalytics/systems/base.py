@@ -382,6 +382,8 @@ class Runs:
     calls : callable, optional
         ``calls(facts)`` gives the calls of tools in the shape of `schema.CALLS`, for example by
         `systems.tool_calls.calls_from`.
+    turns : callable, optional
+        ``turns(facts)`` gives the turns in the shape of `schema.TURNS`.
     """
 
     meaning: str = "A run is a session."
@@ -390,6 +392,7 @@ class Runs:
     part_types: tuple[str, ...] = ()
     repeated_type: str | None = None
     calls: Callable[[Facts], pl.DataFrame] | None = None
+    turns: Callable[[Facts], pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from stateanalytics.failures.cluster_life import count_lives, former_ids
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.counting import count_groups, incident_count, sorted_by_cost, sum_costs
 from stateanalytics.failures.failure_rates import STEP_S, count_starts, without_mass
+from stateanalytics.failures.failure_rows import placed_runs
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
 from stateanalytics.reporting.changes import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
@@ -163,7 +164,7 @@ def summarize_failures(material: Material) -> Plain:
     window, as_of, failed = material.window, material.facts.as_of, material.failed
     lives = count_lives(
         material.failed_ever,
-        material.ever,
+        placed_runs(material.ever),
         window,
         as_of=as_of,
         entries=material.ledger,

@@ -95,6 +95,12 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _turns(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.claude_code.reading import turns
+
+    return turns(facts)
+
+
 def _calls(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.claude_code.reading import calls
 
@@ -136,6 +142,7 @@ SYSTEM = System(
         part_types=("tool_call",),
         repeated_type="turn",
         calls=_calls,
+        turns=_turns,
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.claude_code.frames import (
     BLOCKS,
     LINES,
@@ -283,7 +284,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             pl.col("type").str.ends_with("tool_result"),
         )
     )
-    outcome = ("is_error", "error_message", "denial")
+    outcome = ("is_error", "error_message", "denial", *RESULTS.dtypes)
     ends = results.select(*call, *outcome, ended_at="at", has_result=pl.lit(value=True))
     joined = (
         calls.drop(outcome)
@@ -489,6 +490,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     name = pl.coalesce("answer_id", "uuid", what)
     is_last_answer = is_answer & (name == name.filter(is_answer).last())
     error = pl.col("error_type", "error_status", "error_message")
+    waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
     known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
         own(known)
@@ -504,6 +506,10 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             last_answer=what.filter(is_answer).last(),
             n_prompts=(what == "prompt").sum(),
             n_retries=(what == "retry").sum(),
+            retry_s=waited_s.filter(what == "retry").sum(),
+            n_compactions=(what == "compaction").sum(),
+            gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
+            is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),
             **{
                 f"{name}_at": at.filter(rule).last()
                 for name, rule in places.items()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stateanalytics.core.schema import Inputs, Results
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
-from stateanalytics.systems.tool_inputs import Inputs
 
 USAGE = (
     *("n_input_tokens", "n_cache_creation_tokens", "n_cache_read_tokens"),
@@ -101,6 +101,10 @@ class ClaudeTurns(Columns, key=("source", "thread_id", "turn_no")):
     n_tool_errors = Integer("tool results marked as failed")
     n_open_tools = Integer("tool calls without a result")
     n_retries = Integer("retries of requests")
+    retry_s = Real("waited for retries", unit="s")
+    n_compactions = Integer("times that its conversation was compacted")
+    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
+    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
 
 
 TURNS = frame(ClaudeTurns)
@@ -177,11 +181,8 @@ class ClaudeTools(Columns, key=("source", "thread_id", "tool_id")):
     cause = Text("of an error: exit_nonzero, permission_rejected, not_found, timeout, …")
     error_message = Text("words of the error")
     child_thread_id = Text("the subagent that it started")
-    input_digest = Inputs.input_digest
-    target = Inputs.target
-    last_command = Inputs.last_command
-    is_test = Inputs.is_test
-    is_undo = Inputs.is_undo
+    inputs = Inputs
+    results = Results
     n_answer_tokens = Integer("tokens of the answer that asked for it", unit="tokens")
 
 
@@ -240,6 +241,7 @@ class ClaudeLines(Columns, key=("source", "file", "line_no")):
     error_type = Text("tag of an error, as stored", read_from="error")
     error_status = Integer("HTTP status of an error", read_from="apiErrorStatus")
     error_message = Text("words of an error (at most 500 characters)")
+    says = Text("gives_up of an answer, corrects of a prompt, by their first words: a hypothesis")
     retry_at = Moment("when the retry that it announces is due")
     result_agent_id = Text(
         "subagent that it is a result or progress of",
@@ -293,11 +295,8 @@ class ClaudeBlocks(Columns, key=("source", "file", "line_no", "place")):
     timeout_s = Real("time limit that the call asks for", unit="s")
     is_error = YesNo("the result is marked as failed, denied or interrupted")
     error_message = Text("words of that (at most 500 characters)")
-    input_digest = Inputs.input_digest
-    target = Inputs.target
-    last_command = Inputs.last_command
-    is_test = Inputs.is_test
-    is_undo = Inputs.is_undo
+    inputs = Inputs
+    results = Results
 
 
 BLOCKS = frame(ClaudeBlocks)

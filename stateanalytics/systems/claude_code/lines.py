@@ -9,14 +9,14 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
+from stateanalytics.systems.call_texts import inputs_of, phrase_in, results_of
 from stateanalytics.systems.claude_code.frames import FRAMES
 from stateanalytics.systems.situations import first_that_holds
-from stateanalytics.systems.tool_inputs import inputs_of
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _MOST_ERROR_CHARS = 500
 _BLOCK = {
-    **dict.fromkeys(("type", "id", "name", "tool_use_id", "text", "input"), "VARCHAR"),
+    **dict.fromkeys(("type", "id", "name", "tool_use_id", "text", "input", "content"), "VARCHAR"),
     "is_error": "BOOLEAN",
 }
 _TIMEOUT_MS = r'"timeout"\s*:\s*(\d{1,12}(?:\.\d+)?)'
@@ -167,6 +167,12 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             api_s=pl.col("api_ms") / 1000,
             tool_s=pl.col("tool_ms") / 1000,
             counted_since=moment("counted_since_ms").dt.replace_time_zone("UTC"),
+            says=pl.coalesce(
+                pl.when((pl.col("what") == what) & phrase_in(pl.col("head"), kind)).then(
+                    pl.lit(kind)
+                )
+                for what, kind in (("assistant", "gives_up"), ("prompt", "corrects"))
+            ),
         )
         .with_columns(
             pl.when(pl.col("type") == COST_RECORD).then(pl.col(_COST_COLUMNS)).name.keep()
@@ -219,7 +225,11 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
         )
         .drop("text")
     )
-    blocks = blocks.drop("input").hstack(inputs_of(blocks["input"]))
+    is_result = pl.col("type").str.ends_with("tool_result")
+    given = blocks.select(pl.when(is_result).then("content")).to_series()
+    blocks = blocks.drop("input", "content").hstack(
+        [*inputs_of(blocks["input"]), *results_of(given)]
+    )
     failed = blocks.filter("is_error")
     if failed.is_empty():
         return blocks

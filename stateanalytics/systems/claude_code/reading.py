@@ -303,3 +303,17 @@ def calls(facts: Facts) -> pl.DataFrame:
         exit_code=exit_code,
     )
     return calls_from(tools, NAME)
+
+
+def turns(facts: Facts) -> pl.DataFrame:
+    """The turns of Claude Code, in the shape of `schema.TURNS`."""
+    situation = pl.col("situation")
+    return schema.TURNS.conform(
+        facts.detail(frames.TURNS).with_columns(
+            system=pl.lit(NAME),
+            session_id=pl.col("thread_id").str.extract(r"^([^/]*)"),
+            is_empty=situation == "empty",
+            is_cut=situation.is_in(["truncated", "overflowed"]),
+            is_interrupted=situation == "interrupted",
+        )
+    )

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
 from stateanalytics.systems.codex.lines import SEARCH
 from stateanalytics.systems.provider_errors import cause_of_error
@@ -338,11 +339,11 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
             for name in numbers
         ),
         *(pl.col(name).any() for name in flags),
-        pl.col("error_message").drop_nulls().first(),
+        pl.col("error_message", *RESULTS.dtypes).drop_nulls().first(),
         ended_at=pl.col("at").min(),
         has_result=pl.lit(value=True),
     )
-    joined = calls.drop(*numbers, *flags, "error_message").join(
+    joined = calls.drop(*numbers, *flags, "error_message", *RESULTS.dtypes).join(
         ends, on=call, how="left", maintain_order="left"
     )
     has_result = pl.col("has_result").fill_null(value=False)
@@ -501,6 +502,13 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
+            n_compactions=(what == "compaction").sum(),
+            # One answer is an event and a message.
+            gives_up=pl.col("says")
+            .eq_missing("gives_up")
+            .filter(what.str.starts_with("answer_"))
+            .last(),
+            is_correction=pl.col("says").eq_missing("corrects").filter("is_prompt").first(),
         )
         .collect()
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stateanalytics.core.schema import Inputs, Results
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
-from stateanalytics.systems.tool_inputs import Inputs
 
 USAGE = ("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens")
 SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reasoning_tokens")
@@ -93,6 +93,9 @@ class CodexTurns(Columns, key=("source", "thread_id", "turn_no")):
     n_tool_calls = Integer("tool calls")
     n_tool_errors = Integer("calls that failed")
     n_open_tools = Integer("calls without a result")
+    n_compactions = Integer("times that its conversation was compacted")
+    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
+    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
 
 
 TURNS = frame(CodexTurns)
@@ -118,11 +121,8 @@ class CodexTools(Columns, key=("source", "thread_id", "call_id")):
     cause = Text("why it did not succeed, as in reason codes")
     error_message = Text("words of a failure (at most 500 characters)")
     patience_s = Real("how long it may be silent", unit="s")
-    input_digest = Inputs.input_digest
-    target = Inputs.target
-    last_command = Inputs.last_command
-    is_test = Inputs.is_test
-    is_undo = Inputs.is_undo
+    inputs = Inputs
+    results = Results
 
 
 TOOLS = frame(CodexTools)
@@ -192,13 +192,8 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
     is_background = YesNo("a result that came while the process ran on")
     is_escalated = YesNo("a call that asks to run outside of the sandbox")
     timeout_s = Real("time limit that a call asks for", unit="s")
-    input_digest = Text(
-        "of a call: digest of what it was called with: equal digests are equal inputs"
-    )
-    target = Text("of a call: the file, the host of a URL, or the first word of a command")
-    last_command = Inputs.last_command
-    is_test = Inputs.is_test
-    is_undo = Inputs.is_undo
+    inputs = Inputs
+    results = Results
     duration_s = Real("how long a call or a turn took", unit="s")
     first_token_s = Real("until the model's first word", unit="s")
     n_text_chars = Integer("characters of text")
@@ -262,6 +257,7 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
         read_from="payload.rate_limits.primary.used_percent",
     )
     rate_limit_resets_at = Moment("when that limit resets")
+    says = Text("gives_up of an answer, corrects of a prompt, by their first words: a hypothesis")
     n_rolled_back = Integer("turns that a person takes back", read_from="payload.num_turns")
 
 

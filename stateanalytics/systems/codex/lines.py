@@ -9,8 +9,8 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
+from stateanalytics.systems.call_texts import inputs_of, phrase_in, results_of
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
-from stateanalytics.systems.tool_inputs import inputs_of
 from stateanalytics.systems.transcripts import fields_read, table_of, whole_numbers, with_any_number
 
 _WORDS = table_of(__package__, "known_words.csv")
@@ -38,6 +38,7 @@ FIELDS: Fields = {
 _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
+_OUTPUT = r"(?s)^.{0,400}?\nOutput:\n(.*)"
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 _ABORTED = r"(?i)^aborted by user"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
@@ -122,8 +123,18 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             (seconds * 1e6).cast(pl.Int64).cast(MOMENT)
         ),
     )
-    asked = read.select(if_call.then("asked")).to_series()
-    return (_with_results(read.hstack(inputs_of(asked))),)
+    # The provider's note above an output has times of its own.
+    given = pl.when(what == "result").then(
+        pl.coalesce(pl.col("output").str.extract(_OUTPUT), "output")
+    )
+    asked, results = (read.select(texts).to_series() for texts in (if_call.then("asked"), given))
+    read = read.hstack([*inputs_of(asked), *results_of(results)])
+    first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
+    says = pl.coalesce(
+        pl.when(what.str.starts_with(begin) & phrase_in(first, kind)).then(pl.lit(kind))
+        for begin, kind in (("answer_", "gives_up"), ("prompt_", "corrects"))
+    )
+    return (_with_results(read.with_columns(says=says)),)
 
 
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:

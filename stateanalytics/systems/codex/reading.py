@@ -231,3 +231,17 @@ def calls(facts: Facts) -> pl.DataFrame:
         session_id="thread_id", tool="name", message="error_message"
     )
     return calls_from(tools, NAME)
+
+
+def turns(facts: Facts) -> pl.DataFrame:
+    """The turns of Codex, in the shape of `schema.TURNS`; its retries are not recorded."""
+    situation = pl.col("situation")
+    return schema.TURNS.conform(
+        facts.detail(frames.TURNS).with_columns(
+            system=pl.lit(NAME),
+            session_id="thread_id",
+            is_empty=situation == "empty",
+            is_cut=situation == "truncated",
+            is_interrupted=situation == "interrupted",
+        )
+    )

@@ -103,6 +103,12 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _turns(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.systems.opencode.reading import turns
+
+    return turns(facts)
+
+
 def _calls(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.opencode.reading import calls
 
@@ -148,6 +154,7 @@ SYSTEM = System(
         part_types=("execution", "step", "tool_call"),
         repeated_type="turn",
         calls=_calls,
+        turns=_turns,
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

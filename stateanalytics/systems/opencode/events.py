@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.io.json_lines import Fields, Parser, conform, numbered, sound
+from stateanalytics.systems.call_texts import inputs_of, phrase_in, results_of
 from stateanalytics.systems.opencode.gathered import Broken
 from stateanalytics.systems.opencode.log import (
     ENVELOPE,
@@ -24,7 +25,6 @@ from stateanalytics.systems.opencode.log import (
     kind_of,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS
-from stateanalytics.systems.tool_inputs import inputs_of
 
 # Messages of V2 contain their parts.
 _CONTENT = {
@@ -34,6 +34,7 @@ _CONTENT = {
     "lambda s: s = 'completed'))",
 }
 
+_MOST_SAID_CHARS = 500
 _OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
 # V1 writes why a command stopped below its output, in words that changed twice.
 _CALL_OUTPUT = {
@@ -45,7 +46,19 @@ _CALL_OUTPUT = {
     "THEN json_extract_string(sound, '$.state.input.error') END",
     "asked": "CASE WHEN json_extract_string(sound, '$.type') = 'tool' "
     "THEN json_extract_string(sound, '$.state.input') END",
+    "given": "coalesce(json_extract_string(sound, '$.state.output'), "
+    "json_extract_string(sound, '$.state.error'))",
+    "said": f"left(json_extract_string(sound, '$.text'), {_MOST_SAID_CHARS})",
 }
+
+
+def _of_event(place: str) -> dict[str, str]:
+    """What is read of an event besides its fields, by where its data lie."""
+    return {
+        "asked": f"json_extract_string(sound, '{place}.input')",
+        "given": f"json_extract_string(sound, '{place}.content')",
+        "said": f"left(json_extract_string(sound, '{place}.text'), {_MOST_SAID_CHARS})",
+    }
 
 
 _KEYS = ("part_id", "message_id", "session_id", "role", "created_ms")
@@ -97,10 +110,23 @@ def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Br
     """Typed parts from rows like those of `messages_of`, ``part_id`` where a table has it."""
     read = _parsed(rows, parser, PART, lengths=_LENGTHS, sql=_CALL_OUTPUT)
     known = read.drop_nulls(["part_id", "message_id"])
-    named = known.hstack(inputs_of(known["asked"].cast(pl.String))).with_columns(
+    named = _with_texts(known, pl.col("part_type") == "tool").with_columns(
         error_message=pl.coalesce("error_message", "invalid_message")
     )
     return conform(with_writing(named, "start_ms"), PARTS), _broken_cells(read, "part", "part_id")
+
+
+def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
+    """Add what calls were about and gave back, and ``says``: phrases of what was said."""
+    texts = rows.select(
+        *(pl.when(is_call).then(pl.col(name).cast(pl.String)) for name in ("asked", "given"))
+    )
+    said = pl.col("said").cast(pl.String)
+    says = pl.coalesce(
+        pl.when(phrase_in(said, kind)).then(pl.lit(kind)) for kind in ("gives_up", "corrects")
+    )
+    found = [*inputs_of(texts["asked"]), *results_of(texts["given"])]
+    return rows.with_columns(says=says).hstack(found)
 
 
 def with_writing(read: pl.DataFrame, near: str) -> pl.DataFrame:
@@ -190,7 +216,7 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         texts,
         {**ENVELOPE, **payload},
         lengths={"n_chars": "data.text"},
-        sql={"asked": "json_extract_string(sound, '$.data.input')"},
+        sql=_of_event("$.data"),
         is_hashed=True,
     )
     read = texts.drop("text").join(read, on="row", how="left", maintain_order="left")
@@ -228,8 +254,7 @@ def events_of_rows(
     logs, not_objects = [], []
     for part in numbered(rows).iter_slices(_BATCH_ROWS):
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
-        asked = {"asked": "json_extract_string(sound, '$.input')"}
-        read = parser.read(texts, FIELDS, lengths=_LENGTHS, sql=asked, is_hashed=True)
+        read = parser.read(texts, FIELDS, lengths=_LENGTHS, sql=_of_event("$"), is_hashed=True)
         known = part.with_columns(
             has_text=pl.col("data").is_not_null(),
             origin=pl.lit("database"),
@@ -265,9 +290,7 @@ def _log_of(read: pl.DataFrame, *, reference_ms: int | None = None) -> Log:
         base = pl.lit(reference_ms) if reference_ms else _middle(pl.col("at_ms"))
         dated = dated.with_columns(pl.coalesce("at_ms", moment_of_id("event_id", base)))
     dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=sound("at_ms"))
-    is_call = pl.col("kind") == "tool.called"
-    asked = pl.when(is_call).then(pl.col("asked").cast(pl.String))
-    dated = dated.hstack(inputs_of(dated.select(asked).to_series()))
+    dated = _with_texts(dated, pl.col("kind").is_in(["tool.called", "tool.success"]))
     payloads = {
         family: dated.filter(pl.col("family") == place).select(
             pl.col(name).cast(dtype) for name, dtype in PAYLOADS[family].items()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.systems.opencode.causes import is_content_filtered
 from stateanalytics.systems.opencode.log import (
     ERROR,
@@ -21,7 +22,6 @@ from stateanalytics.systems.opencode.log import (
     with_session_ids,
 )
 from stateanalytics.systems.situations import is_content_filter
-from stateanalytics.systems.tool_inputs import INPUTS
 
 _EXECUTION = ["sid", "exec_no"]
 _STEP = ["sid", "message_id"]
@@ -95,7 +95,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
         rows_of(events, log, "text")
         .filter(pl.col("message_id").is_not_null())
         .group_by(_STEP)
-        .agg(n_text_chars=pl.col("n_chars").sum())
+        .agg(n_text_chars=pl.col("n_chars").sum(), says=pl.col("says").last())
     )
     joined = with_session_ids(seen, events)
     for part in (begun, ended, retried, texts):
@@ -138,7 +138,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
             *_STEP,
             *("exec_no", "start_seq", "end_seq", "started_ms", "ended_ms", "last_ms"),
             *("dispatched_ms", "n_attempts", "n_retries", "agent", "model", "provider", "state"),
-            *("finish", "raw_finish", *ERROR, "end_event_id", "n_text_chars", *USAGE),
+            *("finish", "raw_finish", *ERROR, "end_event_id", "n_text_chars", "says", *USAGE),
             *("retry_at_ms", "retry_attempt", "retry_error_type", "retry_error_message"),
             *("retry_wait_ms", "is_retry_pending", "is_recovered", "is_blocked", "is_era_a"),
         )
@@ -170,6 +170,7 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
         .select(
             *_TOOL,
             *("exit_code", "is_timed_out", "error_permission", "error_resource", *ERROR),
+            *RESULTS.dtypes,
             end_kind="kind",
             end_seq="seq",
             ended_ms="at_ms",
@@ -316,6 +317,7 @@ def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
         n_steps=pl.len().cast(pl.Int64),
         n_retries=pl.col("n_retries").sum(),
         n_text_chars=pl.col("n_text_chars").sum(),
+        gives_up=pl.col("says").last().eq_missing("gives_up"),
         **{name: total(name) for name in SUMS},
         is_blocked=pl.col("is_blocked").any(),
         is_recovered=pl.col("is_recovered").any(),

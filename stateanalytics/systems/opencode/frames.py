@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stateanalytics.core.schema import Inputs, Results
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.systems.opencode.gathered import RECORDS
-from stateanalytics.systems.tool_inputs import Inputs
 
 
 class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
@@ -46,6 +46,7 @@ class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
     n_tools = Integer("tool calls")
     n_tools_running = Integer("tool calls without an end")
     n_text_chars = Integer("characters of answer text")
+    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
     n_unknown_finishes = Integer("steps that finished for an unknown reason")
     is_retry_pending = YesNo("its last step waits for a retry")
     retry_attempt = Integer("number of the attempt that is waited for, from 2")
@@ -198,11 +199,8 @@ class OpencodeTools(Columns, key=("source", "session_id", "message_id", "call_id
     )
     cause_confidence = Real("1 where the type names it, less where it follows from words")
     end_event_id = Text("the event that ended it")
-    input_digest = Inputs.input_digest
-    target = Inputs.target
-    last_command = Inputs.last_command
-    is_test = Inputs.is_test
-    is_undo = Inputs.is_undo
+    inputs = Inputs
+    results = Results
 
 
 TOOLS = frame(OpencodeTools)

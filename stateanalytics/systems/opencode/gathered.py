@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.schema import Inputs, Results
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.io.json_lines import conform, dtypes_of, moment
 from stateanalytics.systems.opencode.log import (
@@ -29,7 +30,6 @@ from stateanalytics.systems.opencode.log import (
     rows_of,
 )
 from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS, PROJECTED
-from stateanalytics.systems.tool_inputs import Inputs
 
 SESSION_ROWS = pl.Schema(
     {
@@ -279,11 +279,9 @@ class _Records(Columns):
     tool = Text("name of the tool")
     updated_at = Moment("when its row was last written")
     written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
-    input_digest = Inputs.input_digest
-    target = Inputs.target
-    last_command = Inputs.last_command
-    is_test = Inputs.is_test
-    is_undo = Inputs.is_undo
+    says = Text("gives_up or corrects, by the first words of a text: a hypothesis")
+    inputs = Inputs
+    results = Results
 
 
 def _as_moment(name: str) -> str:

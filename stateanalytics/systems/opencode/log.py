@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.io.json_lines import Fields, dtypes_of
-from stateanalytics.systems.tool_inputs import INPUTS
 
 USAGE: Fields = {
     "cost_usd": (("cost",), "DOUBLE"),
@@ -239,10 +239,10 @@ _PAYLOAD_FIELDS: Mapping[str, Sequence[str]] = {
         *("message_id", *MODEL, "dispatched_ms", "finish", "raw_finish", "attempt"),
         *("retry_at_ms", *ERROR, *USAGE),
     ),
-    "text": ("message_id", "n_chars"),
+    "text": ("message_id", "n_chars", "says"),
     "tool": (
         *("message_id", "call_id", "tool", "exit_code", "is_timed_out", *ERROR),
-        *("error_permission", "error_resource", *INPUTS.dtypes),
+        *("error_permission", "error_resource", *INPUTS.dtypes, *RESULTS.dtypes),
     ),
     "input": ("input_id", "input_kind", "delivery"),
     "session": (
@@ -251,7 +251,12 @@ _PAYLOAD_FIELDS: Mapping[str, Sequence[str]] = {
     ),
     "ask": ("request_id", "reply"),
 }
-_DTYPES = {**dtypes_of(FIELDS), **INPUTS.dtypes, "row": pl.UInt32(), "n_chars": pl.Int64()}
+_DTYPES = {
+    **dtypes_of(FIELDS),
+    **INPUTS.dtypes,
+    **RESULTS.dtypes,
+    **{"row": pl.UInt32(), "n_chars": pl.Int64(), "says": pl.String()},
+}
 PAYLOADS: Mapping[str, pl.Schema] = {
     family: pl.Schema({name: _DTYPES[name] for name in ("row", *names)})
     for family, names in _PAYLOAD_FIELDS.items()

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.io.json_lines import dtypes_of
 from stateanalytics.systems.opencode.causes import is_content_filtered
 from stateanalytics.systems.opencode.log import ERROR, MESSAGE, MODEL, PART, SESSION_KEY
-from stateanalytics.systems.tool_inputs import INPUTS
 
 MESSAGES = pl.Schema(
     {
@@ -37,7 +37,9 @@ PARTS = pl.Schema(
         **dtypes_of(PART),
         **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64()),
         **dict.fromkeys(("is_timed_out", "is_aborted"), pl.Boolean()),
+        "says": pl.String(),
         **INPUTS.dtypes,
+        **RESULTS.dtypes,
     }
 )
 """One part of a V1 message: a table has the creation of its row, a stream has ``written_ms``."""
@@ -139,7 +141,7 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
     of_texts = (
         parts.filter(pl.col("part_type") == "text")
         .group_by(_MESSAGE)
-        .agg(n_part_chars=pl.col("n_chars").sum())
+        .agg(n_part_chars=pl.col("n_chars").sum(), says=pl.col("says").last())
     )
     of_tools = tools.group_by(_MESSAGE).agg(
         tool_ms=pl.max_horizontal("ended_ms", "called_ms").max(),
@@ -215,6 +217,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     of_steps = steps.group_by(_TURN, maintain_order=True).agg(
         pl.col(last).last(),
         end_event_id=pl.col("message_id").last(),
+        gives_up=pl.col("says").last().eq_missing("gives_up"),
         last_state=pl.col("state").last(),
         last_finish=pl.col("finish").last(),
         last_completed_ms=pl.col("completed_ms").last(),

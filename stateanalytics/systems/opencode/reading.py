@@ -12,6 +12,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import pool
+from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import Parser, moment
 from stateanalytics.io.parts import Parts, by_source
@@ -52,7 +53,6 @@ from stateanalytics.systems.opencode.tables import (
     read_waiting,
 )
 from stateanalytics.systems.tool_calls import calls_from
-from stateanalytics.systems.tool_inputs import INPUTS
 
 _BATCH_BYTES = 32 * 2**20
 """Small files are folded together, up to this size."""
@@ -342,6 +342,8 @@ _WRITTEN_AT_PART_END = (
     *("is_timed_out", "is_aborted"),
     # The input is part of a state that its end overwrites.
     *INPUTS.dtypes,
+    *RESULTS.dtypes,
+    "says",
 )
 _WRITTEN_AT_SESSION_UPDATE = (
     *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
@@ -502,3 +504,19 @@ def calls(facts: Facts) -> pl.DataFrame:
         is_error=is_error,
     )
     return calls_from(tools, NAME)
+
+
+def turns(facts: Facts) -> pl.DataFrame:
+    """The executions of opencode, in the shape of `schema.TURNS`."""
+    is_over = pl.col("outcome") == "succeeded"
+    return schema.TURNS.conform(
+        facts.detail(frames.EXECUTIONS).with_columns(
+            system=pl.lit(NAME),
+            thread_id="session_id",
+            turn_no="exec_no",
+            is_empty=is_over & ~pl.col("has_output"),
+            is_cut=is_over & (pl.col("last_finish") == "length"),
+            is_interrupted=(pl.col("outcome") == "interrupted")
+            & (pl.col("interrupt_reason") == "user"),
+        )
+    )

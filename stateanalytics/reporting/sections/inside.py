@@ -1,0 +1,101 @@
+"""Inside the runs: calls that failed, and sessions that were not smooth, whatever their end."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from stateanalytics.core.words import how_long, interval, listed, number, say, share
+from stateanalytics.failures.call_outcomes import calls, count_tools, failed_share
+from stateanalytics.failures.struggles import RULES, effort_of, signs_of, turns
+from stateanalytics.reporting.entities import place_of, show_command
+from stateanalytics.reporting.material import Material, Plain, Section
+from stateanalytics.state.definitions import ended_well
+
+N_TOOLS, N_SESSIONS = 6, 8
+HARD = ("stuck", "given_up", "struggled")
+_ENTITY = ("source", "entity_type", "entity_id")
+
+
+def summarize_inside(material: Material) -> Plain:
+    """What happened inside the runs that worked in the window, as far as it is recorded."""
+    is_within = pl.col("started_at").is_between(
+        material.window.since, material.window.until, closed="left"
+    )
+    called, turned = (of(material.facts).filter(is_within) for of in (calls, turns))
+    found = signs_of(called, turned, RULES)
+    efforts = effort_of(called, turned, found)
+    sessions = efforts.filter(entity_type="session").join(
+        material.ever.select(*_ENTITY, "name", "is_open", is_good=ended_well()),
+        on=_ENTITY,
+        how="left",
+        maintain_order="left",
+    )
+    hard = sessions.filter(pl.col("effort") != "smooth")
+    failed = failed_share(called)
+    ends = failed.interval() if failed.n else None
+    counts = {name: hard.filter(effort=name).height for name in HARD}
+    lost = hard.filter("is_good")
+    lost_s, n_tokens = float(lost["lost_s"].sum()), lost["n_tokens"].sum()
+    place = place_of(material.facts)
+    shown = hard.sort("is_open", "lost_s", descending=True, nulls_last=True, maintain_order=True)
+    counted = {
+        "n_calls": called.height,
+        "n_with_result": failed.n,
+        "n_failed": failed.n_hits,
+        "share": failed.n_hits / failed.n if failed.n else None,
+        "interval": None if ends is None else list(ends),
+        "n_sessions": sessions.height,
+        "efforts": counts,
+        "n_stuck_now": hard.filter("is_open", effort="stuck").height,
+        "lost_s": lost_s,
+        "lost": how_long(lost_s),
+        "n_tokens": n_tokens,
+    }
+    return {
+        **counted,
+        "finding": _finding(counted),
+        "tools": [
+            {
+                **{name: row[name] for name in ("tool", "n_calls", "n_failed", "n_sessions")},
+                "share": share(row["share"]),
+                "interval": interval((row["low"], row["high"])) if row["low"] is not None else None,
+            }
+            for row in count_tools(called).filter(pl.col("n_failed") > 0).head(N_TOOLS).to_dicts()
+        ],
+        "sessions": [
+            {
+                **{name: row[name] for name in ("entity_id", "name", "effort", "why")},
+                "is_open": bool(row["is_open"]),
+                "lost": how_long(row["lost_s"]) if row["lost_s"] else None,
+                "command": show_command(row, place),
+            }
+            for row in shown.head(N_SESSIONS).to_dicts()
+        ],
+    }
+
+
+def _finding(counted: Plain) -> str:
+    """The section in a sentence."""
+    n_sessions, ends = counted["n_sessions"], counted["interval"]
+    if not n_sessions:
+        return say("inside.none")
+    of_calls = say(
+        "inside.calls",
+        n_failed=counted["n_failed"],
+        n=counted["n_with_result"],
+        share=share(counted["share"]),
+        interval="" if ends is None else f", 95 %: {interval(ends)}",
+    )
+    kinds = [say(f"inside.{name}", n=n) for name, n in counted["efforts"].items() if n]
+    of_sessions = (
+        say("inside.hard", kinds=listed(kinds), n=n_sessions)
+        if kinds
+        else say("inside.smooth", n=n_sessions)
+    )
+    lost = ""
+    if counted["lost_s"]:
+        lost = say("inside.lost", time=counted["lost"], tokens=number(counted["n_tokens"]))
+    return say("inside.finding", calls=of_calls, sessions=of_sessions, lost=lost)
+
+
+SECTION = Section("inside", "Inside the runs", summarize_inside, place=45)

@@ -1,0 +1,193 @@
+"""What is said in a run, without its text: what calls are about, results, answers, prompts.
+
+A text may be a whole file. Equal digests are equal texts; the file, the host or the command is
+what a call was about; summaries of tests and phrases are looked for, and only the finding is kept.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+
+import polars as pl
+
+from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.schema import INPUTS, RESULTS
+
+_MOST_CHARS = 300
+_TEXT = r'"((?:[^"\\]|\\.)*)"'
+_PATH = rf'"(?:file_path|filePath|notebook_path|path)"\s*:\s*{_TEXT}'
+_PATCHED = r"\*\*\* (?:Update|Add|Delete) File: ([^\n\\]+)"
+_HOST = r'"url"\s*:\s*"[a-z]+://([^/"?#\\]+)'
+_COMMAND = rf'"(?:command|cmd)"\s*:\s*{_TEXT}'
+_ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\\]|\\.)*")*)\s*\]'
+_SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
+_BETWEEN = r'"\s*,\s*"'
+_SET = r"(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
+_CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
+_FIRST = rf"{_CHANGED_FOLDER}{_SET}([^\s;|&<>()]+)"
+_LAST = rf"(?s)(?:^|[;|&\n])\s*{_SET}([^\s;|&<>()]+)[^;|&\n]*$"
+TESTS = (
+    r"(?:^|[\s;&|/])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
+    r"unittest|go\s+test|cargo\s+(?:test|nextest)|(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?test\S*|"
+    r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
+    r"(?:test|check|verify))(?:$|[\s;&|:])"
+)
+"""Runners of tests that people use, each by the words that it is started with."""
+UNDOING = (
+    r"(?:^|[\s;&|])git\s+(?:-\S+\s+)*(?:restore|revert|reset\s+--hard|"
+    r"checkout\s+(?:\S+\s+)*--(?:\s|$)|checkout\s+(?:HEAD\S*\s+)?\.)"
+)
+"""Commands that take changes back; a checkout of a branch does not."""
+
+_MOST_RESULT_CHARS = 4000
+_TIMES = r"\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?"
+_OLD = rf'"(?:old_string|oldString|old_str)"\s*:\s*{_TEXT}'
+_NEW = rf'"(?:new_string|newString|new_str)"\s*:\s*{_TEXT}'
+_PATCH = "*** Begin Patch"
+_PATCH_LINES = {"replaced_digest": r"(?m)^-(.*)$", "written_digest": r"(?m)^\+(.*)$"}
+
+
+def digest(texts: pl.Series) -> pl.Series:
+    """The same digest for equal texts, on every machine; null for null.
+
+    Examples
+    --------
+    >>> digest(pl.Series(["a", None, "a"])).to_list()
+    ['ca978112ca1bbdcafac231b39a23dc4d', None, 'ca978112ca1bbdcafac231b39a23dc4d']
+    """
+    known = texts.unique().drop_nulls()
+    digests = [sha256(text.encode("utf-8", "replace")).hexdigest()[:32] for text in known]
+    return texts.replace_strict(known, pl.Series(digests, dtype=pl.String), default=None)
+
+
+def inputs_of(texts: pl.Series) -> pl.DataFrame:
+    """What calls were about, from the text of their inputs.
+
+    Parameters
+    ----------
+    texts : polars.Series of String
+        JSON, or whatever a tool takes; null where a call has none.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row for each, in the shape of `INPUTS`.
+
+    Examples
+    --------
+    >>> asked = pl.Series(['{"command": "cd app && CI=1 npm test | tail -5"}'])
+    >>> inputs_of(asked).select("target", "last_command", "is_test", "is_undo").row(0)
+    ('npm', 'tail', True, False)
+    """
+    text = pl.col("text")
+    listed = text.str.extract(_ARGUMENTS)
+    words = listed.str.replace_all(_BETWEEN, " ").str.strip_chars('"')
+    raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
+    escaped = {r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
+    command = raw.str.replace_many(list(escaped), list(escaped.values()))
+    found = pl.DataFrame({"text": texts, "input_digest": digest(texts)}).with_columns(
+        command=command
+    )
+    name = pl.col("command")
+    path = pl.coalesce(text.str.extract(_PATCHED), text.str.extract(_PATH))
+    target = pl.coalesce(name.str.extract(_FIRST), path, text.str.extract(_HOST))
+    patch = pl.when(text.str.contains(_PATCH, literal=True)).then(
+        text.str.replace_all("\\n", "\n", literal=True)
+    )
+    edits = found.select(
+        pl.coalesce(text.str.extract(pattern), _lines_in(patch, _PATCH_LINES[name])).alias(name)
+        for name, pattern in (("replaced_digest", _OLD), ("written_digest", _NEW))
+    )
+    return INPUTS.conform(
+        found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
+            target=target.str.slice(0, _MOST_CHARS),
+            last_command=name.str.extract(_LAST).str.slice(0, _MOST_CHARS),
+            is_test=name.str.contains(TESTS),
+            is_undo=name.str.contains(UNDOING),
+        )
+    )
+
+
+def _lines_in(text: pl.Expr, pattern: str) -> pl.Expr:
+    """The lines of a text that match, joined."""
+    return text.str.extract_all(pattern).list.eval(pl.element().str.slice(1)).list.join("\n")
+
+
+def results_of(texts: pl.Series) -> pl.DataFrame:
+    """What calls gave back, from the text of their results.
+
+    Parameters
+    ----------
+    texts : polars.Series of String
+        Plain, or the JSON of a list of texts; null where there is none.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row for each, in the shape of `schema.RESULTS`. The digest is of the first 4,000
+        characters without durations and clock times, so that two equal runs of tests are equal.
+
+    Examples
+    --------
+    >>> given = pl.Series(["2 failed, 3 passed in 0.12s", "2 failed, 3 passed in 0.48s", None])
+    >>> found = results_of(given)
+    >>> found["test_result"].to_list(), found["result_digest"].n_unique()
+    (['failed', 'failed', None], 2)
+    """
+    text = pl.col("text")
+    is_json = text.str.starts_with("[{")
+    end = text.str.tail(_MOST_RESULT_CHARS)
+    lines = pl.when(is_json).then(end.str.replace_many(["\\n", "\\t"], ["\n", "\t"])).otherwise(end)
+    results = {
+        result: lines.str.contains("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
+        for result, patterns in _summaries().items()
+    }
+    rows = pl.DataFrame({"text": texts}).select(
+        begin=text.str.slice(0, _MOST_RESULT_CHARS).str.replace_all(_TIMES, ""),
+        # Where several suites ran, one that failed is enough.
+        test_result=pl.when(results["failed"])
+        .then(pl.lit("failed"))
+        .when(results["passed"])
+        .then(pl.lit("passed")),
+    )
+    return RESULTS.conform(rows.with_columns(result_digest=digest(rows["begin"])))
+
+
+@cache
+def _summaries() -> dict[str, list[str]]:
+    """The patterns of summaries of tests, by what they mean."""
+    rows = table_rows("stateanalytics.core", "test_summaries.csv")
+    return {
+        result: [row["pattern"] for row in rows if row["result"] == result]
+        for result in ("failed", "passed")
+    }
+
+
+def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
+    """Whether the beginning of a text has a phrase of a kind, by ``core/data/phrases.csv``.
+
+    Parameters
+    ----------
+    text : polars.Expr
+        At most some hundred characters of an answer or a prompt.
+    kind : str
+        ``gives_up`` of answers, or ``corrects`` of prompts.
+
+    Notes
+    -----
+    A hypothesis: words do not prove that somebody gave up.
+
+    Examples
+    --------
+    >>> said = pl.DataFrame({"text": ["I was unable to fix the build.", "All tests pass."]})
+    >>> said.select(phrase_in(pl.col("text"), "gives_up")).to_series().to_list()
+    [True, False]
+    """
+    rows = table_rows("stateanalytics.core", "phrases.csv")
+    found, excused = (
+        "(?is)" + "|".join(f"(?:{row['pattern']})" for row in rows if row["kind"] == name)
+        for name in (kind, f"not_{kind}")
+    )
+    is_found = text.str.contains(found)
+    return is_found if excused == "(?is)" else is_found & ~text.str.contains(excused)
