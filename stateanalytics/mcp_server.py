@@ -26,7 +26,7 @@ from stateanalytics.errors import (
     TruncatedWarning,
     no_such,
 )
-from stateanalytics.failures.failure_rows import members
+from stateanalytics.failures.failure_rows import OF, members
 from stateanalytics.questions import Question
 from stateanalytics.reporting import report
 from stateanalytics.reporting.first_screen import opening
@@ -86,14 +86,15 @@ class Tools:
                 result = function(first)
             else:
                 window = {"window": week} if has_window else {}
-                policy = question.accepted({"policy": self._policy})
-                result = function(self._snap, **policy, **window)
+                asked = {name: value for name, value in given.items() if value is not None}
+                accepted = question.accepted({"policy": self._policy, **asked})
+                result = function(self._snap, **accepted, **window)
             frame: pl.DataFrame = getattr(result, question.part) if question.part else result
             if severity := given.get("severity"):
                 frame = _of_severity(frame, severity)
             return self._rows(frame.select(tool.columns), limit)
 
-        options = {"severity": str | None, "detectors": list[str] | None}
+        options = {"severity": str | None, "of": str | None, "detectors": list[str] | None}
         names: dict[str, Any] = {name: options[name] for name in tool.options}
         if has_window:
             names["week"] = str | None
@@ -142,7 +143,8 @@ class Tools:
 
     def failure_examples(self, cluster_id: str, limit: int = 5) -> str:
         """The newest failed rows of one cluster, by a cluster_id that failures gave."""
-        rows = members(self._snap, policy=self._policy)
+        kinds = (members(self._snap, policy=self._policy, of=of) for of in OF)
+        rows = pl.concat(kinds, how="diagonal_relaxed")
         failed = rows.filter(cluster_id=cluster_id)
         if failed.is_empty():
             raise no_such("cluster", cluster_id, rows["cluster_id"].unique().sort().head(20))

@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import ANSI, UNSEEN
+from stateanalytics.failures.struggles import judged_effort
 from stateanalytics.state.attention import attention_items
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.state.policy import Policy
@@ -132,7 +133,13 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     yield _gauge(
         "attention_items",
         "What waits for a person.",
-        _counts(attention_items(snap, states, reasons, policy=policy), "system", "severity"),
+        _counts(
+            attention_items(
+                snap, states, reasons, policy=policy, efforts=judged_effort(snap, policy)
+            ),
+            "system",
+            "severity",
+        ),
     )
     yield _gauge(
         "findings", "What is wrong in the data themselves.", _counts(snap.findings, "severity")

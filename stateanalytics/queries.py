@@ -8,6 +8,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.windows import read_window
 from stateanalytics.failures.masking import patterns_of
+from stateanalytics.failures.struggles import judged_effort
 from stateanalytics.state.attention import SEVERITIES, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_mirror, rows_of, within
@@ -82,7 +83,12 @@ def _judged(
     """All states, the items of all time, and the items of the window."""
     states, reasons = states_and_reasons(checked_snapshot(snap, "attention"), policy=policy)
     all_items = attention_items(
-        snap, states, reasons, policy=policy, with_discharged=with_discharged
+        snap,
+        states,
+        reasons,
+        policy=policy,
+        with_discharged=with_discharged,
+        efforts=judged_effort(snap, policy),
     )
     if window is None:
         return states, all_items, all_items

@@ -12,11 +12,12 @@ from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
+from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
 
-LANES = ("state", "attempt", "parent", "child", "event", "message", "tool", "silence")
+LANES = ("state", "attempt", "parent", "child", "call", "event", "message", "tool", "silence")
 _OF_TOOLS = ("action", "tool")
 SHORTEST_SILENCE_S = 60.0
 _MOST_LISTED = 4
@@ -36,6 +37,7 @@ TIMELINE = schema.Frame(
         schema.Column("what", schema.TEXT, "the status, ending, message, entity or silence"),
         schema.Column("detail", schema.TEXT, "why, or which limits a silence is past"),
         schema.Column("duration_s", schema.REAL, "how long, of an event before it", "s"),
+        schema.Column("outcome", schema.TEXT, "of a call or a relative: how it ended"),
         schema.Column("entity_type", schema.TEXT, "of a relative: its type"),
         schema.Column("entity_id", schema.TEXT, "of a relative: its id"),
     ),
@@ -123,17 +125,22 @@ def timeline_of(
     Returns
     -------
     polars.DataFrame
-        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded.
+        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded; equal
+        calls in a row that ended alike are one row, with their number.
     """
     is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     changes = facts.transitions.filter(is_it)
     events = facts.events.filter(is_it)
+    own_calls = _calls_of(facts, entity)
+    is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
     parts = (
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
         _events(events),
-        _relatives(facts.entities, entity, states),
+        _calls(own_calls),
+        # Its calls are shown already, with what they were about.
+        _relatives(facts.entities.filter(~is_call), entity, states),
     )
     order = pl.col("lane").replace_strict(list(LANES), list(range(len(LANES))))
     return pl.concat([TIMELINE.conform(part) for part in parts]).sort(
@@ -225,6 +232,43 @@ def _limits(entity: dict[str, Any], policy: Policy | None) -> list[Constant]:
     return sorted(held, key=lambda constant: (constant.today_s, constant.name))
 
 
+def _calls_of(facts: Facts, entity: dict[str, Any]) -> pl.DataFrame:
+    """The calls of a session, a subagent or a turn."""
+    is_turn = entity["entity_type"] == "turn"
+    if entity["entity_type"] not in ("session", "turn"):
+        return schema.CALLS.empty()
+    rows = calls(facts).filter(source=entity["source"], system=entity["system"])
+    if is_turn:
+        started = pl.col("started_at")
+        is_within = (started >= entity["started_at"]) & (
+            started <= (entity["ended_at"] or facts.as_of)
+        )
+        return rows.filter(is_within.fill_null(value=False), thread_id=entity["parent_id"])
+    return rows.filter(thread_id=entity["entity_id"])
+
+
+def _calls(own: pl.DataFrame) -> pl.DataFrame:
+    """One row for each call, or for several equal ones in a row that ended alike."""
+    same = pl.struct("tool", "input_digest", "outcome").rle_id()
+    alone = pl.when(pl.col("input_digest").is_null()).then(pl.int_range(pl.len()))
+    folded = own.group_by(row=pl.struct(same, alone=alone), maintain_order=True).agg(
+        pl.col("tool", "target", "outcome", "exit_code").first(),
+        n=pl.len(),
+        at=pl.col("started_at").first(),
+        until=pl.col("ended_at").max(),
+        message=pl.col("message").drop_nulls().last(),
+    )
+    name = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
+    exited = pl.when(pl.col("exit_code") != 0).then(pl.format("exit {}", "exit_code"))
+    is_ok = pl.col("outcome") == "ok"
+    return _lasting(folded, "call").with_columns(
+        what=pl.when(pl.col("n") > 1).then(pl.format("{} × {}", "n", name)).otherwise(name),
+        detail=pl.concat_str(
+            pl.when(~is_ok).then("outcome"), exited, "message", separator=", ", ignore_nulls=True
+        ).replace("", None),
+    )
+
+
 def _events(events: pl.DataFrame) -> pl.DataFrame:
     is_message = pl.col("kind").str.starts_with("message")
     words = pl.concat_str("kind", "role", "name", separator=" · ", ignore_nulls=True)
@@ -268,13 +312,13 @@ def _relatives(
         is_similar & ~is_self & (is_child.fill_null(value=False) | is_parent)
     ).with_columns(lane=pl.when(is_parent).then(pl.lit("parent")).otherwise(pl.lit("child")))
     worded = near.join(
-        states.select(*schema.ENTITY_KEY, "display"), on=schema.ENTITY_KEY, how="left"
+        states.select(*schema.ENTITY_KEY, "display", pl.col("outcome").cast(pl.String)),
+        on=schema.ENTITY_KEY,
+        how="left",
     )
     began = pl.coalesce("started_at", "created_at", "ended_at")
     return worded.select(
-        "lane",
-        "entity_type",
-        "entity_id",
+        *("lane", "entity_type", "entity_id", "outcome"),
         at=began,
         until="ended_at",
         what=pl.concat_str("entity_type", pl.coalesce("name", "entity_id"), separator=" "),

@@ -218,7 +218,8 @@ def test_signs_of_turns(first, last, expected):
 def test_an_answer_that_gives_up_is_read_from_its_words(tmp_path, client):
     if client == "claude_code":
         session = begun_transcript()
-        session.answer(transcript_maker.say("I was unable to fix the build."), stop="end_turn")
+        said = transcript_maker.say("I was unable to fix the build.")
+        session.answer(said, stop="end_turn", usage=(10, 0, 0, 20))
     else:
         session = begun_rollout()
         session.say("I was unable to fix the build.")

@@ -15,7 +15,8 @@ from stateanalytics.timeline import LANES
 if TYPE_CHECKING:
     import altair as alt
 
-NEEDED = ("at", "until", "lane", "what", "detail")
+NEEDED = ("at", "until", "lane", "what", "detail", "outcome")
+FAILED_OUTCOMES = ("failed", "timed_out", "aborted")
 MOST = 400
 """The most rows that are drawn: the first."""
 _LANE_HEIGHT = 26
@@ -23,6 +24,7 @@ _LABELS, _MOST_LINES = 110, 18
 _RELATIVES = ("parent", "child")
 _FILLS = {
     "silence": "warning", "attempt": "info", "state": "neutral", "child": "success", "tool": "info",
+    "call": "success",
 }  # fmt: skip
 
 
@@ -49,8 +51,9 @@ def chart_timeline(
     Returns
     -------
     altair.LayerChart
-        Bars are labelled where the label fits; a silence past a limit has the colour of
-        critical. Rows without a moment are not drawn. A drag selects a range of time.
+        Bars are labelled where the label fits; a silence past a limit, and a call or relative
+        that failed, have the colour of critical. Rows without a moment are not drawn. A drag
+        selects a range of time.
 
     Raises
     ------
@@ -78,8 +81,11 @@ def chart_timeline(
         axis=alt.Axis(format=_day_or_hour(drawn), tickCount=max(2, width // 110)),
     )
     fills = alt.Scale(
-        domain=[*lanes, "past a limit"],
-        range=[*(palette[_FILLS.get(name, "muted")] for name in lanes), palette["critical"]],
+        domain=[*lanes, "past a limit", "failed"],
+        range=[
+            *(palette[_FILLS.get(name, "muted")] for name in lanes),
+            *(palette["critical"] for _ in range(2)),
+        ],
     )
     base = alt.Chart(drawn).encode(y=lane, x=time, tooltip=tips)
     fill = alt.Color("fill:N", scale=fills, legend=None)
@@ -119,6 +125,7 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     lasts = pl.col("until").is_not_null() & (pl.col("until") > pl.col("at"))
     share = (pl.col("until") - pl.col("at")).dt.total_microseconds() / (1e6 * span_s)
     is_past = (pl.col("lane") == "silence") & pl.col("detail").is_not_null()
+    is_failed = pl.col("outcome").is_in(FAILED_OUTCOMES)
     room = (share * (width - _LABELS)).fill_null(0.0)
     placed = rows.with_columns(
         pl.col("what", "detail").map_elements(
@@ -136,7 +143,11 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     shown_lines = lines["line"].unique(maintain_order=True).head(_MOST_LINES)
     return lines.filter(pl.col("line").is_in(shown_lines.implode())).with_columns(
         lasts=lasts.fill_null(value=False),
-        fill=pl.when(is_past).then(pl.lit("past a limit")).otherwise("lane"),
+        fill=pl.when(is_past)
+        .then(pl.lit("past a limit"))
+        .when(is_failed.fill_null(value=False))
+        .then(pl.lit("failed"))
+        .otherwise("lane"),
         label=pl.when(room > named.map_elements(width_of, return_dtype=pl.Float64) + 8)
         .then(named)
         .otherwise(pl.lit("")),

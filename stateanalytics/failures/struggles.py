@@ -14,6 +14,7 @@ from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import SIGNS, TURNS
 from stateanalytics.failures.call_outcomes import FAILED, calls
 from stateanalytics.failures.frames import EFFORT
+from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 
 _THREAD = ["source", "thread_id"]
@@ -21,27 +22,28 @@ LOOPS = ("repeated_error", "repeated_call", "alternating")
 """Signs of calls that bring nothing new."""
 GIVEN_UP = ("gave_up", "empty_answer", "cut_answer")
 """Signs of a last answer that is none."""
+_OF_ONE_CALL = (*LOOPS, "tests_failing", "unchanged_retry")
 WEAK = ("unchanged_retry", "interrupted", "corrected", "taken_back", "compacted")
 """Signs that also good work has: two of them are needed."""
 WORDS = {
-    "repeated_error": "the same call that fails",
-    "repeated_call": "the same call with the same result",
-    "alternating": "calls of two that alternate",
-    "unchanged_retry": "a failed call tried again unchanged",
-    "denied": "a call refused",
-    "tool_down": "a call of a server or sandbox that is not there",
-    "interrupted": "stopped by a person",
-    "corrected": "corrected by a person",
-    "taken_back": "a change taken back",
+    "repeated_error": "the same failing call",
+    "repeated_call": "the same call and result",
+    "alternating": "call of a pair that alternates",
     "tests_failing": "tests fail at the end",
-    "mostly_failing": "a failed call, more than succeed",
-    "provider_retries": "a request tried again by the provider's client",
-    "compacted": "the conversation compacted",
     "gave_up": "the last answer gives up",
     "empty_answer": "the last answer is empty",
     "cut_answer": "the last answer is cut",
+    "tool_down": "a server or sandbox is not there",
+    "denied": "refused call",
+    "provider_retries": "request tried again",
+    "mostly_failing": "failed call, more than succeeded",
+    "interrupted": "stopped by a person",
+    "corrected": "corrected by a person",
+    "taken_back": "change taken back",
+    "unchanged_retry": "call that failed before, unchanged",
+    "compacted": "conversation compacted",
 }
-"""Each sign in words."""
+"""Each sign in words, after its number; those that say most come first."""
 _IS_DOWN = (
     r"(?i)\bmcp\b.{0,80}(?:not connected|disconnected|unavailable|failed to (?:connect|start)"
     r"|connection (?:closed|refused|failed|lost)|timed out)"
@@ -323,7 +325,7 @@ def _signs(
 
 
 def effort(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
-    """How hard each session and turn was, beside its outcome: smooth, struggled, stuck, given up.
+    """How hard each session and turn was, whatever its outcome: smooth, struggled, stuck, given up.
 
     Parameters
     ----------
@@ -351,6 +353,11 @@ def effort(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
     """
     called, turned = calls(snap), turns(snap)
     return effort_of(called, turned, signs_of(called, turned, rules))
+
+
+def judged_effort(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
+    """The `effort` where the policy lists sessions that are stuck, else None."""
+    return effort(snap) if policy is not None and policy.is_stuck_critical else None
 
 
 def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
@@ -406,18 +413,24 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     of = pl.concat_str(
         n_times,
         sign.replace_strict(WORDS, return_dtype=pl.String),
-        pl.when(what != "").then(pl.format(" ({})", what)),
+        # Of other signs the calls differ.
+        pl.when(sign.is_in(_OF_ONE_CALL) & (what != "")).then(pl.format(" ({})", what)),
         ignore_nulls=True,
     )
-    grouped = found.group_by(key, maintain_order=True).agg(
-        is_given_up=sign.is_in(GIVEN_UP).any(),
-        is_stuck=is_stuck.any(),
-        weight=weight.sum(),
-        signs=sign.unique(maintain_order=True).str.join(", "),
-        why=of.str.join("; "),
-        first_call=pl.col("first_call").first(),
-        lost_s=pl.col("lost_s").max(),
-        n_tokens=pl.col("n_tokens").max(),
+    order = sign.replace_strict({name: place for place, name in enumerate(WORDS)})
+    grouped = (
+        found.sort(order, maintain_order=True)
+        .group_by(key, maintain_order=True)
+        .agg(
+            is_given_up=sign.is_in(GIVEN_UP).any(),
+            is_stuck=is_stuck.any(),
+            weight=weight.sum(),
+            signs=sign.unique(maintain_order=True).str.join(", "),
+            why=of.str.join("; "),
+            first_call=pl.col("first_call").first(),
+            lost_s=pl.col("lost_s").max(),
+            n_tokens=pl.col("n_tokens").max(),
+        )
     )
     hardest = (
         pl.when("is_given_up")

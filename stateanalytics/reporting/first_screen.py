@@ -138,8 +138,12 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             f"stateanalytics attention {place} --show findings",
             "#losses",
         )
-    yield from _open_work_action(summary.get("attention", {}).get("open", {}), place, window)
-    yield from _inside_action(summary.get("inside", {}), place)
+    stuck = list(_inside_action(summary.get("inside", {}), place))
+    yield from stuck
+    for action in _open_work_action(summary.get("attention", {}).get("open", {}), place, window):
+        # One session may be both: what it loops on says more.
+        if action["command"] not in [other["command"] for other in stuck]:
+            yield action
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
     for cluster in sorted(failures.get("clusters", ()), key=lambda row: int(row["rank"])):
@@ -188,19 +192,21 @@ def _inside_action(inside: Plain, place: str) -> Iterator[Plain]:
     sessions = inside.get("sessions", ())
     if not sessions:
         return
-    first = sessions[0]
+    first, n = sessions[0], sum(inside["efforts"].values())
     is_now = bool(inside["n_stuck_now"]) and first["effort"] == "stuck"
-    name = first["name"] or first["entity_id"]
-    yield _action(
-        _OPEN if is_now else _ENDED,
-        say("action.stuck", entity=f"“{name}”")
-        if is_now
-        else say("action.hard", n=sum(inside["efforts"].values())),
-        f"{first['why']}.",
-        first["command"] if is_now else f"stateanalytics failures {place} --show effort",
-        "#inside",
-        saves_s=inside["lost_s"] or 0.0,
-    )
+    why = f"{first['why']}."
+    if is_now:
+        what = say("action.stuck", entity=f"“{first['name'] or first['entity_id']}”")
+        yield _action(_OPEN, what, why, first["command"], "#inside")
+    if n > is_now:
+        yield _action(
+            _ENDED,
+            say("action.hard", n=n),
+            say("action.hard_why", why=why),
+            f"stateanalytics failures {place} --show effort",
+            "#inside",
+            saves_s=inside["lost_s"] or 0.0,
+        )
 
 
 def _hint(item: Mapping[str, Plain]) -> str:

@@ -31,6 +31,7 @@ from stateanalytics.errors import found as kind_of
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import EFFORT, FAILURE_CLUSTERS, FAILURES
+from stateanalytics.failures.struggles import judged_effort
 from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.files import open_regular, read_parquet, unreadable
@@ -290,7 +291,9 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
             [facts.findings, outside_vocabulary(states()), as_findings(audited())],
             schema.FINDINGS,
         ),
-        ATTENTION.name: lambda: attention_items(facts, states(), reasons(), policy=policy),
+        ATTENTION.name: lambda: attention_items(
+            facts, states(), reasons(), policy=policy, efforts=judged_effort(facts, policy)
+        ),
         LINKS.name: lambda: links(facts.entities),
     }
 

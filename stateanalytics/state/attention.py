@@ -34,6 +34,10 @@ STANDINGS = ("open", "ended", "stopped")
 OPEN = "open"
 NO_CODE = "unknown"
 
+_AXES = (*schema.DIMENSIONS, "effort")
+STUCK = "effort.stuck"
+"""The code of an item that is one only because its session is stuck in a loop."""
+
 ATTENTION = schema.Frame(
     "attention",
     "one entity that needs attention at as-of",
@@ -44,7 +48,7 @@ ATTENTION = schema.Frame(
         Column("fingerprint", TEXT, "entity_type:entity_id:code; another reason, another one"),
         *schema.STATES.named("severity", "tone", "display"),
         *schema.ENTITIES.named("name"),
-        Column("dimension", pl.Enum(schema.DIMENSIONS), "the axis that made it severe"),
+        Column("dimension", pl.Enum(_AXES), "the axis that made it severe, or effort"),
         Column("code", TEXT, "the reason on that axis; `unknown` where none is given"),
         Column("message", TEXT, "that reason in words"),
         Column(
@@ -82,6 +86,7 @@ def attention_items(
     *,
     policy: Policy | None = None,
     with_discharged: bool = False,
+    efforts: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """The list of what needs attention, most severe first, then most recent.
 
@@ -96,6 +101,8 @@ def attention_items(
         cascade reads. ADR-0033's by default.
     with_discharged : bool, default False
         Also list items that a disposition discharges.
+    efforts : polars.DataFrame, optional
+        `failures.effort`, where open sessions that are stuck are items, too.
 
     Returns
     -------
@@ -119,13 +126,15 @@ def attention_items(
     ['source', 'system']
     """
     driven = is_driven(facts.entities, left_out_by_themselves(facts.entities, states))
-    severe = states.select(*schema.ENTITY_KEY, *_JUDGED).filter(
-        pl.col("severity").cast(pl.String).is_in(SEVERITIES),
-        pl.col("is_legacy").fill_null(False).not_(),
+    judged = states.select(*schema.ENTITY_KEY, *_JUDGED).filter(
+        pl.col("is_legacy").fill_null(False).not_()
     )
+    severe = judged.filter(pl.col("severity").cast(pl.String).is_in(SEVERITIES))
+    stuck = _stuck(judged, severe, efforts)
     # Most rows need no attention: a filter by id costs less than a join of all columns.
     is_severe = pl.col("entity_id").is_in(severe["entity_id"].unique().implode())
-    is_needed = is_severe | (pl.col("entity_type") == "show")
+    is_stuck = pl.col("entity_id").is_in(stuck["entity_id"].implode())
+    is_needed = is_severe | is_stuck | (pl.col("entity_type") == "show")
     entities = facts.entities.select(_ENTITY_COLUMNS)
     entities = entities.filter(is_needed & ~is_mirror(facts.entities, driven))
     listed = (
@@ -145,8 +154,10 @@ def attention_items(
         )
         .pipe(_with_reasons, reasons, is_severe)
     )
+    stuck = stuck.join(with_item_id(entities), on=schema.ENTITY_KEY, how="inner")
     items = (
-        listed.with_columns(**_reason())
+        pl.concat([listed, stuck], how="diagonal_relaxed")
+        .with_columns(**_reason())
         .with_columns(
             standing=_standing(),
             fingerprint=_joined("entity_type", "entity_id", "code"),
@@ -163,6 +174,32 @@ def attention_items(
         *schema.ENTITY_KEY,
         descending=[False, True, False, False, False, False],
         nulls_last=True,
+    )
+
+
+def _stuck(
+    judged: pl.DataFrame, severe: pl.DataFrame, efforts: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Open sessions that are stuck in a loop, and are no items for another reason."""
+    if efforts is None:
+        return judged.clear().select(*schema.ENTITY_KEY)
+    stuck = efforts.filter(effort="stuck", entity_type="session")
+    stops = {known.name: known.runs.stop for known in all_systems()}
+    how = pl.col("system").replace_strict(stops, default="", return_dtype=pl.String)
+    stop = pl.when(how != "").then(pl.format(". To stop it: {}", how))
+    return (
+        judged.filter(is_open())
+        .join(severe.select(schema.ENTITY_KEY), on=schema.ENTITY_KEY, how="anti")
+        .join(stuck.select(*schema.ENTITY_KEY, "why"), on=schema.ENTITY_KEY, how="inner")
+        .with_columns(
+            severity=pl.lit("critical", pl.Enum(schema.SEVERITIES)),
+            tone=pl.lit("danger", pl.Enum(schema.TONES)),
+            dimension=pl.lit("effort"),
+            code=pl.lit(STUCK),
+            message=pl.concat_str("why", stop, ignore_nulls=True),
+            _is_open=pl.lit(value=True),
+        )
+        .drop("why")
     )
 
 

@@ -266,6 +266,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "approximate_end_confidence": _share,
         "limits": _limits,
         "is_unseen_dead": _flag,
+        "is_stuck_critical": _flag,
         "is_display_verbose": _flag,
     }
 )
@@ -346,6 +347,9 @@ class Policy:
         Is open work that nobody saw (no output, nobody looked for its process, no moment)
         dead or stalled at once, as for its recorder. Else its health is unknown, until it was
         silent for too long.
+    is_stuck_critical : bool
+        Does a session that is open and stuck in a loop of equal calls need attention as critical
+        work does. Its severity stays what it is.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
 
@@ -376,6 +380,7 @@ class Policy:
     approximate_end_confidence: float = 0.8
     limits: tuple[tuple[str, str, float], ...] = ()
     is_unseen_dead: bool = False
+    is_stuck_critical: bool = False
     is_display_verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -401,7 +406,10 @@ class Policy:
 
     @classmethod
     def operator(cls) -> Policy:
-        """As v1, but blocked work is a warning and unknown states are worth a look (info)."""
+        """As v1, but blocked work is a warning and unknown states are worth a look (info).
+
+        An open session that is stuck in a loop of calls needs attention.
+        """
         before = {
             9: (SeverityRule(15, "health", ("blocked",), "warning", "warning"),),
             12: (
@@ -412,6 +420,7 @@ class Policy:
         return cls(
             "operator",
             tuple(step for rule in CASCADE for step in (*before.get(rule.number, ()), rule)),
+            is_stuck_critical=True,
         )
 
     @classmethod

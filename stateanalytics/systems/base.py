@@ -379,6 +379,8 @@ class Runs:
         Types of which every row is part of another entity and not counted by itself.
     repeated_type : str or None
         The type of which the last row of a session repeats the session.
+    stop : str
+        How a person stops one of its runs, such as ``li kill`` and its id; empty: not known.
     calls : callable, optional
         ``calls(facts)`` gives the calls of tools in the shape of `schema.CALLS`, for example by
         `systems.tool_calls.calls_from`.
@@ -391,6 +393,7 @@ class Runs:
     entity_type: str = "session"
     part_types: tuple[str, ...] = ()
     repeated_type: str | None = None
+    stop: str = ""
     calls: Callable[[Facts], pl.DataFrame] | None = None
     turns: Callable[[Facts], pl.DataFrame] | None = None
 

@@ -12,7 +12,11 @@ from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import ended_well
 
 N_TOOLS, N_SESSIONS = 6, 8
-HARD = ("stuck", "given_up", "struggled")
+_SENTENCES = {
+    "stuck": "inside.stuck",
+    "given_up": "inside.given_up",
+    "struggled": "inside.struggled",
+}
 _ENTITY = ("source", "entity_type", "entity_id")
 
 
@@ -33,7 +37,7 @@ def summarize_inside(material: Material) -> Plain:
     hard = sessions.filter(pl.col("effort") != "smooth")
     failed = failed_share(called)
     ends = failed.interval() if failed.n else None
-    counts = {name: hard.filter(effort=name).height for name in HARD}
+    counts = {name: hard.filter(effort=name).height for name in _SENTENCES}
     lost = hard.filter("is_good")
     lost_s, n_tokens = float(lost["lost_s"].sum()), lost["n_tokens"].sum()
     place = place_of(material.facts)
@@ -86,7 +90,7 @@ def _finding(counted: Plain) -> str:
         share=share(counted["share"]),
         interval="" if ends is None else f", 95 %: {interval(ends)}",
     )
-    kinds = [say(f"inside.{name}", n=n) for name, n in counted["efforts"].items() if n]
+    kinds = [say(_SENTENCES[name], n=n) for name, n in counted["efforts"].items() if n]
     of_sessions = (
         say("inside.hard", kinds=listed(kinds), n=n_sessions)
         if kinds

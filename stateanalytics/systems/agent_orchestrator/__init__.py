@@ -166,6 +166,7 @@ SYSTEM = System(
         failure_meaning="A session that died is a failure, too: its agent exited, its runtime was "
         "lost, it was removed as dead, or it was killed by an unknown cause. A session that a "
         "person killed or a merge closed is not.",
+        stop="ao session kill ID",
     ),
     detecting=_detecting,
     thresholds=_thresholds,

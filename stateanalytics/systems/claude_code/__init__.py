@@ -143,6 +143,7 @@ SYSTEM = System(
         repeated_type="turn",
         calls=_calls,
         turns=_turns,
+        stop="Esc in its terminal",
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

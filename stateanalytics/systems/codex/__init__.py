@@ -131,6 +131,7 @@ SYSTEM = System(
         repeated_type="turn",
         calls=_calls,
         turns=_turns,
+        stop="Esc in its terminal",
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

@@ -169,6 +169,7 @@ SYSTEM = System(
         meaning="A run is a session. Its branches repeat it; plays, shows, invocations and "
         "schedules are counted separately, never as runs.",
         part_types=("branch",),
+        stop="li kill ID",
     ),
     detecting=_detecting,
     thresholds=_thresholds,

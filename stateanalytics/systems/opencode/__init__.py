@@ -155,6 +155,7 @@ SYSTEM = System(
         repeated_type="turn",
         calls=_calls,
         turns=_turns,
+        stop="Esc twice in its terminal",
     ),
     limits=MappingProxyType(LIMITS),
     detecting=_detecting,

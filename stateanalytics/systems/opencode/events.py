@@ -117,7 +117,7 @@ def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Br
 
 
 def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
-    """Add what calls were about and gave back, and ``says``: phrases of what was said."""
+    """Add what calls were about and gave back, and ``says``: which phrases a text has."""
     texts = rows.select(
         *(pl.when(is_call).then(pl.col(name).cast(pl.String)) for name in ("asked", "given"))
     )
