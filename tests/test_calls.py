@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.core.schema import CALLS, SIGNS, TURNS
+from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.call_outcomes import calls, tools
-from stateanalytics.failures.struggles import RULES, SignRules, signs, signs_of
+from stateanalytics.failures.frames import EFFORT
+from stateanalytics.failures.struggles import RULES, SignRules, effort_of, signs, signs_of
 from stateanalytics.systems.call_texts import digest, inputs_of, phrase_in, results_of
 from stateanalytics.systems.tool_calls import calls_from, expected_exits
 from tests.conftest import SHIPPED
@@ -75,6 +77,30 @@ def test_a_red_run_of_tests_that_becomes_green_is_expected(tmp_path, client):
     found = calls(told(tmp_path, client, [("pytest -q", 1), ("ls", 0), ("pytest -x", 0)]))
     assert found["outcome"].to_list() == ["expected_nonzero", "ok", "ok"]
     assert signs(told(tmp_path, client, [("pytest -q", 1), ("pytest -x", 0)])).is_empty()
+
+
+#: One letter a call: which command; a capital fails.
+stories = st.text("abAB", max_size=30)
+
+
+def frame_of(story):
+    """The calls of a story, without a store."""
+    n = len(story)
+    rows = pl.DataFrame(
+        {
+            "source": ["s"] * n,
+            "thread_id": ["t"] * n,
+            "entity_id": [str(number) for number in range(n)],
+            "tool": ["Bash"] * n,
+            "input_digest": list(story.lower()),
+            "started_at": [number * 1_000_000 for number in range(n)],
+            "is_error": [letter.isupper() for letter in story],
+        },
+        schema_overrides={"started_at": pl.Datetime("us", "UTC"), "source": pl.String,
+                          "thread_id": pl.String, "entity_id": pl.String, "tool": pl.String,
+                          "input_digest": pl.String, "is_error": pl.Boolean},
+    ).with_columns(ended_at="started_at")  # fmt: skip
+    return calls_from(rows, "any")
 
 
 def kinds(found):
@@ -192,9 +218,7 @@ def a_turn(number, **facts_of_it):
     ("first", "last", "expected"),
     [
         ({}, {"gives_up": True}, [("gave_up", 1)]),
-        # Somebody went on.
-        ({"gives_up": True}, {}, []),
-        ({"is_empty": True}, {"is_empty": True}, [("empty_answer", 1)]),
+        ({"is_empty": True}, {"is_empty": True}, [("empty_answer", 1)] * 2),
         ({}, {"is_cut": True}, [("cut_answer", 1)]),
         ({}, {"is_correction": True}, [("corrected", 1)]),
         # Before the first prompt there is nothing to correct.
@@ -212,6 +236,121 @@ def test_signs_of_turns(first, last, expected):
     assert kinds(found) == expected
     if expected and expected[0][0] == "provider_retries":
         assert found["lost_s"].item() == 8.5
+
+
+def efforts(called, turned):
+    found = effort_of(called, turned, signs_of(called, turned, RULES))
+    assert found.schema == EFFORT.dtypes
+    return dict(found.select("entity_id", "effort").rows())
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        ({}, {}, ("smooth", "smooth", "smooth")),
+        ({}, {"gives_up": True}, ("given_up", "smooth", "given_up")),
+        # Somebody went on.
+        ({"gives_up": True}, {}, ("struggled", "given_up", "smooth")),
+        ({}, {"is_correction": True}, ("smooth", "smooth", "smooth")),
+        ({"is_interrupted": True}, {"is_correction": True}, ("struggled", "smooth", "smooth")),
+        ({"n_compactions": 1}, {"n_compactions": 1}, ("smooth", "smooth", "smooth")),
+        ({"n_retries": 4}, {}, ("struggled", "struggled", "smooth")),
+    ],
+)
+def test_effort_of_a_session_and_of_its_turns(first, last, expected):
+    turned = pl.concat([a_turn(1, **first), a_turn(2, **last)])
+    found = efforts(CALLS.empty(), turned)
+    assert tuple(found[name] for name in ("t", "t1", "t2")) == expected
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [("aB", "smooth"), ("AAA", "stuck"), ("AAAb", "struggled"), ("ababab", "stuck"), ("", None)],
+)
+def test_who_loops_at_the_end_is_stuck(story, expected):
+    assert efforts(frame_of(story), TURNS.empty()).get("t") == expected
+
+
+@examples(100)
+@given(stories)
+def test_effort_is_smooth_without_signs_and_says_all_of_them(story):
+    called = frame_of(story)
+    found = signs_of(called, TURNS.empty(), RULES)
+    (row,) = effort_of(called, TURNS.empty(), found).to_dicts() or [None]
+    if row is not None:
+        assert set((row["signs"] or "").split(", ")) - {""} == set(found["sign"])
+        assert found.is_empty() <= (row["effort"] == "smooth")
+        assert row["n_calls"] == len(story)
+
+
+def test_failures_of_calls_are_clustered_like_those_of_runs(tmp_path):
+    session = begun_transcript()
+    for number in range(3):
+        ran(session, number, "make", "Exit code 2\nno rule to make target x", is_error=True)
+    ran(session, 3, "ls", "a.py")
+    ran(session, 4, "cat b.py", "Exit code 1\nno such file", is_error=True)
+    snap = facts_of(tmp_path, session)
+    found = sa.failures.clusters(snap, of="calls")
+    assert found.schema == sa.failures.clusters(snap).schema
+    assert sorted(found["n_rows"]) == [1, 3]
+    rows = sa.failures.members(snap, of="calls")
+    assert rows["cluster_id"].n_unique() == 2
+    assert rows["entity_type"].unique().to_list() == ["tool_call"]
+    # Each has the time until the next call, so that three in a row have all of it.
+    called = calls(snap)
+    until = called["started_at"][3] - called["started_at"][0]
+    assert found.filter(n_rows=3)["run_s"].item() == until.total_seconds()
+    assert sa.failures.change(snap, of="calls")["n_runs"].unique().to_list() == [5]
+    assert sa.failures.life(snap, of="calls").height == 2
+    assert sa.failures.clusters(snap).is_empty()
+    with pytest.raises(ArgumentError, match="no kind of failure"):
+        sa.failures.clusters(snap, of="call")
+
+
+def test_a_session_that_loops_now_needs_attention_of_an_operator(tmp_path):
+    session = begun_transcript()
+    for number in range(4):
+        ran(session, number, "npm test", "waiting")
+    snap = facts_of(tmp_path, session, as_of=session.now + after(1))
+    assert sa.attention(snap).is_empty()
+    (item,) = sa.attention(snap, policy=sa.Policy.operator()).to_dicts()
+    assert (item["entity_type"], item["severity"]) == ("session", "critical")
+    assert (item["code"], item["dimension"], item["standing"]) == ("effort.stuck", "effort", "open")
+    assert (
+        item["message"]
+        == "4 × the same call and result (Bash npm). To stop it: Esc in its terminal"
+    )
+    # An end leaves nothing to stop.
+    session.answer(transcript_maker.say("done"), stop="end_turn", usage=(10, 0, 0, 20))
+    ended = facts_of(tmp_path / "ended", session, as_of=session.now + after(1))
+    assert sa.attention(ended, policy=sa.Policy.operator()).is_empty()
+
+
+def test_equal_calls_in_a_row_are_one_line_of_the_timeline(tmp_path):
+    session = begun_transcript()
+    for number in range(38):
+        ran(session, number, "npm test", "Exit code 1\nno", is_error=True)
+    ran(session, 99, "ls", "a.py")
+    page = sa.session(facts_of(tmp_path, session), transcript_maker.session_id("one"))
+    lines = page.timeline.filter(lane="call").select("what", "detail", "outcome").rows()
+    assert lines == [
+        ("38 × Bash npm", "failed, exit 1, Exit code 1\nno", "failed"), ("Bash ls", None, "ok"),
+    ]  # fmt: skip
+    assert not page.timeline.filter(pl.col("what").str.starts_with("tool_call")).height
+
+
+def test_the_first_screen_says_what_happened_inside_of_runs(tmp_path):
+    session = begun_transcript()
+    for number in range(4):
+        ran(session, number, "npm test", "Exit code 1\nno", is_error=True)
+    snap = facts_of(tmp_path, session, as_of=session.now + after(1))
+    summary = sa.report(snap, window=(session.now - after(60), session.now + after(60))).summary
+    inside = summary["inside"]
+    assert (inside["n_calls"], inside["n_failed"], inside["n_stuck_now"]) == (4, 4, 1)
+    assert inside["finding"].startswith("4 of 4 calls failed (100 %")
+    assert summary["actions"][0]["what"].startswith("Stop “")
+    with sa.demo() as nothing:
+        assert sa.report(nothing, sections=["inside"]).summary["inside"]["n_sessions"] == 0
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -311,10 +450,6 @@ def test_a_loop_of_a_subagent_is_its_own(tmp_path):
     assert found["thread_id"].item().startswith(f"{found['session_id'].item()}/")
 
 
-#: One letter a call: which command; a capital fails.
-stories = st.text("abAB", max_size=30)
-
-
 def expected_loops(story, rules):
     """Loops by the words of their definition, call by call."""
     found, place = [], 0
@@ -331,26 +466,6 @@ def expected_loops(story, rules):
             found.append(("repeated_call", n, place))
         place += n
     return sorted(found)
-
-
-def frame_of(story):
-    """The calls of a story, without a store."""
-    n = len(story)
-    rows = pl.DataFrame(
-        {
-            "source": ["s"] * n,
-            "thread_id": ["t"] * n,
-            "entity_id": [str(number) for number in range(n)],
-            "tool": ["Bash"] * n,
-            "input_digest": list(story.lower()),
-            "started_at": [number * 1_000_000 for number in range(n)],
-            "is_error": [letter.isupper() for letter in story],
-        },
-        schema_overrides={"started_at": pl.Datetime("us", "UTC"), "source": pl.String,
-                          "thread_id": pl.String, "entity_id": pl.String, "tool": pl.String,
-                          "input_digest": pl.String, "is_error": pl.Boolean},
-    ).with_columns(ended_at="started_at")  # fmt: skip
-    return calls_from(rows, "any")
 
 
 def with_calls(rows):

@@ -21,7 +21,7 @@ _THREAD = ["source", "thread_id"]
 LOOPS = ("repeated_error", "repeated_call", "alternating")
 """Signs of calls that bring nothing new."""
 GIVEN_UP = ("gave_up", "empty_answer", "cut_answer")
-"""Signs of a last answer that is none."""
+"""Signs of an answer that is none."""
 _OF_ONE_CALL = (*LOOPS, "tests_failing", "unchanged_retry")
 WEAK = ("unchanged_retry", "interrupted", "corrected", "taken_back", "compacted")
 """Signs that also good work has: two of them are needed."""
@@ -262,8 +262,7 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
     last_end = pl.col("ended_at").shift(1).over(_THREAD)
     waited_s = (pl.col("started_at") - last_end).dt.total_microseconds() / 1e6
     marked = turned.with_columns(
-        is_soon=(waited_s <= rules.corrected_within_s).fill_null(value=False),
-        is_last=pl.int_range(pl.len()).over(_THREAD) == pl.len().over(_THREAD) - 1,
+        row="entity_id", is_soon=(waited_s <= rules.corrected_within_s).fill_null(value=False)
     )
     stopped = rows.filter(outcome="interrupted")
     turn = [*_THREAD, "turn_no"]
@@ -282,7 +281,7 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         _signs(marked.filter("is_correction", "is_soon"), "corrected"),
         _signs(marked.filter(pl.col("n_compactions") > 0), "compacted"),
         *(
-            _signs(marked.filter("is_last", column), sign)
+            _signs(marked.filter(column), sign, by=["row"])
             for column, sign in (
                 ("gives_up", "gave_up"),
                 ("is_empty", "empty_answer"),
@@ -362,14 +361,20 @@ def judged_effort(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
 
 def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """The `effort` of some calls and turns with their signs."""
+    found = found.with_columns(is_end=pl.col("sign").is_in(GIVEN_UP))
     both = ("source", "system", "session_id", "thread_id", "turn_no")
     threads = pl.concat([turned.select(both), called.select(both)]).with_columns(
         entity_type=pl.lit("session"), entity_id="thread_id", turn_no=pl.lit(None, pl.Int64)
     )
+    # After an answer that gives up in the middle of a session somebody went on.
+    last_turns = turned.group_by(_THREAD).agg(first_call=pl.col("entity_id").last())
+    of_threads = found.join(
+        last_turns.with_columns(is_last=pl.lit(value=True)), on=[*_THREAD, "first_call"], how="left"
+    ).with_columns(is_end=pl.col("is_last").fill_null(value=False) & pl.col("is_end"))
     of_turns = turned.select(*both, "entity_id", entity_type=pl.lit("turn"))
     rows = pool(
         [
-            _efforts(threads.unique(_THREAD, maintain_order=True), called, found, _THREAD),
+            _efforts(threads.unique(_THREAD, maintain_order=True), called, of_threads, _THREAD),
             _efforts(of_turns, called, found, [*_THREAD, "turn_no"]),
         ],
         EFFORT,
@@ -422,7 +427,7 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
         found.sort(order, maintain_order=True)
         .group_by(key, maintain_order=True)
         .agg(
-            is_given_up=sign.is_in(GIVEN_UP).any(),
+            is_given_up=pl.col("is_end").any(),
             is_stuck=is_stuck.any(),
             weight=weight.sum(),
             signs=sign.unique(maintain_order=True).str.join(", "),
