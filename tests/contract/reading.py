@@ -102,6 +102,9 @@ def compare(snap: sa.Snapshot, client: str, truth: pl.DataFrame) -> pl.DataFrame
         .to_dicts()
     }  # fmt: skip
     counts = _counts(snap, client)
+    signs = sa.failures.signs(snap).group_by("thread_id").agg(pl.col("sign").sort().str.join(", "))
+    for of, found in signs.iter_rows():
+        counts.setdefault(of, {})["signs"] = found
     # A session without calls has no row among opencode's.
     no_count = 0 if client == "opencode" else None
 

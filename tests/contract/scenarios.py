@@ -132,6 +132,51 @@ SCENARIOS = {
             | {"opencode.cause": "permission_declined"},
         ),
         Scenario(
+            "looped",
+            (*(Answer("Again.", (("shell", "exit 7"),), usage=FIRST) for _ in range(4)), DONE),
+            GOOD | {"n_tool_errors": 4, "signs": "repeated_error"},
+        ),
+        Scenario(
+            "waited",
+            (*(Answer("Wait.", (("shell", "echo pending"),), usage=FIRST) for _ in range(4)), DONE),
+            GOOD | {"signs": "repeated_call"},
+        ),
+        Scenario(
+            "tests_behind_a_pipe",
+            (
+                Answer(
+                    "I run the tests.",
+                    (("shell", "echo pytest; printf '1 failed, 2 passed in 0.10s\\n' | tail -1"),),
+                    usage=FIRST,
+                ),
+                Answer("All tests pass.", usage=SECOND),
+            ),
+            GOOD | {"signs": "tests_failing"},
+        ),
+        Scenario(
+            "gave_up",
+            (Answer("I was unable to fix the failing build.", usage=FIRST),),
+            GOOD | {"signs": "gave_up"},
+        ),
+        Scenario(
+            "taken_back",
+            (
+                Answer(
+                    "I take it back.",
+                    (
+                        (
+                            "shell",
+                            "git init -q . && git -c user.name=a -c user.email=a@b.c commit -q "
+                            "--allow-empty -m a && git reset --hard",
+                        ),
+                    ),
+                    usage=FIRST,
+                ),
+                DONE,
+            ),
+            GOOD | {"signs": "taken_back"},
+        ),
+        Scenario(
             "retried",
             (
                 Answer(status=429, error="rate_limit"),

@@ -508,6 +508,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_retries=(what == "retry").sum(),
             retry_s=waited_s.filter(what == "retry").sum(),
             n_compactions=(what == "compaction").sum(),
+            n_final_chars=pl.col("n_text_chars").filter(is_last_answer).sum(),
             gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
             is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),
             **{

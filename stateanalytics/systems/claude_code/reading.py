@@ -312,7 +312,8 @@ def turns(facts: Facts) -> pl.DataFrame:
         facts.detail(frames.TURNS).with_columns(
             system=pl.lit(NAME),
             session_id=pl.col("thread_id").str.extract(r"^([^/]*)"),
-            is_empty=situation == "empty",
+            is_empty=situation.is_in(["empty", "good", "good_inferred"])
+            & (pl.col("n_final_chars") == 0),
             is_cut=situation.is_in(["truncated", "overflowed"]),
             is_interrupted=situation == "interrupted",
         )

@@ -503,6 +503,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
             n_compactions=(what == "compaction").sum(),
+            is_unanswered=sign.filter(is_sign).last() != "answer",
             # One answer is an event and a message.
             gives_up=pl.col("says")
             .eq_missing("gives_up")

@@ -240,7 +240,7 @@ def turns(facts: Facts) -> pl.DataFrame:
         facts.detail(frames.TURNS).with_columns(
             system=pl.lit(NAME),
             session_id="thread_id",
-            is_empty=situation == "empty",
+            is_empty=situation.is_in(["empty", "good_inferred"]) & pl.col("is_unanswered"),
             is_cut=situation == "truncated",
             is_interrupted=situation == "interrupted",
         )

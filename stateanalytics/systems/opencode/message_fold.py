@@ -103,6 +103,11 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> FoldedMessages
     own = parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
         ["source", "part_id"], keep="last", maintain_order=True
     )
+    said = own.filter(pl.col("part_type") == "text").group_by(_MESSAGE)
+    prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
+    assistants = assistants.join(
+        prompts, on=["source", "prompt"], how="left", maintain_order="left"
+    )
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
     # An answer is to every prompt before it, and names the last of them.
@@ -217,7 +222,9 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     of_steps = steps.group_by(_TURN, maintain_order=True).agg(
         pl.col(last).last(),
         end_event_id=pl.col("message_id").last(),
+        n_final_chars=pl.col("n_text_chars").last(),
         gives_up=pl.col("says").last().eq_missing("gives_up"),
+        is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
         last_state=pl.col("state").last(),
         last_finish=pl.col("finish").last(),
         last_completed_ms=pl.col("completed_ms").last(),

@@ -514,7 +514,7 @@ def turns(facts: Facts) -> pl.DataFrame:
             system=pl.lit(NAME),
             thread_id="session_id",
             turn_no="exec_no",
-            is_empty=is_over & ~pl.col("has_output"),
+            is_empty=is_over & (pl.col("n_final_chars").fill_null(0) == 0),
             is_cut=is_over & (pl.col("last_finish") == "length"),
             is_interrupted=(pl.col("outcome") == "interrupted")
             & (pl.col("interrupt_reason") == "user"),

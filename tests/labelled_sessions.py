@@ -1,0 +1,462 @@
+"""Sessions of three clients with known signs of struggle, and controls without any.
+
+``python -m tests.labelled_sessions`` prints how many of the signs are found, and how many of those
+found are right. A story is a list of steps, written once; each client records it in its own way.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+
+import stateanalytics as sa
+from tests.opencode_logs import v1_call
+from tests.transcripts import Rollout, Transcript, file_of, transcript_maker
+
+BEGIN = datetime(2026, 5, 18, 8, tzinfo=UTC)
+CLIENTS = ("claude_code", "codex", "opencode")
+FILES = (
+    "cart.py",
+    "src/api/users.ts",
+    "pkg/store.go",
+    "lib/parser.rs",
+    "README.md",
+    "app/モデル.py",
+)
+WORDS = ("retry", "cart", "token", "parser", "login", "cache", "größe", "schema", "日志")
+RUNNERS = {
+    "pytest -q": ("{n} passed in {t}s", "{m} failed, {n} passed in {t}s"),
+    "npx jest": ("Tests:   {n} passed, {n} total", "Tests:   {m} failed, {n} passed, 9 total"),
+    "go test ./...": ("ok  \tshop/cart\t{t}s", "--- FAIL: TestCart\nFAIL\nFAIL\tshop/cart\t{t}s"),
+    "cargo test": (
+        "test result: ok. {n} passed; 0 failed",
+        "test result: FAILED. {n} passed; {m} failed",
+    ),
+}
+"""Runners of tests: the last line where all pass, and where some fail."""
+
+
+class Claude:
+    """A session of Claude Code."""
+
+    refusal = "The user doesn't want to proceed with this tool use. The tool use was rejected"
+
+    def __init__(self, name: str, at: datetime) -> None:
+        self.log = Transcript(name, at.isoformat()[:19])
+        self.id, self.n = self.log.session_id, 0
+
+    def prompt(self, text: str, after_s: float = 5.0) -> None:
+        self.log.user(text, after_s)
+
+    def call(self, tool: str, given: dict[str, Any], output: str, code: int | None) -> None:
+        self.n += 1
+        block = transcript_maker.call(f"toolu_{self.n}", tool, **given)
+        self.log.answer(block, stop="tool_use", usage=(90, 0, 0, 40))
+        failed = code not in (0, None)
+        words = f"Exit code {code}\n{output}" if failed and tool == "Bash" else output
+        self.log.result(f"toolu_{self.n}", words, is_error=failed)
+
+    def run(self, command: str, output: str, code: int = 0) -> None:
+        self.call("Bash", {"command": command}, output, code)
+
+    def read(self, file: str, text: str) -> None:
+        self.call("Read", {"file_path": file}, text, 0)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        given = {"file_path": file, "old_string": old, "new_string": new}
+        self.call("Edit", given, f"The file {file} has been updated.", 0)
+
+    def deny(self, command: str) -> None:
+        self.call("Bash", {"command": command}, self.refusal, 1)
+        self.log.lines[-1]["message"]["content"][0]["content"] = self.refusal
+
+    def down(self, word: str) -> None:
+        self.call("mcp__db__query", {"sql": word}, "MCP server db is not connected", 1)
+
+    def retries(self, n: int) -> None:
+        for attempt in range(1, n + 1):
+            self.log.retry(attempt, 500.0 * 2**attempt)
+
+    def interrupt(self) -> None:
+        self.log.user([{"type": "text", "text": "[Request interrupted by user]"}], 2.0)
+
+    def compact(self) -> None:
+        self.log.add("system", 1.0, subtype="compact_boundary", content="Conversation compacted")
+        summary = {"role": "user", "content": "This session is being continued"}
+        self.log.add("user", 0.1, isCompactSummary=True, message=summary)
+
+    def say(self, text: str, stop: str = "end_turn") -> None:
+        self.log.answer(transcript_maker.say(text), stop=stop, usage=(90, 0, 0, 40))
+
+    def empty(self) -> None:
+        self.say("")
+
+    def cut(self) -> None:
+        self.say("The change does the following: it", stop="max_tokens")
+
+    def write(self, home: Path) -> None:
+        path = home / "projects" / "-repo-shop" / file_of(self.log)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.log.text(), "utf-8")
+
+
+class Codex:
+    """A thread of Codex; retries and compaction are recorded otherwise or not at all."""
+
+    def __init__(self, name: str, at: datetime) -> None:
+        self.log = Rollout(name, at.isoformat()[:19])
+        self.id, self.n = self.log.thread_id, 0
+
+    def prompt(self, text: str, after_s: float = 5.0) -> None:
+        self.log.turn(text, after_s)
+
+    def run(self, command: str, output: str, code: int = 0) -> None:
+        self.n += 1
+        self.log.call(f"call_{self.n}", cmd=command)
+        self.log.ran(f"call_{self.n}", code, 0.1 + self.n % 7 / 10, output)
+
+    def read(self, file: str, text: str) -> None:
+        self.run(f"sed -n 1,200p {file}", text)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        self.n += 1
+        patch = f"*** Begin Patch\n*** Update File: {file}\n@@\n-{old}\n+{new}\n*** End Patch"
+        self.log.item(
+            "custom_tool_call", 2.0, name="apply_patch", input=patch, call_id=f"call_{self.n}"
+        )
+        words = json.dumps(
+            {"output": "Success", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}
+        )
+        self.log.item("custom_tool_call_output", 1.0, call_id=f"call_{self.n}", output=words)
+
+    def deny(self, command: str) -> None:
+        self.n += 1
+        self.log.call(f"call_{self.n}", cmd=command)
+        self.log.result(f"call_{self.n}", "exec command rejected by user")
+
+    def down(self, word: str) -> None:
+        self.run(f"curl {word}", "sandbox error: command was denied by the sandbox", 1)
+
+    def interrupt(self) -> None:
+        self.log.event("turn_aborted", 2.0, turn_id=self.log.turn_id, reason="interrupted")
+
+    def compact(self) -> None:
+        self.log.add("compacted", 1.0, message="")
+
+    def say(self, text: str) -> None:
+        self.log.say(text)
+        self.log.complete(text)
+
+    def empty(self) -> None:
+        self.log.complete(None)
+
+    def write(self, home: Path) -> None:
+        path = home / self.log.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.log.text(), "utf-8")
+
+
+class Opencode:
+    """A session of opencode 1.x, as it is exported."""
+
+    def __init__(self, name: str, at: datetime) -> None:
+        self.id, self.n = f"ses_{name}", 0
+        self.ms = self.begin_ms = int(at.timestamp() * 1000)
+        self.messages: list[dict[str, Any]] = []
+
+    def _message(self, role: str, *parts: dict[str, Any], **info: Any) -> None:
+        self.n += 1
+        own = f"msg_{self.id}_{self.n:04}"
+        done = {} if role == "user" else {"completed": self.ms + 900}
+        known = {"id": own, "sessionID": self.id, "role": role,
+                 "time": {"created": self.ms} | done}  # fmt: skip
+        if role == "assistant":
+            known |= {"parentID": self.asked, "finish": "stop"}
+        placed = [
+            {"id": f"prt_{own}_{place}", "messageID": own, "sessionID": self.id, **part}
+            for place, part in enumerate(parts)
+        ]
+        self.messages.append({"info": known | info, "parts": placed})
+        self.ms += 4000
+
+    def prompt(self, text: str, after_s: float = 5.0) -> None:
+        self.ms += int(after_s * 1000)
+        self.asked = f"msg_{self.id}_{self.n + 1:04}"
+        self._message("user", {"type": "text", "text": text})
+
+    def _call(self, tool: str, **state: Any) -> None:
+        times = {"time": {"start": self.ms + 100, "end": self.ms + 800}}
+        part = v1_call(tool, **(times | state)) | {"callID": f"call_{self.n}"}
+        self._message("assistant", part, finish="tool-calls")
+
+    def run(self, command: str, output: str, code: int = 0) -> None:
+        self._call("bash", input={"command": command}, output=output, metadata={"exit": code})
+
+    def read(self, file: str, text: str) -> None:
+        self._call("read", input={"filePath": file}, output=text)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        given = {"filePath": file, "oldString": old, "newString": new}
+        self._call("edit", input=given, output="Edit applied successfully.")
+
+    def deny(self, command: str) -> None:
+        error = "The user rejected permission to use this specific tool call with feedback: no"
+        self._call("bash", status="error", input={"command": command}, error=error)
+
+    def down(self, word: str) -> None:
+        error = "MCP server db is not connected"
+        self._call("db__query", status="error", input={"sql": word}, error=error)
+
+    def say(self, text: str) -> None:
+        self._message("assistant", {"type": "text", "text": text})
+
+    def empty(self) -> None:
+        self._message("assistant")
+
+    def cut(self) -> None:
+        self._message("assistant", {"type": "text", "text": "It does"}, finish="length")
+
+    def write(self, home: Path) -> None:
+        times = {"created": self.begin_ms, "updated": self.ms}
+        info = {"id": self.id, "version": "1.18.33", "time": times}
+        path = home / f"{self.id}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"info": info, "messages": self.messages}), "utf-8")
+
+
+MAKERS: dict[str, Callable[[str, datetime], Any]] = dict(
+    zip(CLIENTS, (Claude, Codex, Opencode), strict=True)
+)
+
+
+def tests_end(session: Any, chance: Random, *, is_red: bool, pipe: str = "") -> None:
+    """Run tests by some runner."""
+    command = chance.choice(list(RUNNERS))
+    words = RUNNERS[command][is_red]
+    text = words.format(
+        n=chance.randint(2, 90), m=chance.randint(1, 9), t=chance.randint(1, 99) / 10
+    )
+    session.run(command + pipe, text, 0 if pipe else int(is_red))
+
+
+def work(session: Any, chance: Random, n: int) -> None:
+    """Ordinary work: reads, edits, searches with and without a hit, tests that get green."""
+    for _ in range(n):
+        file, word = chance.choice(FILES), f"{chance.choice(WORDS)}_{chance.randint(0, 9999)}"
+        step = chance.randrange(7)
+        if step == 0:
+            session.read(file, f"{word} = {chance.random()}\n")
+        elif step == 1:
+            session.edit(file, f"{word} = 1", f"{word} = {chance.randint(2, 999)}")
+        elif step == 2:
+            session.run(f"grep -rn {word} src", "", 1)
+        elif step == 3:
+            session.run(f"rg {word}", f"src/{file}:3:{word}")
+        elif step == 4:
+            session.run(f"diff a/{word} b/{word}", f"< {word}\n> other", 1)
+        elif step == 5:
+            tests_end(session, chance, is_red=True)
+            session.edit(file, f"{word} = a", f"{word} = b{chance.randint(0, 9999)}")
+            tests_end(session, chance, is_red=False)
+        else:
+            session.run(f"git show {word}", f"commit {word}\n{chance.random()}")
+
+
+def _loop(session: Any, chance: Random) -> None:
+    word = chance.choice(WORDS)
+    for _ in range(chance.randint(4, 40)):
+        session.run(f"npm run {word}", "> waiting for the server")
+
+
+def _failing_loop(session: Any, chance: Random) -> None:
+    word = chance.choice(WORDS)
+    for _ in range(chance.randint(3, 40)):
+        session.run(f"make {word}", f"make: *** No rule to make target '{word}'.  Stop.", 2)
+
+
+def _alternating(session: Any, chance: Random) -> None:
+    file, word = chance.choice(FILES), chance.choice(WORDS)
+    for _ in range(chance.randint(3, 12)):
+        session.read(file, f"{word} = 1\n")
+        session.run(f"ls {word}", f"{word}.py")
+
+
+def _retry(session: Any, chance: Random) -> None:
+    for _ in range(2):
+        session.run(f"poetry install {chance.random() * 0}", "poetry: command not found", 127)
+
+
+def _denied(session: Any, chance: Random) -> None:
+    for n in range(chance.randint(3, 7)):
+        session.deny(f"rm -rf build/{n}{chance.choice(WORDS)}")
+
+
+def _taken_back(session: Any, chance: Random) -> None:
+    file, word = chance.choice(FILES), chance.choice(WORDS)
+    if chance.random() < 0.5:
+        session.edit(file, f"{word} = old", f"{word} = new")
+        session.edit(file, f"{word} = new", f"{word} = old")
+    else:
+        session.run(f"git {chance.choice(('restore', 'checkout --'))} {file}", "")
+
+
+def _interrupted(session: Any, chance: Random) -> None:
+    session.interrupt()
+    session.prompt(f"Now look at {chance.choice(FILES)}", 400.0)
+
+
+def _corrected(session: Any, chance: Random) -> None:
+    session.say("It is done.")
+    wrong = (
+        *("No, use the other file", "That's wrong, it must stay", "nein, das ist falsch"),
+        *("不对，用另一个", "non, c'est l'autre fichier", "Still failing with the same error"),
+    )
+    session.prompt(chance.choice(wrong), 20.0)
+
+
+def _gave_up(session: Any, chance: Random) -> None:
+    words = ("I was unable to fix the failing build.", "I couldn't complete the migration.",
+             "Leider konnte ich den Fehler nicht beheben.", "我无法完成这个任务。",
+             "Unfortunately I was not able to get the service to start.")  # fmt: skip
+    session.say(chance.choice(words))
+
+
+STORIES: dict[str, tuple[Callable[[Any, Random], None], bool]] = {
+    "repeated_call": (_loop, False),
+    "repeated_error": (_failing_loop, False),
+    "alternating": (_alternating, False),
+    "unchanged_retry": (_retry, False),
+    "denied": (_denied, False),
+    "tool_down": (
+        lambda s, c: [s.down(c.choice(WORDS) + str(n)) for n in range(c.randint(2, 6))],
+        False,
+    ),
+    "interrupted": (_interrupted, False),
+    "corrected": (_corrected, False),
+    "taken_back": (_taken_back, False),
+    "tests_failing": (
+        lambda s, c: tests_end(
+            s, c, is_red=True, pipe=c.choice(("", " | tail -20", " 2>&1 | head"))
+        ),
+        False,
+    ),
+    "provider_retries": (lambda s, c: s.retries(c.randint(3, 9)), False),
+    "compacted": (lambda s, _: s.compact(), False),
+    "gave_up": (_gave_up, True),
+    "empty_answer": (lambda s, _: s.empty(), True),
+    "cut_answer": (lambda s, _: s.cut(), True),
+}
+"""By sign: the steps that show it, and whether they are the end of the session."""
+UNRECORDED = {
+    "codex": ("provider_retries", "cut_answer"),
+    "opencode": ("provider_retries", "compacted", "interrupted"),
+}
+"""Signs that a client does not record in this form."""
+GOOD_ENDS = (
+    "All tests pass.", "Done: the cart keeps its order now.", "Fertig, die Tests sind grün.",
+    "I was unable to reproduce the bug, so I added logging and found it in the parser.",
+    "已完成。", "The change is in place; nothing else was needed.",
+)  # fmt: skip
+
+
+def _near_misses(session: Any, chance: Random) -> None:
+    """What looks like a sign and is none."""
+    file = chance.choice(FILES)
+    for n in range(3):
+        session.read(file, f"version {n}")
+    for n in range(6):
+        session.run("gh run view 7", f"step {n} of 6 done")
+    session.run("git checkout feature/cart", "Switched to branch 'feature/cart'")
+    session.say("What should the limit be?")
+    session.prompt("No more than ten, and note it in the README", 30.0)
+
+
+def labelled(home: Path, client: str, seed: int, n_each: int, n_controls: int) -> pl.DataFrame:
+    """Write sessions of a client below a folder.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``session_id`` and ``sign``; null: a control.
+    """
+    chance = Random(f"{client} {seed}")
+    labels = []
+    kinds: Iterator[str | None] = iter(
+        [sign for sign in STORIES if sign not in UNRECORDED.get(client, ()) for _ in range(n_each)]
+        + [None] * n_controls  # type: ignore[list-item]
+    )
+    for number, sign in enumerate(kinds):
+        at = BEGIN + timedelta(seconds=1800 * number + chance.randint(0, 900))
+        session = MAKERS[client](f"{client}{seed}n{number}", at)
+        session.prompt(f"Fix the {chance.choice(WORDS)} in {chance.choice(FILES)}")
+        work(session, chance, chance.randint(4, 14))
+        steps, is_end = STORIES[sign] if sign else (_near_misses, False)
+        steps(session, chance)
+        if not is_end:
+            if sign != "tests_failing":
+                work(session, chance, chance.randint(2, 6))
+            session.say(chance.choice(GOOD_ENDS))
+        session.write(home)
+        labels.append((session.id, sign))
+    return pl.DataFrame(labels, schema=["session_id", "sign"], orient="row")
+
+
+def scores(homes: Path, seed: int, n_each: int = 12, n_controls: int = 200) -> pl.DataFrame:
+    """How well the signs of freshly written sessions are found, by client and sign.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``client``, ``sign`` (null: any sign of a control), ``n_labelled``, ``n_found``,
+        ``n_right``.
+    """
+    rows = []
+    for client in CLIENTS:
+        home = homes / client
+        labels = labelled(home, client, seed, n_each, n_controls)
+        with sa.read(home, progress=False) as snap:
+            found = sa.failures.signs(snap).select("session_id", "sign").unique()
+        controls = labels.filter(pl.col("sign").is_null())
+        wrong = found.join(controls, on="session_id", how="semi")
+        rows.append((client, None, controls.height, wrong["session_id"].n_unique(), 0))
+        for sign in labels["sign"].drop_nulls().unique(maintain_order=True):
+            meant, these = labels.filter(sign=sign), found.filter(sign=sign)
+            right = these.join(meant, on=["session_id", "sign"], how="semi")
+            # Ordinary work has no sign, so that one in a session of another label is wrong,
+            # but for what several signs share.
+            others = these.join(meant, on="session_id", how="anti")
+            rows.append((client, sign, meant.height, right.height + others.height, right.height))
+    columns = ["client", "sign", "n_labelled", "n_found", "n_right"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def table_of(found: pl.DataFrame) -> str:
+    """The scores as the table of docs/effort.md."""
+    lines = ["| client | sign | labelled | found | of these right | precision | recall |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for client, sign, n, n_found, n_right in found.rows():
+        if sign is None:
+            lines.append(f"| {client} | controls: any sign | {n} | {n_found} | · | · | · |")
+        else:
+            precision = f"{n_right / n_found:.2f}" if n_found else "·"
+            row = (client, f"`{sign}`", n, n_found, n_right, precision, f"{n_right / n:.2f}")
+            lines.append(f"| {' | '.join(map(str, row))} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the table for a seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        print(table_of(scores(Path(folder), int(arguments[0]) if arguments else 1)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
