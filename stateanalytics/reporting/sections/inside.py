@@ -26,6 +26,8 @@ def summarize_inside(material: Material) -> Plain:
         material.window.since, material.window.until, closed="left"
     )
     called, turned = (of(material.facts).filter(is_within) for of in (calls, turns))
+    if called.is_empty() and turned.is_empty():
+        return dict(_NOTHING)
     found = signs_of(called, turned, RULES)
     efforts = effort_of(called, turned, found)
     sessions = efforts.filter(entity_type="session").join(
@@ -78,11 +80,16 @@ def summarize_inside(material: Material) -> Plain:
     }
 
 
+_NOTHING: Plain = {
+    **dict.fromkeys(("n_calls", "n_with_result", "n_failed", "n_sessions", "n_stuck_now"), 0),
+    **{"share": None, "interval": None, "efforts": {}, "lost_s": 0.0, "lost": how_long(0.0)},
+    **{"n_tokens": 0, "finding": say("inside.none"), "tools": [], "sessions": []},
+}
+
+
 def _finding(counted: Plain) -> str:
     """The section in a sentence."""
     n_sessions, ends = counted["n_sessions"], counted["interval"]
-    if not n_sessions:
-        return say("inside.none")
     of_calls = say(
         "inside.calls",
         n_failed=counted["n_failed"],
