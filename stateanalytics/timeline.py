@@ -126,7 +126,7 @@ def timeline_of(
     -------
     polars.DataFrame
         `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded; equal
-        calls in a row that ended alike are one row, with their number.
+        calls in a row with one outcome are one row, with their number.
     """
     is_it = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     changes = facts.transitions.filter(is_it)
@@ -248,7 +248,7 @@ def _calls_of(facts: Facts, entity: dict[str, Any]) -> pl.DataFrame:
 
 
 def _calls(own: pl.DataFrame) -> pl.DataFrame:
-    """One row for each call, or for several equal ones in a row that ended alike."""
+    """One row for each call, or for several equal ones in a row with one outcome."""
     same = pl.struct("tool", "input_digest", "outcome").rle_id()
     alone = pl.when(pl.col("input_digest").is_null()).then(pl.int_range(pl.len()))
     folded = own.group_by(row=pl.struct(same, alone=alone), maintain_order=True).agg(
