@@ -332,6 +332,7 @@ class Turns(Columns, key=("source", "thread_id", "turn_no")):
     is_empty = YesNo("it ended without an answer")
     is_cut = YesNo("its answer was cut, at a limit of tokens or of the context")
     is_interrupted = YesNo("a person stopped it")
+    is_taken_back = YesNo("a person took it back")
     gives_up = YesNo("its last answer says that it was not done: a hypothesis")
     is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
 

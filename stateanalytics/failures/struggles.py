@@ -33,7 +33,7 @@ WORDS = {
     "gave_up": "the last answer gives up",
     "empty_answer": "the last answer is empty",
     "cut_answer": "the last answer is cut",
-    "tool_down": "a server or sandbox is not there",
+    "tool_down": "call to a server that is not there, or that a sandbox refuses",
     "denied": "refused call",
     "provider_retries": "request tried again",
     "mostly_failing": "failed call, more than succeeded",
@@ -50,7 +50,7 @@ _IS_DOWN = (
     r"|\bserver\b.{0,60}(?:not connected|disconnected|failed to (?:connect|start))"
     r"|^(?:error: )?(?:not connected|connection closed)\b"
     r"|\bsandbox\b.{0,80}(?:denied|error|fail|unavailable|not (?:permitted|allowed))"
-    r"|\b(?:bwrap|landlock|seccomp|seatbelt)\b"
+    r"|\b(?:bwrap|landlock|seccomp|seatbelt)\b|read-only file system|operation not permitted"
 )
 _OF_MCP = r"(?i)\bconnection (?:closed|refused|failed|reset)\b|ECONNREFUSED|not connected"
 
@@ -75,9 +75,11 @@ class SignRules:
     n_denied : int
         Refused calls of one thread; fewer where all of its calls are refused.
     n_down : int
-        Failed calls of one thread to a server or a sandbox that is not there.
+        Failed calls of one thread to a server that is not there, or that a sandbox refuses.
     n_failing : int
         Failed calls of a thread in which more fail than succeed.
+    n_all_failing : int
+        Failed calls of a thread in which none succeeds.
     n_retries : int
         Retries of requests to the provider in one thread.
     corrected_within_s : float
@@ -91,6 +93,7 @@ class SignRules:
     n_denied: int = 3
     n_down: int = 2
     n_failing: int = 5
+    n_all_failing: int = 3
     n_retries: int = 3
     corrected_within_s: float = 120.0
 
@@ -221,7 +224,7 @@ def _is_apart() -> pl.Expr:
 
 
 def _is_down() -> pl.Expr:
-    """Whether a call failed because a server of tools or a sandbox is not there."""
+    """Whether a call failed because a server of tools is not there, or a sandbox refuses it."""
     words = pl.col("message").fill_null("")
     is_mcp = pl.col("tool").str.contains(r"^mcp__|__").fill_null(value=False)
     return pl.col("is_failed") & (
@@ -253,8 +256,11 @@ def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
 def _mostly_failing(rows: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     """Threads in which more calls fail than succeed."""
     n_ok = (pl.col("outcome") == "ok").sum().over(_THREAD)
-    many = rows.filter(pl.col("is_failed").sum().over(_THREAD) > n_ok)
-    return _signs(many.filter("is_failed"), "mostly_failing", rules.n_failing)
+    many = rows.with_columns(n_ok=n_ok).filter(
+        pl.col("is_failed").sum().over(_THREAD) > pl.col("n_ok")
+    )
+    least = pl.when(pl.col("n_ok") == 0).then(rules.n_all_failing).otherwise(rules.n_failing)
+    return _signs(many.filter("is_failed"), "mostly_failing", least)
 
 
 def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> list[pl.DataFrame]:
@@ -274,11 +280,12 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         .with_columns(n_calls="n_retries", lost_s="retry_s")
         .filter(pl.col("n_calls") >= rules.n_retries)
     )
+    is_corrected = (pl.col("is_correction") & pl.col("is_soon")) | pl.col("is_taken_back")
     # A compaction that work follows is in the middle of a task.
     return [
         SIGNS.conform(retried),
         _signs(pl.concat([stopped, alone], how="diagonal").sort(turn), "interrupted"),
-        _signs(marked.filter("is_correction", "is_soon"), "corrected"),
+        _signs(marked.filter(is_corrected.fill_null(value=False)), "corrected"),
         _signs(marked.filter(pl.col("n_compactions") > 0), "compacted"),
         *(
             _signs(marked.filter(column), sign, by=["row"])

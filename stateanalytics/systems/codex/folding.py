@@ -503,7 +503,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
             n_compactions=(what == "compaction").sum(),
-            is_unanswered=sign.filter(is_sign).last() != "answer",
+            is_unanswered=(sign.filter(is_sign).last() != "answer")
+            | (pl.col("n_text_chars").filter("is_answer").last() == 0),
             # One answer is an event and a message.
             gives_up=pl.col("says")
             .eq_missing("gives_up")

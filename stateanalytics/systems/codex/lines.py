@@ -53,7 +53,7 @@ _FAILED_IN_WORDS = (
 _DECLINED_IN_WORDS = (
     r"^(?:(?:exec command|patch|apply_patch) )?rejected by user|^This action was rejected\b"
     r"|user (?:rejected|cancelled) MCP tool call\s*$|rejected: (?:blocked by policy|approval)"
-    r'|\bRejected\(\\?"(?:rejected by user|blocked by policy|approval)'
+    r'|\bRejected\(\\?"'
 )
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
@@ -157,7 +157,11 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
         is_stopped & pl.col("result").str.contains(_ABORTED_COMMAND)
     ).fill_null(value=False)
-    message = pl.coalesce("error_message", "refused", "result")
+    # Above the output of a command stands how it went, which other columns have.
+    output = pl.col("result").str.extract(_OUTPUT).str.strip_chars()
+    exited = pl.format("exited with code {}", "exit_code")
+    message = pl.coalesce("error_message", "refused", output.replace("", None),
+                          pl.when(output == "").then(exited), "result")  # fmt: skip
     is_declined = (is_event & (status == "declined")).fill_null(value=False) | (
         pl.col("exit_code").is_null() & message.str.contains(_DECLINED_IN_WORDS)
     ).fill_null(value=False)

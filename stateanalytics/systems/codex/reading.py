@@ -243,5 +243,6 @@ def turns(facts: Facts) -> pl.DataFrame:
             is_empty=situation.is_in(["empty", "good_inferred"]) & pl.col("is_unanswered"),
             is_cut=situation == "truncated",
             is_interrupted=situation == "interrupted",
+            is_taken_back="is_rolled_back",
         )
     )

@@ -110,8 +110,13 @@ def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Br
     """Typed parts from rows like those of `messages_of`, ``part_id`` where a table has it."""
     read = _parsed(rows, parser, PART, lengths=_LENGTHS, sql=_CALL_OUTPUT)
     known = read.drop_nulls(["part_id", "message_id"])
+    output = pl.col("given").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
+    is_silent = output.str.strip_chars().is_in(("", "(no output)"))
+    output_of_failed = pl.when(pl.col("exit_code") != 0).then(
+        pl.when(is_silent).then(pl.format("exited with code {}", "exit_code")).otherwise(output)
+    )
     named = _with_texts(known, pl.col("part_type") == "tool").with_columns(
-        error_message=pl.coalesce("error_message", "invalid_message")
+        error_message=pl.coalesce("error_message", "invalid_message", output_of_failed)
     )
     return conform(with_writing(named, "start_ms"), PARTS), _broken_cells(read, "part", "part_id")
 
