@@ -8,7 +8,6 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.windows import read_window
 from stateanalytics.failures.masking import patterns_of
-from stateanalytics.failures.struggles import judged_effort
 from stateanalytics.state.attention import SEVERITIES, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_mirror, rows_of, within
@@ -88,7 +87,7 @@ def _judged(
         reasons,
         policy=policy,
         with_discharged=with_discharged,
-        efforts=judged_effort(snap, policy),
+        efforts=_efforts(snap, policy),
     )
     if window is None:
         return states, all_items, all_items
@@ -96,6 +95,15 @@ def _judged(
     rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
     items = all_items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
     return states, all_items, items
+
+
+def _efforts(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
+    """What `attention_items` takes; the calls are read only where the policy asks for them."""
+    if policy is None or not policy.is_stuck_critical:
+        return None
+    from stateanalytics.failures.struggles import effort
+
+    return effort(snap)
 
 
 def _count_excluded(

@@ -47,7 +47,7 @@ def test_struggles_are_asked_of_any_snapshot(tools):
     with sa.read(ROOT / "data" / "samples" / "codex", progress=False) as snap:
         rows = ask(Tools(snap, Policy.v1()), "struggles")["data"]
     assert {row["sign"] for row in rows} == {
-        *("compacted", "empty_answer", "interrupted", "tests_failing")
+        *("compacted", "corrected", "empty_answer", "interrupted", "tests_failing")
     }
 
 
