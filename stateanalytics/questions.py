@@ -321,6 +321,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.signs",
         "failures",
         "--show signs",
+        options=("window",),
         columns=(
             *("sign", "n_calls", "tool", "target", "lost_s", "n_tokens", "thread_id"),
             *("first_at", "message"),
@@ -340,6 +341,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.effort",
         "failures",
         "--show effort",
+        options=("window",),
         columns=("effort", "entity_type", "why", "n_calls", "n_failed", "lost_s", "entity_id"),
         quiet=("effort", "smooth"),
         table="effort",

@@ -12,6 +12,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import SIGNS, TURNS
+from stateanalytics.core.windows import read_window
 from stateanalytics.failures.call_outcomes import FAILED, calls
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.state.policy import Policy
@@ -129,13 +130,15 @@ def turns(snap: Facts) -> pl.DataFrame:
     return pool(found, TURNS).sort(*_THREAD, "turn_no", maintain_order=True)
 
 
-def signs(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
+def signs(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl.DataFrame:
     """What shows that a run struggled, whatever its end.
 
     Parameters
     ----------
     snap : Snapshot or Facts
         From `read`.
+    window : str, pair of moments or Window, optional
+        Only calls and turns that began in it: as in `read_window`; None: all time.
     rules : SignRules
         From when on calls are a sign.
 
@@ -147,7 +150,7 @@ def signs(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
     Raises
     ------
     ArgumentError
-        If ``snap`` is not a snapshot.
+        If ``snap`` is not a snapshot, or the window makes no sense.
 
     Examples
     --------
@@ -155,7 +158,17 @@ def signs(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
     >>> sa.failures.signs(sa.demo()).is_empty()
     True
     """
-    return signs_of(calls(snap), turns(snap), rules)
+    return signs_of(*in_window(snap, window), rules)
+
+
+def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The `calls` and `turns` that began in a window; None: all."""
+    called, turned = calls(snap), turns(snap)
+    if window is None:
+        return called, turned
+    chosen = read_window(window, as_of=snap.as_of)
+    is_within = pl.col("started_at").is_between(chosen.since, chosen.until, closed="left")
+    return called.filter(is_within), turned.filter(is_within)
 
 
 def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
@@ -330,13 +343,15 @@ def _signs(
     return SIGNS.conform(grouped.filter(pl.col("n_calls") >= pl.col("least")))
 
 
-def effort(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
+def effort(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl.DataFrame:
     """How hard each session and turn was, whatever its outcome: smooth, struggled, stuck, given up.
 
     Parameters
     ----------
     snap : Snapshot or Facts
         From `read`.
+    window : str, pair of moments or Window, optional
+        Only calls and turns that began in it: as in `read_window`; None: all time.
     rules : SignRules
         From when on calls are a sign.
 
@@ -349,7 +364,7 @@ def effort(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
     Raises
     ------
     ArgumentError
-        If ``snap`` is not a snapshot.
+        If ``snap`` is not a snapshot, or the window makes no sense.
 
     Examples
     --------
@@ -357,7 +372,7 @@ def effort(snap: Facts, *, rules: SignRules = RULES) -> pl.DataFrame:
     >>> sa.failures.effort(sa.demo()).is_empty()
     True
     """
-    called, turned = calls(snap), turns(snap)
+    called, turned = in_window(snap, window)
     return effort_of(called, turned, signs_of(called, turned, rules))
 
 

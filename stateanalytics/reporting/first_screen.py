@@ -138,7 +138,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             f"stateanalytics attention {place} --show findings",
             "#losses",
         )
-    stuck = list(_inside_action(summary.get("inside", {}), place))
+    stuck = list(_inside_action(summary.get("inside", {}), place, window))
     yield from stuck
     for action in _open_work_action(summary.get("attention", {}).get("open", {}), place, window):
         # One session may be both: what it loops on says more.
@@ -187,7 +187,7 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     )
 
 
-def _inside_action(inside: Plain, place: str) -> Iterator[Plain]:
+def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
     """One action for sessions that are stuck now, else for those that were not smooth."""
     sessions = inside.get("sessions", ())
     if not sessions:
@@ -201,9 +201,9 @@ def _inside_action(inside: Plain, place: str) -> Iterator[Plain]:
     if n > is_now:
         yield _action(
             _ENDED,
-            say("action.hard", n=n),
-            say("action.hard_why", why=why),
-            f"stateanalytics failures {place} --show effort",
+            say("action.hard", n=n - is_now),
+            say("action.hard_why", why=sessions[is_now]["why"]),
+            f"stateanalytics failures {place} --show effort {window}",
             "#inside",
             saves_s=inside["lost_s"] or 0.0,
         )

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.core.words import how_long, interval, listed, number, say, share
-from stateanalytics.failures.call_outcomes import calls, count_tools, failed_share
-from stateanalytics.failures.struggles import RULES, effort_of, signs_of, turns
+from stateanalytics.core.words import (
+    how_long,
+    interval,
+    listed,
+    number,
+    say,
+    share,
+    shorten_template,
+)
+from stateanalytics.failures.call_outcomes import count_tools, failed_share
+from stateanalytics.failures.clustering import count_clusters
+from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.failures.struggles import RULES, effort_of, in_window, signs_of
 from stateanalytics.reporting.entities import place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import ended_well
 
-N_TOOLS, N_SESSIONS = 6, 8
+N_TOOLS, N_MESSAGES, N_SESSIONS = 6, 6, 8
+_LONGEST = 100
 _SENTENCES = {
     "stuck": "inside.stuck",
     "given_up": "inside.given_up",
@@ -22,10 +33,7 @@ _ENTITY = ("source", "entity_type", "entity_id")
 
 def summarize_inside(material: Material) -> Plain:
     """What happened inside the runs that worked in the window, as far as it is recorded."""
-    is_within = pl.col("started_at").is_between(
-        material.window.since, material.window.until, closed="left"
-    )
-    called, turned = (of(material.facts).filter(is_within) for of in (calls, turns))
+    called, turned = in_window(material.facts, material.window)
     if called.is_empty() and turned.is_empty():
         return dict(_NOTHING)
     found = signs_of(called, turned, RULES)
@@ -68,6 +76,7 @@ def summarize_inside(material: Material) -> Plain:
             }
             for row in count_tools(called).filter(pl.col("n_failed") > 0).head(N_TOOLS).to_dicts()
         ],
+        "messages": _messages(material, place) if failed.n_hits else [],
         "sessions": [
             {
                 **{name: row[name] for name in ("entity_id", "name", "effort", "why")},
@@ -80,10 +89,28 @@ def summarize_inside(material: Material) -> Plain:
     }
 
 
+def _messages(material: Material, place: str) -> list[Plain]:
+    """The clusters of failed calls that cost most."""
+    window = material.window
+    rows = find_members(material.facts, window=window, policy=material.policy, of="calls")
+    counted = count_clusters(rows, window=window, as_of=material.facts.as_of)
+    return [
+        {
+            "name": shorten_template(row["template"] or row["code"], _LONGEST),
+            **{name: row[name] for name in ("cluster_id", "n_rows", "n_sessions")},
+            "lost": how_long(row["run_s"]),
+            "command": f"stateanalytics failures {place} --of calls --show members "
+            f"--cluster {row['cluster_id']}",
+        }
+        for row in counted.head(N_MESSAGES).to_dicts()
+    ]
+
+
 _NOTHING: Plain = {
     **dict.fromkeys(("n_calls", "n_with_result", "n_failed", "n_sessions", "n_stuck_now"), 0),
     **{"share": None, "interval": None, "efforts": {}, "lost_s": 0.0, "lost": how_long(0.0)},
-    **{"n_tokens": 0, "finding": say("inside.none"), "tools": [], "sessions": []},
+    **{"n_tokens": 0, "finding": say("inside.none")},
+    **{"tools": [], "messages": [], "sessions": []},
 }
 
 
