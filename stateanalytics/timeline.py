@@ -19,6 +19,7 @@ from stateanalytics.thresholds.settings import constants
 
 LANES = ("state", "attempt", "parent", "child", "call", "event", "message", "tool", "silence")
 _OF_TOOLS = ("action", "tool")
+_OF_CALLS = ("call", "tool_end")
 SHORTEST_SILENCE_S = 60.0
 _MOST_LISTED = 4
 
@@ -132,13 +133,14 @@ def timeline_of(
     changes = facts.transitions.filter(is_it)
     events = facts.events.filter(is_it)
     own_calls = _calls_of(facts, entity)
+    folded = _calls(own_calls)
     is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
     parts = (
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
-        _events(events),
-        _calls(own_calls),
+        _events(_without_calls(events, folded)),
+        folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),
     )
@@ -267,6 +269,22 @@ def _calls(own: pl.DataFrame) -> pl.DataFrame:
             pl.when(~is_ok).then("outcome"), exited, "message", separator=", ", ignore_nulls=True
         ).replace("", None),
     )
+
+
+def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
+    """Events without those that only record a call which has a line of its own.
+
+    These are results of tools, and answers that ask for a call again and again.
+    """
+    if folded.is_empty():
+        return events
+    kind = pl.col("kind")
+    is_result = (pl.col("role") == "tool") | kind.is_in(_OF_CALLS)
+    loops = folded.filter(pl.col("n") > 1).select(loop_at="at", loop_until="until").sort("loop_at")
+    placed = events.sort("at").join_asof(loops, left_on="at", right_on="loop_at")
+    is_in_loop = (pl.col("at") <= pl.col("loop_until")) & kind.str.starts_with("message")
+    is_hidden = (is_result | is_in_loop).fill_null(value=False)
+    return placed.filter(~is_hidden).select(events.columns)
 
 
 def _events(events: pl.DataFrame) -> pl.DataFrame:
