@@ -26,7 +26,8 @@ from stateanalytics.errors import (
     TruncatedWarning,
     no_such,
 )
-from stateanalytics.failures.failure_rows import OF, members
+from stateanalytics.failures.call_outcomes import OF
+from stateanalytics.failures.failure_rows import members
 from stateanalytics.questions import Question
 from stateanalytics.reporting import report
 from stateanalytics.reporting.first_screen import opening

@@ -302,6 +302,10 @@ def test_failures_of_calls_are_clustered_like_those_of_runs(tmp_path):
     assert found.filter(n_rows=3)["run_s"].item() == until.total_seconds()
     assert sa.failures.change(snap, of="calls")["n_runs"].unique().to_list() == [5]
     assert sa.failures.life(snap, of="calls").height == 2
+    (rate,) = sa.failures.rates(snap, of="calls", by="tool").to_dicts()
+    assert (rate["value"], rate["n_ended"], rate["n_failed"], rate["share"]) == ("Bash", 5, 4, 0.8)
+    # One session is one observation.
+    assert rate["share_high"] - rate["share_low"] > 0.7
     assert sa.failures.clusters(snap).is_empty()
     with pytest.raises(ArgumentError, match="no kind of failure"):
         sa.failures.clusters(snap, of="call")

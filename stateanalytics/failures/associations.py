@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.errors import check_columns, check_number, check_share
+from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.failures.clustering import KEY, clusters
 from stateanalytics.failures.failure_rows import (
-    RUNS,
     ended_runs,
     find_members,
     judged_rows,

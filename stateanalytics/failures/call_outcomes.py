@@ -70,6 +70,9 @@ def calls(snap: Facts) -> pl.DataFrame:
     )
 
 
+RUNS = "runs"
+OF = (RUNS, "calls")
+"""What can fail: runs and what belongs to them, or the calls of tools inside of runs."""
 CALL = "tool_call"
 """The type that rows of calls have among failures."""
 _OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook")

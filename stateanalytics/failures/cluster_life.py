@@ -18,10 +18,10 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
+from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
 from stateanalytics.failures.failure_rows import (
-    RUNS,
     cluster_id,
     find_members,
     judged_rows,

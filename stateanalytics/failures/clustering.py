@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.errors import check_number
+from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.counting import (
     add_trend,
     count_groups,
@@ -15,7 +16,7 @@ from stateanalytics.failures.counting import (
     trend_span,
     without_nested,
 )
-from stateanalytics.failures.failure_rows import RUNS, find_members, window_of
+from stateanalytics.failures.failure_rows import find_members, window_of
 from stateanalytics.failures.masking import WILDCARD, clean_lines
 from stateanalytics.state.reasons import with_code_facts
 

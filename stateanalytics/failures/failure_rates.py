@@ -13,11 +13,13 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import with_group
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, check_number, check_share
+from stateanalytics.errors import ArgumentError, check_number, check_share, no_such
+from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_counted, rows_of, within
 from stateanalytics.stats.intervals import wilson_columns
+from stateanalytics.stats.shares import clustered_share
 from stateanalytics.systems import all_systems
 
 OTHERS = "(others)"
@@ -43,6 +45,7 @@ def rates(
     top: int = 5,
     policy: Policy | None = None,
     states: pl.DataFrame | None = None,
+    of: str = RUNS,
 ) -> pl.DataFrame:
     """Ended runs, failed runs and their share, and costs, by step of time and by a column.
 
@@ -63,6 +66,8 @@ def rates(
         Determines outcomes; v1 by default.
     states : polars.DataFrame, optional
         The states of the snapshot, where the caller has them already.
+    of : str
+        runs, or calls: the calls of tools inside of runs, by ``tool`` too.
 
     Returns
     -------
@@ -80,7 +85,7 @@ def rates(
     Notes
     -----
     The interval assumes independent runs; those of one fan-out are not, so that many
-    failures at one time prove less than it suggests.
+    failures at one time prove less than it suggests. That of calls is by session.
 
     Examples
     --------
@@ -90,7 +95,9 @@ def rates(
     True
     """
     checked_snapshot(snap, "failures.rates")
-    rows = rows_of(snap, policy=policy, states=states)
+    if of not in OF:
+        raise no_such("kind of failure", of, OF)
+    rows = rows_of(snap, policy=policy, states=states) if of == RUNS else call_rows(snap)
     if by is not None:
         own = getattr(snap, "own_tables", {})
         rows = with_group(rows, by, own, 'sa.failures.rates(snap, by="project")')
@@ -100,6 +107,7 @@ def rates(
         rows = within(rows, read_window(window, as_of=snap.as_of), as_of=snap.as_of)
     run_types = {known.name: known.runs.entity_type for known in all_systems()}
     run_type = pl.col("system").replace_strict(run_types, default="session")
+    run_type = run_type if of == RUNS else pl.lit(CALL)
     ended = counted(rows.filter(pl.col("entity_type") == run_type), None).filter(
         ~pl.col("is_open"), pl.col("ended_at").is_not_null()
     )
@@ -122,7 +130,7 @@ def rates(
         raise ArgumentError(
             f"every needs the length of a step; found {every!r:.40}.", 'every="1h", "1d" or "1w"'
         ) from error
-    return (
+    counted_steps = (
         steps.group_by("step_at", "until", "value")
         .agg(
             n_ended=pl.len().cast(pl.Int64),
@@ -132,13 +140,26 @@ def rates(
             n_cost_unreported=pl.col("cost_usd").is_null().sum().cast(pl.Int64),
         )
         .with_columns(wilson_columns("n_failed", "n_ended"))
-        .sort("step_at", "value")
-        .select(
-            *("step_at", "until", "value", "n_ended", "n_failed"),
-            *("share", "share_low", "share_high"),
-            *("cost_usd", "failed_cost_usd", "n_cost_unreported"),
-        )
     )
+    if of != RUNS:
+        counted_steps = counted_steps.update(_by_session(steps), on=["step_at", "value"])
+    return counted_steps.sort("step_at", "value").select(
+        *("step_at", "until", "value", "n_ended", "n_failed"),
+        *("share", "share_low", "share_high"),
+        *("cost_usd", "failed_cost_usd", "n_cost_unreported"),
+    )
+
+
+def _by_session(steps: pl.DataFrame) -> pl.DataFrame:
+    """The intervals of the share of failed calls in each step: those of a session depend."""
+    rows = []
+    for (step_at, value), some in steps.group_by("step_at", "value"):
+        units = some.select(pl.concat_str("source", "session_id", ignore_nulls=True)).to_series()
+        ends = clustered_share(some["outcome"].is_in(BAD), units).interval() or (None, None)
+        rows.append((step_at, value, *ends))
+    names = ("step_at", "value", "share_low", "share_high")
+    dtypes = (steps.schema["step_at"], pl.String, pl.Float64, pl.Float64)
+    return pl.DataFrame(rows, schema=dict(zip(names, dtypes, strict=True)), orient="row")
 
 
 def mass_failures(

@@ -12,7 +12,7 @@ from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import no_such
-from stateanalytics.failures.call_outcomes import CALL, call_rows
+from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
 from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
 from stateanalytics.failures.counting import add_costs, without_nested
 from stateanalytics.failures.failure_rates import add_mass
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
-RUNS = "runs"
-OF = (RUNS, "calls")
-"""What can fail: runs and what belongs to them, or the calls of tools inside of runs."""
 N_STEPS = 3
 """Activities that stand in for a message that is not there."""
 

@@ -14,11 +14,11 @@ import polars as pl
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.windows import Window, in_utc, read_window
 from stateanalytics.errors import ArgumentError, check_share
+from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import incident_count, sum_costs
 from stateanalytics.failures.failure_rates import without_mass
 from stateanalytics.failures.failure_rows import (
-    RUNS,
     find_members,
     judged_rows,
     placed_runs,
