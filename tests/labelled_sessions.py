@@ -96,6 +96,9 @@ class Claude:
     def say(self, text: str, stop: str = "end_turn") -> None:
         self.log.answer(transcript_maker.say(text), stop=stop, usage=(90, 0, 0, 40))
 
+    def talk(self, text: str) -> None:
+        self.say(text)
+
     def empty(self) -> None:
         self.say("")
 
@@ -154,6 +157,9 @@ class Codex:
     def say(self, text: str) -> None:
         self.log.say(text)
         self.log.complete(text)
+
+    def talk(self, text: str) -> None:
+        self.log.say(text, phase="commentary")
 
     def empty(self) -> None:
         self.log.complete(None)
@@ -217,6 +223,9 @@ class Opencode:
 
     def say(self, text: str) -> None:
         self._message("assistant", {"type": "text", "text": text})
+
+    def talk(self, text: str) -> None:
+        self.say(text)
 
     def empty(self) -> None:
         self._message("assistant")
@@ -346,6 +355,10 @@ STORIES: dict[str, tuple[Callable[[Any, Random], None], bool]] = {
         lambda s, c: tests_end(
             s, c, is_red=True, pipe=c.choice(("", " | tail -20", " 2>&1 | head"))
         ),
+        False,
+    ),
+    "only_answers": (
+        lambda s, c: [s.talk(f"Step {n} is next.") for n in range(c.randint(3, 6))],
         False,
     ),
     "provider_retries": (lambda s, c: s.retries(c.randint(3, 9)), False),

@@ -228,6 +228,7 @@ def a_turn(number, **facts_of_it):
          [("provider_retries", 3)]),
         ({"n_retries": 1}, {"n_retries": 1}, []),
         ({"n_compactions": 1}, {}, [("compacted", 1)]),
+        ({"n_idle_answers": 3}, {"n_idle_answers": 2}, [("only_answers", 1)]),
     ],
 )  # fmt: skip
 def test_signs_of_turns(first, last, expected):

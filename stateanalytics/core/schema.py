@@ -332,6 +332,7 @@ class Turns(Columns, key=("source", "thread_id", "turn_no")):
     is_empty = YesNo("it ended without an answer")
     is_cut = YesNo("its answer was cut, at a limit of tokens or of the context")
     is_interrupted = YesNo("a person stopped it")
+    n_idle_answers = Integer("answers after which nothing was called")
     is_taken_back = YesNo("a person took it back")
     gives_up = YesNo("its last answer says that it was not done: a hypothesis")
     is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
@@ -351,7 +352,7 @@ class Signs(Columns, key=("source", "thread_id", "sign", "first_call")):
     sign = Text(
         "repeated_call, repeated_error, alternating, unchanged_retry, denied, tool_down, "
         "interrupted, corrected, taken_back, tests_failing, mostly_failing, provider_retries, "
-        "compacted, gave_up, empty_answer, cut_answer"
+        "only_answers, compacted, gave_up, empty_answer, cut_answer"
     )
     n_calls = Integer("calls that show it; of the provider, retries; of people and answers, turns")
     first_call = Text("the first of them, an id in `entities`")

@@ -37,6 +37,7 @@ WORDS = {
     "tool_down": "call to a server that is not there, or that a sandbox refuses",
     "denied": "refused call",
     "provider_retries": "request tried again",
+    "only_answers": "turn with answers in a row and no call",
     "mostly_failing": "failed call, more than succeeded",
     "interrupted": "stopped by a person",
     "corrected": "corrected by a person",
@@ -83,6 +84,8 @@ class SignRules:
         Failed calls of a thread in which none succeeds.
     n_retries : int
         Retries of requests to the provider in one thread.
+    n_answers : int
+        Answers of one turn after which nothing was called (OpenHands: 3).
     corrected_within_s : float
         Time from the end of a turn to the prompt that corrects it.
     """
@@ -96,6 +99,7 @@ class SignRules:
     n_failing: int = 5
     n_all_failing: int = 3
     n_retries: int = 3
+    n_answers: int = 3
     corrected_within_s: float = 120.0
 
 
@@ -299,6 +303,7 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         SIGNS.conform(retried),
         _signs(pl.concat([stopped, alone], how="diagonal").sort(turn), "interrupted"),
         _signs(marked.filter(is_corrected.fill_null(value=False)), "corrected"),
+        _signs(marked.filter(pl.col("n_idle_answers") >= rules.n_answers), "only_answers"),
         _signs(marked.filter(pl.col("n_compactions") > 0), "compacted"),
         *(
             _signs(marked.filter(column), sign, by=["row"])

@@ -490,6 +490,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     name = pl.coalesce("answer_id", "uuid", what)
     is_last_answer = is_answer & (name == name.filter(is_answer).last())
     error = pl.col("error_type", "error_status", "error_message")
+    is_idle = (what == "assistant") & pl.col("stop_reason").is_in(list(_GOOD_STOPS))
     waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
     known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
@@ -508,6 +509,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_retries=(what == "retry").sum(),
             retry_s=waited_s.filter(what == "retry").sum(),
             n_compactions=(what == "compaction").sum(),
+            n_idle_answers=name.filter(is_idle).n_unique(),
             n_final_chars=pl.col("n_text_chars").filter(is_last_answer).sum(),
             gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
             is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),

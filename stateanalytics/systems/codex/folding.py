@@ -465,6 +465,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
         pl.when("is_answer").then(pl.lit("answer")).when("is_prompt").then(pl.lit("prompt"))
         .otherwise("what")
     )  # fmt: skip
+    in_a_row = sign.filter(is_sign).rle()
     is_text = pl.col("is_answer") | (what == "turn_complete")
     error = ("error_type", "error_status", "error_message")
     has_words = pl.col("error_type").is_not_null() | pl.col("error_message").is_not_null()
@@ -503,6 +504,9 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
             n_compactions=(what == "compaction").sum(),
+            n_idle_answers=in_a_row.struct.field("len")
+            .filter(in_a_row.struct.field("value") == "answer")
+            .max(),
             is_unanswered=(sign.filter(is_sign).last() != "answer")
             | (pl.col("n_text_chars").filter("is_answer").last() == 0),
             # One answer is an event and a message.

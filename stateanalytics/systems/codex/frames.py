@@ -95,6 +95,7 @@ class CodexTurns(Columns, key=("source", "thread_id", "turn_no")):
     n_open_tools = Integer("calls without a result")
     n_compactions = Integer("times that its conversation was compacted")
     is_unanswered = YesNo("what it did last is no answer")
+    n_idle_answers = Integer("answers after which nothing was called")
     gives_up = YesNo("its last answer says that it was not done: a hypothesis")
     is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
 

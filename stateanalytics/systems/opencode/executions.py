@@ -317,6 +317,7 @@ def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
         n_steps=pl.len().cast(pl.Int64),
         n_retries=pl.col("n_retries").sum(),
         n_text_chars=pl.col("n_text_chars").sum(),
+        n_idle_answers=(pl.col("finish") == "stop").sum().cast(pl.Int64),
         n_final_chars=pl.col("n_text_chars").last(),
         gives_up=pl.col("says").last().eq_missing("gives_up"),
         **{name: total(name) for name in SUMS},

@@ -222,6 +222,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     of_steps = steps.group_by(_TURN, maintain_order=True).agg(
         pl.col(last).last(),
         end_event_id=pl.col("message_id").last(),
+        n_idle_answers=(pl.col("finish") == "stop").sum().cast(pl.Int64),
         n_final_chars=pl.col("n_text_chars").last(),
         gives_up=pl.col("says").last().eq_missing("gives_up"),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
