@@ -205,10 +205,10 @@ def test_a_server_that_is_not_there_is_down(tmp_path):
 def a_turn(number, **facts_of_it):
     """One turn of a thread, a minute after the one before it."""
     begin = number * 120_000_000
-    row = {"source": "s", "system": "any", "session_id": "t", "thread_id": "t",
-           "turn_no": number, "entity_id": f"t{number}", **facts_of_it}  # fmt: skip
+    names = {"source": "s", "system": "any", "session_id": "t", "thread_id": "t"}
+    row = {**names, "turn_no": number, "entity_type": "turn", "entity_id": f"t{number}"}
     moments = (("started_at", begin), ("ended_at", begin + 60_000_000))
-    typed = pl.DataFrame([row]).with_columns(
+    typed = pl.DataFrame([row | facts_of_it]).with_columns(
         pl.lit(at).cast(pl.Datetime("us", "UTC")).alias(name) for name, at in moments
     )
     return TURNS.conform(typed)
@@ -310,6 +310,24 @@ def test_failures_of_calls_are_clustered_like_those_of_runs(tmp_path):
     assert sa.failures.clusters(snap).is_empty()
     with pytest.raises(ArgumentError, match="no kind of failure"):
         sa.failures.clusters(snap, of="call")
+
+
+@pytest.mark.parametrize("sample", ["claude_code", "codex", "opencode"])
+def test_every_effort_is_of_an_entity(sample):
+    with sa.read(SHIPPED[sample], progress=False) as snap:
+        found = sa.failures.effort(snap)
+        missing = found.join(snap.entities, on=["source", "system", "entity_type", "entity_id"],
+                             how="anti")  # fmt: skip
+    assert found.height > 0 and missing.is_empty()
+
+
+def test_a_loop_whose_next_call_runs_is_stuck(tmp_path):
+    session = begun_transcript()
+    for number in range(3):
+        ran(session, number, "make x", "Exit code 2\nno", is_error=True)
+    answered(session, transcript_maker.call("c9", "Bash", command="make x"))
+    found = sa.failures.effort(facts_of(tmp_path, session))
+    assert found["effort"].unique().to_list() == ["stuck"]
 
 
 def test_a_session_that_loops_now_needs_attention_of_an_operator(tmp_path):

@@ -323,6 +323,7 @@ class Turns(Columns, key=("source", "thread_id", "turn_no")):
     session_id = Text("the session")
     thread_id = Text("the session or subagent, an id in `entities`")
     turn_no = Integer("number of the turn in it")
+    entity_type = Text("turn, or execution where a turn may have several")
     entity_id = Text("its id in `entities`")
     started_at = Moment("when it began")
     ended_at = Moment("when it ended; null: it is open")

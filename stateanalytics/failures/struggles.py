@@ -398,7 +398,7 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
     of_threads = found.join(
         last_turns.with_columns(is_last=pl.lit(value=True)), on=[*_THREAD, "first_call"], how="left"
     ).with_columns(is_end=pl.col("is_last").fill_null(value=False) & pl.col("is_end"))
-    of_turns = turned.select(*both, "entity_id", entity_type=pl.lit("turn"))
+    of_turns = turned.select(*both, "entity_type", "entity_id")
     rows = pool(
         [
             _efforts(threads.unique(_THREAD, maintain_order=True), called, of_threads, _THREAD),
@@ -414,7 +414,8 @@ def _efforts(
 ) -> pl.DataFrame:
     """`EFFORT` of sessions, or of turns, whose signs and calls have the same key."""
     counts = called.group_by(key, maintain_order=True).agg(
-        last_of_all=pl.col("entity_id").last(),
+        # The call that runs now may still be the next of a loop.
+        last_of_all=pl.col("entity_id").filter(pl.col("outcome") != "unknown").last(),
         n_calls=pl.len().cast(pl.Int64),
         n_failed=pl.col("outcome").is_in(FAILED).sum().cast(pl.Int64),
     )

@@ -311,6 +311,7 @@ def turns(facts: Facts) -> pl.DataFrame:
     return schema.TURNS.conform(
         facts.detail(frames.TURNS).with_columns(
             system=pl.lit(NAME),
+            entity_type=pl.lit("turn"),
             session_id=pl.col("thread_id").str.extract(r"^([^/]*)"),
             is_empty=situation.is_in(["empty", "good", "good_inferred"])
             & (pl.col("n_final_chars") == 0),

@@ -239,6 +239,7 @@ def turns(facts: Facts) -> pl.DataFrame:
     return schema.TURNS.conform(
         facts.detail(frames.TURNS).with_columns(
             system=pl.lit(NAME),
+            entity_type=pl.lit("turn"),
             session_id="thread_id",
             is_empty=situation.is_in(["empty", "good_inferred"]) & pl.col("is_unanswered"),
             is_cut=situation == "truncated",

@@ -512,6 +512,7 @@ def turns(facts: Facts) -> pl.DataFrame:
     return schema.TURNS.conform(
         facts.detail(frames.EXECUTIONS).with_columns(
             system=pl.lit(NAME),
+            entity_type=pl.lit("execution"),
             thread_id="session_id",
             turn_no="exec_no",
             is_empty=is_over & (pl.col("n_final_chars").fill_null(0) == 0),
