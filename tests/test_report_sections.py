@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("read_once")
 NAMES = [section.name for section in sections.SECTIONS]
 
 
-UNTOLD = {"systems", "fleet", "costs"}
+UNTOLD = {"systems", "fleet", "costs", "inside"}
 """Chapters that a page of one source, one system and no estimated price has nothing to say in."""
 
 
