@@ -22,7 +22,7 @@ NAMES = [section.name for section in sections.SECTIONS]
 
 
 UNTOLD = {"systems", "fleet", "costs", "inside"}
-"""Chapters that a page of one source, one system and no estimated price has nothing to say in."""
+"""Chapters that a page of one source, one system, no price and no call has nothing to say in."""
 
 
 @pytest.fixture(scope="module")
