@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -332,22 +333,55 @@ def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> 
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WRITTEN_AT_MESSAGE_END = (
-    *("completed_ms", "finish", "raw_finish", "error_type", "error_message", "error_status"),
-    *("n_content_chars", "n_content_tools", "retry_at_ms", "retry_attempt", "retry_error_type"),
-    *USAGE,
-)
-_WRITTEN_AT_PART_END = (
-    *("end_ms", "exit_code", "error_message", "n_chars"),
-    *("is_timed_out", "is_aborted"),
-    # The input is part of a state that its end overwrites.
-    *INPUTS.dtypes,
-)
-_WRITTEN_AT_SESSION_UPDATE = (
-    *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
-    *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
-    *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
-)
+
+
+class _Clocks(NamedTuple):
+    """When the rows of a table began, and when each column that is overwritten was written."""
+
+    began: tuple[pl.Expr, ...]
+    """A row is later if any of these moments is."""
+    written: Mapping[str, tuple[str, ...]]
+    """Columns by the moment at which they were written: before it they are unknown."""
+
+
+_CLOCKS = {
+    "messages": _Clocks(
+        began=(pl.col("created_ms"), pl.col("written_ms")),
+        written={
+            "completed_ms": (
+                *("completed_ms", "finish", "raw_finish", "n_content_chars", "n_content_tools"),
+                *("error_type", "error_message", "error_status"),
+                *("retry_at_ms", "retry_attempt", "retry_error_type"),
+                *USAGE,
+            )
+        },
+    ),
+    "parts": _Clocks(
+        began=(pl.coalesce("created_ms", "start_ms"), pl.col("written_ms")),
+        written={
+            "start_ms": ("start_ms",),
+            "end_ms": (
+                *("end_ms", "exit_code", "error_message", "n_chars"),
+                *("is_timed_out", "is_aborted"),
+                # The input is part of a state that its end overwrites.
+                *INPUTS.dtypes,
+            ),
+        },
+    ),
+    "session_rows": _Clocks(
+        began=(pl.col("created_ms"), pl.col("written_ms")),
+        written={
+            "updated_ms": (
+                *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
+                *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
+                *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
+            ),
+            "archived_ms": ("archived_ms",),
+            "suspended_ms": ("suspended_ms",),
+        },
+    ),
+}
+"""The clocks of all records that are overwritten; events never are."""
 
 
 def rewind(past: Past, facts: Facts) -> Past:
@@ -422,72 +456,53 @@ def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
     """The contents of inputs at an instant, in epoch milliseconds.
 
     Records that began later are excluded, and those that ended later are open. Records without
-    any moment are kept: nothing shows that they were written later.
+    any moment are kept: nothing shows that they were written later. A part without one is as
+    old as its message.
     """
+    later = gathered.messages.filter(_is_later(pl.col("created_ms"), at_ms))
+    parts = gathered.parts.join(later, on=["source", "message_id"], how="anti")
+    # Only the last status is stored; the moments show the earlier ones.
+    status = (
+        pl.when(pl.col("status").is_null())
+        .then(None)
+        .when(_is_later(pl.col("start_ms"), at_ms))
+        .then(pl.lit("pending"))
+        .when(_is_later(pl.col("end_ms"), at_ms))
+        .then(pl.lit("running"))
+        .otherwise("status")
+    )
     return replace(
         gathered,
         log=Log(_events_up_to(gathered.log.events, at_ms), gathered.log.payloads),
-        messages=_messages_up_to(gathered.messages, at_ms),
-        projections=_messages_up_to(gathered.projections, at_ms),
-        parts=_parts_up_to(gathered.parts, gathered.messages, at_ms),
-        session_rows=_sessions_up_to(gathered.session_rows, at_ms),
+        messages=_up_to(gathered.messages, "messages", at_ms),
+        projections=_up_to(gathered.projections, "messages", at_ms),
+        parts=_up_to(parts.with_columns(status=status), "parts", at_ms),
+        session_rows=_up_to(gathered.session_rows, "session_rows", at_ms),
         waiting=None,
     )
 
 
-def _is_later(name: str, at_ms: int) -> pl.Expr:
-    return (pl.col(name) > at_ms).fill_null(value=False)
+def _up_to(rows: pl.DataFrame, table: str, at_ms: int) -> pl.DataFrame:
+    """The rows that had begun, with the columns that had been written, by `_CLOCKS`."""
+    clocks = _CLOCKS[table]
+    begun = rows.filter(~_is_later(began, at_ms) for began in clocks.began)
+    return begun.with_columns(
+        pl.when(~_is_later(pl.col(clock), at_ms)).then(name).alias(name)
+        for clock, names in clocks.written.items()
+        for name in names
+    )
+
+
+def _is_later(at: pl.Expr, at_ms: int) -> pl.Expr:
+    return (at > at_ms).fill_null(value=False)
 
 
 def _events_up_to(events: pl.DataFrame, at_ms: int) -> pl.DataFrame:
     """Events up to an instant; one without a moment is no later than the next one with one."""
     ordered = events.sort(*SESSION_KEY, "seq", nulls_last=True, maintain_order=True)
     at, is_durable = pl.col("at_ms"), pl.col("seq").is_not_null()
-    placed = ordered.with_columns(
-        by=pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
-    )
-    return placed.filter(~_is_later("by", at_ms)).drop("by")
-
-
-def _messages_up_to(messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    was_open = _is_later("completed_ms", at_ms)
-    begun = messages.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
-    return begun.with_columns(
-        pl.when(~was_open).then(name).alias(name) for name in _WRITTEN_AT_MESSAGE_END
-    )
-
-
-def _parts_up_to(parts: pl.DataFrame, messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    """Parts up to an instant; one without a moment is as old as its message."""
-    was_waiting, was_open = _is_later("start_ms", at_ms), _is_later("end_ms", at_ms)
-    later = messages.filter(_is_later("created_ms", at_ms))
-    begun = parts.filter(
-        ~(pl.coalesce("created_ms", "start_ms") > at_ms).fill_null(value=False),
-        ~_is_later("written_ms", at_ms),
-    ).join(later, on=["source", "message_id"], how="anti")
-    return begun.with_columns(
-        *(pl.when(~was_open).then(name).alias(name) for name in _WRITTEN_AT_PART_END),
-        start_ms=pl.when(~was_waiting).then("start_ms"),
-        status=pl.when(pl.col("status").is_null())
-        .then(None)
-        .when(was_waiting)
-        .then(pl.lit("pending"))
-        .when(was_open)
-        .then(pl.lit("running"))
-        .otherwise("status"),
-    )
-
-
-def _sessions_up_to(rows: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    is_written = _is_later("updated_ms", at_ms)
-    begun = rows.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
-    return begun.with_columns(
-        *(pl.when(~is_written).then(name).alias(name) for name in _WRITTEN_AT_SESSION_UPDATE),
-        *(
-            pl.when(~_is_later(name, at_ms)).then(name).alias(name)
-            for name in ("archived_ms", "suspended_ms")
-        ),
-    )
+    by = pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
+    return ordered.filter(~_is_later(by, at_ms))
 
 
 def calls(facts: Facts) -> pl.DataFrame:
