@@ -14,7 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io.json_lines import Parser, moment
+from stateanalytics.io.json_lines import Parser
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.history import LOST, with_rows_of
@@ -26,32 +26,28 @@ from stateanalytics.systems.opencode.canonical import (
     events_of,
     transitions_of,
 )
-from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
-from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
+from stateanalytics.systems.opencode.folding import Folded, fold, fold_messages
+from stateanalytics.systems.opencode.frames import OF_SESSIONS, RECORDS, gathered_from, kept_records
 from stateanalytics.systems.opencode.gathered import (
-    OF_SESSIONS,
-    RECORDS,
+    SESSION_KEY,
+    USAGE,
     Broken,
     Gathered,
+    Log,
     completed_rows,
-    gathered_from,
-    kept_records,
+    ordered,
+    rows_of,
     together,
     without_copies,
 )
-from stateanalytics.systems.opencode.log import SESSION_KEY, USAGE, Log, rows_of
-from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
 from stateanalytics.systems.opencode.places import companions, is_database, is_storage
-from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of
-from stateanalytics.systems.opencode.tables import (
-    claim_columns,
-    read_events,
-    read_messages,
-    read_projections,
-    read_sessions,
-    read_waiting,
+from stateanalytics.systems.opencode.records import (
+    read_record_files,
+    read_storage,
+    size_of,
 )
+from stateanalytics.systems.opencode.tables import claim_columns, read_database
 from stateanalytics.systems.tool_calls import calls_from
 from stateanalytics.systems.tool_inputs import INPUTS
 
@@ -172,35 +168,11 @@ def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
 
 def _read_store(store: Store, parser: Parser, on_error: str) -> Parts:
     """The facts of an open opencode database, and of the legacy files next to it."""
-    rows, of_events = read_events(store)
-    sessions, of_sessions = read_sessions(store, parser)
-    messages, parts, of_messages = read_messages(store)
-    projected, of_projections = read_projections(store)
-    middle = sessions["created_ms"].median()
-    log, broken_events = events_of_rows(
-        rows,
-        parser,
-        reference_ms=None if middle is None else int(middle),  # type: ignore[arg-type]
-    )
-    of_rows, broken_messages = messages_of(messages, parser)
-    pieces, broken_parts = parts_of(parts, parser)
-    projections, broken_projections = messages_of(
-        projected, parser, "session_message", era=PROJECTED, has_content=True
-    )
-    gathered = Gathered(
-        log=log,
-        messages=of_rows,
-        parts=pieces,
-        projections=projections,
-        session_rows=sessions,
-        waiting=read_waiting(store),
-        broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
-    )
+    gathered, of_tables = read_database(store, parser)
     for legacy in filter(is_storage, companions(store.path)):
         gathered = _with_legacy(gathered, read_storage(legacy, store.label, parser))
     _refuse(store.label, gathered.broken, on_error)
-    findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
-    part = assembled(gathered, cells=findings, is_table=True)
+    part = assembled(gathered, of_tables=of_tables)
     claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
     return replace(
         part,
@@ -228,18 +200,22 @@ def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
     )
 
 
-def assembled(
-    gathered: Gathered, *, cells: pl.DataFrame | None = None, is_table: bool = False
-) -> Parts:
-    """Fold the contents of some inputs, and put them into canonical frames."""
+def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> Parts:
+    """Fold the contents of some inputs, and put them into canonical frames.
+
+    ``of_tables`` has the findings about the tables of a database; None: it is none.
+    """
     recorded, gathered = gathered, without_copies(gathered)
-    folded = fold(gathered.log)
+    order = ordered(gathered.log)
+    folded = fold(gathered.log, order)
     by_messages = _folded_messages(gathered, folded)
     sessions = completed_rows(gathered.session_rows, folded.sessions, by_messages.sessions)
-    details = _details(gathered, folded, by_messages, sessions, recorded)
-    steps = rows_of(folded.order.events, gathered.log, "step").filter(
-        pl.col("message_id").is_not_null()
-    )
+    # Records are kept with the copies of forks.
+    details = {
+        **detail_frames(gathered, order, folded, by_messages, sessions),
+        **kept_records(recorded, order),
+    }
+    steps = rows_of(order.events, gathered.log, "step").filter(pl.col("message_id").is_not_null())
     of_messages = details["opencode_executions"].filter(pl.col("era") == "V1")
     written = pl.concat([gathered.messages, gathered.projections]).unique(
         ["source", "message_id"], keep="first", maintain_order=True
@@ -249,7 +225,7 @@ def assembled(
     )
     chat = written.filter(pl.col("role").is_in(["user", "assistant"])).group_by(SESSION_KEY)
     n_messages = chat.agg(n_messages=pl.len(), n_chat_messages=pl.len())
-    findings = findings_of(gathered, folded, details, is_table=is_table)
+    findings = findings_of(gathered, order, details, is_table=of_tables is not None)
     return Parts(
         system=NAME,
         format="",
@@ -257,17 +233,17 @@ def assembled(
             details, sessions.join(n_messages, on=SESSION_KEY, how="left", maintain_order="left")
         ),
         transitions=transitions_of(
-            folded.order,
+            order,
             steps,
             of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi"),
         ),
-        events=events_of(folded.order, without_events),
-        findings=pool([findings] if cells is None else [cells, findings], schema.FINDINGS),
+        events=events_of(order, without_events),
+        findings=findings if of_tables is None else pool([of_tables, findings], schema.FINDINGS),
         details=details,
     )
 
 
-def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
+def _folded_messages(gathered: Gathered, folded: Folded) -> Folded:
     """The messages of sessions without events of work, and V2's of sessions without any event."""
     worked = folded.executions.select(SESSION_KEY).unique()
     seen = folded.sessions.select(SESSION_KEY)
@@ -276,53 +252,6 @@ def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
         projected.select(SESSION_KEY).unique(), on=SESSION_KEY, how="anti"
     )
     return fold_messages(pl.concat([own, projected]), gathered.parts)
-
-
-def _details(
-    gathered: Gathered,
-    folded: Folded,
-    by_messages: FoldedMessages,
-    sessions: pl.DataFrame,
-    recorded: Gathered,
-) -> dict[str, pl.DataFrame]:
-    """Every frame of opencode by name; records are kept with the copies of forks."""
-    stacked = detail_frames(folded, by_messages, gathered.log, sessions)
-    stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
-    if gathered.waiting is not None:
-        stored = pl.col("input_id").is_in(gathered.waiting["input_id"].implode())
-        stacked["opencode_inputs"] = stacked["opencode_inputs"].with_columns(
-            is_stored_pending=stored
-        )
-    stacked |= kept_records(recorded, folded.order)
-    shapes = {shape.name: shape for shape in frames.frames()}
-    return {name: shapes[name].conform(frame) for name, frame in stacked.items()}
-
-
-def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
-    """One row per session, also for those that have neither events nor messages."""
-    ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
-    distinct = ordered.unique(SESSION_KEY, keep="first", maintain_order=True)
-    names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
-    rows = sessions.select(
-        *SESSION_KEY,
-        suspended=moment("suspended_ms"),
-        archived=moment("archived_ms"),
-        created=moment("created_ms"),
-        **{f"row_{name}": name for name in names},
-    )
-    counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_inputs", "n_pending_inputs")
-    return (
-        distinct.join(rows, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right")
-        .with_columns(
-            *(pl.coalesce(name, f"row_{name}").alias(name) for name in names),
-            *(pl.col(name).fill_null(0) for name in counts),
-            suspended_at=pl.coalesce("suspended_at", "suspended"),
-            archived_at=pl.coalesce("archived_at", "archived"),
-            last_at=pl.coalesce("last_at", "created"),
-        )
-        .select(frame.columns)
-        .sort(SESSION_KEY)
-    )
 
 
 def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> str:
@@ -397,7 +326,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     past : Past
         From the shared history.
     facts : Facts
-        Of the present, with the frames of `gathered.RECORDS`.
+        Of the present, with the frames of `frames.RECORDS`.
 
     Returns
     -------
