@@ -20,8 +20,9 @@ from stateanalytics.systems.opencode.gathered import (
     Gathered,
     Log,
     Ordered,
+    left_joined,
 )
-from stateanalytics.systems.opencode.states import add_recorded, turn_id, with_cause
+from stateanalytics.systems.opencode.states import RUN_KEY, add_recorded, turn_id, with_cause
 from stateanalytics.systems.situations import first_that_holds
 
 _DECLINE_WINDOW_MS = 2000
@@ -163,10 +164,8 @@ def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
         .select(*execution, is_refused=pl.lit(value=True))
         .unique()
     )
-    for part in (open_asks, declined):
-        executions = executions.join(part, on=execution, how="left", maintain_order="left")
     is_declined = pl.col("has_declined_tool").fill_null(value=False)
-    return executions.with_columns(
+    return left_joined(executions, open_asks, declined, on=execution).with_columns(
         pl.col("n_pending_asks").fill_null(0),
         is_declined=is_declined | pl.col("is_refused").fill_null(value=False),
     )
@@ -201,14 +200,10 @@ def _with_context(
     )
     newest = folded.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
     claims = session_rows.select(*SESSION_KEY, "suspended_ms")
-    return (
-        executions.join(ran_on, on=["sid", "exec_no"], how="left", maintain_order="left")
-        .join(newest, on=SESSION_KEY, how="left", maintain_order="left")
-        .join(claims, on=SESSION_KEY, how="left", maintain_order="left")
-        .with_columns(
-            is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
-            is_resumed=~pl.col("is_last"),
-        )
+    placed = left_joined(executions, ran_on, on=["sid", "exec_no"])
+    return left_joined(placed, newest, claims, on=SESSION_KEY).with_columns(
+        is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
+        is_resumed=~pl.col("is_last"),
     )
 
 
@@ -303,7 +298,6 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
         entity_type=pl.lit("execution"), parent_type=pl.lit("turn"), parent_id=turn_id()
     )
     key = [*SESSION_KEY, "turn_no"]
-    execution = [*SESSION_KEY, "exec_no"]
     of_turns = (
         runs.group_by(key, maintain_order=True)
         .agg(
@@ -320,54 +314,44 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
             parent_id="session_id",
         )
     )  # fmt: skip
-    numbers = executions.select(*execution, run_id="entity_id")
-    of_steps = (
-        details["opencode_steps"]
-        .join(numbers, on=execution, how="left", maintain_order="left")
-        .with_columns(
-            entity_type=pl.lit("step"),
-            parent_type=pl.lit("execution"),
-            parent_id="run_id",
-            raw_status="state",
-            attempt="n_attempts",
-            last_activity_at=pl.max_horizontal("started_at", "ended_at"),
-            reason_message="error_message",
-        )
+    runs_of_calls = executions.select(*RUN_KEY, run_id="entity_id", of_turn=turn_id())
+    of_steps = left_joined(details["opencode_steps"], runs_of_calls, on=RUN_KEY).with_columns(
+        entity_type=pl.lit("step"),
+        parent_type=pl.lit("execution"),
+        parent_id="run_id",
+        raw_status="state",
+        attempt="n_attempts",
+        last_activity_at=pl.max_horizontal("started_at", "ended_at"),
+        reason_message="error_message",
     )
-    of_tools = (
-        details["opencode_tools"]
-        .join(numbers, on=execution, how="left", maintain_order="left")
-        .with_columns(
-            entity_type=pl.lit("tool_call"),
-            kind="name",
-            parent_type=pl.lit("step"),
-            parent_id=_ENTITY_IDS["step"],
-            raw_status="state",
-            last_activity_at=pl.max_horizontal("started_at", "called_at", "ended_at"),
-            reason_message="error_message",
-        )
+    of_tools = left_joined(details["opencode_tools"], runs_of_calls, on=RUN_KEY).with_columns(
+        entity_type=pl.lit("tool_call"),
+        kind="name",
+        parent_type=pl.lit("step"),
+        parent_id=_ENTITY_IDS["step"],
+        raw_status="state",
+        last_activity_at=pl.max_horizontal("started_at", "called_at", "ended_at"),
+        reason_message="error_message",
     )
     of_sessions = _sessions(details, session_rows)
     parts = (of_sessions, of_turns, of_executions, of_steps, of_tools)
     stacked = pl.concat([_conformed(part, schema.ENTITIES) for part in parts])
-    return add_recorded(_with_all_tokens(stacked, of_steps, executions, of_sessions), details)
+    return add_recorded(_with_all_tokens(stacked, of_steps, of_sessions), details)
 
 
 _SEPARATE_TOKENS = ("n_cache_read_tokens", "n_cache_write_tokens", "n_reasoning_tokens")
 
 
 def _with_all_tokens(
-    entities: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame, sessions: pl.DataFrame
+    entities: pl.DataFrame, steps: pl.DataFrame, sessions: pl.DataFrame
 ) -> pl.DataFrame:
     """Entities with all tokens that were read and written, as in other systems.
 
     opencode counts caches and reasoning separately.
     """
-    turns = runs.select(*SESSION_KEY, "exec_no", turn=turn_id())
-    known = steps.join(turns, on=[*SESSION_KEY, "exec_no"], how="left", maintain_order="left")
-    ids = {"step": "entity_id", "execution": "run_id", "turn": "turn", "session": "session_id"}
+    ids = {"step": "entity_id", "execution": "run_id", "turn": "of_turn", "session": "session_id"}
     by_steps = [
-        known.group_by("source", entity_id=name)
+        steps.group_by("source", entity_id=name)
         .agg(total(name) for name in _SEPARATE_TOKENS)
         .with_columns(entity_type=pl.lit(kind))
         for kind, name in ids.items()
@@ -422,13 +406,12 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
     joined = details["opencode_sessions"].select(
         *SESSION_KEY, "last_at", "n_turns", "event_cost_usd", place="directory"
     )
-    for part in (session_rows, last, first):
-        joined = joined.join(part, on=SESSION_KEY, how="left", maintain_order="left")
+    joined = left_joined(joined, session_rows, last, first, on=SESSION_KEY)
     children = joined.group_by("source", session_id="parent_id").agg(
         n_children=pl.len().cast(pl.Int64)
     )
     if_child = pl.when(pl.col("parent_id").is_not_null())
-    return joined.join(children, on=SESSION_KEY, how="left", maintain_order="left").with_columns(
+    return left_joined(joined, children, on=SESSION_KEY).with_columns(
         entity_type=pl.lit("session"),
         entity_id="session_id",
         parent_type=if_child.then(pl.lit("session")),

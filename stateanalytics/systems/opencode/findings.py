@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -223,11 +223,6 @@ def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
         example=pl.col("first"),
         action="the events count",
     )
-
-
-def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
-    """The checks that only this system's data allow."""
-    return (executions,)
 
 
 def executions(cases: Cases) -> pl.DataFrame:

@@ -21,6 +21,7 @@ from stateanalytics.systems.opencode.gathered import (
     USAGE,
     Log,
     Ordered,
+    left_joined,
     rows_of,
     with_session_ids,
 )
@@ -122,9 +123,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
         .group_by(_STEP)
         .agg(n_text_chars=pl.col("n_chars").sum())
     )
-    joined = with_session_ids(seen, events)
-    for part in (begun, ended, retried, texts):
-        joined = joined.join(part, on=_STEP, how="left", maintain_order="left")
+    joined = left_joined(with_session_ids(seen, events), begun, ended, retried, texts, on=_STEP)
     # A failure ends a step only until it is started again.
     is_over = pl.col("last_end_seq") > pl.col("last_start_seq").fill_null(-1)
     return (
@@ -202,11 +201,9 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
             end_exec_no="exec_no",
         )
     )
+    joined = left_joined(with_session_ids(seen, events), called, ended, on=_TOOL)
     return (
-        with_session_ids(seen, events)
-        .join(called, on=_TOOL, how="left", maintain_order="left")
-        .join(ended, on=_TOOL, how="left", maintain_order="left")
-        .join(steps.select(*_STEP, "exec_no"), on=_STEP, how="left", maintain_order="left")
+        left_joined(joined, steps.select(*_STEP, "exec_no"), on=_STEP)
         .with_columns(
             exec_no=pl.coalesce("exec_no", "seen_in"),
             state=pl.when(pl.col("end_kind") == "tool.success")
@@ -236,12 +233,8 @@ def fold_inputs(events: pl.DataFrame, log: Log) -> pl.DataFrame:
         part = rows.filter(pl.col("kind") == f"input.{word}").unique(
             key, keep="first", maintain_order=True
         )
-        folded = folded.join(
-            part.select(*key, **{f"{word}_seq": "seq", f"{word}_ms": "at_ms"}),
-            on=key,
-            how="left",
-            maintain_order="left",
-        )
+        moments = part.select(*key, **{f"{word}_seq": "seq", f"{word}_ms": "at_ms"})
+        folded = left_joined(folded, moments, on=key)
     return (
         with_session_ids(folded, events)
         .with_columns(
@@ -306,8 +299,10 @@ def fold_executions(
         **_N_TOOLS,
         has_declined_tool=declined.fill_null(value=False).any(),
     )
-    for part in (starts, last, first, n_ends, active, _step_totals(steps), of_tools):
-        frame = frame.join(part, on=_EXECUTION, how="left", maintain_order="left")
+    of_steps = _step_totals(steps)
+    frame = left_joined(
+        frame, starts, last, first, n_ends, active, of_steps, of_tools, on=_EXECUTION
+    )
     # Era A has no starts of executions: before its first prompt only its steps have the era.
     counts = ("n_terminals", "n_steps", "n_retries", "n_tools", "n_text_chars", "n_tools_completed")
     filled = frame.with_columns(
@@ -432,16 +427,18 @@ def fold_sessions(
         last_agent=pl.col("agent").drop_nulls().last(),
     )
     waiting = inputs.group_by(key).agg(**_N_INPUTS)
-    for part in (words, usage, ran, waiting):
-        frame = frame.join(part, on=key, how="left", maintain_order="left")
     counts = ("n_executions", "n_turns", "n_steps", "n_retries", "n_inputs", "n_pending_inputs")
-    return frame.with_columns(
-        pl.col(counts).fill_null(0),
-        cost_usd=pl.when(
-            pl.col("step_cost_usd").is_not_null() | pl.col("extra_cost_usd").is_not_null()
-        ).then(pl.col("step_cost_usd").fill_null(0) + pl.col("extra_cost_usd").fill_null(0)),
-        agent=pl.coalesce("last_agent", "agent"),
-    ).drop("last_agent", "step_cost_usd", "extra_cost_usd")
+    return (
+        left_joined(frame, words, usage, ran, waiting, on=key)
+        .with_columns(
+            pl.col(counts).fill_null(0),
+            cost_usd=pl.when(
+                pl.col("step_cost_usd").is_not_null() | pl.col("extra_cost_usd").is_not_null()
+            ).then(pl.col("step_cost_usd").fill_null(0) + pl.col("extra_cost_usd").fill_null(0)),
+            agent=pl.coalesce("last_agent", "agent"),
+        )
+        .drop("last_agent", "step_cost_usd", "extra_cost_usd")
+    )
 
 
 def fold(log: Log, order: Ordered) -> Folded:
@@ -479,8 +476,11 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     messages, parts : polars.DataFrame
         `MESSAGES` and `PARTS`, in any order.
     """
+    # A message counts as it was last written, when it is most complete.
+    written = ("completed_ms", "finish", "error_type", "written_ms")
     ordered = (
-        _distinct_messages(messages)
+        messages.sort("session_id", "message_id", *written, nulls_last=False)
+        .unique(_MESSAGE, keep="last", maintain_order=True)
         .sort(*SESSION_KEY, "created_ms", "message_id")
         .with_columns(prompt=pl.when(pl.col("role") == "user").then("message_id"))
     )
@@ -524,14 +524,6 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     return Folded(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
 
 
-def _distinct_messages(messages: pl.DataFrame) -> pl.DataFrame:
-    """Every message as it was last written, when it is most complete."""
-    return messages.sort(
-        *("session_id", "message_id", "completed_ms", "finish", "error_type", "written_ms"),
-        nulls_last=False,
-    ).unique(_MESSAGE, keep="last", maintain_order=True)
-
-
 def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     """One step per assistant message, with the columns of `fold_steps`."""
     of_texts = (
@@ -545,8 +537,7 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
     )
     has_error = pl.col("error_type").is_not_null()
     return (
-        assistants.join(of_texts, on=_MESSAGE, how="left", maintain_order="left")
-        .join(of_tools, on=_MESSAGE, how="left", maintain_order="left")
+        left_joined(assistants, of_texts, of_tools, on=_MESSAGE)
         .with_columns(
             state=pl.when(has_error)
             .then(pl.lit("failed"))
@@ -628,7 +619,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     of_tools = tools.group_by(_TURN).agg(
         **_N_TOOLS,
     )
-    joined = of_steps.join(of_tools, on=_TURN, how="left", maintain_order="left").sort(_TURN)
+    joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
     called_tools = done & (pl.col("last_finish") == "tool-calls")
     is_rejected = (called_tools & pl.col("is_rejected")).fill_null(value=False)
@@ -690,7 +681,7 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
         if (name.startswith("n_") and not name.endswith("_tokens")) or dtype == pl.Boolean
     }
     added = (
-        unanswered.join(before, on=SESSION_KEY, how="left", maintain_order="left")
+        left_joined(unanswered, before, on=SESSION_KEY)
         .filter(~pl.col("is_busy").fill_null(value=False))
         .with_columns(
             **empty | {"is_last_of_turn": pl.lit(value=True), "outcome": pl.lit("open")},
@@ -723,8 +714,6 @@ def _sessions(
         busy_ms=pl.col("last_active_ms").max(),
     )
     waiting = inputs.group_by(SESSION_KEY).agg(**_N_INPUTS)
-    return (
-        frame.join(of_executions, on=SESSION_KEY, how="left", maintain_order="left")
-        .join(waiting, on=SESSION_KEY, how="left", maintain_order="left")
-        .with_columns(pl.max_horizontal(name, "busy_ms") for name in ("last_ms", "newest_ms"))
+    return left_joined(frame, of_executions, waiting, on=SESSION_KEY).with_columns(
+        pl.max_horizontal(name, "busy_ms") for name in ("last_ms", "newest_ms")
     )

@@ -478,8 +478,4 @@ def _log_from(kept: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Log:
 
 
 FRAMES = (*(EXECUTIONS, INPUTS, SESSIONS, STEPS, TOOLS), *RECORDS)
-
-
-def frames() -> tuple[Frame, ...]:
-    """Every frame of opencode, in the order of the schema."""
-    return FRAMES
+"""Every frame of opencode, in the order of the schema."""

@@ -16,9 +16,8 @@ from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.json_lines import Parser
 from stateanalytics.io.parts import Parts, by_source
-from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.history import LOST, with_rows_of
-from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.canonical import (
     detail_frames,
@@ -130,10 +129,22 @@ def read_many(
 
 
 def _of_database(path: Path, label: str, parser: Parser, on_error: str) -> Parts:
+    """The facts of a database, and of the legacy files next to it."""
     with open_store(path, label=label, salvage=on_error == "salvage") as store:
-        part = _read_store(store, parser, on_error)
-        losses = findings_of_database(store, system=part.system)
-    return replace(part, findings=pool([losses, part.findings], schema.FINDINGS))
+        gathered, of_tables = read_database(store, parser)
+        for legacy in filter(is_storage, companions(store.path)):
+            gathered = _with_legacy(gathered, read_storage(legacy, label, parser))
+        _refuse(label, gathered.broken, on_error)
+        part = assembled(gathered, of_tables=of_tables)
+        claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
+        return replace(
+            part,
+            entities=part.entities.with_columns(is_resume_claimed=claimed),
+            label=label,
+            format=_format(part.details["opencode_sessions"], "database", store.tables),
+            size_bytes=store.size_bytes,
+            is_live=store.is_live,
+        )
 
 
 def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) -> Iterator[Parts]:
@@ -163,24 +174,6 @@ def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
         f"{name!r} was to be read completely, but it has {losses[0].message} "
         f"({losses[0].n_rows} times, first: {losses[0].example}).",
         'read the rest with on_error="skip"',
-    )
-
-
-def _read_store(store: Store, parser: Parser, on_error: str) -> Parts:
-    """The facts of an open opencode database, and of the legacy files next to it."""
-    gathered, of_tables = read_database(store, parser)
-    for legacy in filter(is_storage, companions(store.path)):
-        gathered = _with_legacy(gathered, read_storage(legacy, store.label, parser))
-    _refuse(store.label, gathered.broken, on_error)
-    part = assembled(gathered, of_tables=of_tables)
-    claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
-    return replace(
-        part,
-        entities=part.entities.with_columns(is_resume_claimed=claimed),
-        label=store.label,
-        format=_format(part.details["opencode_sessions"], "database", store.tables),
-        size_bytes=store.size_bytes,
-        is_live=store.is_live,
     )
 
 

@@ -48,6 +48,7 @@ from stateanalytics.systems.opencode.gathered import (
     Log,
     family_of,
     kind_of,
+    left_joined,
     session_rows_of,
     together,
     without,
@@ -82,6 +83,8 @@ _CYCLE_MS = 2**36
 _USUAL_MS = 1_780_000_000_000
 """A moment near which ids are dated when nothing else is known: May 2026."""
 _BATCH_ROWS = 500_000
+_LINE = ("source", "line_no", "is_finished")
+_FIRST_LINE = pl.format("line {}", pl.col("line_no").min())
 
 
 def messages_of(
@@ -160,14 +163,31 @@ def _broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...
         Their table, and the column of which an example is shown.
     """
     bad = read.filter(pl.col("has_text") & ~pl.col("is_object").fill_null(value=False))
-    if bad.is_empty():
-        return ()
     message = "a cell that is no JSON object"
-    first = bad.group_by("source").agg(pl.len(), pl.col(key).drop_nulls().min()).sort("source")
+    return _broken("cell.not_json", message, bad, pl.col(key).min(), table=table)
+
+
+def _broken(
+    code: str,
+    message: str,
+    rows: pl.DataFrame,
+    example: pl.Expr = _FIRST_LINE,
+    *,
+    severity: str = "warning",
+    table: str | None = None,
+) -> tuple[Broken, ...]:
+    """One loss per source for some rows."""
+    by_source = rows.group_by("source").agg(pl.len(), example=example).sort("source")
     return tuple(
-        Broken(source, "cell.not_json", "warning", message, n_rows, str(example), table)
-        for source, n_rows, example in first.iter_rows()
+        Broken(source, code, severity, message, n_rows, str(first), table)
+        for source, n_rows, first in by_source.iter_rows()
     )
+
+
+def with_fields(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> pl.DataFrame:
+    """Rows with the fields of their JSON ``text`` in its place, by their number ``row``."""
+    read = parser.read(rows.select("row", "text"), fields, **more)
+    return left_joined(rows.drop("text"), read, on=["row"])
 
 
 def _parsed(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> pl.DataFrame:
@@ -212,14 +232,14 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         name: (tuple(f"data.{path}" for path in paths), kind)
         for name, (paths, kind) in FIELDS.items()
     }
-    read = parser.read(
+    read = with_fields(
         texts,
+        parser,
         {**ENVELOPE, **payload},
         lengths={"n_chars": "data.text"},
         sql={"asked": "json_extract_string(sound, '$.data.input')"},
         is_hashed=True,
     )
-    read = texts.drop("text").join(read, on="row", how="left", maintain_order="left")
     read = read.with_columns(session_id=pl.coalesce("session_id", "data_session_id"))
     is_event = (
         pl.col("is_object")
@@ -416,20 +436,6 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     return together([*(Gathered(log=log) for log in logs), wire, Gathered(broken=broken)])
 
 
-_LINE = ("source", "line_no", "is_finished")
-
-
-def _broken(
-    code: str, message: str, lines: pl.DataFrame, *, severity: str = "warning"
-) -> tuple[Broken, ...]:
-    """One loss per source for some lines."""
-    by_source = lines.group_by("source").agg(pl.len(), pl.col("line_no").min()).sort("source")
-    return tuple(
-        Broken(source, code, severity, message, n_rows, f"line {line_no}")
-        for source, n_rows, line_no in by_source.iter_rows()
-    )
-
-
 def _half_surrogates(source: str, texts: Iterable[str], example: str) -> tuple[Broken, ...]:
     """The loss of escapes that are no character; DuckDB would refuse the whole text."""
     n_records = sum(without_halves(text)[1] > 0 for text in texts)
@@ -444,8 +450,9 @@ def _whole(text: str) -> str:
 
 def _of_stream(texts: pl.DataFrame, parser: Parser) -> Gathered:
     """Messages, parts and sessions of V1's streams, and of runs."""
-    wire = parser.read(texts, _WIRE).with_columns(pl.col("raw_type").str.replace(r"\.\d+$", ""))
-    read = texts.drop("text").join(wire, on="row", how="left", maintain_order="left")
+    read = with_fields(texts, parser, _WIRE).with_columns(
+        pl.col("raw_type").str.replace(_VERSION, "")
+    )
     kind = pl.col("raw_type")
     infos = read.filter(pl.col("info").is_not_null()).sort("event_id", maintain_order=True)
     parts = read.filter(kind == "message.part.updated", pl.col("part").is_not_null())
@@ -460,8 +467,7 @@ def _of_stream(texts: pl.DataFrame, parser: Parser) -> Gathered:
         "row", "source", "event_id", text=pl.col("info").cast(pl.String)
     )
     # The newest row of a session comes first.
-    newest_first = parser.read(sessions.select("row", "text"), SESSION).reverse()
-    rows = newest_first.join(sessions.drop("text"), on="row", how="left", maintain_order="left")
+    rows = with_fields(sessions.reverse(), parser, SESSION)
     stream = Gathered(
         messages=messages_of(messages, parser)[0],
         parts=parts_of(
@@ -482,10 +488,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
     with_parts = runs.filter(pl.col("part").is_not_null()).with_columns(
         text=pl.col("part").cast(pl.String)
     )
-    ends = parser.read(with_parts.select("row", "text"), _FINISH)
-    placed = with_parts.join(ends, on="row", how="left", maintain_order="left").filter(
-        pl.col("message_id").is_not_null()
-    )
+    placed = with_fields(with_parts, parser, _FINISH).drop_nulls("message_id")
     finished = pl.col("raw_type") == "step_finish"
     answers = placed.group_by(*SESSION_KEY, "message_id", maintain_order=True).agg(
         created_ms=pl.col("timestamp_ms").min(),
@@ -498,11 +501,10 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
     failures = runs.filter(pl.col("error").is_not_null()).select(
         "row", *SESSION_KEY, "timestamp_ms", text=pl.col("error").cast(pl.String)
     )
-    errors = failures.drop("text").join(
-        parser.read(failures.select("row", "text"), _ERROR), on="row", how="left"
-    )
-    errors = errors.sort(*SESSION_KEY, "timestamp_ms").unique(
-        SESSION_KEY, keep="last", maintain_order=True
+    errors = (
+        with_fields(failures, parser, _ERROR)
+        .sort(*SESSION_KEY, "timestamp_ms")
+        .unique(SESSION_KEY, keep="last", maintain_order=True)
     )
     last = answers.sort(*SESSION_KEY, "created_ms", "message_id").unique(
         SESSION_KEY, keep="last", maintain_order=True

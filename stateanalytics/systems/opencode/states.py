@@ -225,8 +225,14 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
     """
     executions = _with_situations(details["opencode_executions"])
     sessions = _session_situations(details["opencode_sessions"], executions)
-    steps = _call_situations(details["opencode_steps"], executions, is_tool=False)
-    tools = _call_situations(details["opencode_tools"], executions, is_tool=True)
+    # A step and a tool call are calls: what only the other kind has is null or False.
+    steps = details["opencode_steps"].with_columns(
+        is_stale=pl.lit(value=False), exit_code=pl.lit(None, pl.Int64)
+    )
+    tools = details["opencode_tools"].with_columns(
+        is_blocked=pl.lit(value=False), finish=pl.lit(None, pl.String)
+    )
+    steps, tools = (_call_situations(calls, executions) for calls in (steps, tools))
     turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
     axes = pl.concat(
         [
@@ -331,9 +337,7 @@ def _session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.
     )
 
 
-def _call_situations(
-    calls: pl.DataFrame, executions: pl.DataFrame, *, is_tool: bool
-) -> pl.DataFrame:
+def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
     """The situation and axes of every step or tool call.
 
     The end of its execution decides the meaning of an abort.
@@ -345,21 +349,19 @@ def _call_situations(
         is_execution_cancelled=pl.col("situation").is_in(list(_CANCELLED)),
     )
     joined = calls.join(of_execution, on=RUN_KEY, how="left", maintain_order="left")
-    stale = pl.col("is_stale") if is_tool else pl.lit(value=False)
-    ended = pl.col("state") == ("completed" if is_tool else "ended")
-    failed = pl.col("state") == ("error" if is_tool else "failed")
-    blocked = pl.lit(value=False) if is_tool else pl.col("is_blocked")
+    ended = pl.col("state").is_in(["ended", "completed"])
+    failed = pl.col("state").is_in(["failed", "error"])
     aborted = pl.col("error_type").is_in(["aborted", "MessageAbortedError"])
     cancelled = pl.col("is_execution_cancelled")
     # Only a tool call can have a cause and succeed: its command failed.
     cause = pl.col("cause")
     rules = {
-        "blocked": blocked,
+        "blocked": pl.col("is_blocked"),
         "stopped": ended & (cause == "interrupted"),
         "timed_out": ended & (cause == "timeout"),
         "succeeded": ended & cause.is_null(),
         "failed_command": ended,
-        "cancelled": failed & aborted & cancelled & ~stale.fill_null(value=False),
+        "cancelled": failed & aborted & cancelled & ~pl.col("is_stale").fill_null(value=False),
         "failed": failed,
         "cancelled_open": cancelled,
         # Only after a crash is there no process to write an end; any other end cut the call off.
@@ -417,14 +419,14 @@ def _error_or(otherwise: pl.Expr) -> pl.Expr:
     return pl.when(message.str.strip_chars() != "").then(message).otherwise(otherwise)
 
 
-def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
+def _call_reasons(calls: pl.DataFrame, evidence_kind: str) -> pl.DataFrame:
     """The reasons of steps or tool calls by ``entity_id``, from `_call_situations`."""
-    stale = pl.col("is_stale").fill_null(value=False) if is_tool else pl.lit(value=False)
-    finish = pl.lit(None, pl.String) if is_tool else pl.col("finish")
-    situation = pl.col("situation")
+    situation, finish = pl.col("situation"), pl.col("finish")
     cause = pl.col("cause").fill_null("unknown")
     good = situation == "succeeded"
-    is_stale = stale & cause.is_in(["aborted", "stale_after_crash"])
+    is_stale = pl.col("is_stale").fill_null(value=False) & cause.is_in(
+        ["aborted", "stale_after_crash"]
+    )
     code = (
         pl.when(situation == "blocked")
         .then(pl.lit("invocation.failed.content_filtered"))
@@ -456,7 +458,7 @@ def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         pl.col("code").is_not_null()
     )
     dimension = coded["code"].str.extract(r"^invocation\.([a-z]+)", 1)
-    exit_code = pl.col("exit_code").cast(pl.String) if is_tool else pl.lit(None, pl.String)
+    exit_code = pl.col("exit_code").cast(pl.String)
     detail = pl.coalesce("error_message", finish, exit_code, pl.lit(""))
     return coded.select(
         "source",
@@ -476,9 +478,7 @@ def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         .otherwise(pl.lit(OBSERVED)),
         confidence="confidence",
         event_id="end_event_id",
-        evidence=evidence(
-            pl.lit("tool_result" if is_tool else "message"), pl.col("end_event_id"), detail
-        ),
+        evidence=evidence(pl.lit(evidence_kind), pl.col("end_event_id"), detail),
     )
 
 
@@ -545,8 +545,8 @@ def _reasons(
         ),
         reasons_of(turns, "turn"),
         reasons_of(executions, "execution"),
-        _call_reasons(steps, is_tool=False).with_columns(entity_type=pl.lit("step")),
-        _call_reasons(tools, is_tool=True).with_columns(entity_type=pl.lit("tool_call")),
+        _call_reasons(steps, "message").with_columns(entity_type=pl.lit("step")),
+        _call_reasons(tools, "tool_result").with_columns(entity_type=pl.lit("tool_call")),
     ]
     columns = [
         *("source", "entity_type", "entity_id", "order", "dimension", "code", "message"),

@@ -18,6 +18,7 @@ from stateanalytics.io.json_lines import Parser, numbered
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import Tables
+from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.opencode.gathered import (
     PROJECTED,
@@ -25,7 +26,12 @@ from stateanalytics.systems.opencode.gathered import (
     completed_rows,
     session_rows_of,
 )
-from stateanalytics.systems.opencode.records import events_of_rows, messages_of, parts_of
+from stateanalytics.systems.opencode.records import (
+    events_of_rows,
+    messages_of,
+    parts_of,
+    with_fields,
+)
 
 # Payloads that the fold does not need are not read from the file: snapshots of V1 repeat
 # whole messages for each update and make up most of databases of 100 GB.
@@ -147,7 +153,9 @@ def read_database(store: Store, parser: Parser) -> tuple[Gathered, pl.DataFrame]
         waiting=_waiting_inputs(store),
         broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
     )
-    return gathered, pool(findings, schema.FINDINGS)
+    # What is lost is known only after everything was read.
+    losses = findings_of_database(store, system=NAME)
+    return gathered, pool([losses, *findings], schema.FINDINGS)
 
 
 def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -184,10 +192,7 @@ def _sessions_of(
         claim = "claimed_ms" if is_newer else "suspended_ms"
         placed = numbered(rows.with_columns(suspended_ms=claim).drop("claimed_ms"))
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
-        models = parser.read(placed.select("row", "text"), fields)
-        frames.append(
-            placed.join(models, on="row", how="left", maintain_order="left").drop("text", "row")
-        )
+        frames.append(with_fields(placed, parser, fields).drop("row"))
     return completed_rows(session_rows_of(pl.concat(frames)))
 
 
