@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Row, median_s, peak_mb, side_by_side
-from stateanalytics.systems.opencode.executions import fold
-from stateanalytics.systems.opencode.log import Log
+from stateanalytics.systems.opencode.folding import fold
+from stateanalytics.systems.opencode.gathered import Log, ordered
 from stateanalytics.systems.opencode.records import read_record_files
 from stateanalytics.systems.reading import read_facts
 
@@ -70,7 +70,8 @@ def with_orjson(path: Path) -> int:
 
 def read_and_fold(path: Path) -> int:
     """Bytes to folded tables."""
-    return fold(gather(path)).executions.height
+    log = gather(path)
+    return fold(log, ordered(log)).executions.height
 
 
 def run(n_events: int = 1_000_000) -> list[Row]:

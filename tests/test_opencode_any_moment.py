@@ -12,7 +12,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.history import facts_at
-from stateanalytics.systems.opencode.gathered import RECORDS
+from stateanalytics.systems.opencode.frames import RECORDS
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT, SHARED
 from tests.cut_off_opencode import cut_off, instants

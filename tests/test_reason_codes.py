@@ -30,7 +30,7 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
     map_go_words,
     map_legacy_words,
 )
-from stateanalytics.systems.opencode.causes import CAUSES
+from stateanalytics.systems.opencode.states import CAUSES
 from tests.conftest import component
 from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, WHOSE, facts

@@ -62,9 +62,9 @@ def _thresholds() -> Thresholds:
 
 
 def _auditing() -> Auditing:
-    from stateanalytics.systems.opencode.findings import audits
+    from stateanalytics.systems.opencode.findings import executions
 
-    return Auditing(checks=audits())
+    return Auditing(checks=(executions,))
 
 
 def _read_files(path: Path, **options: Any) -> Parts:
@@ -86,9 +86,9 @@ def _tables() -> Tables:
 
 
 def _frames() -> Sequence[Frame]:
-    from stateanalytics.systems.opencode.frames import frames
+    from stateanalytics.systems.opencode.frames import FRAMES
 
-    return frames()
+    return FRAMES
 
 
 def _rewind(past: Past, facts: Facts) -> Past:

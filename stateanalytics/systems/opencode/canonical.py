@@ -10,23 +10,26 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode import NAME, frames
-from stateanalytics.systems.opencode.causes import with_cause
-from stateanalytics.systems.opencode.executions import SUMS, Folded, total
-from stateanalytics.systems.opencode.gathered import OF_EVENTS
-from stateanalytics.systems.opencode.log import (
+from stateanalytics.systems.opencode.folding import SUMS, Folded, total
+from stateanalytics.systems.opencode.frames import OF_EVENTS, conformed
+from stateanalytics.systems.opencode.gathered import (
     QUIET,
     SESSION_KEY,
     SPENT_OUTSIDE_STEPS,
     TERMINALS,
+    Gathered,
     Log,
     Ordered,
+    left_joined,
 )
-from stateanalytics.systems.opencode.message_fold import FoldedMessages
-from stateanalytics.systems.opencode.states import add_recorded, turn_id
+from stateanalytics.systems.opencode.states import RUN_KEY, add_recorded, turn_id, with_cause
 from stateanalytics.systems.situations import first_that_holds
 
 _DECLINE_WINDOW_MS = 2000
 """The most time from a refusal to the end that it caused, or the least that others ran on."""
+_OF_SESSION_ROWS = (
+    *("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts"),
+)
 _COMMANDS = ("bash", "shell")
 """Tools that run a command, by their names in V1 and in 2.0."""
 _ENTITY_IDS = {
@@ -37,59 +40,87 @@ _ENTITY_IDS = {
 
 
 def detail_frames(
-    folded: Folded, by_messages: FoldedMessages, log: Log, session_rows: pl.DataFrame
+    gathered: Gathered,
+    order: Ordered,
+    folded: Folded,
+    by_messages: Folded,
+    session_rows: pl.DataFrame,
 ) -> dict[str, pl.DataFrame]:
     """The detail frames of some inputs, by name.
 
     Parameters
     ----------
-    folded : executions.Folded
-    by_messages : FoldedMessages
-        Sessions that have only messages; null in the columns that need events.
-    log : Log
-        For permissions that were asked and answered, which are not part of the fold.
+    gathered : Gathered
+        For permissions, which are not part of the fold, and the tables of waiting inputs.
+    order : Ordered
+        The events that were folded.
+    folded, by_messages : Folded
+        Of events, and of sessions that have only messages; null in the columns that need
+        events.
     session_rows : polars.DataFrame
-        Rows of the session table: ``session_id``, ``suspended_ms``, …
+        The row of each session, completed from its events and messages.
     """
-    eras = _eras(folded)
+    eras = _eras(order, folded.sessions)
 
     def both(by_events: pl.DataFrame, by_messages: pl.DataFrame) -> pl.DataFrame:
         with_eras = by_events.join(eras, on=SESSION_KEY, how="left", maintain_order="left")
         return pl.concat([with_eras, by_messages], how="diagonal_relaxed")
 
-    executions = _with_context(_with_asks(folded.executions, log), folded, session_rows)
+    asked = _with_asks(folded.executions, gathered.log)
     newest = by_messages.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
     turns = by_messages.executions.join(newest, on=SESSION_KEY, how="left", maintain_order="left")
+    inputs = pl.concat([folded.inputs, by_messages.inputs], how="diagonal_relaxed").with_columns(
+        kind="input_kind",
+        wait_s=(pl.col("promoted_ms") - pl.col("admitted_ms")) / 1000,
+    )
+    if gathered.waiting is not None:
+        stored = pl.col("input_id").is_in(gathered.waiting["input_id"].implode())
+        inputs = inputs.with_columns(is_stored_pending=stored)
     sessions = both(
         folded.sessions.with_columns(read_from=pl.lit("events")),
         by_messages.sessions.with_columns(read_from=pl.lit("messages")),
-    )
-    inputs = pl.concat([folded.inputs, by_messages.inputs], how="diagonal_relaxed")
+    ).with_columns(event_cost_usd="cost_usd")
     return {
-        "opencode_executions": _executions(both(executions, turns)),
+        "opencode_executions": _executions(both(_with_context(asked, folded, session_rows), turns)),
         "opencode_steps": _steps(both(folded.steps, by_messages.steps)),
         "opencode_tools": _tools(both(folded.tools, by_messages.tools)),
-        "opencode_inputs": frames.INPUTS.conform(
-            inputs.with_columns(
-                kind="input_kind",
-                admitted_at=moment("admitted_ms"),
-                promoted_at=moment("promoted_ms"),
-                wait_s=(pl.col("promoted_ms") - pl.col("admitted_ms")) / 1000,
-            )
-        ),
-        "opencode_sessions": frames.SESSIONS.conform(
-            sessions.with_columns(last_at=moment("last_ms"), event_cost_usd="cost_usd")
-        ),
+        "opencode_inputs": conformed(inputs, frames.INPUTS),
+        "opencode_sessions": _all_sessions(conformed(sessions, frames.SESSIONS), session_rows),
     }
 
 
-def _eras(folded: Folded) -> pl.DataFrame:
+def _all_sessions(frame: pl.DataFrame, session_rows: pl.DataFrame) -> pl.DataFrame:
+    """One row per session, also for those that have neither events nor messages."""
+    ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
+    distinct = ordered.unique(SESSION_KEY, keep="first", maintain_order=True)
+    of_rows = {
+        **{name: pl.col(name) for name in _OF_SESSION_ROWS},
+        "suspended_at": moment("suspended_ms"),
+        "archived_at": moment("archived_ms"),
+        "last_at": moment("created_ms"),
+    }
+    rows = session_rows.select(
+        *SESSION_KEY, **{f"row_{name}": value for name, value in of_rows.items()}
+    )
+    counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_inputs", "n_pending_inputs")
+    return (
+        distinct.join(rows, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right")
+        .with_columns(
+            *(pl.coalesce(name, f"row_{name}").alias(name) for name in of_rows),
+            *(pl.col(name).fill_null(0) for name in counts),
+        )
+        .select(frame.columns)
+        .sort(SESSION_KEY)
+    )
+
+
+def _eras(order: Ordered, sessions: pl.DataFrame) -> pl.DataFrame:
     """The era of opencode that wrote each session, by types of events and versions."""
     only_c = pl.col("type").str.contains(r"^session\.(?:inbox\.|step\.streamed|viewed$)")
     return (
-        folded.order.events.group_by(SESSION_KEY)
+        order.events.group_by(SESSION_KEY)
         .agg(is_a=pl.col("is_era_a").any(), is_c=only_c.any())
-        .join(folded.sessions.select(*SESSION_KEY, "program_version"), on=SESSION_KEY, how="left")
+        .join(sessions.select(*SESSION_KEY, "program_version"), on=SESSION_KEY, how="left")
         .select(
             *SESSION_KEY,
             era=pl.when("is_a")
@@ -133,10 +164,8 @@ def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
         .select(*execution, is_refused=pl.lit(value=True))
         .unique()
     )
-    for part in (open_asks, declined):
-        executions = executions.join(part, on=execution, how="left", maintain_order="left")
     is_declined = pl.col("has_declined_tool").fill_null(value=False)
-    return executions.with_columns(
+    return left_joined(executions, open_asks, declined, on=execution).with_columns(
         pl.col("n_pending_asks").fill_null(0),
         is_declined=is_declined | pl.col("is_refused").fill_null(value=False),
     )
@@ -171,14 +200,10 @@ def _with_context(
     )
     newest = folded.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
     claims = session_rows.select(*SESSION_KEY, "suspended_ms")
-    return (
-        executions.join(ran_on, on=["sid", "exec_no"], how="left", maintain_order="left")
-        .join(newest, on=SESSION_KEY, how="left", maintain_order="left")
-        .join(claims, on=SESSION_KEY, how="left", maintain_order="left")
-        .with_columns(
-            is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
-            is_resumed=~pl.col("is_last"),
-        )
+    placed = left_joined(executions, ran_on, on=["sid", "exec_no"])
+    return left_joined(placed, newest, claims, on=SESSION_KEY).with_columns(
+        is_claimed=pl.col("suspended_ms").is_not_null() & pl.col("is_last"),
+        is_resumed=~pl.col("is_last"),
     )
 
 
@@ -190,7 +215,7 @@ def _executions(frame: pl.DataFrame) -> pl.DataFrame:
     )
     stopped = (pl.col("outcome") == "interrupted") & (pl.col("reason") == "shutdown")
     declined = pl.col("is_declined") | pl.col("has_others_running").fill_null(value=False)
-    return frames.EXECUTIONS.conform(
+    return conformed(
         caused.with_columns(
             entity_id=_ENTITY_IDS["execution"],
             interrupt_reason="reason",
@@ -199,28 +224,21 @@ def _executions(frame: pl.DataFrame) -> pl.DataFrame:
             is_blocked=pl.col("is_blocked").fill_null(value=False)
             | (pl.col("cause") == "content_filtered").fill_null(value=False),
             is_recovered=pl.col("is_recovered").fill_null(value=False),
-            started_at=moment("started_ms"),
-            ended_at=moment("ended_ms"),
-            last_active_at=moment("last_active_ms"),
-            session_last_at=moment("session_last_ms"),
-            retry_at=moment("retry_at_ms"),
-        )
+        ),
+        frames.EXECUTIONS,
     )
 
 
 def _steps(frame: pl.DataFrame) -> pl.DataFrame:
     caused = with_cause(frame, has_error=pl.col("state") == "failed")
     wait = (pl.col("started_ms") - pl.col("dispatched_ms")) / 1000
-    return frames.STEPS.conform(
+    return conformed(
         caused.with_columns(
             entity_id=_ENTITY_IDS["step"],
-            dispatched_at=moment("dispatched_ms"),
-            started_at=moment("started_ms"),
-            ended_at=moment("ended_ms"),
             first_output_s=wait,
-            retry_at=moment("retry_at_ms"),
             retry_wait_s=pl.col("retry_wait_ms") / 1000,
-        )
+        ),
+        frames.STEPS,
     )
 
 
@@ -238,15 +256,13 @@ def _tools(frame: pl.DataFrame) -> pl.DataFrame:
         "tool_input_invalid": is_invalid & (pl.col("era") == "V1"),
     }
     if_completed = pl.when(pl.col("state") == "completed").then(first_that_holds(causes))
-    return frames.TOOLS.conform(
+    return conformed(
         caused.with_columns(
             pl.coalesce("cause", if_completed),
             pl.coalesce("cause_confidence", pl.when(if_completed.is_not_null()).then(1.0)),
             entity_id=_ENTITY_IDS["tool_call"],
-            started_at=moment("started_ms"),
-            called_at=moment("called_ms"),
-            ended_at=moment("ended_ms"),
-        )
+        ),
+        frames.TOOLS,
     )
 
 
@@ -282,7 +298,6 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
         entity_type=pl.lit("execution"), parent_type=pl.lit("turn"), parent_id=turn_id()
     )
     key = [*SESSION_KEY, "turn_no"]
-    execution = [*SESSION_KEY, "exec_no"]
     of_turns = (
         runs.group_by(key, maintain_order=True)
         .agg(
@@ -299,54 +314,44 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
             parent_id="session_id",
         )
     )  # fmt: skip
-    numbers = executions.select(*execution, run_id="entity_id")
-    of_steps = (
-        details["opencode_steps"]
-        .join(numbers, on=execution, how="left", maintain_order="left")
-        .with_columns(
-            entity_type=pl.lit("step"),
-            parent_type=pl.lit("execution"),
-            parent_id="run_id",
-            raw_status="state",
-            attempt="n_attempts",
-            last_activity_at=pl.max_horizontal("started_at", "ended_at"),
-            reason_message="error_message",
-        )
+    runs_of_calls = executions.select(*RUN_KEY, run_id="entity_id", of_turn=turn_id())
+    of_steps = left_joined(details["opencode_steps"], runs_of_calls, on=RUN_KEY).with_columns(
+        entity_type=pl.lit("step"),
+        parent_type=pl.lit("execution"),
+        parent_id="run_id",
+        raw_status="state",
+        attempt="n_attempts",
+        last_activity_at=pl.max_horizontal("started_at", "ended_at"),
+        reason_message="error_message",
     )
-    of_tools = (
-        details["opencode_tools"]
-        .join(numbers, on=execution, how="left", maintain_order="left")
-        .with_columns(
-            entity_type=pl.lit("tool_call"),
-            kind="name",
-            parent_type=pl.lit("step"),
-            parent_id=_ENTITY_IDS["step"],
-            raw_status="state",
-            last_activity_at=pl.max_horizontal("started_at", "called_at", "ended_at"),
-            reason_message="error_message",
-        )
+    of_tools = left_joined(details["opencode_tools"], runs_of_calls, on=RUN_KEY).with_columns(
+        entity_type=pl.lit("tool_call"),
+        kind="name",
+        parent_type=pl.lit("step"),
+        parent_id=_ENTITY_IDS["step"],
+        raw_status="state",
+        last_activity_at=pl.max_horizontal("started_at", "called_at", "ended_at"),
+        reason_message="error_message",
     )
     of_sessions = _sessions(details, session_rows)
     parts = (of_sessions, of_turns, of_executions, of_steps, of_tools)
     stacked = pl.concat([_conformed(part, schema.ENTITIES) for part in parts])
-    return add_recorded(_with_all_tokens(stacked, of_steps, executions, of_sessions), details)
+    return add_recorded(_with_all_tokens(stacked, of_steps, of_sessions), details)
 
 
 _SEPARATE_TOKENS = ("n_cache_read_tokens", "n_cache_write_tokens", "n_reasoning_tokens")
 
 
 def _with_all_tokens(
-    entities: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame, sessions: pl.DataFrame
+    entities: pl.DataFrame, steps: pl.DataFrame, sessions: pl.DataFrame
 ) -> pl.DataFrame:
     """Entities with all tokens that were read and written, as in other systems.
 
     opencode counts caches and reasoning separately.
     """
-    turns = runs.select(*SESSION_KEY, "exec_no", turn=turn_id())
-    known = steps.join(turns, on=[*SESSION_KEY, "exec_no"], how="left", maintain_order="left")
-    ids = {"step": "entity_id", "execution": "run_id", "turn": "turn", "session": "session_id"}
+    ids = {"step": "entity_id", "execution": "run_id", "turn": "of_turn", "session": "session_id"}
     by_steps = [
-        known.group_by("source", entity_id=name)
+        steps.group_by("source", entity_id=name)
         .agg(total(name) for name in _SEPARATE_TOKENS)
         .with_columns(entity_type=pl.lit(kind))
         for kind, name in ids.items()
@@ -401,13 +406,12 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
     joined = details["opencode_sessions"].select(
         *SESSION_KEY, "last_at", "n_turns", "event_cost_usd", place="directory"
     )
-    for part in (session_rows, last, first):
-        joined = joined.join(part, on=SESSION_KEY, how="left", maintain_order="left")
+    joined = left_joined(joined, session_rows, last, first, on=SESSION_KEY)
     children = joined.group_by("source", session_id="parent_id").agg(
         n_children=pl.len().cast(pl.Int64)
     )
     if_child = pl.when(pl.col("parent_id").is_not_null())
-    return joined.join(children, on=SESSION_KEY, how="left", maintain_order="left").with_columns(
+    return left_joined(joined, children, on=SESSION_KEY).with_columns(
         entity_type=pl.lit("session"),
         entity_id="session_id",
         parent_type=if_child.then(pl.lit("session")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -12,10 +12,15 @@ from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.joins import pool
 from stateanalytics.io.findings import per_entity, rows_counted
 from stateanalytics.systems.opencode import NAME, frames
-from stateanalytics.systems.opencode.causes import UNRECOGNIZED
-from stateanalytics.systems.opencode.executions import Folded
-from stateanalytics.systems.opencode.gathered import Broken, Gathered
-from stateanalytics.systems.opencode.log import KINDS, SESSION_KEY, n_by_source
+from stateanalytics.systems.opencode.gathered import (
+    KINDS,
+    SESSION_KEY,
+    Broken,
+    Gathered,
+    Ordered,
+    n_by_source,
+)
+from stateanalytics.systems.opencode.states import UNRECOGNIZED
 from stateanalytics.systems.situations import is_content_filter
 
 _USUAL_RETRIES = 5
@@ -28,10 +33,9 @@ _FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
 
 
 def findings_of(
-    gathered: Gathered, folded: Folded, details: Mapping[str, pl.DataFrame], *, is_table: bool
+    gathered: Gathered, order: Ordered, details: Mapping[str, pl.DataFrame], *, is_table: bool
 ) -> pl.DataFrame:
     """The findings of some inputs, in the shape of the schema."""
-    order = folded.order
     executions, steps = details["opencode_executions"], details["opencode_steps"]
     without_session = gathered.log.events.filter(
         pl.col("seq").is_not_null() & pl.col("session_id").is_null()
@@ -87,8 +91,8 @@ def findings_of(
               "outcome.blocked_as_success", "warning",
               message="stored as a success, but the content filter stopped it",
               column="outcome"),
-        _backward_times(folded),
-        _gaps(gathered, folded) if is_table else schema.FINDINGS.empty(),
+        _backward_times(order.events),
+        _gaps(gathered.log.events, order.events) if is_table else schema.FINDINGS.empty(),
         _disagreeing_inputs(details["opencode_inputs"]),
     ]  # fmt: skip
     return pool(findings, schema.FINDINGS)
@@ -156,12 +160,12 @@ def _unknown_words(strange: pl.DataFrame, column: str, code: str, message: str) 
                     action="kept under its own name")  # fmt: skip
 
 
-def _backward_times(folded: Folded) -> pl.DataFrame:
+def _backward_times(events: pl.DataFrame) -> pl.DataFrame:
     """Sessions in which time runs back: a clock was set, or two machines wrote them."""
     at, before = pl.col("at_ms"), pl.col("at_ms").shift(1)
     is_same = pl.col("sid") == pl.col("sid").shift(1)
     sessions = (
-        folded.order.events.with_columns(back_ms=pl.when(is_same).then(before - at))
+        events.with_columns(back_ms=pl.when(is_same).then(before - at))
         .filter(pl.col("back_ms") > _CLOCK_STEP_MS)
         .group_by("source", entity_id="session_id")
         .agg(n=pl.len(), most_s=pl.col("back_ms").max() // 1000)
@@ -177,11 +181,11 @@ def _backward_times(folded: Folded) -> pl.DataFrame:
     )
 
 
-def _gaps(gathered: Gathered, folded: Folded) -> pl.DataFrame:
+def _gaps(recorded: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Missing sequence numbers: suspicious in a table, except after a fork."""
-    forked = folded.order.events.filter(pl.col("kind") == "forked").select(SESSION_KEY).unique()
+    forked = events.filter(pl.col("kind") == "forked").select(SESSION_KEY).unique()
     gaps = (
-        gathered.log.events.filter(pl.col("seq").is_not_null())
+        recorded.filter(pl.col("seq").is_not_null())
         .group_by(SESSION_KEY)
         .agg(n=pl.col("seq").max() - pl.col("seq").min() + 1 - pl.col("seq").n_unique())
         .filter(pl.col("n") > 0)
@@ -219,11 +223,6 @@ def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
         example=pl.col("first"),
         action="the events count",
     )
-
-
-def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
-    """The checks that only this system's data allow."""
-    return (executions,)
 
 
 def executions(cases: Cases) -> pl.DataFrame:

@@ -1,10 +1,35 @@
-"""The frames that only opencode fills."""
+"""The frames that only opencode fills: folded work, and the records that it was folded from.
+
+The records are kept as frames, so that any instant is read as the present is: later records
+are excluded, and the rest is folded again. They contain no text of a person or a model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import polars as pl
+
 from stateanalytics.core.schema import Inputs, Results
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
-from stateanalytics.systems.opencode.gathered import RECORDS
+from stateanalytics.io.json_lines import moment
+from stateanalytics.systems.opencode.gathered import (
+    ERA_A_PREFIX,
+    EVENTS,
+    MESSAGES,
+    PARTS,
+    PAYLOADS,
+    PROJECTED,
+    SESSION_KEY,
+    SESSION_ROWS,
+    Gathered,
+    Log,
+    Ordered,
+    family_of,
+    kind_of,
+    rows_of,
+)
 
 
 class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
@@ -209,9 +234,247 @@ class OpencodeTools(Columns, key=("source", "session_id", "message_id", "call_id
 TOOLS = frame(OpencodeTools)
 
 
+class _Records(Columns):
+    """One record: each column means the same in every frame of records."""
+
+    source = Text("the input")
+    event_id = Text("the event")
+    seq = Integer("its place in the session; null: it was only live")
+    at = Moment("when it happened")
+    type = Text("its type, without version")
+    agent = Text("agent")
+    archived_at = Moment("when it was archived")
+    attempt = Integer("number of the attempt that a retry is for")
+    call_id = Text("the provider's id of the tool call")
+    completed_at = Moment("when it was complete; null: it was not")
+    cost_usd = Real("cost; null: not reported", unit="USD")
+    created_at = Moment("when it was created")
+    delivery = Text("steer or queue")
+    directory = Text("working directory")
+    dispatched_at = Moment("when the request was sent (2.0)")
+    end_at = Moment("when it ended")
+    era = Text("who wrote it")
+    error_message = Text("message of its error")
+    error_permission = Text("permission that was refused")
+    error_resource = Text("what it was refused for")
+    error_status = Integer("HTTP status of its error")
+    error_type = Text("type of its error, as stored")
+    exit_code = Integer("exit code of the tool's program")
+    finish = Text("why the step finished, in the provider's words")
+    fork_of = Text("session it was forked from")
+    idle_outcome = Text("outcome as 2.0 stored it")
+    input_id = Text("the input")
+    input_kind = Text("user, synthetic, compaction, move")
+    is_aborted = YesNo("its command says that a person stopped it")
+    is_timed_out = YesNo("its command says that its time limit ended it")
+    message_id = Text("the message")
+    model = Text("model")
+    n_cache_read_tokens = Integer("tokens read from cache", unit="tokens")
+    n_cache_write_tokens = Integer("tokens written to cache", unit="tokens")
+    n_chars = Integer("characters of text")
+    n_content_chars = Integer("characters of text, where a message holds its own parts")
+    n_content_tools = Integer("completed tool calls, where a message holds its own parts")
+    n_input_tokens = Integer("tokens read", unit="tokens")
+    n_output_tokens = Integer("tokens written", unit="tokens")
+    n_reasoning_tokens = Integer("tokens of reasoning", unit="tokens")
+    n_resume_attempts = Integer("times that 2.0 resumed it by itself")
+    parent_id = Text("of a message its prompt, of a session the one that began it")
+    part_id = Text("the part")
+    part_type = Text("text, tool, …")
+    program_version = Text("version of opencode")
+    project_id = Text("the project")
+    provider = Text("provider of the model")
+    raw_finish = Text("the provider's own word for that (2.0)")
+    reason = Text("why an execution was interrupted")
+    reply = Text("the answer to a permission")
+    request_id = Text("the permission or question")
+    retry_at = Moment("when the next attempt is due")
+    retry_attempt = Integer("number of that attempt")
+    retry_error_type = Text("type of the error that made it retry")
+    role = Text("user, assistant, …")
+    row_cache_read_tokens = Integer(
+        "tokens read from cache in the whole session, as its row says", unit="tokens"
+    )
+    row_cache_write_tokens = Integer(
+        "tokens written to cache in the whole session, as its row says", unit="tokens"
+    )
+    row_cost_usd = Real("cost of the whole session, as its row says", unit="USD")
+    row_input_tokens = Integer("tokens read in the whole session, as its row says", unit="tokens")
+    row_output_tokens = Integer(
+        "tokens written in the whole session, as its row says", unit="tokens"
+    )
+    row_reasoning_tokens = Integer(
+        "tokens of reasoning in the whole session, as its row says", unit="tokens"
+    )
+    session_id = Text("the session")
+    start_at = Moment("when it began")
+    status = Text("pending, running, completed, error")
+    suspended_at = Moment("claim or stamp to resume it")
+    title = Text("its title")
+    tool = Text("name of the tool")
+    updated_at = Moment("when its row was last written")
+    written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
+    says = Text("gives_up or corrects, by the first words of a text: a hypothesis")
+    inputs = Inputs
+    results = Results
+
+
+def _as_moment(name: str) -> str:
+    """The name of a column of milliseconds as a moment: `a_ms` is `a_at`."""
+    bare = name.removesuffix("_ms")
+    return bare if bare in {name, "at"} or bare.endswith("_at") else f"{bare}_at"
+
+
+def _of_records(what: str, row: str, key: tuple[str, ...], *names: str) -> Frame:
+    columns = dict.fromkeys(_as_moment(name) for name in ("source", *names))
+    return Frame(f"opencode_{what}", row, ("source", *key), frame(_Records).named(*columns))
+
+
+_EVENT = ("session_id", "event_id", "seq", "at", "type")
+OF_EVENTS = MappingProxyType(
+    {
+        family: _of_records(
+            f"{family}_events",
+            f"one event of opencode of the kind '{family}', and what states read of it",
+            ("session_id", "event_id"),
+            *_EVENT,
+            *(name for name in shape if name != "row"),
+        )
+        for family, shape in PAYLOADS.items()
+    }
+)
+"""A frame for each of `gathered.FAMILIES`; events without a payload are in ``events`` only."""
+OF_MESSAGES = _of_records(
+    "messages",
+    "one message of opencode, and what states read of it",
+    ("session_id", "message_id", "era"),
+    *MESSAGES,
+)
+OF_PARTS = _of_records(
+    "parts",
+    "one part of a message of opencode, and what states read of it",
+    ("message_id", "part_id"),
+    *PARTS,
+)
+OF_SESSIONS = _of_records(
+    "session_rows",
+    "one session of opencode, as its own row says",
+    ("session_id",),
+    *SESSION_ROWS,
+)
+RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
+
+
+def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
+    """The records that states are made from, as the detail frames of `RECORDS`.
+
+    Parameters
+    ----------
+    gathered : Gathered
+    order : Ordered
+        Its durable events without repetitions.
+    """
+    frames = {
+        frame.name: rows_of(order.events, gathered.log, family)
+        for family, frame in OF_EVENTS.items()
+    }
+    asked = gathered.log.events.filter(
+        pl.col("seq").is_null(), pl.col("session_id").is_not_null()
+    ).unique(["source", "event_id"], keep="first", maintain_order=True)
+    live = rows_of(asked, gathered.log, "ask")
+    asks = OF_EVENTS["ask"].name
+    frames[asks] = pl.concat([frames[asks].select(live.columns), live])
+    frames |= {
+        OF_MESSAGES.name: pl.concat([gathered.messages, gathered.projections]).unique(
+            maintain_order=True
+        ),
+        OF_PARTS.name: gathered.parts.unique(maintain_order=True),
+        OF_SESSIONS.name: gathered.session_rows.unique(maintain_order=True),
+    }
+    return {shape.name: conformed(frames[shape.name], shape) for shape in RECORDS}
+
+
+def conformed(frame: pl.DataFrame, shape: Frame) -> pl.DataFrame:
+    """A frame in one of these shapes, with its moments from columns of milliseconds."""
+    return shape.conform(
+        frame.with_columns(
+            moment(name).alias(_as_moment(name))
+            for name in frame.columns
+            if name.endswith("_ms") and _as_moment(name) in shape.dtypes
+        )
+    )
+
+
+def _with_milliseconds(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
+    return frame.select(
+        pl.col(_as_moment(name)).dt.epoch("ms").alias(name) if name.endswith("_ms") else name
+        for name in shape
+    )
+
+
+def gathered_from(details: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Gathered:
+    """The contents of inputs, from the frames that were kept: the inverse of `kept_records`.
+
+    Parameters
+    ----------
+    details : mapping of str to polars.DataFrame
+        With the frames of `RECORDS`.
+    events : polars.DataFrame
+        `schema.EVENTS` of these inputs; those with a ``seq`` are durable.
+
+    Returns
+    -------
+    Gathered
+        Without losses, and without the table of waiting inputs, which shows only the present.
+    """
+
+    def own(frame: Frame) -> pl.DataFrame:
+        return details.get(frame.name, frame.empty())
+
+    messages = _with_milliseconds(own(OF_MESSAGES), MESSAGES)
+    is_projected = (pl.col("era") == PROJECTED).fill_null(value=False)
+    return Gathered(
+        log=_log_from({family: own(frame) for family, frame in OF_EVENTS.items()}, events),
+        messages=messages.filter(~is_projected),
+        parts=_with_milliseconds(own(OF_PARTS), PARTS),
+        projections=messages.filter(is_projected),
+        session_rows=_with_milliseconds(
+            own(OF_SESSIONS).sort("written_at", "updated_at", descending=True, nulls_last=True),
+            SESSION_ROWS,
+        ),
+    )
+
+
+def _log_from(kept: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Log:
+    """The log of the durable events in ``events``, with their kept payloads."""
+    place = [*SESSION_KEY, "seq"]
+    heads = [frame.select(*place, "event_id", "at", "type") for frame in kept.values()]
+    named = pl.concat(heads)
+    durable = events.filter(pl.col("seq").is_not_null()).select(
+        "source", pl.col("entity_id").alias("session_id"), "seq", "at", type="kind"
+    )
+    ids = named.filter(pl.col("seq").is_not_null()).select(*place, "event_id")
+    known = durable.join(ids, on=place, how="left", maintain_order="left")
+    rows = pl.concat(
+        [known.select(named.columns), named.filter(pl.col("seq").is_null())]
+    ).with_columns(
+        row=pl.int_range(pl.len(), dtype=pl.UInt32),
+        at_ms=pl.col("at").dt.epoch("ms"),
+        kind=kind_of(pl.col("type")),
+        is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
+        origin=pl.lit(0, pl.UInt8),
+        digest=pl.lit(0, pl.UInt64),
+    )
+    numbers = rows.select(*place, "event_id", "row")
+    payloads = {
+        family: _with_milliseconds(
+            frame.join(numbers, on=[*place, "event_id"], how="inner", nulls_equal=True),
+            PAYLOADS[family],
+        )
+        for family, frame in kept.items()
+    }
+    return Log(rows.with_columns(family=family_of(pl.col("kind"))).select(EVENTS.names()), payloads)
+
+
 FRAMES = (*(EXECUTIONS, INPUTS, SESSIONS, STEPS, TOOLS), *RECORDS)
-
-
-def frames() -> tuple[Frame, ...]:
-    """Every frame of opencode, in the order of the schema."""
-    return FRAMES
+"""Every frame of opencode, in the order of the schema."""

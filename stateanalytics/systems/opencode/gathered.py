@@ -1,36 +1,444 @@
-"""What was read of some opencode inputs: events, messages, parts, rows of sessions, losses.
-
-The records are kept as frames, so that any instant is read as the present is: later records
-are excluded, and the rest is folded again. They contain no text of a person or a model.
-"""
+"""What is read of opencode inputs: fields of records, kinds of events, rows, losses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.schema import Inputs, Results
-from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
-from stateanalytics.io.json_lines import conform, dtypes_of, moment
-from stateanalytics.systems.opencode.log import (
-    ERA_A_PREFIX,
-    EVENTS,
-    PAYLOADS,
-    SESSION,
-    SESSION_KEY,
-    USAGE,
-    Log,
-    Ordered,
-    family_of,
-    kind_of,
-    pooled_logs,
-    rows_of,
-)
-from stateanalytics.systems.opencode.message_fold import MESSAGES, PARTS, PROJECTED
+from stateanalytics.core.schema import INPUTS, RESULTS
+from stateanalytics.io.json_lines import Fields, conform, dtypes_of
 
+USAGE: Fields = {
+    "cost_usd": (("cost",), "DOUBLE"),
+    "n_input_tokens": (("tokens.input",), "BIGINT"),
+    "n_output_tokens": (("tokens.output",), "BIGINT"),
+    "n_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
+    "n_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
+    "n_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
+}
+FIELDS: Fields = {
+    "data_session_id": (("sessionID",), "VARCHAR"),
+    "timestamp_ms": (("timestamp",), "BIGINT"),
+    "message_id": (("assistantMessageID",), "VARCHAR"),
+    "call_id": (("callID", "id"), "VARCHAR"),
+    "tool": (("name", "tool"), "VARCHAR"),
+    "agent": (("agent", "info.agent"), "VARCHAR"),
+    "model": (("model.id", "info.model.id"), "VARCHAR"),
+    "provider": (("model.providerID", "info.model.providerID"), "VARCHAR"),
+    "dispatched_ms": (("started",), "BIGINT"),
+    "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
+    "attempt": (("attempt",), "BIGINT"),
+    "retry_at_ms": (("at",), "BIGINT"),
+    "reason": (("reason",), "VARCHAR"),
+    "error_type": (("error.type", "error.name"), "VARCHAR"),
+    "error_message": (("error.message", "error.data.message", "error.reason"), "VARCHAR"),
+    "error_status": (("error.status",), "BIGINT"),
+    "error_permission": (("error.permission",), "VARCHAR"),
+    "error_resource": (("error.resource",), "VARCHAR"),
+    "exit_code": (("structured.exit", "metadata.exit"), "BIGINT"),
+    "is_timed_out": (("structured.timeout", "metadata.timeout"), "BOOLEAN"),
+    "input_id": (("inputID", "inboxID", "messageID"), "VARCHAR"),
+    "input_kind": (("input.type", "item.type"), "VARCHAR"),
+    "delivery": (("input.delivery", "item.delivery", "delivery"), "VARCHAR"),
+    "title": (("title", "info.title"), "VARCHAR"),
+    "directory": (("location.directory", "info.directory"), "VARCHAR"),
+    "project_id": (("projectID", "info.projectID"), "VARCHAR"),
+    "parent_id": (("parentID", "info.parentID"), "VARCHAR"),
+    "program_version": (("version", "info.version"), "VARCHAR"),
+    "request_id": (("requestID", "id"), "VARCHAR"),
+    "reply": (("reply",), "VARCHAR"),
+    **USAGE,
+}
+ENVELOPE: Fields = {
+    "event_id": (("id",), "VARCHAR"),
+    "raw_type": (("type",), "VARCHAR"),
+    "created_ms": (("created",), "BIGINT"),
+    "wire_timestamp_ms": (("timestamp",), "BIGINT"),
+    "wire_session_id": (("sessionID",), "VARCHAR"),
+    "session_id": (("durable.aggregateID", "aggregateID"), "VARCHAR"),
+    "seq": (("durable.seq", "seq"), "BIGINT"),
+}
+MESSAGE: Fields = {
+    "message_id": (("id",), "VARCHAR"),
+    "session_id": (("sessionID",), "VARCHAR"),
+    "role": (("role", "type"), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "completed_ms": (("time.completed",), "BIGINT"),
+    "finish": (("finish",), "VARCHAR"),
+    "raw_finish": (("rawFinish",), "VARCHAR"),
+    "error_type": (("error.name", "error.type"), "VARCHAR"),
+    "error_message": (("error.data.message", "error.message"), "VARCHAR"),
+    "error_status": (("error.data.statusCode", "error.status"), "BIGINT"),
+    "agent": (("agent", "mode"), "VARCHAR"),
+    "model": (("modelID", "model.id", "model.modelID"), "VARCHAR"),
+    "provider": (("providerID", "model.providerID"), "VARCHAR"),
+    **USAGE,
+    "retry_at_ms": (("retry.at",), "BIGINT"),
+    "retry_attempt": (("retry.attempt",), "BIGINT"),
+    "retry_error_type": (("retry.error.type",), "VARCHAR"),
+}
+PART: Fields = {
+    "part_id": (("id",), "VARCHAR"),
+    "message_id": (("messageID",), "VARCHAR"),
+    "session_id": (("sessionID",), "VARCHAR"),
+    "part_type": (("type",), "VARCHAR"),
+    "tool": (("tool",), "VARCHAR"),
+    "call_id": (("callID",), "VARCHAR"),
+    "status": (("state.status",), "VARCHAR"),
+    "start_ms": (("state.time.start", "time.start"), "BIGINT"),
+    "end_ms": (("state.time.end", "time.end"), "BIGINT"),
+    "exit_code": (("state.metadata.exit",), "BIGINT"),
+    "error_message": (("state.error",), "VARCHAR"),
+}
+SESSION: Fields = {
+    "session_id": (("id",), "VARCHAR"),
+    "parent_id": (("parentID",), "VARCHAR"),
+    "project_id": (("projectID",), "VARCHAR"),
+    "directory": (("directory",), "VARCHAR"),
+    "title": (("title",), "VARCHAR"),
+    "program_version": (("version",), "VARCHAR"),
+    "agent": (("agent",), "VARCHAR"),
+    "model": (("model.id",), "VARCHAR"),
+    "provider": (("model.providerID",), "VARCHAR"),
+    "row_cost_usd": (("cost",), "DOUBLE"),
+    "row_input_tokens": (("tokens.input",), "BIGINT"),
+    "row_output_tokens": (("tokens.output",), "BIGINT"),
+    "row_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
+    "row_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
+    "row_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
+    "created_ms": (("time.created",), "BIGINT"),
+    "updated_ms": (("time.updated",), "BIGINT"),
+    "archived_ms": (("time.archived",), "BIGINT"),
+}
+ERA_A_PREFIX = "session.next."
+_KINDS_BY_TYPE = MappingProxyType(
+    {
+        "prompt.admitted": "input.admitted",
+        "prompted": "input.promoted",
+        "prompt.promoted": "input.promoted",
+        "inbox.enqueued": "input.admitted",
+        "inbox.delivered": "input.promoted",
+        "inbox.cancelled": "input.cancelled",
+        "inbox.delivery.changed": "input.delivery",
+        "permission.v2.asked": "permission.asked",
+        "permission.v2.replied": "permission.replied",
+        "question.v2.asked": "permission.asked",
+        "question.asked": "permission.asked",
+        "question.v2.replied": "permission.replied",
+        "question.replied": "permission.replied",
+        "question.v2.rejected": "permission.rejected",
+        "question.rejected": "permission.rejected",
+        "form.created": "permission.asked",
+        "form.replied": "permission.replied",
+        "form.cancelled": "permission.rejected",
+    }
+)
+"""The kind of events with types of other versions or about the same."""
+TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
+SPENT_OUTSIDE_STEPS = ("usage.recorded", "compaction.ended", "compaction.failed")
+"""Kinds of events with tokens that a session used outside its steps."""
+FAMILIES = MappingProxyType(
+    {
+        "execution": ("execution.started", *TERMINALS),
+        "step": ("step.started", "step.ended", "step.failed", "retry.scheduled"),
+        "text": ("text.ended",),
+        "tool": (
+            *("tool.input.started", "tool.input.ended", "tool.called"),
+            *("tool.success", "tool.failed"),
+        ),
+        "input": ("input.admitted", "input.promoted", "input.cancelled", "input.delivery"),
+        "session": ("created", "updated", "renamed", "forked", *SPENT_OUTSIDE_STEPS),
+        "ask": ("permission.asked", "permission.replied", "permission.rejected"),
+    }
+)
+"""The kinds of events by their payload; an event's ``family`` is a position in it, or null."""
+# Bookkeeping also happens while nobody works, so it is no sign of life.
+QUIET = (
+    "created", "updated", "renamed", "forked", "usage.recorded", "viewed", "metadata.updated",
+    "permissions", "moved", "message.content.updated", "revert.staged", "revert.cleared",
+    "revert.committed", "deleted", "usage.updated", "agent.selected", "model.selected",
+    "message.updated", "message.part.updated", "message.removed", "message.part.removed",
+)  # fmt: skip
+_ONLY_ACTIVITY = (
+    "compacted", "compaction.admitted", "compaction.delta", "compaction.started", "diff", "error",
+    "idle", "instructions.updated", "message.part.delta", "reasoning.delta", "reasoning.ended",
+    "reasoning.started", "shell.created", "shell.deleted", "shell.ended", "shell.exited",
+    "shell.started", "skill.activated", "status", "step.streamed", "synthetic", "text.delta",
+    "text.started", "time_updated", "todo.updated", "tool.input.delta", "tool.progress",
+)  # fmt: skip
+"""Known kinds that show only that somebody works."""
+KINDS = frozenset(
+    (*(kind for kinds in FAMILIES.values() for kind in kinds), *QUIET, *_ONLY_ACTIVITY)
+)
+"""Every kind of session events that any known version writes."""
+
+
+def kind_of(event_type: pl.Expr) -> pl.Expr:
+    """The kind of an event by its type without version: one name for all versions.
+
+    Examples
+    --------
+    >>> types = ["session.next.prompted", "session.inbox.delivered", "session.made.up"]
+    >>> pl.select(kind_of(pl.lit(pl.Series(types)))).to_series().to_list()
+    ['input.promoted', 'input.promoted', 'made.up']
+    """
+    bare = event_type.str.strip_prefix(ERA_A_PREFIX).str.strip_prefix("session.")
+    return bare.replace(dict(_KINDS_BY_TYPE))
+
+
+def family_of(kind: pl.Expr) -> pl.Expr:
+    """The position in `FAMILIES` of the payload of a kind of events; null: it has none."""
+    places = {kind: place for place, kinds in enumerate(FAMILIES.values()) for kind in kinds}
+    return kind.replace_strict(places, default=None, return_dtype=pl.UInt8)
+
+
+ORIGINS = ("database", "log", "stream")
+"""Sources of a row, most trusted first: a stream loses rows, a database does not."""
+EVENTS = pl.Schema(
+    {
+        "row": pl.UInt32(),
+        "source": pl.String(),
+        "event_id": pl.String(),
+        "session_id": pl.String(),
+        "seq": pl.Int64(),
+        "at_ms": pl.Int64(),
+        "type": pl.String(),
+        "kind": pl.String(),
+        "family": pl.UInt8(),
+        "is_era_a": pl.Boolean(),
+        "origin": pl.UInt8(),
+        "digest": pl.UInt64(),
+    }
+)
+"""One event: ``row`` links it to its payload, a null ``seq`` means that it was only live.
+
+A log may have events of several inputs; every key contains ``source``. ``digest`` is of the
+text that the event was read from: of two rows with one sequence number the same is kept,
+whatever the order in which they were read.
+"""
+ERROR = ("error_type", "error_message", "error_status")
+MODEL = ("agent", "model", "provider")
+_PAYLOAD_FIELDS: Mapping[str, Sequence[str]] = {
+    "execution": (*ERROR, "reason"),
+    "step": (
+        *("message_id", *MODEL, "dispatched_ms", "finish", "raw_finish", "attempt"),
+        *("retry_at_ms", *ERROR, *USAGE),
+    ),
+    "text": ("message_id", "n_chars", "says"),
+    "tool": (
+        *("message_id", "call_id", "tool", "exit_code", "is_timed_out", *ERROR),
+        *("error_permission", "error_resource", *INPUTS.dtypes, *RESULTS.dtypes),
+    ),
+    "input": ("input_id", "input_kind", "delivery"),
+    "session": (
+        *("title", "directory", "project_id", "parent_id", "program_version"),
+        *(*MODEL, *USAGE),
+    ),
+    "ask": ("request_id", "reply"),
+}
+_DTYPES = {
+    **dtypes_of(FIELDS),
+    **INPUTS.dtypes,
+    **RESULTS.dtypes,
+    **{"row": pl.UInt32(), "n_chars": pl.Int64(), "says": pl.String()},
+}
+PAYLOADS: Mapping[str, pl.Schema] = {
+    family: pl.Schema({name: _DTYPES[name] for name in ("row", *names)})
+    for family, names in _PAYLOAD_FIELDS.items()
+}
+"""The columns of each payload; ``row`` is that of the event."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """Events with their payloads, in any order and with repetitions.
+
+    Attributes
+    ----------
+    events : polars.DataFrame
+        `EVENTS`.
+    payloads : mapping of str to polars.DataFrame
+        `PAYLOADS`, by family.
+    """
+
+    events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EVENTS))
+    payloads: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+    def payload(self, family: str) -> pl.DataFrame:
+        """The payloads of one family; empty if there are none."""
+        frame = self.payloads.get(family)
+        return pl.DataFrame(schema=PAYLOADS[family]) if frame is None else frame
+
+
+def pooled_logs(logs: Sequence[Log]) -> Log:
+    """Several logs as one, with new row numbers."""
+    if len(logs) == 1:
+        return logs[0]
+    starts = accumulate((log.events.height for log in logs), initial=0)
+    numbered = [(log, pl.col("row") + start) for log, start in zip(logs, starts, strict=False)]
+    return Log(
+        pl.concat(
+            [pl.DataFrame(schema=EVENTS), *(log.events.with_columns(row) for log, row in numbered)]
+        ),
+        {
+            family: pl.concat([log.payload(family).with_columns(row) for log, row in numbered])
+            for family in PAYLOADS
+            if any(family in log.payloads for log in logs)
+        },
+    )
+
+
+_MOST_EVENTS = 2**40
+SESSION_KEY = ("source", "session_id")
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Durable events, one per session and sequence number.
+
+    Attributes
+    ----------
+    events : polars.DataFrame
+        `EVENTS` with ``sid`` (a number that sorts like source and id) and ``exec_no``,
+        sorted by session and sequence number.
+    duplicates : polars.DataFrame
+        ``source``, ``n_rows``: repeated rows.
+    conflicts : polars.DataFrame
+        ``source``, ``session_id``, ``seq``, ``n_events``: numbers that several events have.
+    misplaced : polars.DataFrame
+        ``source``, ``n_rows``: rows with an impossible sequence number.
+    """
+
+    events: pl.DataFrame
+    duplicates: pl.DataFrame
+    conflicts: pl.DataFrame
+    misplaced: pl.DataFrame
+
+
+def ordered(log: Log) -> Ordered:
+    """Durable events without repetitions, in the order of their sequence numbers.
+
+    Notes
+    -----
+    Never ordered by time: moments tie, are 0 after migrations, and are of several clocks. Of
+    two events with one number, the one from the more trusted origin is kept.
+    """
+    durable = log.events.filter(
+        pl.col("seq").is_not_null(),
+        pl.col("session_id").is_not_null(),
+        ~pl.col("kind").str.starts_with("message."),
+    )
+    is_possible = pl.col("seq").is_between(0, _MOST_EVENTS, closed="left")
+    placed = durable.filter(is_possible)
+    ids = placed.select(SESSION_KEY).unique().sort(SESSION_KEY).with_row_index("sid")
+    keyed = (
+        placed.join(ids, on=SESSION_KEY, how="left", maintain_order="left")
+        .with_columns(place=pl.col("sid").cast(pl.Int64) * _MOST_EVENTS + pl.col("seq"))
+        .sort("place")
+    )
+    distinct, duplicates, conflicts = _distinct(keyed)
+    return Ordered(
+        _with_executions(distinct.drop("place")),
+        duplicates,
+        conflicts,
+        n_by_source(durable.filter(~is_possible)),
+    )
+
+
+def n_by_source(rows: pl.DataFrame) -> pl.DataFrame:
+    """The number of rows of each ``source``, as ``n_rows``."""
+    return rows.group_by("source", maintain_order=True).agg(n_rows=pl.len().cast(pl.Int64))
+
+
+def _distinct(keyed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """One row per place, the number of repeated rows, and the places with different events."""
+    repeats = (pl.col("place") == pl.col("place").shift(1)).fill_null(value=False)
+    is_shared = (repeats | repeats.shift(-1)).fill_null(value=False) | repeats
+    shared = keyed.filter(is_shared)
+    conflicts = (
+        shared.group_by(*SESSION_KEY, "seq")
+        .agg(n_events=pl.col("event_id").n_unique())
+        .filter(pl.col("n_events") > 1)
+        .sort(*SESSION_KEY, "seq")
+    )
+    if shared.is_empty():  # a million events are neither copied nor sorted
+        return keyed, n_by_source(shared), conflicts
+    kept = shared.sort(
+        "place", "origin", "event_id", "type", "at_ms", "digest", nulls_last=True
+    ).unique("place", keep="first", maintain_order=True)
+    duplicates = shared.filter(~pl.col("row").is_in(kept["row"].implode()))
+    distinct = pl.concat([keyed.filter(~is_shared), kept]).sort("place")
+    return distinct, n_by_source(duplicates), conflicts
+
+
+def _with_executions(events: pl.DataFrame) -> pl.DataFrame:
+    """Add ``exec_no``: the number of executions that have begun in the session.
+
+    Era A recorded no executions: there, each input that reaches the model begins one.
+    """
+    begins = (pl.col("kind") == "execution.started") | (
+        pl.col("is_era_a") & (pl.col("kind") == "input.promoted")
+    )
+    n_so_far = begins.cast(pl.Int64).cum_sum()
+    is_first = (pl.col("sid") != pl.col("sid").shift(1)).fill_null(value=True)
+    before = pl.when(is_first).then(n_so_far - begins.cast(pl.Int64)).forward_fill()
+    return events.with_columns(exec_no=n_so_far - before, is_start=begins)
+
+
+def left_joined(rows: pl.DataFrame, *others: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    """The rows, in their order, with the columns that other frames have for them."""
+    for other in others:
+        rows = rows.join(other, on=on, how="left", maintain_order="left")
+    return rows
+
+
+def rows_of(events: pl.DataFrame, log: Log, family: str) -> pl.DataFrame:
+    """The events of one family in order, with their payloads."""
+    of_family = events.filter(pl.col("family") == list(FAMILIES).index(family))
+    return of_family.join(log.payload(family), on="row", how="left", maintain_order="left")
+
+
+def with_session_ids(frame: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Add the source and the id of each session by its number ``sid``, as first columns."""
+    ids = events.select("sid", *SESSION_KEY).unique("sid", keep="first")
+    joined = frame.join(ids, on="sid", how="left", maintain_order="left")
+    return joined.select("sid", *SESSION_KEY, pl.exclude("sid", *SESSION_KEY))
+
+
+MESSAGES = pl.Schema(
+    {
+        "source": pl.String(),
+        **dtypes_of(MESSAGE),
+        "n_content_chars": pl.Int64(),
+        "n_content_tools": pl.Int64(),
+        "written_ms": pl.Int64(),
+        "era": pl.String(),
+    }
+)
+"""One message of a session; ``n_content_…`` where a message contains its parts.
+
+A stream has a message each time that it was written, at ``written_ms``.
+"""
+PARTS = pl.Schema(
+    {
+        "source": pl.String(),
+        **dtypes_of(PART),
+        **dict.fromkeys(("created_ms", "written_ms", "n_chars"), pl.Int64()),
+        **dict.fromkeys(("is_timed_out", "is_aborted"), pl.Boolean()),
+        "says": pl.String(),
+        **INPUTS.dtypes,
+        **RESULTS.dtypes,
+    }
+)
+"""One part of a V1 message: a table has the creation of its row, a stream has ``written_ms``."""
+PROJECTED = "C"
+"""The era of a message that 2.0 made from its events."""
 SESSION_ROWS = pl.Schema(
     {
         "source": pl.String(),
@@ -197,241 +605,3 @@ def without_copies(gathered: Gathered) -> Gathered:
             **rest,
         ).select(gathered.session_rows.columns),
     )
-
-
-class _Records(Columns):
-    """One record: each column means the same in every frame of records."""
-
-    source = Text("the input")
-    event_id = Text("the event")
-    seq = Integer("its place in the session; null: it was only live")
-    at = Moment("when it happened")
-    type = Text("its type, without version")
-    agent = Text("agent")
-    archived_at = Moment("when it was archived")
-    attempt = Integer("number of the attempt that a retry is for")
-    call_id = Text("the provider's id of the tool call")
-    completed_at = Moment("when it was complete; null: it was not")
-    cost_usd = Real("cost; null: not reported", unit="USD")
-    created_at = Moment("when it was created")
-    delivery = Text("steer or queue")
-    directory = Text("working directory")
-    dispatched_at = Moment("when the request was sent (2.0)")
-    end_at = Moment("when it ended")
-    era = Text("who wrote it")
-    error_message = Text("message of its error")
-    error_permission = Text("permission that was refused")
-    error_resource = Text("what it was refused for")
-    error_status = Integer("HTTP status of its error")
-    error_type = Text("type of its error, as stored")
-    exit_code = Integer("exit code of the tool's program")
-    finish = Text("why the step finished, in the provider's words")
-    fork_of = Text("session it was forked from")
-    idle_outcome = Text("outcome as 2.0 stored it")
-    input_id = Text("the input")
-    input_kind = Text("user, synthetic, compaction, move")
-    is_aborted = YesNo("its command says that a person stopped it")
-    is_timed_out = YesNo("its command says that its time limit ended it")
-    message_id = Text("the message")
-    model = Text("model")
-    n_cache_read_tokens = Integer("tokens read from cache", unit="tokens")
-    n_cache_write_tokens = Integer("tokens written to cache", unit="tokens")
-    n_chars = Integer("characters of text")
-    n_content_chars = Integer("characters of text, where a message holds its own parts")
-    n_content_tools = Integer("completed tool calls, where a message holds its own parts")
-    n_input_tokens = Integer("tokens read", unit="tokens")
-    n_output_tokens = Integer("tokens written", unit="tokens")
-    n_reasoning_tokens = Integer("tokens of reasoning", unit="tokens")
-    n_resume_attempts = Integer("times that 2.0 resumed it by itself")
-    parent_id = Text("of a message its prompt, of a session the one that began it")
-    part_id = Text("the part")
-    part_type = Text("text, tool, …")
-    program_version = Text("version of opencode")
-    project_id = Text("the project")
-    provider = Text("provider of the model")
-    raw_finish = Text("the provider's own word for that (2.0)")
-    reason = Text("why an execution was interrupted")
-    reply = Text("the answer to a permission")
-    request_id = Text("the permission or question")
-    retry_at = Moment("when the next attempt is due")
-    retry_attempt = Integer("number of that attempt")
-    retry_error_type = Text("type of the error that made it retry")
-    role = Text("user, assistant, …")
-    row_cache_read_tokens = Integer(
-        "tokens read from cache in the whole session, as its row says", unit="tokens"
-    )
-    row_cache_write_tokens = Integer(
-        "tokens written to cache in the whole session, as its row says", unit="tokens"
-    )
-    row_cost_usd = Real("cost of the whole session, as its row says", unit="USD")
-    row_input_tokens = Integer("tokens read in the whole session, as its row says", unit="tokens")
-    row_output_tokens = Integer(
-        "tokens written in the whole session, as its row says", unit="tokens"
-    )
-    row_reasoning_tokens = Integer(
-        "tokens of reasoning in the whole session, as its row says", unit="tokens"
-    )
-    session_id = Text("the session")
-    start_at = Moment("when it began")
-    status = Text("pending, running, completed, error")
-    suspended_at = Moment("claim or stamp to resume it")
-    title = Text("its title")
-    tool = Text("name of the tool")
-    updated_at = Moment("when its row was last written")
-    written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
-    says = Text("gives_up or corrects, by the first words of a text: a hypothesis")
-    inputs = Inputs
-    results = Results
-
-
-def _as_moment(name: str) -> str:
-    """The name of a column of milliseconds as a moment: `a_ms` is `a_at`."""
-    bare = name.removesuffix("_ms")
-    return bare if bare in {name, "at"} or bare.endswith("_at") else f"{bare}_at"
-
-
-def _of_records(what: str, row: str, key: tuple[str, ...], *names: str) -> Frame:
-    columns = dict.fromkeys(_as_moment(name) for name in ("source", *names))
-    return Frame(f"opencode_{what}", row, ("source", *key), frame(_Records).named(*columns))
-
-
-_EVENT = ("session_id", "event_id", "seq", "at", "type")
-OF_EVENTS = MappingProxyType(
-    {
-        family: _of_records(
-            f"{family}_events",
-            f"one event of opencode of the kind '{family}', and what states read of it",
-            ("session_id", "event_id"),
-            *_EVENT,
-            *(name for name in shape if name != "row"),
-        )
-        for family, shape in PAYLOADS.items()
-    }
-)
-"""A frame for each of `log.FAMILIES`; events without a payload are in ``events`` only."""
-
-OF_MESSAGES = _of_records(
-    "messages",
-    "one message of opencode, and what states read of it",
-    ("session_id", "message_id", "era"),
-    *MESSAGES,
-)
-OF_PARTS = _of_records(
-    "parts",
-    "one part of a message of opencode, and what states read of it",
-    ("message_id", "part_id"),
-    *PARTS,
-)
-OF_SESSIONS = _of_records(
-    "session_rows",
-    "one session of opencode, as its own row says",
-    ("session_id",),
-    *SESSION_ROWS,
-)
-RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
-
-
-def kept_records(gathered: Gathered, order: Ordered) -> dict[str, pl.DataFrame]:
-    """The records that states are made from, as the detail frames of `RECORDS`.
-
-    Parameters
-    ----------
-    gathered : Gathered
-    order : Ordered
-        Its durable events without repetitions.
-    """
-    frames = {
-        frame.name: rows_of(order.events, gathered.log, family)
-        for family, frame in OF_EVENTS.items()
-    }
-    asked = gathered.log.events.filter(
-        pl.col("seq").is_null(), pl.col("session_id").is_not_null()
-    ).unique(["source", "event_id"], keep="first", maintain_order=True)
-    live = rows_of(asked, gathered.log, "ask")
-    asks = OF_EVENTS["ask"].name
-    frames[asks] = pl.concat([frames[asks].select(live.columns), live])
-    frames |= {
-        OF_MESSAGES.name: pl.concat([gathered.messages, gathered.projections]).unique(
-            maintain_order=True
-        ),
-        OF_PARTS.name: gathered.parts.unique(maintain_order=True),
-        OF_SESSIONS.name: gathered.session_rows.unique(maintain_order=True),
-    }
-    return {name: _with_moments(frame) for name, frame in frames.items()}
-
-
-def _with_moments(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(
-        moment(name).alias(_as_moment(name)) for name in frame.columns if name.endswith("_ms")
-    )
-
-
-def _with_milliseconds(frame: pl.DataFrame, shape: pl.Schema) -> pl.DataFrame:
-    return frame.select(
-        pl.col(_as_moment(name)).dt.epoch("ms").alias(name) if name.endswith("_ms") else name
-        for name in shape
-    )
-
-
-def gathered_from(details: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Gathered:
-    """The contents of inputs, from the frames that were kept: the inverse of `kept_records`.
-
-    Parameters
-    ----------
-    details : mapping of str to polars.DataFrame
-        With the frames of `RECORDS`.
-    events : polars.DataFrame
-        `schema.EVENTS` of these inputs; those with a ``seq`` are durable.
-
-    Returns
-    -------
-    Gathered
-        Without losses, and without the table of waiting inputs, which shows only the present.
-    """
-
-    def own(frame: Frame) -> pl.DataFrame:
-        return details.get(frame.name, frame.empty())
-
-    messages = _with_milliseconds(own(OF_MESSAGES), MESSAGES)
-    is_projected = (pl.col("era") == PROJECTED).fill_null(value=False)
-    return Gathered(
-        log=_log_from({family: own(frame) for family, frame in OF_EVENTS.items()}, events),
-        messages=messages.filter(~is_projected),
-        parts=_with_milliseconds(own(OF_PARTS), PARTS),
-        projections=messages.filter(is_projected),
-        session_rows=_with_milliseconds(
-            own(OF_SESSIONS).sort("written_at", "updated_at", descending=True, nulls_last=True),
-            SESSION_ROWS,
-        ),
-    )
-
-
-def _log_from(kept: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Log:
-    """The log of the durable events in ``events``, with their kept payloads."""
-    place = [*SESSION_KEY, "seq"]
-    heads = [frame.select(*place, "event_id", "at", "type") for frame in kept.values()]
-    named = pl.concat(heads)
-    durable = events.filter(pl.col("seq").is_not_null()).select(
-        "source", pl.col("entity_id").alias("session_id"), "seq", "at", type="kind"
-    )
-    ids = named.filter(pl.col("seq").is_not_null()).select(*place, "event_id")
-    known = durable.join(ids, on=place, how="left", maintain_order="left")
-    rows = pl.concat(
-        [known.select(named.columns), named.filter(pl.col("seq").is_null())]
-    ).with_columns(
-        row=pl.int_range(pl.len(), dtype=pl.UInt32),
-        at_ms=pl.col("at").dt.epoch("ms"),
-        kind=kind_of(pl.col("type")),
-        is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
-        origin=pl.lit(0, pl.UInt8),
-        digest=pl.lit(0, pl.UInt64),
-    )
-    numbers = rows.select(*place, "event_id", "row")
-    payloads = {
-        family: _with_milliseconds(
-            frame.join(numbers, on=[*place, "event_id"], how="inner", nulls_equal=True),
-            PAYLOADS[family],
-        )
-        for family, frame in kept.items()
-    }
-    return Log(rows.with_columns(family=family_of(pl.col("kind"))).select(EVENTS.names()), payloads)

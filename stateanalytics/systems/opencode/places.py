@@ -46,23 +46,16 @@ def find(path: Path) -> list[Path]:
     try:
         if path.is_file():
             return [path] if is_database(path) or _is_record_file(path) else []
-        if not path.is_dir():
-            return []
-        return _in_directory(path)
+        for folder in (path, path / "opencode", path / ".local" / "share" / "opencode"):
+            if databases := sorted(file for file in _files(folder) if is_database(file)):
+                return databases
+            if is_storage(folder / "storage"):
+                return [folder / "storage"]
+        if is_storage(path):
+            return [path]
+        return [file for file in sorted(_files(path)) if _is_record_file(file)]
     except OSError:
         return []
-
-
-def _in_directory(folder: Path) -> list[Path]:
-    for place in (folder, folder / "opencode", folder / ".local" / "share" / "opencode"):
-        databases = sorted(path for path in _files(place) if is_database(path))
-        if databases:
-            return databases
-        if is_storage(place / "storage"):
-            return [place / "storage"]
-    if is_storage(folder):
-        return [folder]
-    return [path for path in sorted(_files(folder)) if _is_record_file(path)]
 
 
 def _files(folder: Path) -> list[Path]:

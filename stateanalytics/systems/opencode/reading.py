@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -14,11 +15,10 @@ from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io.json_lines import Parser, moment
+from stateanalytics.io.json_lines import Parser
 from stateanalytics.io.parts import Parts, by_source
-from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.history import LOST, with_rows_of
-from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.canonical import (
     detail_frames,
@@ -26,32 +26,28 @@ from stateanalytics.systems.opencode.canonical import (
     events_of,
     transitions_of,
 )
-from stateanalytics.systems.opencode.events import events_of_rows, messages_of, parts_of
-from stateanalytics.systems.opencode.executions import Folded, fold
 from stateanalytics.systems.opencode.findings import findings_of
+from stateanalytics.systems.opencode.folding import Folded, fold, fold_messages
+from stateanalytics.systems.opencode.frames import OF_SESSIONS, RECORDS, gathered_from, kept_records
 from stateanalytics.systems.opencode.gathered import (
-    OF_SESSIONS,
-    RECORDS,
+    SESSION_KEY,
+    USAGE,
     Broken,
     Gathered,
+    Log,
     completed_rows,
-    gathered_from,
-    kept_records,
+    ordered,
+    rows_of,
     together,
     without_copies,
 )
-from stateanalytics.systems.opencode.log import SESSION_KEY, USAGE, Log, rows_of
-from stateanalytics.systems.opencode.message_fold import PROJECTED, FoldedMessages, fold_messages
 from stateanalytics.systems.opencode.places import companions, is_database, is_storage
-from stateanalytics.systems.opencode.records import read_record_files, read_storage, size_of
-from stateanalytics.systems.opencode.tables import (
-    claim_columns,
-    read_events,
-    read_messages,
-    read_projections,
-    read_sessions,
-    read_waiting,
+from stateanalytics.systems.opencode.records import (
+    read_record_files,
+    read_storage,
+    size_of,
 )
+from stateanalytics.systems.opencode.tables import claim_columns, read_database
 from stateanalytics.systems.tool_calls import calls_from
 
 _BATCH_BYTES = 32 * 2**20
@@ -133,10 +129,22 @@ def read_many(
 
 
 def _of_database(path: Path, label: str, parser: Parser, on_error: str) -> Parts:
+    """The facts of a database, and of the legacy files next to it."""
     with open_store(path, label=label, salvage=on_error == "salvage") as store:
-        part = _read_store(store, parser, on_error)
-        losses = findings_of_database(store, system=part.system)
-    return replace(part, findings=pool([losses, part.findings], schema.FINDINGS))
+        gathered, of_tables = read_database(store, parser)
+        for legacy in filter(is_storage, companions(store.path)):
+            gathered = _with_legacy(gathered, read_storage(legacy, label, parser))
+        _refuse(label, gathered.broken, on_error)
+        part = assembled(gathered, of_tables=of_tables)
+        claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
+        return replace(
+            part,
+            entities=part.entities.with_columns(is_resume_claimed=claimed),
+            label=label,
+            format=_format(part.details["opencode_sessions"], "database", store.tables),
+            size_bytes=store.size_bytes,
+            is_live=store.is_live,
+        )
 
 
 def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) -> Iterator[Parts]:
@@ -169,48 +177,6 @@ def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
     )
 
 
-def _read_store(store: Store, parser: Parser, on_error: str) -> Parts:
-    """The facts of an open opencode database, and of the legacy files next to it."""
-    rows, of_events = read_events(store)
-    sessions, of_sessions = read_sessions(store, parser)
-    messages, parts, of_messages = read_messages(store)
-    projected, of_projections = read_projections(store)
-    middle = sessions["created_ms"].median()
-    log, broken_events = events_of_rows(
-        rows,
-        parser,
-        reference_ms=None if middle is None else int(middle),  # type: ignore[arg-type]
-    )
-    of_rows, broken_messages = messages_of(messages, parser)
-    pieces, broken_parts = parts_of(parts, parser)
-    projections, broken_projections = messages_of(
-        projected, parser, "session_message", era=PROJECTED, has_content=True
-    )
-    gathered = Gathered(
-        log=log,
-        messages=of_rows,
-        parts=pieces,
-        projections=projections,
-        session_rows=sessions,
-        waiting=read_waiting(store),
-        broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
-    )
-    for legacy in filter(is_storage, companions(store.path)):
-        gathered = _with_legacy(gathered, read_storage(legacy, store.label, parser))
-    _refuse(store.label, gathered.broken, on_error)
-    findings = pool([of_events, of_sessions, of_messages, of_projections], schema.FINDINGS)
-    part = assembled(gathered, cells=findings, is_table=True)
-    claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
-    return replace(
-        part,
-        entities=part.entities.with_columns(is_resume_claimed=claimed),
-        label=store.label,
-        format=_format(part.details["opencode_sessions"], "database", store.tables),
-        size_bytes=store.size_bytes,
-        is_live=store.is_live,
-    )
-
-
 def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
     """Add the sessions of legacy files that the database does not have."""
     known = pl.concat(
@@ -227,18 +193,22 @@ def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
     )
 
 
-def assembled(
-    gathered: Gathered, *, cells: pl.DataFrame | None = None, is_table: bool = False
-) -> Parts:
-    """Fold the contents of some inputs, and put them into canonical frames."""
+def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> Parts:
+    """Fold the contents of some inputs, and put them into canonical frames.
+
+    ``of_tables`` has the findings about the tables of a database; None: it is none.
+    """
     recorded, gathered = gathered, without_copies(gathered)
-    folded = fold(gathered.log)
+    order = ordered(gathered.log)
+    folded = fold(gathered.log, order)
     by_messages = _folded_messages(gathered, folded)
     sessions = completed_rows(gathered.session_rows, folded.sessions, by_messages.sessions)
-    details = _details(gathered, folded, by_messages, sessions, recorded)
-    steps = rows_of(folded.order.events, gathered.log, "step").filter(
-        pl.col("message_id").is_not_null()
-    )
+    # Records are kept with the copies of forks.
+    details = {
+        **detail_frames(gathered, order, folded, by_messages, sessions),
+        **kept_records(recorded, order),
+    }
+    steps = rows_of(order.events, gathered.log, "step").filter(pl.col("message_id").is_not_null())
     of_messages = details["opencode_executions"].filter(pl.col("era") == "V1")
     written = pl.concat([gathered.messages, gathered.projections]).unique(
         ["source", "message_id"], keep="first", maintain_order=True
@@ -248,7 +218,7 @@ def assembled(
     )
     chat = written.filter(pl.col("role").is_in(["user", "assistant"])).group_by(SESSION_KEY)
     n_messages = chat.agg(n_messages=pl.len(), n_chat_messages=pl.len())
-    findings = findings_of(gathered, folded, details, is_table=is_table)
+    findings = findings_of(gathered, order, details, is_table=of_tables is not None)
     return Parts(
         system=NAME,
         format="",
@@ -256,17 +226,17 @@ def assembled(
             details, sessions.join(n_messages, on=SESSION_KEY, how="left", maintain_order="left")
         ),
         transitions=transitions_of(
-            folded.order,
+            order,
             steps,
             of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi"),
         ),
-        events=events_of(folded.order, without_events),
-        findings=pool([findings] if cells is None else [cells, findings], schema.FINDINGS),
+        events=events_of(order, without_events),
+        findings=findings if of_tables is None else pool([of_tables, findings], schema.FINDINGS),
         details=details,
     )
 
 
-def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
+def _folded_messages(gathered: Gathered, folded: Folded) -> Folded:
     """The messages of sessions without events of work, and V2's of sessions without any event."""
     worked = folded.executions.select(SESSION_KEY).unique()
     seen = folded.sessions.select(SESSION_KEY)
@@ -277,53 +247,6 @@ def _folded_messages(gathered: Gathered, folded: Folded) -> FoldedMessages:
     return fold_messages(pl.concat([own, projected]), gathered.parts)
 
 
-def _details(
-    gathered: Gathered,
-    folded: Folded,
-    by_messages: FoldedMessages,
-    sessions: pl.DataFrame,
-    recorded: Gathered,
-) -> dict[str, pl.DataFrame]:
-    """Every frame of opencode by name; records are kept with the copies of forks."""
-    stacked = detail_frames(folded, by_messages, gathered.log, sessions)
-    stacked["opencode_sessions"] = _all_sessions(stacked["opencode_sessions"], sessions)
-    if gathered.waiting is not None:
-        stored = pl.col("input_id").is_in(gathered.waiting["input_id"].implode())
-        stacked["opencode_inputs"] = stacked["opencode_inputs"].with_columns(
-            is_stored_pending=stored
-        )
-    stacked |= kept_records(recorded, folded.order)
-    shapes = {shape.name: shape for shape in frames.frames()}
-    return {name: shapes[name].conform(frame) for name, frame in stacked.items()}
-
-
-def _all_sessions(frame: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
-    """One row per session, also for those that have neither events nor messages."""
-    ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
-    distinct = ordered.unique(SESSION_KEY, keep="first", maintain_order=True)
-    names = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
-    rows = sessions.select(
-        *SESSION_KEY,
-        suspended=moment("suspended_ms"),
-        archived=moment("archived_ms"),
-        created=moment("created_ms"),
-        **{f"row_{name}": name for name in names},
-    )
-    counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_inputs", "n_pending_inputs")
-    return (
-        distinct.join(rows, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right")
-        .with_columns(
-            *(pl.coalesce(name, f"row_{name}").alias(name) for name in names),
-            *(pl.col(name).fill_null(0) for name in counts),
-            suspended_at=pl.coalesce("suspended_at", "suspended"),
-            archived_at=pl.coalesce("archived_at", "archived"),
-            last_at=pl.coalesce("last_at", "created"),
-        )
-        .select(frame.columns)
-        .sort(SESSION_KEY)
-    )
-
-
 def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> str:
     """The kind of an input, with the eras that wrote it."""
     recorded = set(sessions["era"].unique().to_list()) - {None}
@@ -332,24 +255,57 @@ def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> 
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WRITTEN_AT_MESSAGE_END = (
-    *("completed_ms", "finish", "raw_finish", "error_type", "error_message", "error_status"),
-    *("n_content_chars", "n_content_tools", "retry_at_ms", "retry_attempt", "retry_error_type"),
-    *USAGE,
-)
-_WRITTEN_AT_PART_END = (
-    *("end_ms", "exit_code", "error_message", "n_chars"),
-    *("is_timed_out", "is_aborted"),
-    # The input is part of a state that its end overwrites.
-    *INPUTS.dtypes,
-    *RESULTS.dtypes,
-    "says",
-)
-_WRITTEN_AT_SESSION_UPDATE = (
-    *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
-    *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
-    *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
-)
+
+
+class _Clocks(NamedTuple):
+    """When the rows of a table began, and when each column that is overwritten was written."""
+
+    began: tuple[pl.Expr, ...]
+    """A row is later if any of these moments is."""
+    written: Mapping[str, tuple[str, ...]]
+    """Columns by the moment at which they were written: before it they are unknown."""
+
+
+_CLOCKS = {
+    "messages": _Clocks(
+        began=(pl.col("created_ms"), pl.col("written_ms")),
+        written={
+            "completed_ms": (
+                *("completed_ms", "finish", "raw_finish", "n_content_chars", "n_content_tools"),
+                *("error_type", "error_message", "error_status"),
+                *("retry_at_ms", "retry_attempt", "retry_error_type"),
+                *USAGE,
+            )
+        },
+    ),
+    "parts": _Clocks(
+        began=(pl.coalesce("created_ms", "start_ms"), pl.col("written_ms")),
+        written={
+            "start_ms": ("start_ms",),
+            "end_ms": (
+                *("end_ms", "exit_code", "error_message", "n_chars"),
+                *("is_timed_out", "is_aborted"),
+                # The input is part of a state that its end overwrites.
+                *INPUTS.dtypes,
+                *RESULTS.dtypes,
+                "says",
+            ),
+        },
+    ),
+    "session_rows": _Clocks(
+        began=(pl.col("created_ms"), pl.col("written_ms")),
+        written={
+            "updated_ms": (
+                *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
+                *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
+                *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
+            ),
+            "archived_ms": ("archived_ms",),
+            "suspended_ms": ("suspended_ms",),
+        },
+    ),
+}
+"""The clocks of all records that are overwritten; events never are."""
 
 
 def rewind(past: Past, facts: Facts) -> Past:
@@ -365,7 +321,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     past : Past
         From the shared history.
     facts : Facts
-        Of the present, with the frames of `gathered.RECORDS`.
+        Of the present, with the frames of `frames.RECORDS`.
 
     Returns
     -------
@@ -424,72 +380,53 @@ def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
     """The contents of inputs at an instant, in epoch milliseconds.
 
     Records that began later are excluded, and those that ended later are open. Records without
-    any moment are kept: nothing shows that they were written later.
+    any moment are kept: nothing shows that they were written later. A part without one is as
+    old as its message.
     """
+    later = gathered.messages.filter(_is_later(pl.col("created_ms"), at_ms))
+    parts = gathered.parts.join(later, on=["source", "message_id"], how="anti")
+    # Only the last status is stored; the moments show the earlier ones.
+    status = (
+        pl.when(pl.col("status").is_null())
+        .then(None)
+        .when(_is_later(pl.col("start_ms"), at_ms))
+        .then(pl.lit("pending"))
+        .when(_is_later(pl.col("end_ms"), at_ms))
+        .then(pl.lit("running"))
+        .otherwise("status")
+    )
     return replace(
         gathered,
         log=Log(_events_up_to(gathered.log.events, at_ms), gathered.log.payloads),
-        messages=_messages_up_to(gathered.messages, at_ms),
-        projections=_messages_up_to(gathered.projections, at_ms),
-        parts=_parts_up_to(gathered.parts, gathered.messages, at_ms),
-        session_rows=_sessions_up_to(gathered.session_rows, at_ms),
+        messages=_up_to(gathered.messages, "messages", at_ms),
+        projections=_up_to(gathered.projections, "messages", at_ms),
+        parts=_up_to(parts.with_columns(status=status), "parts", at_ms),
+        session_rows=_up_to(gathered.session_rows, "session_rows", at_ms),
         waiting=None,
     )
 
 
-def _is_later(name: str, at_ms: int) -> pl.Expr:
-    return (pl.col(name) > at_ms).fill_null(value=False)
+def _up_to(rows: pl.DataFrame, table: str, at_ms: int) -> pl.DataFrame:
+    """The rows that had begun, with the columns that had been written, by `_CLOCKS`."""
+    clocks = _CLOCKS[table]
+    begun = rows.filter(~_is_later(began, at_ms) for began in clocks.began)
+    return begun.with_columns(
+        pl.when(~_is_later(pl.col(clock), at_ms)).then(name).alias(name)
+        for clock, names in clocks.written.items()
+        for name in names
+    )
+
+
+def _is_later(at: pl.Expr, at_ms: int) -> pl.Expr:
+    return (at > at_ms).fill_null(value=False)
 
 
 def _events_up_to(events: pl.DataFrame, at_ms: int) -> pl.DataFrame:
     """Events up to an instant; one without a moment is no later than the next one with one."""
     ordered = events.sort(*SESSION_KEY, "seq", nulls_last=True, maintain_order=True)
     at, is_durable = pl.col("at_ms"), pl.col("seq").is_not_null()
-    placed = ordered.with_columns(
-        by=pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
-    )
-    return placed.filter(~_is_later("by", at_ms)).drop("by")
-
-
-def _messages_up_to(messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    was_open = _is_later("completed_ms", at_ms)
-    begun = messages.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
-    return begun.with_columns(
-        pl.when(~was_open).then(name).alias(name) for name in _WRITTEN_AT_MESSAGE_END
-    )
-
-
-def _parts_up_to(parts: pl.DataFrame, messages: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    """Parts up to an instant; one without a moment is as old as its message."""
-    was_waiting, was_open = _is_later("start_ms", at_ms), _is_later("end_ms", at_ms)
-    later = messages.filter(_is_later("created_ms", at_ms))
-    begun = parts.filter(
-        ~(pl.coalesce("created_ms", "start_ms") > at_ms).fill_null(value=False),
-        ~_is_later("written_ms", at_ms),
-    ).join(later, on=["source", "message_id"], how="anti")
-    return begun.with_columns(
-        *(pl.when(~was_open).then(name).alias(name) for name in _WRITTEN_AT_PART_END),
-        start_ms=pl.when(~was_waiting).then("start_ms"),
-        status=pl.when(pl.col("status").is_null())
-        .then(None)
-        .when(was_waiting)
-        .then(pl.lit("pending"))
-        .when(was_open)
-        .then(pl.lit("running"))
-        .otherwise("status"),
-    )
-
-
-def _sessions_up_to(rows: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    is_written = _is_later("updated_ms", at_ms)
-    begun = rows.filter(~_is_later("created_ms", at_ms), ~_is_later("written_ms", at_ms))
-    return begun.with_columns(
-        *(pl.when(~is_written).then(name).alias(name) for name in _WRITTEN_AT_SESSION_UPDATE),
-        *(
-            pl.when(~_is_later(name, at_ms)).then(name).alias(name)
-            for name in ("archived_ms", "suspended_ms")
-        ),
-    )
+    by = pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
+    return ordered.filter(~_is_later(by, at_ms))
 
 
 def calls(facts: Facts) -> pl.DataFrame:

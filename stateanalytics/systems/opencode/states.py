@@ -3,11 +3,16 @@
 Each situation has a name; ``data/situations.csv`` has its meaning in ADR-0033's terms. The
 first situation that holds counts. What a provider's content filter stopped is failed, in
 every era and whatever else was recorded about it.
+
+The union of error types is open: a type that opencode never wrote, drafted or shipped is
+``unrecognized`` and keeps its own name in ``error_type``. A cause that follows only from the
+words of a message has a confidence below one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import polars as pl
@@ -23,7 +28,7 @@ from stateanalytics.core.schema import (
     OUTCOMES,
 )
 from stateanalytics.systems.opencode import NAME
-from stateanalytics.systems.opencode.causes import DEGRADING
+from stateanalytics.systems.provider_errors import cause_by_words, refined
 from stateanalytics.systems.situations import (
     INFERRED,
     OBSERVED,
@@ -31,10 +36,113 @@ from stateanalytics.systems.situations import (
     add_axes,
     evidence,
     first_that_holds,
+    is_content_filter,
     numbered,
     with_axes,
     with_recorded,
 )
+
+UNRECOGNIZED = "unrecognized"
+
+
+class _Cause(NamedTuple):
+    type: str
+    cause: str
+
+
+CAUSES = MappingProxyType(dict(package_table(__package__, "causes.csv", _Cause)))
+"""The last segment of the reason code, by the type of an error or its name in V1."""
+DEGRADING = (
+    "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
+)  # fmt: skip
+"""Causes in the runtime around the work: they leave its health degraded."""
+_ABORTED_TEXTS = MappingProxyType(
+    {
+        "Execution was interrupted repeatedly": "resume_exhausted",
+        "Tool execution interrupted: ": "stale_after_crash",
+        "The user declined": "permission_declined",
+    }
+)
+"""The cause of an ``aborted`` error by the beginning of its message."""
+_VAGUE = ("APIError", "UnknownError", "unknown", "provider.unknown", "provider.error")
+"""Types without a cause: the status or the words have it."""
+_WORDS_CONFIDENCE = 0.9
+_ABORTED_CONFIDENCE = 0.6
+"""V1 writes the same for a person's interruption and a server's stop."""
+
+
+def with_cause(
+    frame: pl.DataFrame,
+    *,
+    error_type: str = "error_type",
+    message: str = "error_message",
+    status: str = "error_status",
+    has_error: pl.Expr | None = None,
+    into: str = "cause",
+) -> pl.DataFrame:
+    """Add the cause of each row's error, with its confidence.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+    error_type, message, status : str
+        Columns of the error; ``status`` may be absent.
+    has_error : polars.Expr, optional
+        Whether there is an error; by default, whether its type is stored. An error without a
+        type is ``unrecognized``.
+    into : str
+        The column to add; ``<into>_confidence`` comes with it.
+
+    Examples
+    --------
+    >>> errors = pl.DataFrame({
+    ...     "error_type": ["provider.quota", "aborted", "made.up", "unknown"],
+    ...     "error_message": ["", "The user declined this tool call", "?", "HTTP 503: busy"]})
+    >>> with_cause(errors)["cause"].to_list()
+    ['provider_quota', 'permission_declined', 'unrecognized', 'provider_internal']
+    """
+    kind, text = pl.col(error_type), pl.col(message).fill_null("")
+    stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
+    is_error = kind.is_not_null() if has_error is None else has_error
+    is_api = (kind == "APIError").fill_null(value=False)
+    is_vague = kind.is_in(_VAGUE).fill_null(value=False)
+    is_aborted = (kind == "aborted").fill_null(value=False)
+    aborted = pl.coalesce(
+        pl.when(is_aborted & text.str.starts_with(begin)).then(pl.lit(cause))
+        for begin, cause in _ABORTED_TEXTS.items()
+    )
+    by_type = kind.replace_strict(dict(CAUSES), default=UNRECOGNIZED, return_dtype=pl.String)
+    # opencode has its own cause for a timeout of the provider.
+    late = pl.when(is_vague & stored.is_in([408, 504])).then(pl.lit("provider_timeout"))
+    by_words = pl.when(is_vague).then(cause_by_words(stored, text))
+    exact = refined(by_type, text)
+    is_from_words = by_words.is_not_null() | (exact != by_type) | aborted.is_not_null()
+    is_stated = is_api & stored.is_not_null() & (by_words != "context_overflow")
+    confidence = (
+        pl.when(is_stated.fill_null(value=False))
+        .then(1.0)
+        .when(is_from_words)
+        .then(_WORDS_CONFIDENCE)
+        .when(kind == "MessageAbortedError")
+        .then(_ABORTED_CONFIDENCE)
+        .otherwise(1.0)
+    )
+    cause = pl.coalesce(aborted, late, by_words, exact, pl.lit(UNRECOGNIZED))
+    return frame.with_columns(
+        pl.when(is_error).then(cause).alias(into),
+        pl.when(is_error).then(confidence).alias(f"{into}_confidence"),
+    )
+
+
+def is_content_filtered() -> pl.Expr:
+    """Whether the provider's content filter stopped a step, whatever else was recorded."""
+    is_error = pl.col("error_type").is_in(["provider.content-filter", "ContentFilterError"])
+    return (
+        is_error.fill_null(value=False)
+        | is_content_filter("finish")
+        | is_content_filter("raw_finish")
+    )
+
 
 RUN_KEY = ("source", "session_id", "exec_no")
 
@@ -82,7 +190,6 @@ limits of its system.
 """
 _CALLS = _meanings("call")
 """Every situation of a step or a tool call."""
-
 _AXES = ("lifecycle", "outcome_word", "health", "delivery")
 _OPEN_FACTS = (
     *("last_sign_at", "due_at", "retry_code", "n_running", "n_questions", "is_resume_claimed"),
@@ -91,7 +198,6 @@ _OPEN_FACTS = (
 """Columns of ``entities`` that `_with_situations` fills for open executions."""
 _CANCELLED = ("by_user", "superseded", "declined", "declined_inferred")
 _BLOCKED_DISPLAY = "Failed · Blocked by provider content filter · {}"
-
 _RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
 _REASONS = pl.DataFrame(package_table(__package__, "execution_reasons.csv", _Reason))
 """The reasons of executions: ``why`` is a situation, or a fact that holds as well.
@@ -119,8 +225,14 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
     """
     executions = _with_situations(details["opencode_executions"])
     sessions = _session_situations(details["opencode_sessions"], executions)
-    steps = _call_situations(details["opencode_steps"], executions, is_tool=False)
-    tools = _call_situations(details["opencode_tools"], executions, is_tool=True)
+    # A step and a tool call are calls: what only the other kind has is null or False.
+    steps = details["opencode_steps"].with_columns(
+        is_stale=pl.lit(value=False), exit_code=pl.lit(None, pl.Int64)
+    )
+    tools = details["opencode_tools"].with_columns(
+        is_blocked=pl.lit(value=False), finish=pl.lit(None, pl.String)
+    )
+    steps, tools = (_call_situations(calls, executions) for calls in (steps, tools))
     turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
     axes = pl.concat(
         [
@@ -225,9 +337,7 @@ def _session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.
     )
 
 
-def _call_situations(
-    calls: pl.DataFrame, executions: pl.DataFrame, *, is_tool: bool
-) -> pl.DataFrame:
+def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
     """The situation and axes of every step or tool call.
 
     The end of its execution decides the meaning of an abort.
@@ -239,21 +349,19 @@ def _call_situations(
         is_execution_cancelled=pl.col("situation").is_in(list(_CANCELLED)),
     )
     joined = calls.join(of_execution, on=RUN_KEY, how="left", maintain_order="left")
-    stale = pl.col("is_stale") if is_tool else pl.lit(value=False)
-    ended = pl.col("state") == ("completed" if is_tool else "ended")
-    failed = pl.col("state") == ("error" if is_tool else "failed")
-    blocked = pl.lit(value=False) if is_tool else pl.col("is_blocked")
+    ended = pl.col("state").is_in(["ended", "completed"])
+    failed = pl.col("state").is_in(["failed", "error"])
     aborted = pl.col("error_type").is_in(["aborted", "MessageAbortedError"])
     cancelled = pl.col("is_execution_cancelled")
     # Only a tool call can have a cause and succeed: its command failed.
     cause = pl.col("cause")
     rules = {
-        "blocked": blocked,
+        "blocked": pl.col("is_blocked"),
         "stopped": ended & (cause == "interrupted"),
         "timed_out": ended & (cause == "timeout"),
         "succeeded": ended & cause.is_null(),
         "failed_command": ended,
-        "cancelled": failed & aborted & cancelled & ~stale.fill_null(value=False),
+        "cancelled": failed & aborted & cancelled & ~pl.col("is_stale").fill_null(value=False),
         "failed": failed,
         "cancelled_open": cancelled,
         # Only after a crash is there no process to write an end; any other end cut the call off.
@@ -311,14 +419,14 @@ def _error_or(otherwise: pl.Expr) -> pl.Expr:
     return pl.when(message.str.strip_chars() != "").then(message).otherwise(otherwise)
 
 
-def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
+def _call_reasons(calls: pl.DataFrame, evidence_kind: str) -> pl.DataFrame:
     """The reasons of steps or tool calls by ``entity_id``, from `_call_situations`."""
-    stale = pl.col("is_stale").fill_null(value=False) if is_tool else pl.lit(value=False)
-    finish = pl.lit(None, pl.String) if is_tool else pl.col("finish")
-    situation = pl.col("situation")
+    situation, finish = pl.col("situation"), pl.col("finish")
     cause = pl.col("cause").fill_null("unknown")
     good = situation == "succeeded"
-    is_stale = stale & cause.is_in(["aborted", "stale_after_crash"])
+    is_stale = pl.col("is_stale").fill_null(value=False) & cause.is_in(
+        ["aborted", "stale_after_crash"]
+    )
     code = (
         pl.when(situation == "blocked")
         .then(pl.lit("invocation.failed.content_filtered"))
@@ -350,7 +458,7 @@ def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         pl.col("code").is_not_null()
     )
     dimension = coded["code"].str.extract(r"^invocation\.([a-z]+)", 1)
-    exit_code = pl.col("exit_code").cast(pl.String) if is_tool else pl.lit(None, pl.String)
+    exit_code = pl.col("exit_code").cast(pl.String)
     detail = pl.coalesce("error_message", finish, exit_code, pl.lit(""))
     return coded.select(
         "source",
@@ -370,9 +478,7 @@ def _call_reasons(calls: pl.DataFrame, *, is_tool: bool) -> pl.DataFrame:
         .otherwise(pl.lit(OBSERVED)),
         confidence="confidence",
         event_id="end_event_id",
-        evidence=evidence(
-            pl.lit("tool_result" if is_tool else "message"), pl.col("end_event_id"), detail
-        ),
+        evidence=evidence(pl.lit(evidence_kind), pl.col("end_event_id"), detail),
     )
 
 
@@ -439,8 +545,8 @@ def _reasons(
         ),
         reasons_of(turns, "turn"),
         reasons_of(executions, "execution"),
-        _call_reasons(steps, is_tool=False).with_columns(entity_type=pl.lit("step")),
-        _call_reasons(tools, is_tool=True).with_columns(entity_type=pl.lit("tool_call")),
+        _call_reasons(steps, "message").with_columns(entity_type=pl.lit("step")),
+        _call_reasons(tools, "tool_result").with_columns(entity_type=pl.lit("tool_call")),
     ]
     columns = [
         *("source", "entity_type", "entity_id", "order", "dimension", "code", "message"),

@@ -6,7 +6,7 @@ neither is any file next to the database except the legacy messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -18,8 +18,20 @@ from stateanalytics.io.json_lines import Parser, numbered
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import Tables
+from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.opencode import NAME
-from stateanalytics.systems.opencode.gathered import completed_rows, session_rows_of
+from stateanalytics.systems.opencode.gathered import (
+    PROJECTED,
+    Gathered,
+    completed_rows,
+    session_rows_of,
+)
+from stateanalytics.systems.opencode.records import (
+    events_of_rows,
+    messages_of,
+    parts_of,
+    with_fields,
+)
 
 # Payloads that the fold does not need are not read from the file: snapshots of V1 repeat
 # whole messages for each update and make up most of databases of 100 GB.
@@ -91,7 +103,6 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     "session_inbox": {"id": TEXT},
 }
 """Every table that is read, with the columns that are read."""
-
 _NEWEST_PAYLOAD = 2
 """The greatest version that any known type of events has."""
 _CLAIMED, _SUSPENDED = "execution_claimed_at", "time_suspended"
@@ -110,52 +121,79 @@ def tables() -> Tables:
     )
 
 
+def read_database(store: Store, parser: Parser) -> tuple[Gathered, pl.DataFrame]:
+    """The contents of a database, and findings about its tables."""
+
+    def rows_of(table: str) -> pl.DataFrame:
+        rows, problems = _read_rows(store, table)
+        findings.append(problems)
+        return rows
+
+    findings: list[pl.DataFrame] = []
+    events = rows_of("event")
+    findings += [_newer_events(store, events), _claim_findings(store)]
+    sessions = _sessions_of(store, parser, [rows_of(table) for table in ("session_v2", "session")])
+    median_ms = sessions["created_ms"].median()
+    log, broken_events = events_of_rows(
+        events,
+        parser,
+        reference_ms=None if median_ms is None else int(median_ms),  # type: ignore[arg-type]
+    )
+    messages, broken_messages = messages_of(rows_of("message"), parser)
+    parts, broken_parts = parts_of(rows_of("part"), parser)
+    projections, broken_projections = messages_of(
+        rows_of("session_message"), parser, "session_message", era=PROJECTED, has_content=True
+    )
+    gathered = Gathered(
+        log=log,
+        messages=messages,
+        parts=parts,
+        projections=projections,
+        session_rows=sessions,
+        waiting=_waiting_inputs(store),
+        broken=(*broken_events, *broken_messages, *broken_parts, *broken_projections),
+    )
+    # What is lost is known only after everything was read.
+    losses = findings_of_database(store, system=NAME)
+    return gathered, pool([losses, *findings], schema.FINDINGS)
+
+
 def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     rows, findings = read_table(store, table, TABLES[table], system=NAME)
     return rows.with_columns(source=pl.lit(store.label)), findings
 
 
-def read_events(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of the ``event`` table, and findings about them."""
-    rows, findings = _read_rows(store, "event")
+def _newer_events(store: Store, rows: pl.DataFrame) -> pl.DataFrame:
+    """A finding if some events have a version that no known opencode writes."""
     version = pl.col("raw_type").str.extract(r"\.(\d+)$").cast(pl.Int64, strict=False)
     newer = rows.filter(version > _NEWEST_PAYLOAD)["raw_type"]
-    return rows, pool(
-        [
-            findings,
-            counted(
-                store.label,
-                NAME,
-                "event.unknown_version",
-                "info",
-                "events in a version that is not known",
-                n_rows=newer.len(),
-                table="event",
-                column="type",
-                example=newer.min(),  # type: ignore[arg-type]
-                action="read as an older version",
-            ),
-        ],
-        schema.FINDINGS,
+    return counted(
+        store.label,
+        NAME,
+        "event.unknown_version",
+        "info",
+        "events in a version that is not known",
+        n_rows=newer.len(),
+        table="event",
+        column="type",
+        example=newer.min(),  # type: ignore[arg-type]
+        action="read as an older version",
     )
 
 
-def read_sessions(store: Store, parser: Parser) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of both session tables, and findings; the row of 2.0 if an id is in both."""
-    frames, findings = [], [_claim_findings(store)]
-    for table in ("session_v2", "session"):
-        rows, problems = _read_rows(store, table)
-        findings.append(problems)
+def _sessions_of(
+    store: Store, parser: Parser, session_tables: Sequence[pl.DataFrame]
+) -> pl.DataFrame:
+    """The rows of both session tables; the row of 2.0, which is first, if an id is in both."""
+    frames = []
+    for table, rows in zip(("session_v2", "session"), session_tables, strict=True):
         # The claim of a session has a newer name in some versions.
         is_newer = _CLAIMED in store.tables.get(table, ())
         claim = "claimed_ms" if is_newer else "suspended_ms"
         placed = numbered(rows.with_columns(suspended_ms=claim).drop("claimed_ms"))
         fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
-        models = parser.read(placed.select("row", "text"), fields)
-        frames.append(
-            placed.join(models, on="row", how="left", maintain_order="left").drop("text", "row")
-        )
-    return completed_rows(session_rows_of(pl.concat(frames))), pool(findings, schema.FINDINGS)
+        frames.append(with_fields(placed, parser, fields).drop("row"))
+    return completed_rows(session_rows_of(pl.concat(frames)))
 
 
 def claim_columns(store: Store) -> set[str]:
@@ -188,19 +226,7 @@ def _claim_findings(store: Store) -> pl.DataFrame:
     )
 
 
-def read_messages(store: Store) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """V1's messages and parts as rows with ``text``, and findings about them."""
-    messages, findings = _read_rows(store, "message")
-    parts, also = _read_rows(store, "part")
-    return messages, parts, pool([findings, also], schema.FINDINGS)
-
-
-def read_projections(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """V2's projected messages as rows with ``text``, and findings about them."""
-    return _read_rows(store, "session_message")
-
-
-def read_waiting(store: Store) -> pl.DataFrame | None:
+def _waiting_inputs(store: Store) -> pl.DataFrame | None:
     """Ids of the inputs that wait by the database; None: it has no table of them."""
     frames = []
     for table in ("session_pending", "session_inbox"):
