@@ -298,7 +298,6 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         .filter(pl.col("n_calls") >= rules.n_retries)
     )
     is_corrected = (pl.col("is_correction") & pl.col("is_soon")) | pl.col("is_taken_back")
-    # A compaction that work follows is in the middle of a task.
     return [
         SIGNS.conform(retried),
         _signs(pl.concat([stopped, alone], how="diagonal").sort(turn), "interrupted"),
