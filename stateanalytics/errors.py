@@ -25,7 +25,7 @@ Every message says what was needed, what was found, and ends with a line
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
@@ -232,6 +232,13 @@ def no_such(what: str, name: object, known: Iterable[str]) -> ArgumentError:
         f"There is no {what} {name!r}; there are {', '.join(known)}.",
         "use one of these" + did_you_mean(str(name), known),
     )
+
+
+def check_one_of(word: Any, known: Collection[str], what: str) -> str:
+    """The word, or an error unless it is one of the known ones."""
+    if word not in known:
+        raise no_such(what, word, known)
+    return str(word)
 
 
 def check_share(name: str, value: Any, usual: float) -> None:

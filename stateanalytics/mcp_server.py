@@ -24,6 +24,7 @@ from stateanalytics.errors import (
     MissingComponentError,
     StateAnalyticsError,
     TruncatedWarning,
+    check_one_of,
     no_such,
 )
 from stateanalytics.failures.call_outcomes import OF
@@ -144,12 +145,15 @@ class Tools:
 
     def failure_examples(self, cluster_id: str, limit: int = 5) -> str:
         """The newest failed rows of one cluster, by a cluster_id that failures gave."""
-        kinds = (members(self._snap, policy=self._policy, of=of) for of in OF)
-        rows = pl.concat(kinds, how="diagonal_relaxed")
-        failed = rows.filter(cluster_id=cluster_id)
-        if failed.is_empty():
-            raise no_such("cluster", cluster_id, rows["cluster_id"].unique().sort().head(20))
-        return self._rows(failed.select(_MEMBERS), limit)
+        known = []
+        # Most ask for runs: calls are looked at only where no run is meant.
+        for of in OF:
+            rows = members(self._snap, policy=self._policy, of=of)
+            failed = rows.filter(cluster_id=cluster_id)
+            if not failed.is_empty():
+                return self._rows(failed.select(_MEMBERS), limit)
+            known.append(rows["cluster_id"])
+        raise no_such("cluster", cluster_id, pl.concat(known).unique().sort().head(20))
 
     def timeline(self, entity_id: str) -> str:
         """The life of one run, or any entity: states, attempts, messages, silences, relatives.
@@ -212,8 +216,7 @@ _MEMBERS = [
 
 def _of_severity(items: pl.DataFrame, severity: str) -> pl.DataFrame:
     words = ("critical", "warning")
-    if severity not in words:
-        raise no_such("severity", severity, words)
+    check_one_of(severity, words, "severity")
     return items.filter(pl.col("severity").cast(pl.String) == severity)
 
 

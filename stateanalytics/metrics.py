@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import ANSI, UNSEEN
-from stateanalytics.failures.struggles import judged_effort
+from stateanalytics.queries import judged_effort
 from stateanalytics.state.attention import attention_items
 from stateanalytics.state.definitions import RUN, is_failure
 from stateanalytics.state.policy import Policy

@@ -87,7 +87,7 @@ def _judged(
         reasons,
         policy=policy,
         with_discharged=with_discharged,
-        efforts=_efforts(snap, policy),
+        efforts=judged_effort(snap, policy),
     )
     if window is None:
         return states, all_items, all_items
@@ -97,8 +97,8 @@ def _judged(
     return states, all_items, items
 
 
-def _efforts(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
-    """What `attention_items` takes; the calls are read only where the policy asks for them."""
+def judged_effort(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
+    """The effort that `attention_items` takes; calls are read only where the policy asks."""
     if policy is None or not policy.is_stuck_critical:
         return None
     from stateanalytics.failures.struggles import effort

@@ -236,17 +236,14 @@ def _limits(entity: dict[str, Any], policy: Policy | None) -> list[Constant]:
 
 def _calls_of(facts: Facts, entity: dict[str, Any]) -> pl.DataFrame:
     """The calls of a session, a subagent or a turn."""
-    is_turn = entity["entity_type"] == "turn"
     if entity["entity_type"] not in ("session", "turn"):
         return schema.CALLS.empty()
     rows = calls(facts).filter(source=entity["source"], system=entity["system"])
-    if is_turn:
-        started = pl.col("started_at")
-        is_within = (started >= entity["started_at"]) & (
-            started <= (entity["ended_at"] or facts.as_of)
-        )
-        return rows.filter(is_within.fill_null(value=False), thread_id=entity["parent_id"])
-    return rows.filter(thread_id=entity["entity_id"])
+    if entity["entity_type"] == "session":
+        return rows.filter(thread_id=entity["entity_id"])
+    end = entity["ended_at"] or facts.as_of
+    is_within = pl.col("started_at").is_between(entity["started_at"], end)
+    return rows.filter(is_within.fill_null(value=False), thread_id=entity["parent_id"])
 
 
 def _calls(own: pl.DataFrame) -> pl.DataFrame:
@@ -279,7 +276,7 @@ def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
     if folded.is_empty():
         return events
     kind = pl.col("kind")
-    is_result = (pl.col("role") == "tool") | kind.is_in(_OF_CALLS)
+    is_result = pl.col("role").is_in(_OF_TOOLS) | kind.is_in(_OF_CALLS)
     loops = folded.filter(pl.col("n") > 1).select(loop_at="at", loop_until="until").sort("loop_at")
     placed = events.sort("at").join_asof(loops, left_on="at", right_on="loop_at")
     is_in_loop = (pl.col("at") <= pl.col("loop_until")) & kind.str.starts_with("message")

@@ -10,13 +10,13 @@ from stateanalytics.charts.interactive import drag_selection, finished, movable_
 from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, fitted, label_axis, width_of
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
+from stateanalytics.state.definitions import BAD_ENDS
 from stateanalytics.timeline import LANES
 
 if TYPE_CHECKING:
     import altair as alt
 
 NEEDED = ("at", "until", "lane", "what", "detail", "outcome")
-FAILED_OUTCOMES = ("failed", "timed_out", "aborted")
 MOST = 400
 """The most rows that are drawn: the first."""
 _LANE_HEIGHT = 26
@@ -125,7 +125,7 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     lasts = pl.col("until").is_not_null() & (pl.col("until") > pl.col("at"))
     share = (pl.col("until") - pl.col("at")).dt.total_microseconds() / (1e6 * span_s)
     is_past = (pl.col("lane") == "silence") & pl.col("detail").is_not_null()
-    is_failed = pl.col("outcome").is_in(FAILED_OUTCOMES)
+    is_failed = pl.col("outcome").is_in(BAD_ENDS)
     room = (share * (width - _LABELS)).fill_null(0.0)
     placed = rows.with_columns(
         pl.col("what", "detail").map_elements(

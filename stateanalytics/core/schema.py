@@ -315,6 +315,14 @@ class Calls(Columns, key=("source", "entity_id")):
 CALLS = frame(Calls)
 
 
+class Said(Columns, key=("n_idle_answers",)):
+    """What the words of a turn show."""
+
+    n_idle_answers = Integer("answers after which nothing was called")
+    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
+    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
+
+
 class Turns(Columns, key=("source", "thread_id", "turn_no")):
     """One turn of an agent, a prompt and all that was done for it, in any system."""
 
@@ -333,10 +341,8 @@ class Turns(Columns, key=("source", "thread_id", "turn_no")):
     is_empty = YesNo("it ended without an answer")
     is_cut = YesNo("its answer was cut, at a limit of tokens or of the context")
     is_interrupted = YesNo("a person stopped it")
-    n_idle_answers = Integer("answers after which nothing was called")
     is_taken_back = YesNo("a person took it back")
-    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
-    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
+    said = Said
 
 
 TURNS = frame(Turns)

@@ -31,7 +31,7 @@ from stateanalytics.core.engines import (
     lookup,
 )
 from stateanalytics.core.windows import Moment
-from stateanalytics.errors import ArgumentError, in_short, no_such
+from stateanalytics.errors import ArgumentError, check_one_of, in_short
 
 HOUR_S = 3600.0
 STALLED_AFTER_S = MappingProxyType(
@@ -87,8 +87,7 @@ def staleness_by_age(
     ...     frame, version="v1")["staleness"].item()
     (None, 'stale')
     """
-    if version not in STALENESS_VERSIONS:
-        raise no_such("version of staleness", version, STALENESS_VERSIONS)
+    check_one_of(version, STALENESS_VERSIONS, "version of staleness")
     ages = AGES[:2] if version == "v1" else AGES
     needed = {"status": TEXT, "invocation_kind": TEXT, **dict.fromkeys(ages, NUMBER)}
     adapter = adapt(frame, needed, "staleness_by_age")
@@ -407,8 +406,7 @@ def _judged(
     idle_after_s: float,
 ) -> Frame:
     """The word of each row; the columns of ages go."""
-    if version not in VERSIONS:
-        raise no_such("version of the health rule", version, VERSIONS)
+    check_one_of(version, VERSIONS, "version of the health rule")
     rule = VERSIONS[version]
     statuses = ("", *rule.ends, "running")
     ready = encode(frame, {_STATUS: ("status", statuses)})

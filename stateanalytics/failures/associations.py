@@ -10,12 +10,7 @@ from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.failures.clustering import KEY, clusters
-from stateanalytics.failures.failure_rows import (
-    ended_runs,
-    find_members,
-    judged_rows,
-    window_of,
-)
+from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns

@@ -6,14 +6,13 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
-from stateanalytics.core.schema import CALLS
+from stateanalytics.core.schema import CALLS, Frame
 from stateanalytics.failures.frames import TOOLS
+from stateanalytics.state.definitions import FAILURES
 from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
 
 _THREAD = ("source", "thread_id")
-FAILED = ("failed", "timed_out")
-"""Outcomes of calls that are failures: a refusal is a person's or a rule's decision."""
 
 
 def calls(snap: Facts) -> pl.DataFrame:
@@ -46,14 +45,7 @@ def calls(snap: Facts) -> pl.DataFrame:
     >>> sa.failures.calls(sa.demo()).is_empty()
     True
     """
-    facts = checked_snapshot(snap, "failures.calls")
-    present = set(facts.entities["system"].unique())
-    found = [
-        known.runs.calls(facts)
-        for known in all_systems()
-        if known.name in present and known.runs.calls is not None
-    ]
-    rows = pool(found, CALLS)
+    rows = recorded(checked_snapshot(snap, "failures.calls"), CALLS)
     if rows.is_empty():
         return rows
     # Of one input that a thread calls again and again, each call is a retry of the one before.
@@ -70,22 +62,38 @@ def calls(snap: Facts) -> pl.DataFrame:
     )
 
 
+def recorded(facts: Facts, shape: Frame) -> pl.DataFrame:
+    """What the systems of some facts record inside of runs: their calls, or their turns.
+
+    Parameters
+    ----------
+    facts : Facts
+    shape : Frame
+        `schema.CALLS` or `schema.TURNS`, which `Runs` has functions for under these names.
+    """
+    present = set(facts.entities["system"].unique())
+    readers = [getattr(known.runs, shape.name) for known in all_systems() if known.name in present]
+    return pool([read(facts) for read in readers if read is not None], shape)
+
+
 RUNS = "runs"
 OF = (RUNS, "calls")
 """What can fail: runs and what belongs to them, or the calls of tools inside of runs."""
 CALL = "tool_call"
 """The type that rows of calls have among failures."""
 _OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook")
-_ENDS = {**{name: name for name in FAILED}, "unknown": None}
+_ENDS = {**{name: name for name in FAILURES}, "unknown": None}
 
 
-def call_rows(snap: Facts) -> pl.DataFrame:
+def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
     """Calls in the columns of a `population`, so that failures of calls are counted like runs.
 
     Parameters
     ----------
     snap : Snapshot or Facts
         From `read`.
+    called : polars.DataFrame, optional
+        Its `calls`, where the caller has them already.
 
     Returns
     -------
@@ -95,7 +103,7 @@ def call_rows(snap: Facts) -> pl.DataFrame:
         row together have the time until the next progress; ``n_tokens`` are those of the answer
         that asked for it; each call is a ``unit`` of its own.
     """
-    rows = calls(snap)
+    rows = calls(snap) if called is None else called
     end = pl.coalesce("ended_at", "started_at")
     # Of several failed calls in a row each has its own part of the time until the next progress.
     until = pl.coalesce(pl.col("started_at").shift(-1).over(*_THREAD, "turn_no"), end)
@@ -159,9 +167,13 @@ def tools(snap: Facts) -> pl.DataFrame:
 
 def failed_share(called: pl.DataFrame) -> ClusteredShare:
     """The share of calls with a result that failed; calls of one session are not independent."""
-    ended = called.filter(pl.col("outcome") != "unknown")
+    return share_by_session(called.filter(pl.col("outcome") != "unknown"))
+
+
+def share_by_session(ended: pl.DataFrame) -> ClusteredShare:
+    """The share of rows with an outcome that is a failure; the unit is the session."""
     units = ended.select(pl.concat_str("source", "session_id", ignore_nulls=True)).to_series()
-    return clustered_share(ended["outcome"].is_in(FAILED), units)
+    return clustered_share(ended["outcome"].is_in(FAILURES), units)
 
 
 def count_tools(called: pl.DataFrame) -> pl.DataFrame:
@@ -184,7 +196,7 @@ def count_tools(called: pl.DataFrame) -> pl.DataFrame:
                 "share": share.n_hits / share.n if share.n else None,
                 "low": low,
                 "high": high,
-                "failed_s": some.filter(pl.col("outcome").is_in(FAILED))["duration_s"].sum(),
+                "failed_s": some.filter(pl.col("outcome").is_in(FAILURES))["duration_s"].sum(),
             }
         )
     shaped = TOOLS.conform(pl.DataFrame(counts, schema=TOOLS.dtypes))

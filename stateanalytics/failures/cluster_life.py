@@ -21,12 +21,7 @@ from stateanalytics.failures import templates
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
-from stateanalytics.failures.failure_rows import (
-    cluster_id,
-    find_members,
-    judged_rows,
-    placed_runs,
-)
+from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import (
     QUIET_WEEKS,

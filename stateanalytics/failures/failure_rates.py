@@ -13,19 +13,17 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import with_group
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import ArgumentError, check_number, check_share, no_such
-from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
-from stateanalytics.state.definitions import RUN, is_failure
+from stateanalytics.errors import ArgumentError, check_number, check_one_of, check_share
+from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows, share_by_session
+from stateanalytics.state.definitions import FAILURES, RUN, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_counted, rows_of, within
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.stats.shares import clustered_share
 from stateanalytics.systems import all_systems
 
 OTHERS = "(others)"
 UNKNOWN = "(none)"
 ALL = "all"
-BAD = ("failed", "timed_out")
 
 STEP_S = 3600.0
 MOST_STEP_S = 366 * 86_400.0
@@ -95,8 +93,7 @@ def rates(
     True
     """
     checked_snapshot(snap, "failures.rates")
-    if of not in OF:
-        raise no_such("kind of failure", of, OF)
+    check_one_of(of, OF, "kind of failure")
     rows = rows_of(snap, policy=policy, states=states) if of == RUNS else call_rows(snap)
     if by is not None:
         own = getattr(snap, "own_tables", {})
@@ -115,7 +112,7 @@ def rates(
     named = ended.with_columns(value=value)
     most = named["value"].value_counts().sort("count", "value", descending=[True, False])
     kept = most["value"].head(top).to_list()
-    is_bad = pl.col("outcome").cast(pl.String).is_in(BAD)
+    is_bad = pl.col("outcome").cast(pl.String).is_in(FAILURES)
     try:
         step = pl.col("ended_at").dt.truncate(every)
         steps = named.with_columns(
@@ -154,8 +151,7 @@ def _by_session(steps: pl.DataFrame) -> pl.DataFrame:
     """The intervals of the share of failed calls in each step: those of a session depend."""
     rows = []
     for (step_at, value), some in steps.group_by("step_at", "value"):
-        units = some.select(pl.concat_str("source", "session_id", ignore_nulls=True)).to_series()
-        ends = clustered_share(some["outcome"].is_in(BAD), units).interval() or (None, None)
+        ends = share_by_session(some).interval() or (None, None)
         rows.append((step_at, value, *ends))
     names = ("step_at", "value", "share_low", "share_high")
     dtypes = (steps.schema["step_at"], pl.String, pl.Float64, pl.Float64)

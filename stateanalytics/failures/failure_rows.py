@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
-from stateanalytics.errors import no_such
+from stateanalytics.errors import check_one_of
 from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
 from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
 from stateanalytics.failures.counting import add_costs, without_nested
@@ -379,8 +379,7 @@ def judged_rows(snap: Facts, policy: Policy | None, of: str = RUNS) -> pl.DataFr
         If ``of`` is neither runs nor calls.
     """
     facts = checked_snapshot(snap, "failures.clusters")
-    if of not in OF:
-        raise no_such("kind of failure", of, OF)
+    check_one_of(of, OF, "kind of failure")
     return rows_of(facts, policy=policy) if of == RUNS else call_rows(facts)
 
 

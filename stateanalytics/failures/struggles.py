@@ -12,11 +12,10 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import SIGNS, TURNS
-from stateanalytics.core.windows import read_window
-from stateanalytics.failures.call_outcomes import FAILED, calls
+from stateanalytics.core.windows import Window, read_window
+from stateanalytics.failures.call_outcomes import calls, recorded
 from stateanalytics.failures.frames import EFFORT
-from stateanalytics.state.policy import Policy
-from stateanalytics.systems import all_systems
+from stateanalytics.state.definitions import FAILURES
 
 _THREAD = ["source", "thread_id"]
 LOOPS = ("repeated_error", "repeated_call", "alternating")
@@ -124,14 +123,8 @@ def turns(snap: Facts) -> pl.DataFrame:
     ArgumentError
         If ``snap`` is not a snapshot.
     """
-    facts = checked_snapshot(snap, "failures.signs")
-    present = set(facts.entities["system"].unique())
-    found = [
-        known.runs.turns(facts)
-        for known in all_systems()
-        if known.name in present and known.runs.turns is not None
-    ]
-    return pool(found, TURNS).sort(*_THREAD, "turn_no", maintain_order=True)
+    rows = recorded(checked_snapshot(snap, "failures.signs"), TURNS)
+    return rows.sort(*_THREAD, "turn_no", maintain_order=True)
 
 
 def signs(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl.DataFrame:
@@ -171,15 +164,19 @@ def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame]:
     if window is None:
         return called, turned
     chosen = read_window(window, as_of=snap.as_of)
-    is_within = pl.col("started_at").is_between(chosen.since, chosen.until, closed="left")
-    return called.filter(is_within), turned.filter(is_within)
+    return began_in(called, chosen), began_in(turned, chosen)
+
+
+def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Those calls or turns that began in a window."""
+    return rows.filter(pl.col("started_at").is_between(window.since, window.until, closed="left"))
 
 
 def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     """The `signs` of some calls and turns."""
     rows = called.with_columns(
         nth=pl.int_range(pl.len()).over(_THREAD),
-        is_failed=pl.col("outcome").is_in(FAILED),
+        is_failed=pl.col("outcome").is_in(FAILURES),
     )
     # A call without a known input is like no other.
     known = rows.filter(pl.col("input_digest").is_not_null())
@@ -264,7 +261,7 @@ def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
     """Threads of which the last run of tests failed, by its summary or else by its exit code."""
-    ended = rows.filter("is_test", pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILED)))
+    ended = rows.filter("is_test", pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES)))
     last = ended.group_by(_THREAD, maintain_order=True).tail(1)
     is_red = pl.coalesce(pl.col("test_result") == "failed", "is_failed")
     return _signs(last.filter(is_red), "tests_failing")
@@ -380,11 +377,6 @@ def effort(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> p
     return effort_of(called, turned, signs_of(called, turned, rules))
 
 
-def judged_effort(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
-    """The `effort` where the policy lists sessions that are stuck, else None."""
-    return effort(snap) if policy is not None and policy.is_stuck_critical else None
-
-
 def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
     """The `effort` of some calls and turns with their signs."""
     found = found.with_columns(is_end=pl.col("sign").is_in(GIVEN_UP))
@@ -416,7 +408,7 @@ def _efforts(
         # The call that runs now may still be the next of a loop.
         last_of_all=pl.col("entity_id").filter(pl.col("outcome") != "unknown").last(),
         n_calls=pl.len().cast(pl.Int64),
-        n_failed=pl.col("outcome").is_in(FAILED).sum().cast(pl.Int64),
+        n_failed=pl.col("outcome").is_in(FAILURES).sum().cast(pl.Int64),
     )
     judged = _judged(found.join(counts.select(*key, "last_of_all"), on=key, how="left"), key)
     return EFFORT.conform(

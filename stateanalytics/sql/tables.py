@@ -31,13 +31,13 @@ from stateanalytics.errors import found as kind_of
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import EFFORT, FAILURE_CLUSTERS, FAILURES
-from stateanalytics.failures.struggles import judged_effort
 from stateanalytics.io.budget import MAX_OWN_COLUMNS, on_disk, spending
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.files import open_regular, read_parquet, unreadable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.queries import judged_effort
 from stateanalytics.sql.frames import (
     COLUMNS,
     ERROR_COUNTS,

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from typing import Any
 from stateanalytics.core import schema
 from stateanalytics.core.session_health import HOUR_S, STALLED_AFTER_S
 from stateanalytics.core.vocabulary import TABLES, words_of
-from stateanalytics.errors import ArgumentError, did_you_mean, in_short, no_such
+from stateanalytics.errors import ArgumentError, check_one_of, did_you_mean, in_short
 from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
@@ -131,12 +131,6 @@ def _triples(name: str, nested: Mapping[str, Any]) -> list[tuple[str, str, Any]]
     return [(key, word, value) for key, inner in nested.items() for word, value in inner.items()]
 
 
-def _one_of(word: Any, known: Sequence[str], what: str) -> str:
-    if word not in known:
-        raise no_such(what, word, known)
-    return str(word)
-
-
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ArgumentError(
@@ -192,8 +186,8 @@ def _limits(name: str, value: Any) -> tuple[tuple[str, str, float], ...]:
     own = limits_of_systems()
     chosen: dict[tuple[str, str], float] = {}
     for system, limit, given in _triples(name, value) if isinstance(value, Mapping) else value:
-        of_system = own[_one_of(system, tuple(own), "system with limits")]
-        _one_of(limit, tuple(of_system), f"limit of {system}")
+        of_system = own[check_one_of(system, tuple(own), "system with limits")]
+        check_one_of(limit, tuple(of_system), f"limit of {system}")
         read = _count if limit.startswith("min_") else _seconds
         chosen[system, limit] = read(f"{system}.{limit}", given)
     # Only what differs from the system's own, so that equal settings are equal policies.
@@ -204,9 +198,9 @@ def _limits(name: str, value: Any) -> tuple[tuple[str, str, float], ...]:
 def _readings(name: str, value: Any) -> tuple[tuple[str, str, str], ...]:
     triples = _triples(name, value) if isinstance(value, Mapping) else value
     for entity_type, _word, as_if in triples:
-        _one_of(entity_type, tuple(TABLES), "entity type")
+        check_one_of(entity_type, tuple(TABLES), "entity type")
         known = tuple(word.raw_status for word in words_of(entity_type))
-        _one_of(as_if, known, f"status of a {entity_type}")
+        check_one_of(as_if, known, f"status of a {entity_type}")
     return tuple(sorted((entity_type, word, as_if) for entity_type, word, as_if in triples))
 
 
@@ -248,12 +242,12 @@ def _rule(item: Any) -> SeverityRule:
             f"A severity rule's number is 1 to 999; found {item.number!r}.", "number=15"
         )
     rule = dataclasses.replace(item, words=tuple(item.words))
-    _one_of(rule.severity, schema.SEVERITIES, "severity")
-    _one_of(rule.tone, TONES_OF[rule.severity], f"tone of severity {rule.severity}")
+    check_one_of(rule.severity, schema.SEVERITIES, "severity")
+    check_one_of(rule.tone, TONES_OF[rule.severity], f"tone of severity {rule.severity}")
     if rule.axis is not None:
-        _one_of(rule.axis, tuple(AXES), "axis")
+        check_one_of(rule.axis, tuple(AXES), "axis")
         for word in rule.words:
-            _one_of(word, AXES[rule.axis], rule.axis)
+            check_one_of(word, AXES[rule.axis], rule.axis)
     return rule
 
 

@@ -191,3 +191,19 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     )
     is_found = text.str.contains(found)
     return is_found if excused == "(?is)" else is_found & ~text.str.contains(excused)
+
+
+def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
+    """The kind of phrase that the beginning of a text has, the first that fits; null: none.
+
+    Parameters
+    ----------
+    text : polars.Expr
+        As for `phrase_in`.
+    **is_asked : polars.Expr
+        By kind, the rows in which it is looked for.
+    """
+    return pl.coalesce(
+        pl.when(asked & phrase_in(text, kind)).then(pl.lit(kind))
+        for kind, asked in is_asked.items()
+    )

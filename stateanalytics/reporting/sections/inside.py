@@ -13,10 +13,10 @@ from stateanalytics.core.words import (
     share,
     shorten_template,
 )
-from stateanalytics.failures.call_outcomes import count_tools, failed_share
+from stateanalytics.failures.call_outcomes import call_rows, calls, count_tools, failed_share
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
-from stateanalytics.failures.struggles import RULES, effort_of, in_window, signs_of
+from stateanalytics.failures.struggles import RULES, began_in, effort_of, signs_of, turns
 from stateanalytics.reporting.entities import place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import ended_well
@@ -33,7 +33,9 @@ _ENTITY = ("source", "entity_type", "entity_id")
 
 def summarize_inside(material: Material) -> Plain:
     """What happened inside the runs that worked in the window, as far as it is recorded."""
-    called, turned = in_window(material.facts, material.window)
+    every = calls(material.facts)
+    called = began_in(every, material.window)
+    turned = began_in(turns(material.facts), material.window)
     if called.is_empty() and turned.is_empty():
         return dict(_NOTHING)
     found = signs_of(called, turned, RULES)
@@ -76,7 +78,7 @@ def summarize_inside(material: Material) -> Plain:
             }
             for row in count_tools(called).filter(pl.col("n_failed") > 0).head(N_TOOLS).to_dicts()
         ],
-        "messages": _messages(material, place) if failed.n_hits else [],
+        "messages": _messages(material, every, place) if failed.n_hits else [],
         "sessions": [
             {
                 **{name: row[name] for name in ("entity_id", "name", "effort", "why")},
@@ -89,11 +91,12 @@ def summarize_inside(material: Material) -> Plain:
     }
 
 
-def _messages(material: Material, place: str) -> list[Plain]:
+def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain]:
     """The clusters of failed calls that cost most."""
     window = material.window
-    rows = find_members(material.facts, window=window, policy=material.policy, of="calls")
-    counted = count_clusters(rows, window=window, as_of=material.facts.as_of)
+    rows = call_rows(material.facts, every)
+    failed = find_members(material.facts, window=window, rows=rows, of="calls")
+    counted = count_clusters(failed, window=window, as_of=material.facts.as_of)
     return [
         {
             "name": shorten_template(row["template"] or row["code"], _LONGEST),

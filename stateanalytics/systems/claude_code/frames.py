@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Inputs, Results
+from stateanalytics.core.schema import Inputs, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 USAGE = (
@@ -104,9 +104,7 @@ class ClaudeTurns(Columns, key=("source", "thread_id", "turn_no")):
     retry_s = Real("waited for retries", unit="s")
     n_compactions = Integer("times that its conversation was compacted")
     n_final_chars = Integer("characters of its last answer")
-    n_idle_answers = Integer("answers after which nothing was called")
-    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
-    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
+    said = Said
 
 
 TURNS = frame(ClaudeTurns)

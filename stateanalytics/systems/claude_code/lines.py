@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
-from stateanalytics.systems.call_texts import inputs_of, phrase_in, results_of
+from stateanalytics.systems.call_texts import inputs_of, phrase_of, results_of
 from stateanalytics.systems.claude_code.frames import FRAMES
 from stateanalytics.systems.situations import first_that_holds
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
@@ -167,11 +167,10 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             api_s=pl.col("api_ms") / 1000,
             tool_s=pl.col("tool_ms") / 1000,
             counted_since=moment("counted_since_ms").dt.replace_time_zone("UTC"),
-            says=pl.coalesce(
-                pl.when((pl.col("what") == what) & phrase_in(pl.col("head"), kind)).then(
-                    pl.lit(kind)
-                )
-                for what, kind in (("assistant", "gives_up"), ("prompt", "corrects"))
+            says=phrase_of(
+                pl.col("head"),
+                gives_up=pl.col("what") == "assistant",
+                corrects=pl.col("what") == "prompt",
             ),
         )
         .with_columns(

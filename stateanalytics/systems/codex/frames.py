@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Inputs, Results
+from stateanalytics.core.schema import Inputs, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 USAGE = ("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens")
@@ -95,9 +95,7 @@ class CodexTurns(Columns, key=("source", "thread_id", "turn_no")):
     n_open_tools = Integer("calls without a result")
     n_compactions = Integer("times that its conversation was compacted")
     is_unanswered = YesNo("what it did last is no answer")
-    n_idle_answers = Integer("answers after which nothing was called")
-    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
-    is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
+    said = Said
 
 
 TURNS = frame(CodexTurns)

@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
-from stateanalytics.systems.call_texts import inputs_of, phrase_in, results_of
+from stateanalytics.systems.call_texts import inputs_of, phrase_of, results_of
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
 from stateanalytics.systems.transcripts import fields_read, table_of, whole_numbers, with_any_number
 
@@ -130,9 +130,10 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     asked, results = (read.select(texts).to_series() for texts in (if_call.then("asked"), given))
     read = read.hstack([*inputs_of(asked), *results_of(results)])
     first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
-    says = pl.coalesce(
-        pl.when(what.str.starts_with(begin) & phrase_in(first, kind)).then(pl.lit(kind))
-        for begin, kind in (("answer_", "gives_up"), ("prompt_", "corrects"))
+    says = phrase_of(
+        first,
+        gives_up=what.str.starts_with("answer_"),
+        corrects=what.str.starts_with("prompt_"),
     )
     return (_with_results(read.with_columns(says=says)),)
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.schema import Inputs, Results
+from stateanalytics.core.schema import Inputs, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode.gathered import (
@@ -72,8 +72,7 @@ class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
     n_tools_running = Integer("tool calls without an end")
     n_text_chars = Integer("characters of answer text")
     n_final_chars = Integer("characters of its last answer")
-    n_idle_answers = Integer("answers after which nothing was called")
-    gives_up = YesNo("its last answer says that it was not done: a hypothesis")
+    said = Said
     is_correction = YesNo("its prompt corrects the answer before: a hypothesis; of V1 alone")
     n_unknown_finishes = Integer("steps that finished for an unknown reason")
     is_retry_pending = YesNo("its last step waits for a retry")

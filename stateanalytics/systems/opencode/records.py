@@ -28,7 +28,7 @@ from stateanalytics.io.json_lines import (
     records_of,
     sound,
 )
-from stateanalytics.systems.call_texts import inputs_of, phrase_in, results_of
+from stateanalytics.systems.call_texts import inputs_of, phrase_of, results_of
 from stateanalytics.systems.opencode.gathered import (
     ENVELOPE,
     ERA_A_PREFIX,
@@ -157,10 +157,8 @@ def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
     texts = rows.select(
         *(pl.when(is_call).then(pl.col(name).cast(pl.String)) for name in ("asked", "given"))
     )
-    said = pl.col("said").cast(pl.String)
-    says = pl.coalesce(
-        pl.when(phrase_in(said, kind)).then(pl.lit(kind)) for kind in ("gives_up", "corrects")
-    )
+    # Who said it is in its message.
+    says = phrase_of(pl.col("said").cast(pl.String), gives_up=pl.lit(True), corrects=pl.lit(True))
     found = [*inputs_of(texts["asked"]), *results_of(texts["given"])]
     return rows.with_columns(says=says).hstack(found)
 
