@@ -221,6 +221,14 @@ class Opencode:
         error = "MCP server db is not connected"
         self._call("db__query", status="error", input={"sql": word}, error=error)
 
+    def compact(self) -> None:
+        self.ms += 1000
+        before, self.asked = self.asked, f"msg_{self.id}_{self.n + 1:04}"
+        is_own = self.messages[-1]["info"].get("finish") == "stop"
+        self._message("user", {"type": "compaction", "auto": not is_own})
+        self._message("assistant", {"type": "text", "text": "## Goal"}, summary=True)
+        self.asked = before
+
     def say(self, text: str) -> None:
         self._message("assistant", {"type": "text", "text": text})
 
@@ -299,8 +307,11 @@ def _alternating(session: Any, chance: Random) -> None:
 
 
 def _retry(session: Any, chance: Random) -> None:
+    is_read = chance.random() < 0.5
     for _ in range(2):
-        session.run(f"poetry install {chance.random() * 0}", "poetry: command not found", 127)
+        session.run("poetry install", "poetry: command not found", 127)
+        if is_read:
+            session.read("pyproject.toml", f"version = {chance.random()}")
 
 
 def _denied(session: Any, chance: Random) -> None:
@@ -310,11 +321,13 @@ def _denied(session: Any, chance: Random) -> None:
 
 def _taken_back(session: Any, chance: Random) -> None:
     file, word = chance.choice(FILES), chance.choice(WORDS)
-    if chance.random() < 0.5:
+    commands = ("restore", "checkout --", "checkout HEAD~1", "-C app restore", "checkout",
+                "reset --hard HEAD~1 && cat", "restore --source=HEAD~2")  # fmt: skip
+    if chance.random() < 0.3:
         session.edit(file, f"{word} = old", f"{word} = new")
         session.edit(file, f"{word} = new", f"{word} = old")
     else:
-        session.run(f"git {chance.choice(('restore', 'checkout --'))} {file}", "")
+        session.run(f"git {chance.choice(commands)} {file}", "")
 
 
 def _interrupted(session: Any, chance: Random) -> None:
@@ -327,6 +340,8 @@ def _corrected(session: Any, chance: Random) -> None:
     wrong = (
         *("No, use the other file", "That's wrong, it must stay", "nein, das ist falsch"),
         *("不对，用另一个", "non, c'est l'autre fichier", "Still failing with the same error"),
+        *("wait, I meant the other table", "Actually, don't touch the tests", "Undo that please"),
+        *("it still fails with the same error", "The tests are still failing", "Stop. Revert it"),
     )
     session.prompt(chance.choice(wrong), 20.0)
 
@@ -334,7 +349,11 @@ def _corrected(session: Any, chance: Random) -> None:
 def _gave_up(session: Any, chance: Random) -> None:
     words = ("I was unable to fix the failing build.", "I couldn't complete the migration.",
              "Leider konnte ich den Fehler nicht beheben.", "我无法完成这个任务。",
-             "Unfortunately I was not able to get the service to start.")  # fmt: skip
+             "Unfortunately I was not able to get the service to start.",
+             "I've tried everything, but the build stays red.",
+             "I couldn't get the failing tests to pass.", "This is as far as I get.",
+             "I have not managed to fix it.",
+             "Leider ist es mir nicht gelungen, das zu beheben.")  # fmt: skip
     session.say(chance.choice(words))
 
 
@@ -370,13 +389,20 @@ STORIES: dict[str, tuple[Callable[[Any, Random], None], bool]] = {
 """By sign: the steps that show it, and whether they are the end of the session."""
 UNRECORDED = {
     "codex": ("provider_retries", "cut_answer"),
-    "opencode": ("provider_retries", "compacted", "interrupted"),
+    "opencode": ("provider_retries", "interrupted"),
 }
 """Signs that a client does not record in this form."""
 GOOD_ENDS = (
     "All tests pass.", "Done: the cart keeps its order now.", "Fertig, die Tests sind grün.",
     "I was unable to reproduce the bug, so I added logging and found it in the parser.",
     "已完成。", "The change is in place; nothing else was needed.",
+    "The message 'unable to complete the order' came from a typo, which is mended.",
+    "The job that was unable to complete within 9 s now takes 2 s.",
+)  # fmt: skip
+FOLLOW_UPS = (
+    "Stop words should be left out of the index", "Wrong passwords must give a 401",
+    "Undo and redo need shortcuts", "Actually, one more thing: add an example to the README",
+    "Make sure that the old tests still pass", "Wait for the server before the tests begin",
 )  # fmt: skip
 
 
@@ -388,8 +414,20 @@ def _near_misses(session: Any, chance: Random) -> None:
     for n in range(6):
         session.run("gh run view 7", f"step {n} of 6 done")
     session.run("git checkout feature/cart", "Switched to branch 'feature/cart'")
-    session.say("What should the limit be?")
-    session.prompt("No more than ten, and note it in the README", 30.0)
+    for n in range(4):
+        session.run("npm run lint", "0 problems")
+        session.edit(file, f"line {n} = 1", f"line {n} = {chance.randint(2, 999)}")
+    session.run(f"git restore --staged {file}", "")
+    session.run(f'git commit -m "Undo what git restore {file} did"', f"[main {chance.random()}]")
+    for port in (chance.randint(1000, 4999), chance.randint(5000, 9999)):
+        session.run(f"node ping.js {port}", "Error: the MCP server of the shop is not connected", 1)
+    session.say(chance.choice(("What should the limit be?", "Shall I remove the old one too?")))
+    session.prompt(chance.choice(("No, keep it.", "No more than ten, and note it")), 30.0)
+    session.read(file, f"version {chance.random()}")
+    session.say("Done.")
+    if hasattr(session, "compact"):
+        session.compact()
+    session.prompt(chance.choice(FOLLOW_UPS), 30.0)
 
 
 def labelled(home: Path, client: str, seed: int, n_each: int, n_controls: int) -> pl.DataFrame:

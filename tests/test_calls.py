@@ -114,7 +114,10 @@ SIGNS_OF = {
                             [("unchanged_retry", 2)]),
     "a loop of errors": ([("ls", 0)] * 3 + [("cat none", 1)] * 3, [("repeated_error", 3)]),
     "errors, not equal": ([("ls", 0), ("cat a", 1), ("cat b", 1), ("cat c", 1)] * 1, []),
-    "a loop with others between": ([("cat none", 1), ("ls", 0)] * 2, []),
+    "a loop with others between": ([("cat none", 1), ("npm ci", 0)] * 2, []),
+    "tried again after a look": ([("cat none", 1), ("ls", 0)] * 2, [("unchanged_retry", 2)]),
+    "checks between edits": ([("make lint", 0), ("sed -i 1d a", 0), ("make lint", 0),
+                              ("sed -i 2d a", 0)] * 2 + [("make lint", 0)], []),
     "in turn": ([("cat a", 0), ("ls", 0)] * 3, [("alternating", 6)]),
     "longer in turn": ([("cat a", 0), ("ls", 0)] * 4 + [("cat a", 0)], [("alternating", 9)]),
     "shorter in turn": ([("cat a", 0), ("ls", 0)] * 2 + [("cat a", 0)], []),
@@ -376,6 +379,20 @@ def test_the_first_screen_says_what_happened_inside_of_runs(tmp_path):
         assert sa.report(nothing, sections=["inside"]).summary["inside"]["n_sessions"] == 0
 
 
+def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
+    session = begun_transcript()
+    for number in range(4):
+        ran(session, number, "npm test", "waiting", is_error=False)
+    session.answer(transcript_maker.say("Done."), stop="end_turn", usage=(90, 0, 0, 40))
+    snap = facts_of(tmp_path, session, as_of=session.now + after(60))
+    window = (session.now - after(60), session.now + after(60))
+    inside = sa.report(snap, window=window).summary["inside"]
+    whole = sa.failures.costs(snap, by=())["total_usd"][0]
+    n_written = snap.entities.filter(entity_type="session")["n_output_tokens"][0]
+    assert inside["lost_usd"] == pytest.approx(whole * inside["n_tokens"] / n_written)
+    assert " and about $" in inside["finding"]
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_answer_that_gives_up_is_read_from_its_words(tmp_path, client):
     if client == "claude_code":
@@ -578,3 +595,179 @@ def test_questions_about_calls_in_sql_and_at_the_terminal(capsys):
     for word in ("calls", "tools", "signs"):
         assert run(["failures", place, "--show", word, "--format", "csv"]) == 0
         assert "tool" in capsys.readouterr().out
+
+
+WORDS_OF = {
+    "gives_up": (
+        [
+            "I couldn't get the tests to pass.",
+            "I couldn't get the failing tests to pass",
+            "I've tried everything, but the build stays red.",
+            "I have not managed to fix the login.",
+            "This is as far as I get.",
+            "Leider ist es mir nicht gelungen, den Fehler zu beheben.",
+            "I was unable to fix the failing build.",
+            "Unable to complete the migration.",
+            "I tried everything, but I couldn't get the tests to pass",
+        ],
+        [
+            "The message 'unable to complete' came from a typo; it is fixed.",
+            "The job that was unable to complete within 9 s now takes 2 s.",
+            "I was unable to reproduce the bug, so I added logging and found it in the parser.",
+            'Fixed: the log said "I was unable to fix" wrongly.',
+            "All tests pass.",
+        ],
+    ),
+    "corrects": (
+        [
+            "No, use the other file",
+            "That's wrong",
+            "wait, I meant the other one",
+            "Actually don't touch the tests",
+            "still fails with the same error",
+            "It still fails",
+            "The tests are still failing",
+            "Stop. Revert it",
+            "Undo that",
+            "wrong file",
+            "nope",
+            "Nein, das ist falsch",
+            "Hold on, that's not what I asked",
+            "Wrong, use b",
+            "stop",
+        ],
+        [
+            "Stop words should be removed from the index",
+            "Wrong passwords must give a 401",
+            "Undo and redo need shortcuts",
+            "No problem, go on",
+            "Now add tests",
+            "Actually, one more thing: add docs",
+            "Wait for the server to start before the test",
+            "Make sure the old tests still pass",
+            "Thanks! Now the next",
+        ],
+    ),
+    "asks": (
+        ["What should the limit be?", "Done. Shall I go on?\n", "要继续吗？"],
+        ["Done.", "I asked why? and it works."],
+    ),
+    "is_undo": (
+        [
+            "git restore src/a.py",
+            "git checkout -- a.py",
+            "git checkout a.py",
+            "git checkout HEAD~2 a.py",
+            "git checkout HEAD~2 src/",
+            "git reset --hard",
+            "git reset --hard HEAD~1",
+            "git reset HEAD~1",
+            "git -C app restore a.py",
+            "cd app && git restore .",
+            "git checkout .",
+            "git revert --no-edit abc123",
+            "git revert HEAD",
+            "git restore --source=HEAD~1 a.py",
+            "git restore --staged --worktree a.py",
+            "bash -lc 'git restore a.py'",
+            "git stash; git checkout main -- a.py",
+            "git reset --soft HEAD^",
+            "git checkout src/cart.py && npm test",
+            'git checkout -- "a b.py"',
+            "sudo git restore a",
+            "git restore -SW a.py",
+        ],
+        [
+            "git restore --staged a.py",
+            "git restore -S a.py",
+            "git commit -m 'fix: git restore a.py'",
+            'git commit -m "revert: git reset --hard was wrong"',
+            "git checkout main",
+            "git checkout feature/cart",
+            "git checkout -b fix/a.js",
+            "git checkout v1.2.3",
+            "git checkout main && npm test",
+            "git checkout main 2>&1",
+            "git reset a.py",
+            "git reset HEAD a.py",
+            "git reset",
+            "git log --grep='git revert'",
+            "rg 'git restore' docs",
+            'echo "git restore a"',
+            "git revert --abort",
+            "git checkout main\nnpm test",
+            "git checkout -",
+            "git checkout release-1.2 # go",
+            "(git checkout main)",
+            "git status",
+            "git checkout --track origin/x",
+            "git restore --staged a && ls",
+            "git checkout main | tail -1",
+        ],
+    ),
+}
+"""By kind: texts or commands that have it, and those that only look like it."""
+
+
+@pytest.mark.parametrize("kind", WORDS_OF)
+def test_phrases_and_commands_by_their_words(kind):
+    has, has_not = WORDS_OF[kind]
+    rows = pl.DataFrame({"text": has + has_not})
+    if kind == "is_undo":
+        asked = pl.Series([json.dumps({"command": text}) for text in has + has_not])
+        found = inputs_of(asked)["is_undo"]
+    else:
+        found = rows.select(phrase_in(pl.col("text"), kind)).to_series()
+    assert rows.filter(found)["text"].to_list() == has
+
+
+AWAY = {
+    "mcp__db__query": ("MCP server db is not connected", "Transport closed",
+                       "Error: No such tool available: mcp__db__query",
+                       "unsupported call: mcp__db__query", "MCP error -32000: Connection closed"),
+    "Bash": ("sandbox error: command was denied by the sandbox",
+             "Exit code 1\nbwrap: No permissions to create a new namespace",
+             "touch: cannot touch 'a': Read-only file system"),
+}  # fmt: skip
+THERE = {
+    "mcp__db__query": ("no such table: users",),
+    "Bash": ("Error: the server is not connected", "MCP server db is not connected",
+             "test sandbox denied a transfer of 5", "chown: Operation not permitted"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words, n_signs", [(AWAY, 1), (THERE, 0)])
+def test_servers_and_sandboxes_in_the_words_of_clients(words, n_signs):
+    for tool, messages in words.items():
+        for message in messages:
+            rows = frame_of("AbA").with_columns(
+                tool=pl.lit(tool),
+                message=pl.lit(message),
+                last_command=pl.lit("node" if tool == "Bash" else None, pl.String),
+            )
+            found = signs_of(rows, TURNS.empty(), RULES)
+            assert found.filter(sign="tool_down").height == n_signs, message
+
+
+def test_older_results_of_codex_are_equal_but_for_their_duration(tmp_path):
+    log = begun_rollout()
+    for n in range(4):
+        log.call(f"call_{n}", cmd="pytest -q")
+        given = {"output": "1 failed, 2 passed in 0.12s", "metadata": {"exit_code": 0,
+                 "duration_seconds": n / 10}}  # fmt: skip
+        log.result(f"call_{n}", json.dumps(given, separators=(",", ":")))
+    log.say("It is done.")
+    log.complete("It is done.")
+    found = signs(facts_of(tmp_path, log))
+    assert kinds(found) == [("repeated_call", 4), ("tests_failing", 1)]
+
+
+def test_a_hook_that_blocks_refuses(tmp_path):
+    log = begun_transcript()
+    log.answer(
+        transcript_maker.call("t1", "Bash", command="rm -r a"),
+        stop="tool_use",
+        usage=(90, 0, 0, 40),
+    )
+    log.result("t1", "PreToolUse:Bash hook error: [guard.sh]: not in this folder", is_error=True)
+    assert calls(facts_of(tmp_path, log))["outcome"].to_list() == ["denied"]

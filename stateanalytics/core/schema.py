@@ -269,6 +269,7 @@ class Inputs(Columns, key=("input_digest",)):
     last_command = Text("of a command line: first word of its last command, whose exit code it has")
     is_test = YesNo("of a command line: it runs tests, by a known runner")
     is_undo = YesNo("of a command line: it takes back changes in git")
+    is_look = YesNo("of a command line: it reads something and changes nothing")
     replaced_digest = Text("of an edit: digest of the text that it replaces")
     written_digest = Text("of an edit: digest of the text that it writes")
 
@@ -320,6 +321,7 @@ class Said(Columns, key=("n_idle_answers",)):
 
     n_idle_answers = Integer("answers after which nothing was called")
     gives_up = YesNo("its last answer says that it was not done: a hypothesis")
+    is_question = YesNo("its last answer asks something: a hypothesis")
     is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
 
 

@@ -82,6 +82,13 @@ OF = (RUNS, "calls")
 CALL = "tool_call"
 """The type that rows of calls have among failures."""
 _OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook")
+_CODES = {
+    "failed": "invocation.failed",
+    "timed_out": "invocation.timed_out",
+    "denied": "invocation.cancelled",
+    "interrupted": "invocation.cancelled",
+}
+"""The first words of the reason codes that registries of systems have for calls."""
 _ENDS = {**{name: name for name in FAILURES}, "unknown": None}
 
 
@@ -98,7 +105,8 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A row for each call. ``reason_code`` is ``call``, outcome and cause; ``run_s`` is the
+        A row for each call. ``reason_code`` is that of a call in the system's registry; null
+        where it did not fail. ``run_s`` is the
         time from it until the next call of its turn, or its end, so that the failed calls of a
         row together have the time until the next progress; ``n_tokens`` are those of the answer
         that asked for it; each call is a ``unit`` of its own.
@@ -108,7 +116,8 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
     # Of several failed calls in a row each has its own part of the time until the next progress.
     until = pl.coalesce(pl.col("started_at").shift(-1).over(*_THREAD, "turn_no"), end)
     spent_s = (until - pl.col("started_at")).dt.total_microseconds() / 1e6
-    code = (pl.lit("call"), "outcome", "cause")
+    word = pl.col("outcome").replace_strict(_CODES, default=None, return_dtype=pl.String)
+    cause = pl.col("cause").replace({"timeout": "own_limit"})
     sessions = (
         snap.entities.filter(entity_type="session")
         .select("source", *_OF_SESSION, thread_id="entity_id")
@@ -122,7 +131,9 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
         outcome=pl.col("outcome").replace_strict(
             _ENDS, default="completed", return_dtype=pl.String
         ),
-        reason_code=pl.concat_str(*code, separator=".", ignore_nulls=True),
+        reason_code=pl.when(word.is_not_null()).then(
+            pl.concat_str(word, cause, separator=".", ignore_nulls=True)
+        ),
         reason_message="message",
         left_out=pl.lit(None, pl.String),
         is_mirror=pl.lit(value=False),

@@ -138,6 +138,9 @@ NAMES = (
 LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+# What terminals of agents put before a message, and break it with; jest has bullets of its own.
+_OF_PANES = r"^\s*(?:[⎿■│┃⏺]\s+)+|^\s*●\s+([^›\n]*(?:\n|$))"
+_WRAPPED = r"^[^\n]+(?:\n {5}\S[^\n]*)+$"
 _UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue004]"
 _LINE_BREAKS, _SPACES = r"\s*[\n\r]\s*", r"[^\S\n]{2,}|[\t\x0b\x0c]"
 
@@ -300,7 +303,10 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
     if dirty.is_empty():
         return neat.with_columns(trace=pl.lit(""))
     is_reduced = message.str.contains(VIA, literal=True)
-    clean = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
+    seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
+    own = seen.str.replace(_OF_PANES, "${1}").str.strip_chars_end()
+    is_wrapped = own.str.contains(_WRAPPED)
+    clean = pl.when(is_wrapped).then(own.str.replace_all(r"\n {5}", " ")).otherwise(own)
     raw = dirty.filter(~is_reduced).with_columns(message=clean)
     is_trace = message.str.contains(IS_TRACE)
     traces = pl.concat(

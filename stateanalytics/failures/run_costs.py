@@ -143,7 +143,7 @@ def count_costs(
     by : sequence of str
     """
     runs = counted(rows).filter(pl.col("entity_type") == "session")
-    priced = _priced(runs, used, table, by_model="model" in by).with_columns(
+    costed = priced(runs, used, table, by_model="model" in by).with_columns(
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
         is_bad=is_failure().fill_null(value=False),
         is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
@@ -155,7 +155,7 @@ def count_costs(
     }
     for word in ("reported", "estimated", "total"):
         sums |= _sums(word, pl.col("cost_usd" if word == "reported" else f"{word}_usd"))
-    grouped = priced.group_by(by).agg(**sums) if by else priced.select(**sums)
+    grouped = costed.group_by(by).agg(**sums) if by else costed.select(**sums)
     highest = pl.max_horizontal("reported_usd", "estimated_usd")
     order = [pl.struct(by)] if by else []
     return grouped.sort(
@@ -163,10 +163,10 @@ def count_costs(
     )
 
 
-def _priced(
-    runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool
+def priced(
+    runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool = False
 ) -> pl.DataFrame:
-    """Runs with ``estimated_usd``, ``total_usd``; ``by_model`` one row for each model of a run."""
+    """Runs with ``estimated_usd`` and ``total_usd``; ``by_model``: a row for each of its models."""
     # A damaged input may hold a key twice: each row stays a run of its own.
     numbered = runs.with_row_index("run")
     keys = numbered.select("run", *ENTITY_KEY, last_model="model")

@@ -45,16 +45,28 @@ WORDS = {
     "compacted": "conversation compacted",
 }
 """Each sign in words, after its number; those that say most come first."""
-_IS_DOWN = (
-    r"(?i)\bmcp\b.{0,80}(?:not connected|disconnected|unavailable|failed to (?:connect|start)"
-    r"|connection (?:closed|refused|failed|lost)|timed out)"
-    r"|\bserver\b.{0,60}(?:not connected|disconnected|failed to (?:connect|start))"
-    r"|^(?:error: )?(?:not connected|connection closed)\b"
-    r"|\bsandbox\b.{0,80}(?:denied|error|fail|unavailable|not (?:permitted|allowed))"
-    r"|\b(?:bwrap|landlock|seccomp|seatbelt)\b|read-only file system|operation not permitted"
+_AWAY = (
+    r"(?:not connected|disconnected|unavailable|failed to (?:connect|start)"
+    r"|transport (?:is )?closed|connection (?:closed|refused|failed|lost|reset)|ECONNREFUSED)"
 )
-_OF_MCP = r"(?i)\bconnection (?:closed|refused|failed|reset)\b|ECONNREFUSED|not connected"
+# What a program says of a server or a sandbox of its own is no sign: only the words that
+# clients begin their messages with, and those of the programs that fence a command in.
+_NO_SERVER = (
+    rf"(?i)^\W*(?:error:?\s*)*(?:mcp\b.{{0,80}}(?:{_AWAY}|timed out)"
+    r"|(?:no such tool available|unsupported call):? *mcp__)"
+)
+_NO_SERVER_OF_MCP = rf"(?i)\b{_AWAY}|no such tool available|^unsupported call"
+_FENCED = (
+    r"(?im)\A\W*(?:(?:execution )?error:?\s*|exec_command failed[^:]*:\s*|CreateProcess[^:]*:\s*)*"
+    r"(?:sandbox(?:ed)? ?(?:error|\(?denied)|failed in sandbox|command was denied by the sandbox)"
+    r"|^(?:bwrap|sandbox-exec|landlock|seatbelt):|: read-only file system\W*$|<sandbox_violations>"
+)
 
+_READERS = (
+    *("read", "grep", "glob", "ls", "list", "view", "read_file", "list_dir", "view_image"),
+    *("todowrite", "update_plan"),
+)
+"""Tools that change nothing in a project."""
 _OF_CALLS = ("tool", "target", "message", "n_answer_tokens")
 """Columns of calls that turns do not have."""
 
@@ -206,7 +218,12 @@ def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
     failed = failing.filter("is_failed")
     errors = _signs(failed, "repeated_error", rules.n_repeated_errors, ["row"])
-    retried = _signs(failed, "unchanged_retry", 2, ["row"])
+    # To read something between two attempts changes nothing.
+    looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok"))).with_columns(
+        nth=pl.int_range(pl.len()).over(_THREAD)
+    )
+    again = looked.with_columns(row=pl.struct(*call, "is_failed").rle_id()).filter("is_failed")
+    retried = _signs(again, "unchanged_retry", 2, ["row"])
     equal = known.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
     is_seen = pl.col("result_digest").is_not_null()
     least = pl.when(is_seen).then(rules.n_repeated).otherwise(rules.n_repeated_unseen)
@@ -223,13 +240,17 @@ def _alternating(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     is_turn = (own == own.shift(2)) & (own != own.shift(1)) & (pl.col("nth").diff(2) == 2)
     marked = known.with_columns(is_turn=is_turn.over(_THREAD).fill_null(value=False))
     # The two calls that a stretch begins with have none before them to equal.
-    is_first = marked.select(
-        (pl.col("is_turn").shift(-1) | pl.col("is_turn").shift(-2)).over(_THREAD)
-    ).to_series()
-    rows = marked.filter(pl.col("is_turn") | is_first.fill_null(value=False)).with_columns(
-        row=pl.struct(*_THREAD, gap=_is_apart().cum_sum()).rle_id()
+    stretch = pl.when("is_turn").then(pl.struct(*_THREAD, "is_turn").rle_id())
+    rows = marked.with_columns(row=stretch).with_columns(
+        pl.col("row").backward_fill(limit=2).over(_THREAD)
     )
-    return _signs(rows, "alternating", rules.n_alternating, ["row"])
+    return _signs(rows.drop_nulls("row"), "alternating", rules.n_alternating, ["row"])
+
+
+def _is_reading() -> pl.Expr:
+    """Whether a call only looks at something, by its tool or else its command."""
+    is_reader = pl.col("tool").str.to_lowercase().is_in(_READERS)
+    return (is_reader | pl.col("is_look")).fill_null(value=False)
 
 
 def _is_apart() -> pl.Expr:
@@ -239,11 +260,12 @@ def _is_apart() -> pl.Expr:
 
 def _is_down() -> pl.Expr:
     """Whether a call failed because a server of tools is not there, or a sandbox refuses it."""
-    words = pl.col("message").fill_null("")
-    is_mcp = pl.col("tool").str.contains(r"^mcp__|__").fill_null(value=False)
-    return pl.col("is_failed") & (
-        words.str.contains(_IS_DOWN) | (is_mcp & words.str.contains(_OF_MCP))
-    )
+    words = pl.col("message")
+    is_mcp = pl.col("tool").str.contains("__")
+    is_command = pl.col("last_command").is_not_null()
+    no_server = words.str.contains(_NO_SERVER) | (is_mcp & words.str.contains(_NO_SERVER_OF_MCP))
+    is_away = (is_command & words.str.contains(_FENCED)) | (~is_command & no_server)
+    return pl.col("is_failed") & is_away.fill_null(value=False)
 
 
 def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
@@ -294,7 +316,10 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         .with_columns(n_calls="n_retries", lost_s="retry_s")
         .filter(pl.col("n_calls") >= rules.n_retries)
     )
-    is_corrected = (pl.col("is_correction") & pl.col("is_soon")) | pl.col("is_taken_back")
+    # "No, keep it." is the answer to a question.
+    was_asked = pl.col("is_question").fill_null(value=False).shift(1).over(_THREAD)
+    says_so = pl.col("is_correction") & pl.col("is_soon") & ~was_asked.fill_null(value=False)
+    is_corrected = says_so | pl.col("is_taken_back")
     return [
         SIGNS.conform(retried),
         _signs(pl.concat([stopped, alone], how="diagonal").sort(turn), "interrupted"),

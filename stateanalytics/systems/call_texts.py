@@ -34,14 +34,36 @@ TESTS = (
     r"(?:test|check|verify))(?:$|[\s;&|:])"
 )
 """Runners of tests that people use, each by the words that it is started with."""
+_GIT = rf"(?:^|[;&|\n(]|-l?c\s+[\"'])\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
 UNDOING = (
-    r"(?:^|[\s;&|])git\s+(?:-\S+\s+)*(?:restore|revert|reset\s+--hard|"
-    r"checkout\s+(?:\S+\s+)*--(?:\s|$)|checkout\s+(?:HEAD\S*\s+)?\.)"
+    rf"{_GIT}(?:restore\b|revert\b"
+    r"|reset[ \t]+(?:[^\s;&|]+[ \t]+)*"
+    r"(?:--(?:hard|keep|merge)\b|(?:HEAD|@)[~^@{]|ORIG_HEAD|[0-9a-f]{7,40}\b)"
+    # Of files: after two dashes, after a revision, or a name with an ending.
+    r"|checkout[ \t]+(?:[^\s;&|]+[ \t]+)*--(?:\s|$)|checkout[ \t]+(?:-[fqp][ \t]+)*"
+    r"(?:[^\s;&|<>()#-]\S*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
+    r"|\S*\.[A-Za-z]\w{0,5}(?:[\s;&|)]|$)))"
 )
 """Commands that take changes back; a checkout of a branch does not."""
+_LOOKING = (
+    rf"{_CHANGED_FOLDER}(?:cat|head|tail|ls|rg|e?grep|find|fd|pwd|wc|tree|stat|which|echo|nl|jq"
+    r"|sed -n|git (?:status|log|diff|show|blame|grep))\b[^;&>\n]*$"
+)
+"""Commands that read and change nothing."""
+_NO_UNDOING = (
+    r"\brestore\b[^;&|\n]*[ \t](?:--staged|-S)\b[^;&|\n]*"
+    r"|\brevert[ \t]+--(?:abort|quit|skip|continue)\b"
+)
+"""Parts of such commands that leave files as they are."""
+_WORKTREE = r"restore\b[^;&|\n]*[ \t](?:--worktree|-W|-SW|-WS)\b"
+# A text in quotes is a message or a pattern, but for the command of a shell.
+_QUOTED = r"""([^c\s][ \t]*)(?:"[^"]*"|'[^']*')"""
 
 _MOST_RESULT_CHARS = 4000
 _TIMES = r"\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?"
+_SAID_IN_QUOTES = (
+    r"""(^|[\s(:])(?:"[^"\n]{2,300}"|'[^'\n]{2,300}'|`[^`\n]{2,300}`|[“„«][^“”»\n]{2,300}[“”»])"""
+)
 _OLD = rf'"(?:old_string|oldString|old_str)"\s*:\s*{_TEXT}'
 _NEW = rf'"(?:new_string|newString|new_str)"\s*:\s*{_TEXT}'
 _PATCH = "*** Begin Patch"
@@ -104,9 +126,17 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
             target=target.str.slice(0, _MOST_CHARS),
             last_command=name.str.extract(_LAST).str.slice(0, _MOST_CHARS),
             is_test=name.str.contains(TESTS),
-            is_undo=name.str.contains(UNDOING),
+            is_undo=_is_undo(name),
+            is_look=name.str.contains(_LOOKING),
         )
     )
+
+
+def _is_undo(command: pl.Expr) -> pl.Expr:
+    """Whether a command line takes back changes of files or commits."""
+    words = command.str.replace_all(_QUOTED, "${1}''")
+    acting = words.str.replace_all(_NO_UNDOING, "")
+    return acting.str.contains(UNDOING) | words.str.contains(f"{_GIT}{_WORKTREE}")
 
 
 def _lines_in(text: pl.Expr, pattern: str) -> pl.Expr:
@@ -172,7 +202,7 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     text : polars.Expr
         At most some hundred characters of an answer or a prompt.
     kind : str
-        ``gives_up`` of answers, or ``corrects`` of prompts.
+        ``gives_up`` or ``asks`` of answers, or ``corrects`` of prompts.
 
     Notes
     -----
@@ -184,13 +214,21 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     >>> said.select(phrase_in(pl.col("text"), "gives_up")).to_series().to_list()
     [True, False]
     """
+    found, excused = _phrases(kind), _phrases(f"not_{kind}")
+    # What stands in quotes is the word of somebody else.
+    own = text.str.replace_all(_SAID_IN_QUOTES, "${1}")
+    is_found = own.str.contains(f"(?is){found}")
+    if not excused:
+        return is_found
+    # What went well after it excuses it; what went well before does not.
+    return is_found & ~own.str.contains(f"(?is)(?:{found}).*?(?:{excused})")
+
+
+@cache
+def _phrases(kind: str) -> str:
+    """The phrases of a kind in all languages, as one pattern."""
     rows = table_rows("stateanalytics.core", "phrases.csv")
-    found, excused = (
-        "(?is)" + "|".join(f"(?:{row['pattern']})" for row in rows if row["kind"] == name)
-        for name in (kind, f"not_{kind}")
-    )
-    is_found = text.str.contains(found)
-    return is_found if excused == "(?is)" else is_found & ~text.str.contains(excused)
+    return "|".join(f"(?:{row['pattern']})" for row in rows if row["kind"] == kind)
 
 
 def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:

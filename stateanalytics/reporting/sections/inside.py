@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.words import (
+    dollars,
     how_long,
     interval,
     listed,
@@ -16,10 +17,12 @@ from stateanalytics.core.words import (
 from stateanalytics.failures.call_outcomes import call_rows, calls, count_tools, failed_share
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.failures.run_costs import priced
 from stateanalytics.failures.struggles import RULES, began_in, effort_of, signs_of, turns
 from stateanalytics.reporting.entities import place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import ended_well
+from stateanalytics.systems.linking import used_tokens
 
 N_TOOLS, N_MESSAGES, N_SESSIONS = 6, 6, 8
 _LONGEST = 100
@@ -66,6 +69,7 @@ def summarize_inside(material: Material) -> Plain:
         "lost_s": lost_s,
         "lost": how_long(lost_s),
         "n_tokens": n_tokens,
+        "lost_usd": _lost_usd(material, lost),
     }
     return {
         **counted,
@@ -91,6 +95,21 @@ def summarize_inside(material: Material) -> Plain:
     }
 
 
+def _lost_usd(material: Material, lost: pl.DataFrame) -> float | None:
+    """What lost tokens cost, as their part of all tokens that the session wrote; None: unknown."""
+    if lost.is_empty():
+        return None
+    own = material.facts.entities.select(*_ENTITY, "n_output_tokens").unique(_ENTITY, keep="first")
+    written = lost.select(*_ENTITY, n_lost="n_tokens").join(own, on=_ENTITY)
+    runs = material.ever.join(written, on=_ENTITY, how="semi")
+    costs = priced(runs, used_tokens(material.facts), material.prices)
+    part = (pl.col("n_lost") / pl.col("n_output_tokens")).clip(0, 1)
+    usd = costs.select(*_ENTITY, "total_usd").join(written, on=_ENTITY).select(
+        usd=pl.when(pl.col("n_output_tokens") > 0).then(pl.col("total_usd") * part)
+    )["usd"].drop_nulls()  # fmt: skip
+    return None if usd.is_empty() else float(usd.sum())
+
+
 def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain]:
     """The clusters of failed calls that cost most."""
     window = material.window
@@ -112,7 +131,7 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
 _NOTHING: Plain = {
     **dict.fromkeys(("n_calls", "n_with_result", "n_failed", "n_sessions", "n_stuck_now"), 0),
     **{"share": None, "interval": None, "efforts": {}, "lost_s": 0.0, "lost": how_long(0.0)},
-    **{"n_tokens": 0, "finding": say("inside.none")},
+    **{"n_tokens": 0, "lost_usd": None, "finding": say("inside.none")},
     **{"tools": [], "messages": [], "sessions": []},
 }
 
@@ -135,7 +154,10 @@ def _finding(counted: Plain) -> str:
     )
     lost = ""
     if counted["lost_s"]:
-        lost = say("inside.lost", time=counted["lost"], tokens=number(counted["n_tokens"]))
+        usd = counted["lost_usd"]
+        cost = say("inside.cost", cost=dollars(usd)) if usd else ""
+        tokens = number(counted["n_tokens"])
+        lost = say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost)
     return say("inside.finding", calls=of_calls, sessions=of_sessions, lost=lost)
 
 

@@ -41,7 +41,7 @@ _DENIED = (
     r"(?i)doesn't want to (?:proceed|take this)|user (?:rejected|denied|declined)"
     r"|permission.* has been denied|denied by your permission|requested permissions? to"
     r"|requires approval|was blocked(?: by|\. For security)"
-    r"|blocked by hook|hook.{0,80} denied"
+    r"|blocked by hook|hook.{0,80} denied|^(?:Error: )?(?:Pre|Post)ToolUse:\S* hook (?:error|block)"
 )
 # Below the exit code is the output of the command, which may be about anything, such as the
 # time limit of another program.
@@ -508,10 +508,12 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_prompts=(what == "prompt").sum(),
             n_retries=(what == "retry").sum(),
             retry_s=waited_s.filter(what == "retry").sum(),
-            n_compactions=(what == "compaction").sum(),
+            # One that no answer follows came between two tasks.
+            n_compactions=((what == "compaction") & is_answer.reverse().cum_max().reverse()).sum(),
             n_idle_answers=name.filter(is_idle).n_unique(),
             n_final_chars=pl.col("n_text_chars").filter(is_last_answer).sum(),
             gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
+            is_question=pl.col("says").eq_missing("asks").filter(is_last_answer).any(),
             is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),
             **{
                 f"{name}_at": at.filter(rule).last()

@@ -241,7 +241,7 @@ class ClaudeLines(Columns, key=("source", "file", "line_no")):
     error_type = Text("tag of an error, as stored", read_from="error")
     error_status = Integer("HTTP status of an error", read_from="apiErrorStatus")
     error_message = Text("words of an error (at most 500 characters)")
-    says = Text("gives_up of an answer, corrects of a prompt, by their first words: a hypothesis")
+    says = Text("gives_up or asks of an answer, corrects of a prompt, by first words: a hypothesis")
     retry_at = Moment("when the retry that it announces is due")
     result_agent_id = Text(
         "subagent that it is a result or progress of",

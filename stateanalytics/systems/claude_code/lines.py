@@ -170,6 +170,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             says=phrase_of(
                 pl.col("head"),
                 gives_up=pl.col("what") == "assistant",
+                asks=pl.col("what") == "assistant",
                 corrects=pl.col("what") == "prompt",
             ),
         )

@@ -503,7 +503,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
-            n_compactions=(what == "compaction").sum(),
+            # One that no answer or call follows came between two tasks.
+            n_compactions=((what == "compaction") & is_sign.reverse().cum_max().reverse()).sum(),
             n_idle_answers=in_a_row.struct.field("len")
             .filter(in_a_row.struct.field("value") == "answer")
             .max(),
@@ -512,6 +513,10 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             # One answer is an event and a message.
             gives_up=pl.col("says")
             .eq_missing("gives_up")
+            .filter(what.str.starts_with("answer_"))
+            .last(),
+            is_question=pl.col("says")
+            .eq_missing("asks")
             .filter(what.str.starts_with("answer_"))
             .last(),
             is_correction=pl.col("says").eq_missing("corrects").filter("is_prompt").first(),

@@ -257,7 +257,7 @@ class CodexLines(Columns, key=("source", "file", "line_no")):
         read_from="payload.rate_limits.primary.used_percent",
     )
     rate_limit_resets_at = Moment("when that limit resets")
-    says = Text("gives_up of an answer, corrects of a prompt, by their first words: a hypothesis")
+    says = Text("gives_up or asks of an answer, corrects of a prompt, by first words: a hypothesis")
     n_rolled_back = Integer("turns that a person takes back", read_from="payload.num_turns")
 
 

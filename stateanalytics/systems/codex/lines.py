@@ -39,6 +39,7 @@ _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
 _OUTPUT = r"(?s)^.{0,400}?\nOutput:\n(.*)"
+_OUTPUT_IN_JSON = r'(?s)^\{"output":"(.*)","metadata":\{'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 _ABORTED = r"(?i)^aborted by user"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
@@ -124,8 +125,15 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         ),
     )
     # The provider's note above an output has times of its own.
+    # Older releases write an object, with how long it took next to the output.
     given = pl.when(what == "result").then(
-        pl.coalesce(pl.col("output").str.extract(_OUTPUT), "output")
+        pl.coalesce(
+            pl.col("output").str.extract(_OUTPUT),
+            pl.col("output")
+            .str.extract(_OUTPUT_IN_JSON)
+            .str.replace_all("\\n", "\n", literal=True),
+            "output",
+        )
     )
     asked, results = (read.select(texts).to_series() for texts in (if_call.then("asked"), given))
     read = read.hstack([*inputs_of(asked), *results_of(results)])
@@ -133,6 +141,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     says = phrase_of(
         first,
         gives_up=what.str.starts_with("answer_"),
+        asks=what.str.starts_with("answer_"),
         corrects=what.str.starts_with("prompt_"),
     )
     return (_with_results(read.with_columns(says=says)),)

@@ -338,6 +338,7 @@ def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
         n_idle_answers=(pl.col("finish") == "stop").sum().cast(pl.Int64),
         n_final_chars=pl.col("n_text_chars").last(),
         gives_up=pl.col("says").last().eq_missing("gives_up"),
+        is_question=pl.col("says").last().eq_missing("asks"),
         **{name: total(name) for name in SUMS},
         is_blocked=pl.col("is_blocked").any(),
         is_recovered=pl.col("is_recovered").any(),
@@ -505,7 +506,10 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     )
     said = own.filter(pl.col("part_type") == "text").group_by(_MESSAGE)
     prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
-    assistants = left_joined(assistants, prompts, on=["source", "prompt"])
+    # A person may compact too, between two tasks; releases without `auto` do not say who did.
+    compacted = own.filter(pl.col("part_type") == "compaction", pl.col("is_auto").ne_missing(False))
+    compactions = compacted.select("source", prompt="message_id", is_compaction=pl.lit(True))
+    assistants = left_joined(assistants, prompts, compactions.unique(), on=["source", "prompt"])
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
     # An answer is to every prompt before it, and names the last of them.
@@ -614,7 +618,9 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         n_idle_answers=(pl.col("finish") == "stop").sum().cast(pl.Int64),
         n_final_chars=pl.col("n_text_chars").last(),
         gives_up=pl.col("says").last().eq_missing("gives_up"),
+        is_question=pl.col("says").last().eq_missing("asks"),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
+        n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
         last_state=pl.col("state").last(),
         last_finish=pl.col("finish").last(),
         last_completed_ms=pl.col("completed_ms").last(),

@@ -68,6 +68,7 @@ class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
     last_finish = Text("why its last step finished, in the provider's words")
     n_steps = Integer("calls of a model")
     n_retries = Integer("retries that were scheduled; null: not recorded in messages")
+    n_compactions = Integer("1 where a full context had to be compacted for it; of V1 alone")
     n_tools = Integer("tool calls")
     n_tools_running = Integer("tool calls without an end")
     n_text_chars = Integer("characters of answer text")
@@ -279,6 +280,7 @@ class _Records(Columns):
     n_resume_attempts = Integer("times that 2.0 resumed it by itself")
     parent_id = Text("of a message its prompt, of a session the one that began it")
     part_id = Text("the part")
+    is_auto = YesNo("of a compaction: a full context began it, not a person")
     part_type = Text("text, tool, …")
     program_version = Text("version of opencode")
     project_id = Text("the project")
@@ -313,7 +315,7 @@ class _Records(Columns):
     tool = Text("name of the tool")
     updated_at = Moment("when its row was last written")
     written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
-    says = Text("gives_up or corrects, by the first words of a text: a hypothesis")
+    says = Text("gives_up, asks or corrects, by the first words of a text: a hypothesis")
     inputs = Inputs
     results = Results
 

@@ -95,6 +95,7 @@ PART: Fields = {
     "end_ms": (("state.time.end", "time.end"), "BIGINT"),
     "exit_code": (("state.metadata.exit",), "BIGINT"),
     "error_message": (("state.error",), "VARCHAR"),
+    "is_auto": (("auto",), "BOOLEAN"),
 }
 SESSION: Fields = {
     "session_id": (("id",), "VARCHAR"),

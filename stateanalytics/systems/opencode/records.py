@@ -158,7 +158,9 @@ def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
         *(pl.when(is_call).then(pl.col(name).cast(pl.String)) for name in ("asked", "given"))
     )
     # Who said it is in its message.
-    says = phrase_of(pl.col("said").cast(pl.String), gives_up=pl.lit(True), corrects=pl.lit(True))
+    every = pl.lit(value=True)
+    said = pl.col("said").cast(pl.String)
+    says = phrase_of(said, gives_up=every, corrects=every, asks=every)
     found = [*inputs_of(texts["asked"]), *results_of(texts["given"])]
     return rows.with_columns(says=says).hstack(found)
 
