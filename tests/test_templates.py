@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.failures.masking import patterns_of
 from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
@@ -485,3 +486,46 @@ def test_models_stay_apart(words):
 )  # fmt: skip
 def test_other_numbers_vary(words):
     assert mine_templates([words.format(n) for n in (3, 17, 404)])["template"].n_unique() == 1
+
+
+KNOWN = table_rows("stateanalytics.core", "known_messages.csv")
+VALUES = {"{}": ("alpha", "some-Name"), "{w}": ("app.core", "Widget"),
+          "{l}": ("a whole line", "another one"),
+          "{*}": ("one", "\tsrc/a.py\n\tsrc/b.py")}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [row["text"] for row in KNOWN])
+def test_values_in_messages_of_known_tools_are_values_from_the_first_on(text):
+    messages = []
+    for n in range(2):
+        message = text.replace("\\n", "\n")
+        for slot, values in VALUES.items():
+            message = message.replace(slot, values[n])
+        messages.append(f"tool: {message} end")
+    found = mine_templates(messages)["template"]
+    assert found.n_unique() == 1
+    assert "<*>" in found[0]
+    assert all(value not in found[0] for value in ("alpha", "Widget", "whole", "src"))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "  ⎿  EACCES: permission denied, open 'a.py' of the whole project",
+        "\x1b[31mEACCES: permission denied, open 'a.py' of the whole project\x1b[0m",
+        "■ EACCES: permission denied, open 'a.py' of the whole project\n",
+        "● EACCES: permission denied, open 'a.py' of the whole project",
+        "│ EACCES: permission denied, open 'a.py' of the whole project",
+        "EACCES: permission denied, open 'a.py'\n     of the whole project",
+    ],
+)
+def test_what_a_terminal_put_around_a_message_is_no_part_of_it(shown):
+    plain = "EACCES: permission denied, open 'a.py' of the whole project"
+    assert mine_templates([shown, plain])["template"].n_unique() == 1
+
+
+def test_a_module_that_node_misses_is_named_whoever_asked_for_it():
+    stack = "\nRequire stack:\n- /a/b.js\n    at Module._resolve (node:internal/loader:1:2)"
+    found = mine_templates([f"Error: Cannot find module '{name}'{stack}" for name in "xy"])
+    assert found["template"].unique().len() == 1
+    assert found["template"][0].startswith("Error: Cannot find module '<*>'")

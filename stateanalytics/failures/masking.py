@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import cache
+from typing import NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.failures.traces import (
     CUT,
     IS_TRACE,
@@ -43,6 +46,10 @@ MASKS: tuple[tuple[str, str], ...] = (
     ("TIME", rf"\b\d{{4}}-\d\d-\d\d[T ]{CLOCK}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"),
     ("TIME", rf"\b{WEEKDAY},? {MONTH} +\d+ {CLOCK}(?: [A-Z]{{3,4}})? \d{{4}}\b"),
     ("TIME", rf"\b{MONTH} \d\d? {CLOCK}\b"),
+    (
+        "TIME",
+        rf"\b{MONTH} \d\d?(?:st|nd|rd|th)?(?:, \d{{4}})?,?(?: at)? \d\d?(?::\d\d)? ?[AaPp][Mm]\b",
+    ),
     ("EMAIL", r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
     ("SIZE", r"\b\d+(?:\.\d+)? ?[KMGTP]?i?B\b"),
     ("TIME", r"\b(?:\d+h )?\d+m \d+(?:\.\d+)?s\b"),
@@ -140,7 +147,9 @@ LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 # What terminals of agents put before a message, and break it with; jest has bullets of its own.
 _OF_PANES = r"^\s*(?:[⎿■│┃⏺]\s+)+|^\s*●\s+([^›\n]*(?:\n|$))"
-_WRAPPED = r"^[^\n]+(?:\n {5}\S[^\n]*)+$"
+_WRAPPED = r"^[^\n]+(?:\n {5}\S[^\n]*)+\s*$"
+# Between a message of Node and its frames stand the files that asked for a module.
+_REQUIRED_BY = r"\nRequire stack:(?:\n- [^\n]*)+"
 _UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue004]"
 _LINE_BREAKS, _SPACES = r"\s*[\n\r]\s*", r"[^\S\n]{2,}|[\t\x0b\x0c]"
 
@@ -211,6 +220,7 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
     text, kept = pl.col("text"), _kept(keep)
     patterns = (
         _read_placeholders(_cleaned(distinct))
+        .pipe(_mask_known)
         .pipe(_mask_shapes)
         .lazy()
         .with_columns(
@@ -304,7 +314,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
         return neat.with_columns(trace=pl.lit(""))
     is_reduced = message.str.contains(VIA, literal=True)
     seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
-    own = seen.str.replace(_OF_PANES, "${1}").str.strip_chars_end()
+    own = seen.str.replace(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
     is_wrapped = own.str.contains(_WRAPPED)
     clean = pl.when(is_wrapped).then(own.str.replace_all(r"\n {5}", " ")).otherwise(own)
     raw = dirty.filter(~is_reduced).with_columns(message=clean)
@@ -362,6 +372,59 @@ def shortened(text: pl.Expr) -> pl.Expr:
 def _one_space(text: pl.Expr) -> pl.Expr:
     """A text with one space, or one line break, between words."""
     return text.str.replace_all(_LINE_BREAKS, "\n").str.replace_all(_SPACES, " ").str.strip_chars()
+
+
+_SLOTS = {
+    "{}": r"[^\n]{1,300}?",
+    "{w}": r"""\S{0,300}[^\s,;:.)\]'"]""",
+    "{l}": r"[^\n]{1,300}",
+    "{*}": r"(?s:.){1,2000}?",
+}
+
+
+class _Known(NamedTuple):
+    """A message that a known tool writes, with slots for its values."""
+
+    needle: str
+    pattern: str
+    replacement: str
+
+
+@cache
+def _known_messages() -> tuple[_Known, ...]:
+    """The messages of ``core/data/known_messages.csv``.
+
+    A slot is a value from the first message on: ``{}`` some text, ``{w}`` a word, ``{l}`` the
+    rest of a line, ``{*}`` several lines.
+    """
+    found = []
+    for row in table_rows("stateanalytics.core", "known_messages.csv"):
+        parts = re.split(r"(\{[wl*]?\})", row["text"].replace("\\n", "\n"))
+        texts = [part for part in parts if part not in _SLOTS]
+        found.append(
+            _Known(
+                max(texts, key=len),
+                "".join(_SLOTS.get(part) or re.escape(part) for part in parts),
+                "".join(f"{OPEN}{CLOSE}" if part in _SLOTS else part for part in parts),
+            )
+        )
+    return tuple(found)
+
+
+def _mask_known(texts: pl.DataFrame) -> pl.DataFrame:
+    """Texts with placeholders for the values in messages of known tools."""
+    known = _known_messages()
+    has_any = texts["text"].str.contains_any([one.needle for one in known])
+    if not has_any.any():
+        return texts
+    named = texts.filter(has_any)
+    for one in known:
+        has_it = named["text"].str.contains(one.needle, literal=True)
+        if has_it.any():
+            # A dollar sign in the replacement would be a group.
+            masked = pl.col("text").str.replace_all(one.pattern, one.replacement.replace("$", "$$"))
+            named = pl.concat([named.filter(~has_it), named.filter(has_it).with_columns(masked)])
+    return pl.concat([texts.filter(~has_any), named])
 
 
 def _mask_shapes(texts: pl.DataFrame) -> pl.DataFrame:
