@@ -529,3 +529,34 @@ def test_a_module_that_node_misses_is_named_whoever_asked_for_it():
     found = mine_templates([f"Error: Cannot find module '{name}'{stack}" for name in "xy"])
     assert found["template"].unique().len() == 1
     assert found["template"][0].startswith("Error: Cannot find module '<*>'")
+
+
+SENTENCES = (
+    "Your credit balance is too low to access the API",
+    "Output blocked by content filtering policy",
+    "thinking blocks cannot be modified",
+    "Invalid signature in thinking block",
+    "messages must alternate between roles",
+    "tools must have unique names",
+    "this model does not take pictures",
+)
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        'API Error: 400 {"type":"error","error":{"message":"SAID"},"request_id":"req_NUMBER"}',
+        "litellm.BadRequestError: XException - {'error': {'message': 'SAID'}}",
+    ],
+)
+def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelope):
+    messages = [
+        envelope.replace("SAID", said).replace("NUMBER", f"{n}{place}")
+        for place, said in enumerate(SENTENCES)
+        for n in range(3)
+    ]
+    found = mine_templates(messages)["template"]
+    assert found.unique().len() == len(SENTENCES)
+    users = [envelope.replace("SAID", f"user {name} is not here") for name in
+             ("ada", "ben", "cyd", "dov", "eve", "fay")]  # fmt: skip
+    assert mine_templates([*messages, *users])["template"].n_unique() == len(SENTENCES) + 1

@@ -414,17 +414,18 @@ def _known_messages() -> tuple[_Known, ...]:
 def _mask_known(texts: pl.DataFrame) -> pl.DataFrame:
     """Texts with placeholders for the values in messages of known tools."""
     known = _known_messages()
-    has_any = texts["text"].str.contains_any([one.needle for one in known])
+    needles = list({one.needle for one in known})
+    has_any = texts["text"].str.contains_any(needles)
     if not has_any.any():
         return texts
     named = texts.filter(has_any)
+    there = set(named["text"].str.extract_many(needles, overlapping=True).explode())
+    masked = pl.col("text")
     for one in known:
-        has_it = named["text"].str.contains(one.needle, literal=True)
-        if has_it.any():
+        if one.needle in there:
             # A dollar sign in the replacement would be a group.
-            masked = pl.col("text").str.replace_all(one.pattern, one.replacement.replace("$", "$$"))
-            named = pl.concat([named.filter(~has_it), named.filter(has_it).with_columns(masked)])
-    return pl.concat([texts.filter(~has_any), named])
+            masked = masked.str.replace_all(one.pattern, one.replacement.replace("$", "$$"))
+    return pl.concat([texts.filter(~has_any), named.with_columns(masked)])
 
 
 def _mask_shapes(texts: pl.DataFrame) -> pl.DataFrame:

@@ -24,14 +24,15 @@ from stateanalytics.failures.masking import (
     TRACE_HERE,
 )
 
-#: A column of this kind varies when it takes so many values between the same others.
-N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "said": 5, "command": 2}
+#: A column of this kind varies when it takes so many values between the same others. What an
+#: envelope says (``"message": "…"``) never does: several sentences are several failures.
+N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "command": 2}
 #: Where several of them vary at once, each takes so many values.
 N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2}
 #: Between so many words fewer values do: of a word, and of names together.
 N_FRAME, N_WORD_IN_FRAME, N_NAMES_IN_FRAME = 5, 4, 3
 #: A template keeps at least so many constant words, so that it still says something.
-N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "said", "command"), 2)
+N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "command"), 2)
 N_CONSTANT |= {"payload": 3, "quoted": 1}
 #: Pairs of placeholders are looked at in patterns with at most so many.
 N_PAIRED = 12
@@ -72,6 +73,7 @@ _BRACKETS = (
 )
 # An object with such a key describes an error; any other is the input of something.
 _ERROR_KEY = r"""["'](?:error|errors|message|msg|code|type|detail|status|reason)["']\s*:"""
+_SAID = rf"""{_ERROR_KEY}\s*(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
 _TRACE = f"(?s:{TRACE_HERE}.*)"
 #: Programs that agents call; with an option, a pipe or `&&` behind one, a line is a command.
 PROGRAMS = (
@@ -108,7 +110,7 @@ def merge(texts: pl.Series) -> pl.Series:
     polars.Series, length n_texts
         In the same order.
     """
-    merged = pl.DataFrame({"text": texts, "merged": texts})
+    merged = pl.DataFrame({"text": texts, "merged": _merge_what_is_said(texts)})
     steps = (
         lambda distinct: _merge_columns(distinct, WORDS),
         lambda distinct: _merge_columns(distinct, BRACKETS),
@@ -122,6 +124,22 @@ def merge(texts: pl.Series) -> pl.Series:
             "text", merged="after"
         )
     return merged["merged"]
+
+
+def _merge_what_is_said(texts: pl.Series) -> pl.Series:
+    """Patterns in which the sentences of envelopes are templates, mined from all sentences."""
+    said = texts.str.extract_all(_SAID).explode().drop_nulls().unique().sort()
+    inner = said.str.replace(rf"^{_ERROR_KEY}\s*", "").unique().sort()
+    if inner.is_empty():
+        return texts
+    quote, own = inner.str.head(1), inner.str.slice(1, inner.str.len_chars() - 2)
+    templates = merge(own.unique().sort())
+    mined = own.replace_strict(own.unique().sort(), templates, return_dtype=pl.String)
+    changed = own != mined
+    if not changed.any():
+        return texts
+    whole, template = (part.filter(changed).to_list() for part in (inner, quote + mined + quote))
+    return texts.str.replace_many(whole, template, leftmost=True)
 
 
 def unmerged(texts: pl.Series) -> pl.Series:
@@ -146,14 +164,14 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
     described = pieces.join(
         _described(pieces["piece"].unique()), on="piece", how="left", maintain_order="left"
     )
-    # The text behind an error key is one of few sentences, though it stands in quotes.
+    # The text behind an error key is a sentence, though it stands in quotes.
     key = pl.col("is_error_key")
     is_error_text = (pl.col("kind") == "quoted") & (
         key.shift(1).over("number")
         | (key.shift(2) & (pl.col("piece").shift(1) == " ")).over("number")
     )
     return described.with_columns(
-        kind=pl.when(is_error_text).then(pl.lit("said")).otherwise("kind"),
+        may_vary=pl.col("may_vary") & ~is_error_text.fill_null(value=False),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     ).drop("is_error_key", "is_list")
 
@@ -196,6 +214,7 @@ def _described(distinct: pl.Series) -> pl.DataFrame:
             )
             & ~pl.col("inside").str.to_lowercase().is_in(sorted(OPPOSITES))
             & ~piece.str.contains(NEVER)
+            & ~((pl.col("kind") == "bracket") & piece.str.contains(_SAID))
             & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
             & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
             # A list of placeholders becomes one: its length varies, too.
