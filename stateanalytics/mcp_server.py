@@ -160,7 +160,9 @@ class Tools:
 
         entity_id may be the beginning of an id, or type:id where several types share one.
         """
-        summary = session_page(self._snap, entity_id, policy=self._policy).summary
+        # What was said in a run may be meant for the agent that asks: it has no texts.
+        page = session_page(self._snap, entity_id, policy=self._policy, n_texts=0)
+        summary = page.summary
         rows = _fitting(summary["rows"], MOST_ROWS)
         return self._answer({**summary, "rows": rows}, _cut(len(rows), summary["n_rows"]))
 

@@ -14,6 +14,7 @@ from stateanalytics.core.words import how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.state.policy import Policy
+from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
 
@@ -22,6 +23,7 @@ _OF_TOOLS = ("action", "tool")
 _OF_CALLS = ("call", "tool_end")
 SHORTEST_SILENCE_S = 60.0
 _MOST_LISTED = 4
+_MOST_SAID_CHARS = 500
 
 TIMELINE = schema.Frame(
     "timeline",
@@ -108,6 +110,7 @@ def timeline_of(
     states: pl.DataFrame,
     runs: pl.DataFrame,
     policy: Policy | None = None,
+    n_texts: int | None = 0,
 ) -> pl.DataFrame:
     """Everything that is known of one entity's life, in order.
 
@@ -122,6 +125,8 @@ def timeline_of(
         The `spells` of the facts, for its attempts.
     policy : Policy, optional
         For the limits that silences are held against.
+    n_texts : int, optional
+        Of how many of its last messages the text is shown; None: of all.
 
     Returns
     -------
@@ -139,7 +144,7 @@ def timeline_of(
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
-        _events(_without_calls(events, folded)),
+        _events(_without_calls(_with_texts(facts, entity, events, n_texts), folded)),
         folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),
@@ -282,6 +287,20 @@ def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
     is_in_loop = (pl.col("at") <= pl.col("loop_until")) & kind.str.starts_with("message")
     is_hidden = (is_result | is_in_loop).fill_null(value=False)
     return placed.filter(~is_hidden).select(events.columns)
+
+
+def _with_texts(
+    facts: Facts, entity: dict[str, Any], events: pl.DataFrame, n_texts: int | None
+) -> pl.DataFrame:
+    """Events with the texts of the last messages as their detail, where a system has them."""
+    read = next(known.runs.texts for known in all_systems() if known.name == entity["system"])
+    if read is None or n_texts == 0:
+        body = pl.col("body").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
+        return events.with_columns(detail=pl.coalesce("detail", body))
+    said = read(facts, entity)
+    shown = said if n_texts is None else said.tail(n_texts)
+    joined = events.join(shown, on=["at", "role"], how="left", maintain_order="left")
+    return joined.with_columns(detail=pl.coalesce("detail", "text")).drop("text")
 
 
 def _events(events: pl.DataFrame) -> pl.DataFrame:

@@ -13,9 +13,13 @@ from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.reporting.material import clean
+from stateanalytics.reporting.session import session_page
+from stateanalytics.systems.claude_code import frames
+from stateanalytics.systems.claude_code.reading import texts
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store
+from tests.transcripts import begun_rollout, begun_transcript, facts_of, transcript_maker
 
 HOSTILE = '</title><img src=x onerror="alert(1)">\x1b[2J<script>alert(1)</script>'
 SECRET = "DB_PASS=hunter2"
@@ -275,3 +279,48 @@ def test_every_session_of_the_sample_has_a_timeline(demo):
         rows = timeline_of(demo, key, states=states, runs=runs)
         assert rows.filter(lane="state").height >= 1
         assert (rows["until"] - rows["at"]).drop_nulls().min() >= timedelta(0)
+
+
+def said(page):
+    rows = page.timeline.filter(pl.col("lane") == "message").select("what", "detail").rows()
+    return [(what.rpartition(" ")[2], text) for what, text in rows if text]
+
+
+@pytest.mark.parametrize("begun", [begun_transcript, begun_rollout])
+def test_the_last_messages_have_their_texts_as_long_as_the_transcript_is_there(tmp_path, begun):
+    log = begun()
+    for n in range(4):
+        text = f"answer {n} {SECRET if n == 3 else ''} <script>alert(1)</script>"
+        if begun is begun_rollout:
+            log.say(text)
+            log.complete(text)
+            log.turn(f"question {n}", 9.0)
+        else:
+            log.answer(transcript_maker.say(text), stop="end_turn", usage=(9, 0, 0, 9))
+            log.user(f"question {n}", 9.0)
+    read = facts_of(tmp_path, log, tail="{broken\n")
+    own = getattr(log, "session_id", None) or log.thread_id
+    page = sa.session(read, own)
+    texts = said(page)
+    assert len(texts) == 6
+    assert texts[-1] == ("user", "question 3")
+    assert "<script>" not in page.as_html()
+    assert "hunter2" not in page.as_html()
+    assert len(said(sa.session(read, own, bodies=True))) == 9
+    assert not said(session_page(read, own, n_texts=0))
+    for path in tmp_path.rglob("*.jsonl"):
+        path.unlink()
+    assert not said(sa.session(read, own))
+
+
+def test_a_frame_that_names_a_file_outside_of_the_input_is_not_followed(tmp_path):
+    log = begun_transcript()
+    log.answer(transcript_maker.say("inside"), stop="end_turn", usage=(9, 0, 0, 9))
+    read = facts_of(tmp_path / "home", log)
+    outside = tmp_path / "outside.jsonl"
+    outside.write_text(log.text().replace("inside", "outside"))
+    entity = find_entity(read.entities, log.session_id)
+    moved = read.detail(frames.SESSIONS).with_columns(file=pl.lit("../outside.jsonl"))
+    elsewhere = SimpleNamespace(inputs=read.inputs, detail=lambda _: moved)
+    assert texts(elsewhere, entity).is_empty()
+    assert texts(read, entity)["text"].to_list()[-1] == "inside"

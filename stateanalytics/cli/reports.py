@@ -16,6 +16,7 @@ import polars as pl
 from stateanalytics.cli.options import (
     READING,
     as_of_option,
+    bodies_option,
     detectors_option,
     examples,
     ledger_option,
@@ -434,13 +435,14 @@ def _write_difference(request: Request, against: Path) -> None:
     help="Write an HTML page with a chart to this file.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
-@takes(as_of_option, policy_option, salvage_option, redact_option, formats=None)
+@takes(as_of_option, policy_option, bodies_option, salvage_option, redact_option, formats=None)
 def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     """Show the complete history of one run or other entity.
 
     ID is an id or its first characters; type:ID where several types share an id. The history
     has states, attempts, messages and silences, related entities, and the outcomes of other
-    runs that failed with the same message.
+    runs that failed with the same message. The last messages have their texts; with --bodies
+    all of them.
     """
     from stateanalytics.reporting.session import session_page
 
@@ -460,7 +462,9 @@ def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     chosen_format(None, output, PAGES)
     with request.opened(is_table=False) as snap:
         policy = request.chosen_policy
-        page = session_page(snap, entity_id, policy=policy, redact=request.redact)
+        n_texts = None if request.bodies else 6
+        redact = request.redact
+        page = session_page(snap, entity_id, policy=policy, redact=redact, n_texts=n_texts)
     if output is None:
         click.echo("\n".join(map(visible, repr(page).split("\n"))))
         return

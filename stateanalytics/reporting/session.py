@@ -47,7 +47,12 @@ _FACTS = {
 
 
 def session_page(
-    snap: Facts, entity_id: str, *, policy: Policy | None = None, redact: bool = True
+    snap: Facts,
+    entity_id: str,
+    *,
+    policy: Policy | None = None,
+    redact: bool = True,
+    n_texts: int | None = 6,
 ) -> SessionPage:
     """The page of an entity as plain data, and the frame of its timeline.
 
@@ -55,6 +60,8 @@ def session_page(
     ----------
     snap, entity_id, policy, redact
         As for `widgets.timeline.session`, which shows the same in a notebook.
+    n_texts : int, optional
+        Of how many of its last messages the text is shown; None: of all.
 
     Raises
     ------
@@ -65,7 +72,7 @@ def session_page(
     entity = find_entity(facts.entities, entity_id)
     states, reasons = states_and_reasons(facts, policy=policy)
     runs = spells(facts, policy=policy)
-    timeline = timeline_of(facts, entity, states=states, runs=runs, policy=policy)
+    timeline = timeline_of(facts, entity, states=states, runs=runs, policy=policy, n_texts=n_texts)
     is_entity = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     state = states.filter(is_entity).row(0, named=True)
     plain = {

@@ -381,6 +381,8 @@ class Runs:
         The type of which the last row of a session repeats the session.
     stop : str
         How a person stops one of its runs, such as ``li kill`` and its id; empty: not known.
+    texts : callable, optional
+        ``texts(facts, entity)`` gives what was said in a session: ``at``, ``role``, ``text``.
     calls : callable, optional
         ``calls(facts)`` gives the calls of tools in the shape of `schema.CALLS`, for example by
         `systems.tool_calls.calls_from`.
@@ -394,6 +396,7 @@ class Runs:
     part_types: tuple[str, ...] = ()
     repeated_type: str | None = None
     stop: str = ""
+    texts: Callable[[Facts, Mapping[str, Any]], pl.DataFrame] | None = None
     calls: Callable[[Facts], pl.DataFrame] | None = None
     turns: Callable[[Facts], pl.DataFrame] | None = None
 

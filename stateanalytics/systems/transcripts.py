@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -12,17 +14,18 @@ from io import BytesIO
 from itertools import accumulate, groupby
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import FrameOrFactory
+from stateanalytics.core.facts import Facts, FrameOrFactory
 from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io.archive.manifests import digest_of_files
 from stateanalytics.io.budget import spending
-from stateanalytics.io.files import legible, read_octets
+from stateanalytics.io.files import as_text, legible, open_regular, read_octets
 from stateanalytics.io.findings import counted
 from stateanalytics.io.json_lines import (
     BAD,
@@ -417,6 +420,80 @@ def ids_in(path: Path, key: str) -> pl.DataFrame:
     matches = re.findall(rb'"%s"\s*:\s*"([0-9a-fA-F-]{36})"' % key.encode(), octets)
     ids = sorted({match.decode() for match in matches})
     return pl.DataFrame({"id": ids}, schema={"id": pl.String})
+
+
+_MOST_TAIL_BYTES = 4_000_000
+_MOST_SAID_CHARS = 500
+
+
+def texts_in(
+    facts: Facts,
+    entity: Mapping[str, Any],
+    sessions: Frame,
+    said: Callable[[Mapping[str, Any]], tuple[object, object]],
+) -> pl.DataFrame:
+    """What was said in a session, from the end of its transcript, which is read again.
+
+    Parameters
+    ----------
+    facts : Facts
+    entity : mapping
+        A row of ``facts.entities``: a session, or what belongs to one.
+    sessions : Frame
+        The system's own frame of sessions, with ``thread_id`` and ``file``.
+    said : callable
+        Role and text of a record; None where it is no message.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``at``, ``role`` and ``text`` (at most 500 characters), in order. No rows where the
+        transcript has gone, or is compressed.
+    """
+    is_session = entity["entity_type"] == "session"
+    thread = entity["entity_id"] if is_session else entity["parent_id"]
+    files = facts.detail(sessions).filter(source=entity["source"], thread_id=thread)["file"]
+    rows = [
+        (at, role, text[:_MOST_SAID_CHARS])
+        for line in _last_lines(facts, entity["source"], files.drop_nulls().to_list())
+        for at, (role, text) in [(line.get("timestamp"), said(line))]
+        if isinstance(at, str) and isinstance(role, str) and isinstance(text, str) and text.strip()
+    ]
+    shape = {"at": pl.String, "role": pl.String, "text": pl.String}
+    at = pl.col("at").str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
+    found = pl.DataFrame(rows, schema=shape, orient="row").with_columns(at)
+    return found.drop_nulls().unique(["at", "role"], keep="last", maintain_order=True)
+
+
+def _last_lines(facts: Facts, source: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The records at the end of some transcripts below the inputs."""
+    for file in files:
+        # Of several inputs with such a file, the one that is named like its source.
+        for root in sorted(facts.inputs, key=lambda root: str(root) != source):
+            folder = (root.parent if root.is_file() else root).resolve()
+            path = (folder / file).resolve()
+            # A frame of an archive may name any file.
+            if not path.is_relative_to(folder) or path.suffix != ".jsonl":
+                continue
+            try:
+                with open_regular(path) as opened:
+                    opened.seek(max(0, path.stat().st_size - _MOST_TAIL_BYTES))
+                    octets = opened.read(_MOST_TAIL_BYTES)
+            except OSError:
+                continue
+            for line in octets.split(b"\n"):
+                with suppress(ValueError, RecursionError):
+                    if isinstance(record := json.loads(line), dict):
+                        yield record
+            break
+
+
+def text_of(content: object) -> str | None:
+    """The text of a message, whose content is a text or a list of parts."""
+    if not isinstance(content, list):
+        return as_text(content)
+    texts = [as_text(part.get("text")) for part in content if isinstance(part, dict)]
+    return "\n".join(text for text in texts if text) or None
 
 
 def size_of(paths: Iterable[str | Path]) -> int:

@@ -26,7 +26,12 @@ N_ROWS, N_LETTERS = 14, 160
 
 
 def session(
-    snap: Facts, entity_id: str, *, policy: Policy | None = None, redact: bool = True
+    snap: Facts,
+    entity_id: str,
+    *,
+    policy: Policy | None = None,
+    redact: bool = True,
+    bodies: bool = False,
 ) -> Session:
     """Everything that is known about a run, or about any other entity.
 
@@ -41,6 +46,8 @@ def session(
     redact : bool
         Mask what looks like a secret where it is shown; `Session.timeline` and
         `Session.selected` are as stored.
+    bodies : bool
+        Show the texts of all messages, not of the last six alone.
 
     Returns
     -------
@@ -64,7 +71,9 @@ def session(
     >>> run.choose(lanes="attempt").selected["what"].to_list()
     ['attempt 1: failed']
     """
-    return Session(**vars(session_page(snap, entity_id, policy=policy, redact=redact)))
+    n_texts = None if bodies else 6
+    page = session_page(snap, entity_id, policy=policy, redact=redact, n_texts=n_texts)
+    return Session(**vars(page))
 
 
 @dataclass(repr=False, eq=False)

@@ -95,6 +95,12 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    from stateanalytics.systems.claude_code.reading import texts
+
+    return texts(facts, entity)
+
+
 def _turns(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.claude_code.reading import turns
 
@@ -141,6 +147,7 @@ SYSTEM = System(
         entity_type="turn",
         part_types=("tool_call",),
         repeated_type="turn",
+        texts=_texts,
         calls=_calls,
         turns=_turns,
         stop="Esc in its terminal",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -47,7 +49,7 @@ from stateanalytics.systems.threads import (
     transitions_of,
 )
 from stateanalytics.systems.tool_calls import calls_from
-from stateanalytics.systems.transcripts import name_of
+from stateanalytics.systems.transcripts import name_of, text_of, texts_in
 
 _SITUATIONS = situations_from_csv(__package__)
 _STATE_COLUMNS = (
@@ -303,6 +305,20 @@ def calls(facts: Facts) -> pl.DataFrame:
         exit_code=exit_code,
     )
     return calls_from(tools, NAME)
+
+
+def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    """What was said in a session, from its transcript."""
+    return texts_in(facts, entity, frames.SESSIONS, _said)
+
+
+def _said(record: Mapping[str, Any]) -> tuple[object, object]:
+    """Role and text of a record."""
+    message = record.get("message")
+    is_shown = record.get("type") in ("user", "assistant") and not record.get("isMeta")
+    if not is_shown or not isinstance(message, dict):
+        return None, None
+    return record["type"], text_of(message.get("content"))
 
 
 def turns(facts: Facts) -> pl.DataFrame:

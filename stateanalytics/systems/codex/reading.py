@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.io.files import as_text
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.codex import NAME, frames
 from stateanalytics.systems.codex.findings import COLUMNS, findings_of
@@ -40,6 +43,7 @@ from stateanalytics.systems.threads import (
     transitions_of,
 )
 from stateanalytics.systems.tool_calls import calls_from
+from stateanalytics.systems.transcripts import text_of, texts_in
 
 _SITUATIONS = situations_from_csv(__package__)
 _STATE_COLUMNS = (
@@ -231,6 +235,25 @@ def calls(facts: Facts) -> pl.DataFrame:
         session_id="thread_id", tool="name", message="error_message"
     )
     return calls_from(tools, NAME)
+
+
+def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    """What was said in a thread, from its rollout."""
+    return texts_in(facts, entity, frames.SESSIONS, _said)
+
+
+_ROLES = {"user_message": "user", "agent_message": "assistant"}
+
+
+def _said(record: Mapping[str, Any]) -> tuple[object, object]:
+    """Role and text of a record; context that is put in front of prompts begins with a tag."""
+    payload = record.get("payload")
+    if not isinstance(payload, dict):
+        return None, None
+    if record.get("type") == "event_msg":
+        return _ROLES.get(str(payload.get("type"))), as_text(payload.get("message"))
+    text = text_of(payload.get("content")) if payload.get("type") == "message" else None
+    return payload.get("role"), None if text is None or text.startswith("<") else text
 
 
 def turns(facts: Facts) -> pl.DataFrame:
