@@ -547,6 +547,10 @@ SENTENCES = (
     [
         'API Error: 400 {"type":"error","error":{"message":"SAID"},"request_id":"req_NUMBER"}',
         "litellm.BadRequestError: XException - {'error': {'message': 'SAID'}}",
+        'API Error: 400 {"error":{"message":"{\\"error\\":{\\"message\\":\\"SAID\\"}}"}}',
+        'GaxiosError: [{\n  "error": {\n    "code": 400,\n    "message": "SAID"\n  }\n}]',
+        "stream disconnected before completion: SAID",
+        "Error: Exit code 1\nSAID",
     ],
 )
 def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelope):

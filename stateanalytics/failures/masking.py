@@ -305,6 +305,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
         | message.str.contains("  ", literal=True)
         | message.str.contains(r"[\t\n\r]")
         | message.str.contains("\x1b", literal=True)
+        | message.str.contains(r"\"", literal=True)
         | is_cut
     )
     flagged = distinct.with_columns(needs_cleaning=needs_cleaning, is_cut=is_cut)
@@ -315,6 +316,9 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
     is_reduced = message.str.contains(VIA, literal=True)
     seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
     own = seen.str.replace(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
+    # JSON in the text of JSON: what it says counts, not how deep it lies.
+    flat = own.str.replace_all(r'\\+"', '"').str.replace_all(r':\s*"([{\[])"', ': ${1}"')
+    own = pl.when(own.str.contains(r"\"", literal=True)).then(flat).otherwise(own)
     is_wrapped = own.str.contains(_WRAPPED)
     clean = pl.when(is_wrapped).then(own.str.replace_all(r"\n {5}", " ")).otherwise(own)
     raw = dirty.filter(~is_reduced).with_columns(message=clean)

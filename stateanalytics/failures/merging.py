@@ -74,6 +74,11 @@ _BRACKETS = (
 # An object with such a key describes an error; any other is the input of something.
 _ERROR_KEY = r"""["'](?:error|errors|message|msg|code|type|detail|status|reason)["']\s*:"""
 _SAID = rf"""{_ERROR_KEY}\s*(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
+# What comes before the message of another program or layer: ends of it are never free.
+_WRAPPER = (
+    r"^((?:(?:Error: )?Exit code \d{1,3}\s+|(?:Error: )?stream disconnected before completion: "
+    r"|litellm\.\w+: (?:\w+(?:Exception|Error) - )?)+)"
+)
 _TRACE = f"(?s:{TRACE_HERE}.*)"
 #: Programs that agents call; with an option, a pipe or `&&` behind one, a line is a command.
 PROGRAMS = (
@@ -110,6 +115,11 @@ def merge(texts: pl.Series) -> pl.Series:
     polars.Series, length n_texts
         In the same order.
     """
+    wrapped = texts.str.extract(_WRAPPER).fill_null("")
+    if (wrapped != "").any():
+        inner = texts.str.replace(_WRAPPER, "")
+        distinct = inner.unique().sort()
+        return wrapped + inner.replace_strict(distinct, merge(distinct), return_dtype=pl.String)
     merged = pl.DataFrame({"text": texts, "merged": _merge_what_is_said(texts)})
     steps = (
         lambda distinct: _merge_columns(distinct, WORDS),
