@@ -486,7 +486,7 @@ def test_a_loop_of_a_subagent_is_its_own(tmp_path):
         answered(child, transcript_maker.call(f"s{number}", "Bash", command="cat none"))
         child.result(f"s{number}", "Exit code 1\nno", is_error=True)
     found = signs(facts_of(tmp_path, parent, child, as_of=child.now + after(1)))
-    assert kinds(found) == [("repeated_error", 4), ("mostly_failing", 4)]
+    assert kinds(found) == [("repeated_error", 4)]
     (thread,), (parent_id,) = found["thread_id"].unique(), found["session_id"].unique()
     assert thread.startswith(f"{parent_id}/")
 

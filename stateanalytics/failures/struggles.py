@@ -195,14 +195,18 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl
     denied = rows.filter(outcome="denied").join(
         rows.group_by(_THREAD).agg(are_all=(pl.col("outcome") == "denied").all()), on=_THREAD
     )
+    repeated = _repeated(known, rules)
+    errors = repeated.filter(sign="repeated_error")
+    # Where one loop is all that failed, it is said once.
+    same = [*_THREAD, "first_call", "n_calls"]
     found = [
-        _repeated(known, rules),
+        repeated,
         _alternating(known, rules),
         _signs(denied, "denied", pl.when("are_all").then(1).otherwise(rules.n_denied)),
         _signs(rows.filter(_is_down()), "tool_down", rules.n_down),
         _signs(_taken_back(rows), "taken_back"),
         _tests_failing(rows),
-        _mostly_failing(rows, rules),
+        _mostly_failing(rows, rules).join(errors, on=same, how="anti", maintain_order="left"),
         *_of_turns(rows, turned, rules),
     ]
     return pool(found, SIGNS).sort(
