@@ -7,6 +7,7 @@ what was measured into that table, so that growth is a line of a review.
 import argparse
 import ast
 import csv
+import gc
 import importlib
 import pkgutil
 import shutil
@@ -97,11 +98,15 @@ class Walk:
 def followed() -> Iterator[Walk]:
     """Follow every call of this thread into the package."""
     walk = Walk()
+    # The end of what another test left behind is no part of the walk.
+    gc.collect()
+    gc.disable()
     sys.setprofile(walk)
     try:
         yield walk
     finally:
         sys.setprofile(None)
+        gc.enable()
 
 
 def _path_to_states(_: Path) -> Walk:
