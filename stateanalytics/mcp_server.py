@@ -160,7 +160,7 @@ class Tools:
 
         entity_id may be the beginning of an id, or type:id where several types share one.
         """
-        # What was said in a run may be meant for the agent that asks: it has no texts.
+        # A text in a run may be meant for the agent that asks: it gets none.
         page = session_page(self._snap, entity_id, policy=self._policy, n_texts=0)
         summary = page.summary
         rows = _fitting(summary["rows"], MOST_ROWS)

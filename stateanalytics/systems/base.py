@@ -382,7 +382,7 @@ class Runs:
     stop : str
         How a person stops one of its runs, such as ``li kill`` and its id; empty: not known.
     texts : callable, optional
-        ``texts(facts, entity)`` gives what was said in a session: ``at``, ``role``, ``text``.
+        ``texts(facts, entity)`` gives the messages of a session: ``at``, ``role``, ``text``.
     calls : callable, optional
         ``calls(facts)`` gives the calls of tools in the shape of `schema.CALLS`, for example by
         `systems.tool_calls.calls_from`.

@@ -432,7 +432,7 @@ def texts_in(
     sessions: Frame,
     said: Callable[[Mapping[str, Any]], tuple[object, object]],
 ) -> pl.DataFrame:
-    """What was said in a session, from the end of its transcript, which is read again.
+    """The messages at the end of a session, from its transcript, which is read again.
 
     Parameters
     ----------

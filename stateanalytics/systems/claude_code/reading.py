@@ -308,7 +308,7 @@ def calls(facts: Facts) -> pl.DataFrame:
 
 
 def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
-    """What was said in a session, from its transcript."""
+    """The messages of a session, from its transcript."""
     return texts_in(facts, entity, frames.SESSIONS, _said)
 
 

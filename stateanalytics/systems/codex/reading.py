@@ -238,7 +238,7 @@ def calls(facts: Facts) -> pl.DataFrame:
 
 
 def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
-    """What was said in a thread, from its rollout."""
+    """The messages of a thread, from its rollout."""
     return texts_in(facts, entity, frames.SESSIONS, _said)
 
 
