@@ -161,8 +161,7 @@ class Tools:
         entity_id may be the beginning of an id, or type:id where several types share one.
         """
         # A text in a run may be meant for the agent that asks: it gets none.
-        page = session_page(self._snap, entity_id, policy=self._policy, n_texts=0)
-        summary = page.summary
+        summary = session_page(self._snap, entity_id, policy=self._policy, n_texts=0).summary
         rows = _fitting(summary["rows"], MOST_ROWS)
         return self._answer({**summary, "rows": rows}, _cut(len(rows), summary["n_rows"]))
 

@@ -23,6 +23,8 @@ _OF_TOOLS = ("action", "tool")
 _OF_CALLS = ("call", "tool_end")
 SHORTEST_SILENCE_S = 60.0
 _MOST_LISTED = 4
+N_TEXTS = 6
+"""Of so many of its last messages a page shows the text."""
 _MOST_SAID_CHARS = 500
 
 TIMELINE = schema.Frame(
@@ -293,14 +295,16 @@ def _with_texts(
     facts: Facts, entity: dict[str, Any], events: pl.DataFrame, n_texts: int | None
 ) -> pl.DataFrame:
     """Events with the texts of the last messages as their detail, where a system has them."""
-    read = next(known.runs.texts for known in all_systems() if known.name == entity["system"])
-    if read is None or n_texts == 0:
-        body = pl.col("body").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
-        return events.with_columns(detail=pl.coalesce("detail", body))
-    said = read(facts, entity)
-    shown = said if n_texts is None else said.tail(n_texts)
-    joined = events.join(shown, on=["at", "role"], how="left", maintain_order="left")
-    return joined.with_columns(detail=pl.coalesce("detail", "text")).drop("text")
+    if n_texts == 0:
+        return events
+    own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
+    said = [read(facts, entity) for read in own if read is not None]
+    shown = events.with_columns(text="body")
+    if said:
+        last = said[0] if n_texts is None else said[0].tail(n_texts)
+        shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
+    text = pl.col("text").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
+    return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 
 
 def _events(events: pl.DataFrame) -> pl.DataFrame:

@@ -324,3 +324,20 @@ def test_a_frame_that_names_a_file_outside_of_the_input_is_not_followed(tmp_path
     elsewhere = SimpleNamespace(inputs=read.inputs, detail=lambda _: moved)
     assert texts(elsewhere, entity).is_empty()
     assert texts(read, entity)["text"].to_list()[-1] == "inside"
+
+
+def test_bodies_that_were_read_are_texts_too_and_none_where_none_is_asked_for():
+    body = {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "message", "role": "user",
+            "is_activity": True, "body": "x" * 600}  # fmt: skip
+    row = {"entity_id": "s-1", "raw_status": "failed", "started_at": ago(hours=9)}
+    read = facts([row], events=[body])
+    assert said(session_page(read, "s-1")) == [("user", "x" * 500)]
+    assert not said(session_page(read, "s-1", n_texts=0))
+
+
+def test_a_session_of_a_system_that_is_not_installed_has_a_timeline():
+    read = made()
+    elsewhere = read.entities.with_columns(system=pl.lit("gone"))
+    key = find_entity(elsewhere, "session:s-1")
+    rows = timeline_of(read, key, states=sa.states(read), runs=sa.survival.spells(read), n_texts=6)
+    assert rows.filter(lane="state").height == 1

@@ -445,6 +445,7 @@ def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     all of them.
     """
     from stateanalytics.reporting.session import session_page
+    from stateanalytics.timeline import N_TEXTS
 
     output = request.output
     if is_opened and output is None:
@@ -462,7 +463,7 @@ def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     chosen_format(None, output, PAGES)
     with request.opened(is_table=False) as snap:
         policy = request.chosen_policy
-        n_texts = None if request.bodies else 6
+        n_texts = None if request.bodies else N_TEXTS
         redact = request.redact
         page = session_page(snap, entity_id, policy=policy, redact=redact, n_texts=n_texts)
     if output is None:

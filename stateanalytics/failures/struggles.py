@@ -192,9 +192,8 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl
     )
     # A call without a known input is like no other.
     known = rows.filter(pl.col("input_digest").is_not_null())
-    denied = rows.filter(outcome="denied").join(
-        rows.group_by(_THREAD).agg(are_all=(pl.col("outcome") == "denied").all()), on=_THREAD
-    )
+    are_all = (pl.col("outcome") == "denied").all().over(_THREAD)
+    denied = rows.with_columns(are_all=are_all).filter(outcome="denied")
     repeated = _repeated(known, rules)
     errors = repeated.filter(sign="repeated_error")
     # Where one loop is all that failed, it is said once.

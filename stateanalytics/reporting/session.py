@@ -28,7 +28,7 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.timeline import find_entity, timeline_of
+from stateanalytics.timeline import N_TEXTS, find_entity, timeline_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -52,7 +52,7 @@ def session_page(
     *,
     policy: Policy | None = None,
     redact: bool = True,
-    n_texts: int | None = 6,
+    n_texts: int | None = N_TEXTS,
 ) -> SessionPage:
     """The page of an entity as plain data, and the frame of its timeline.
 

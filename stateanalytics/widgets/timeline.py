@@ -19,7 +19,7 @@ from stateanalytics.core.words import count, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.reporting.session import SessionPage, session_page
 from stateanalytics.state.policy import Policy
-from stateanalytics.timeline import LANES
+from stateanalytics.timeline import LANES, N_TEXTS
 from stateanalytics.widgets.drawing import Shown, table, widget_libraries
 
 N_ROWS, N_LETTERS = 14, 160
@@ -71,7 +71,7 @@ def session(
     >>> run.choose(lanes="attempt").selected["what"].to_list()
     ['attempt 1: failed']
     """
-    n_texts = None if bodies else 6
+    n_texts = None if bodies else N_TEXTS
     page = session_page(snap, entity_id, policy=policy, redact=redact, n_texts=n_texts)
     return Session(**vars(page))
 
