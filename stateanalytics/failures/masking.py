@@ -314,14 +314,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
     if dirty.is_empty():
         return neat.with_columns(trace=pl.lit(""))
     is_reduced = message.str.contains(VIA, literal=True)
-    seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
-    own = seen.str.replace(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
-    # JSON in the text of JSON: what it says counts, not how deep it lies.
-    flat = own.str.replace_all(r'\\+"', '"').str.replace_all(r':\s*"([{\[])"', ': ${1}"')
-    own = pl.when(own.str.contains(r"\"", literal=True)).then(flat).otherwise(own)
-    is_wrapped = own.str.contains(_WRAPPED)
-    clean = pl.when(is_wrapped).then(own.str.replace_all(r"\n {5}", " ")).otherwise(own)
-    raw = dirty.filter(~is_reduced).with_columns(message=clean)
+    raw = dirty.filter(~is_reduced).with_columns(message=_unwrapped(message))
     is_trace = message.str.contains(IS_TRACE)
     traces = pl.concat(
         [
@@ -354,6 +347,17 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
             )
         )
     )
+
+
+def _unwrapped(message: pl.Expr) -> pl.Expr:
+    """A message without what terminals, JSON around it and Node put in and around it."""
+    seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
+    own = seen.str.replace(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
+    # JSON in the text of JSON: what it says counts, not how deep it lies.
+    flat = own.str.replace_all(r'\\+"', '"').str.replace_all(r':\s*"([{\[])"', ': ${1}"')
+    text = pl.when(own.str.contains(r"\"", literal=True)).then(flat).otherwise(own)
+    joined = text.str.replace_all(r"\n {5}", " ")
+    return pl.when(text.str.contains(_WRAPPED)).then(joined).otherwise(text)
 
 
 def _read_placeholders(texts: pl.DataFrame) -> pl.DataFrame:
@@ -402,8 +406,9 @@ def _known_messages() -> tuple[_Known, ...]:
     rest of a line, ``{*}`` several lines.
     """
     found = []
+    slot = "|".join(map(re.escape, _SLOTS))
     for row in table_rows("stateanalytics.core", "known_messages.csv"):
-        parts = re.split(r"(\{[wl*]?\})", row["text"].replace("\\n", "\n"))
+        parts = re.split(f"({slot})", row["text"].replace("\\n", "\n"))
         texts = [part for part in parts if part not in _SLOTS]
         found.append(
             _Known(

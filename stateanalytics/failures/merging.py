@@ -117,9 +117,7 @@ def merge(texts: pl.Series) -> pl.Series:
     """
     wrapped = texts.str.extract(_WRAPPER).fill_null("")
     if (wrapped != "").any():
-        inner = texts.str.replace(_WRAPPER, "")
-        distinct = inner.unique().sort()
-        return wrapped + inner.replace_strict(distinct, merge(distinct), return_dtype=pl.String)
+        return wrapped + _merge_repeated(texts.str.replace(_WRAPPER, ""))
     merged = pl.DataFrame({"text": texts, "merged": _merge_what_is_said(texts)})
     steps = (
         lambda distinct: _merge_columns(distinct, WORDS),
@@ -136,19 +134,24 @@ def merge(texts: pl.Series) -> pl.Series:
     return merged["merged"]
 
 
+def _merge_repeated(texts: pl.Series) -> pl.Series:
+    """The template of every text, where texts may repeat."""
+    distinct = texts.unique().sort()
+    return texts.replace_strict(distinct, merge(distinct), return_dtype=pl.String)
+
+
 def _merge_what_is_said(texts: pl.Series) -> pl.Series:
     """Patterns in which the sentences of envelopes are templates, mined from all sentences."""
-    said = texts.str.extract_all(_SAID).explode().drop_nulls().unique().sort()
-    inner = said.str.replace(rf"^{_ERROR_KEY}\s*", "").unique().sort()
-    if inner.is_empty():
+    said = texts.str.extract_all(_SAID).explode().drop_nulls()
+    if said.is_empty():
         return texts
-    quote, own = inner.str.head(1), inner.str.slice(1, inner.str.len_chars() - 2)
-    templates = merge(own.unique().sort())
-    mined = own.replace_strict(own.unique().sort(), templates, return_dtype=pl.String)
-    changed = own != mined
+    quoted = said.str.replace(rf"^{_ERROR_KEY}\s*", "").unique().sort()
+    quote, own = quoted.str.head(1), quoted.str.slice(1, quoted.str.len_chars() - 2)
+    mined = quote + _merge_repeated(own) + quote
+    changed = quoted != mined
     if not changed.any():
         return texts
-    whole, template = (part.filter(changed).to_list() for part in (inner, quote + mined + quote))
+    whole, template = (part.filter(changed).to_list() for part in (quoted, mined))
     return texts.str.replace_many(whole, template, leftmost=True)
 
 

@@ -29,6 +29,7 @@ from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
 from stateanalytics.systems.history import rewound, without_settled_work
+from stateanalytics.systems.linking import used_tokens
 
 if TYPE_CHECKING:
     from stateanalytics.detectors.catalogue import Detector
@@ -148,6 +149,11 @@ class Material:
             if "ever" not in self._mined:
                 self._mined["ever"] = find_members(self.facts, rows=self.ever)
         return self._mined["ever"]
+
+    @cached_property
+    def used(self) -> pl.DataFrame:
+        """The `used_tokens` of the facts."""
+        return used_tokens(self.facts)
 
     @cached_property
     def failed(self) -> pl.DataFrame:

@@ -134,9 +134,12 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
 
 def _is_undo(command: pl.Expr) -> pl.Expr:
     """Whether a command line takes back changes of files or commits."""
-    words = command.str.replace_all(_QUOTED, "${1}''")
+    # Texts that are null cost nothing, and few commands are of git.
+    of_git = pl.when(command.str.contains("git", literal=True)).then(command)
+    words = of_git.str.replace_all(_QUOTED, "${1}''")
     acting = words.str.replace_all(_NO_UNDOING, "")
-    return acting.str.contains(UNDOING) | words.str.contains(f"{_GIT}{_WORKTREE}")
+    is_undo = acting.str.contains(UNDOING) | words.str.contains(f"{_GIT}{_WORKTREE}")
+    return pl.when(command.is_not_null()).then(is_undo.fill_null(value=False))
 
 
 def _lines_in(text: pl.Expr, pattern: str) -> pl.Expr:
@@ -221,7 +224,9 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     if not excused:
         return is_found
     # What went well after it excuses it; what went well before does not.
-    return is_found & ~own.str.contains(f"(?is)(?:{found}).*?(?:{excused})")
+    in_doubt = pl.when(is_found).then(own)
+    is_excused = in_doubt.str.contains(f"(?is)(?:{found}).*?(?:{excused})")
+    return is_found & ~is_excused.fill_null(value=False)
 
 
 @cache
@@ -242,6 +247,6 @@ def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
         By kind, the rows in which it is looked for.
     """
     return pl.coalesce(
-        pl.when(asked & phrase_in(text, kind)).then(pl.lit(kind))
+        pl.when(phrase_in(pl.when(asked).then(text), kind)).then(pl.lit(kind))
         for kind, asked in is_asked.items()
     )

@@ -423,7 +423,6 @@ def ids_in(path: Path, key: str) -> pl.DataFrame:
 
 
 _MOST_TAIL_BYTES = 4_000_000
-_MOST_SAID_CHARS = 500
 
 
 def texts_in(
@@ -447,14 +446,14 @@ def texts_in(
     Returns
     -------
     polars.DataFrame
-        ``at``, ``role`` and ``text`` (at most 500 characters), in order. No rows where the
-        transcript has gone, or is compressed.
+        ``at``, ``role`` and ``text``, in order. No rows where the transcript has gone, or is
+        compressed.
     """
     is_session = entity["entity_type"] == "session"
     thread = entity["entity_id"] if is_session else entity["parent_id"]
     files = facts.detail(sessions).filter(source=entity["source"], thread_id=thread)["file"]
     rows = [
-        (at, role, text[:_MOST_SAID_CHARS])
+        (at, role, text)
         for line in _last_lines(facts, entity["source"], files.drop_nulls().to_list())
         for at, (role, text) in [(line.get("timestamp"), said(line))]
         if isinstance(at, str) and isinstance(role, str) and isinstance(text, str) and text.strip()
@@ -468,24 +467,31 @@ def texts_in(
 def _last_lines(facts: Facts, source: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The records at the end of some transcripts below the inputs."""
     for file in files:
-        # Of several inputs with such a file, the one that is named like its source.
-        for root in sorted(facts.inputs, key=lambda root: str(root) != source):
-            folder = (root.parent if root.is_file() else root).resolve()
-            path = (folder / file).resolve()
-            # A frame of an archive may name any file.
-            if not path.is_relative_to(folder) or path.suffix != ".jsonl":
-                continue
-            try:
-                with open_regular(path) as opened:
-                    opened.seek(max(0, path.stat().st_size - _MOST_TAIL_BYTES))
-                    octets = opened.read(_MOST_TAIL_BYTES)
-            except OSError:
-                continue
-            for line in octets.split(b"\n"):
-                with suppress(ValueError, RecursionError):
-                    if isinstance(record := json.loads(line), dict):
-                        yield record
-            break
+        tails = map(_tail_of, _places_of(facts, source, file))
+        for line in next((tail for tail in tails if tail is not None), b"").split(b"\n"):
+            with suppress(ValueError, RecursionError):
+                if isinstance(record := json.loads(line), dict):
+                    yield record
+
+
+def _places_of(facts: Facts, source: str, file: str) -> Iterator[Path]:
+    """Where a transcript may be: first below the input that is named like its source."""
+    for root in sorted(facts.inputs, key=lambda root: str(root) != source):
+        folder = (root.parent if root.is_file() else root).resolve()
+        path = (folder / file).resolve()
+        # A frame of an archive may name any file.
+        if path.is_relative_to(folder) and path.suffix == ".jsonl":
+            yield path
+
+
+def _tail_of(path: Path) -> bytes | None:
+    """The end of a file; None where it cannot be read."""
+    try:
+        with open_regular(path) as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - _MOST_TAIL_BYTES))
+            return opened.read(_MOST_TAIL_BYTES)
+    except OSError:
+        return None
 
 
 def text_of(content: object) -> str | None:

@@ -13,7 +13,6 @@ import polars as pl
 from stateanalytics.core.words import count, dollars, say
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
-from stateanalytics.systems.linking import used_tokens
 
 N_SHOWN = 8
 KINDS = ("reported", "estimated")
@@ -24,10 +23,9 @@ def summarize_costs(material: Material) -> Plain:
     """Reported and estimated costs of the window's runs: total, by model and by project."""
     prices_on = material.prices["as_of"].max()
     assert isinstance(prices_on, date)
-    used = used_tokens(material.facts)
 
     def costs_by(*columns: str) -> pl.DataFrame:
-        return count_costs(material.rows, used, material.prices, columns)
+        return count_costs(material.rows, material.used, material.prices, columns)
 
     [total] = plain_rows(costs_by())
     age_days = (material.facts.as_of.date() - prices_on).days

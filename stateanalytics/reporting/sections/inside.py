@@ -22,7 +22,6 @@ from stateanalytics.failures.struggles import RULES, began_in, effort_of, signs_
 from stateanalytics.reporting.entities import place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import ended_well
-from stateanalytics.systems.linking import used_tokens
 
 N_TOOLS, N_MESSAGES, N_SESSIONS = 6, 6, 8
 _LONGEST = 100
@@ -99,12 +98,10 @@ def _lost_usd(material: Material, lost: pl.DataFrame) -> float | None:
     """What lost tokens cost, as their part of all tokens that the session wrote; None: unknown."""
     if lost.is_empty():
         return None
-    own = material.facts.entities.select(*_ENTITY, "n_output_tokens").unique(_ENTITY, keep="first")
-    written = lost.select(*_ENTITY, n_lost="n_tokens").join(own, on=_ENTITY)
-    runs = material.ever.join(written, on=_ENTITY, how="semi")
-    costs = priced(runs, used_tokens(material.facts), material.prices)
+    runs = material.ever.join(lost.select(*_ENTITY, n_lost="n_tokens"), on=_ENTITY)
+    costs = priced(runs, material.used, material.prices)
     part = (pl.col("n_lost") / pl.col("n_output_tokens")).clip(0, 1)
-    usd = costs.select(*_ENTITY, "total_usd").join(written, on=_ENTITY).select(
+    usd = costs.select(
         usd=pl.when(pl.col("n_output_tokens") > 0).then(pl.col("total_usd") * part)
     )["usd"].drop_nulls()  # fmt: skip
     return None if usd.is_empty() else float(usd.sum())
