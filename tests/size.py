@@ -16,8 +16,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 
@@ -98,7 +100,7 @@ class Walk:
 def followed() -> Iterator[Walk]:
     """Follow every call of this thread into the package."""
     walk = Walk()
-    # The end of what another test left behind is no part of the walk.
+    # The end of what an earlier walk left behind is no part of this one.
     gc.collect()
     gc.disable()
     sys.setprofile(walk)
@@ -160,7 +162,16 @@ WALKS: dict[str, Callable[[Path], Walk]] = {
 
 
 def walks() -> dict[str, int]:
-    """Modules, functions, calls between modules and depth of each walk."""
+    """Modules, functions, calls between modules and depth of each walk.
+
+    They are followed in a process of their own: snapshots and caches of other tests, and a
+    profiler of this process, are no part of them.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_walks).result()
+
+
+def _walks() -> dict[str, int]:
     # What a module runs when it is imported is no step of a walk.
     for module in pkgutil.walk_packages(sa.__path__, "stateanalytics."):
         if not module.name.endswith("__main__"):

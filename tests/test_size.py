@@ -1,7 +1,5 @@
 """The code stays within the figures of `tests/size.csv`, which a review sees grow."""
 
-import sys
-
 import pytest
 
 from tests import size
@@ -23,8 +21,6 @@ def test_lines_and_modules_stay_within_their_budgets():
 
 @pytest.mark.slow
 def test_walks_stay_within_their_budgets():
-    if sys.gettrace() or sys.getprofile():
-        pytest.skip("walks are followed by the profiler, which is in use")
     assert not too_much(size.walks())
 
 
