@@ -402,8 +402,8 @@ QUESTIONS: tuple[Question, ...] = (
         quiet=("status", "unclear", "steady"),
     ),
     Question(
-        "each failure over its whole history: new, back (reappeared), growing, ongoing or gone "
-        "(no longer seen), its cost in the window, and its owner from --ledger",
+        "each failure over its whole history: new, back (reappeared), growing, ongoing, quiet "
+        "or gone (no longer seen), its cost in the window, and its owner from --ledger",
         "failures.life",
         "failures",
         "--show life",

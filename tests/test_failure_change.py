@@ -25,6 +25,11 @@ def week(name, n, *, days, **rest):
     ]
 
 
+def daily(name, days, **rest):
+    """A failure of one message on each of these days before as-of."""
+    return [row for day in days for row in week(name, 1, days=day, **rest)]
+
+
 def well(n, *, days, every=1):
     return [
         run(f"ok{i}{days}", status="completed", ended=ago(days=days, minutes=every * i))
@@ -49,7 +54,7 @@ def test_every_status_is_what_the_counts_say():
         *week("even", 5, days=1), *week("even", 5, days=8),
         *week("usual", 47, days=1), *week("usual", 47, days=8),
         *week("falling", 3, days=1), *week("falling", 30, days=8),
-        *week("past", 4, days=8),
+        *week("once", 4, days=8),
     )  # fmt: skip
     assert {name.split()[0]: row["status"] for name, row in found.items()} == {
         "fresh": "new",
@@ -57,7 +62,7 @@ def test_every_status_is_what_the_counts_say():
         "even": "unclear",
         "usual": "steady",
         "falling": "shrinking",
-        "past": "gone",
+        "once": "unclear",
     }
     rising = found["rising broke"]
     assert (rising["n_causes_before"], rising["n_causes"]) == (3, 30)
@@ -67,19 +72,29 @@ def test_every_status_is_what_the_counts_say():
         "fresh": "never before",
         "even": "1.0 times as often per run (95 %: 0.23 to 4.4): no significant change",
         "usual": "1.0 times as often per run (95 %: 0.66 to 1.5)",
-        "past": "none in the window",
+        "once": "none in the window, which may be chance",
     }.items():
         assert found[f"{name} broke"]["why"] == words
+
+
+def test_what_failed_every_day_and_not_for_a_week_is_gone():
+    found = change(*RUNS, *daily("past", range(8, 25)))
+    assert (found["past broke"]["status"], found["past broke"]["why"]) == (
+        "gone",
+        "none in the window",
+    )
 
 
 def test_what_is_back_after_two_quiet_weeks_is_not_new_and_before_that_is_neither():
     found = change(
         *RUNS,
-        *week("again", 2, days=1), *week("again", 2, days=30),
+        *week("again", 2, days=1), *daily("again", range(30, 34)),
+        *week("rare", 2, days=1), *week("rare", 2, days=30),
         *week("lately", 2, days=1), *week("lately", 1, days=14.5),
     )  # fmt: skip
     assert {name.split()[0]: (row["status"], row["why"]) for name, row in found.items()} == {
         "again": ("back", "after 4 weeks without it"),
+        "rare": ("unclear", "none in the period before, which may be chance"),
         "lately": ("unclear", "none in the period before, but shortly before that"),
     }
 
@@ -139,7 +154,8 @@ def test_sessions_that_one_outage_fails_are_one_incident_and_prove_nothing():
 
 
 def test_what_was_seen_before_both_stretches_is_back_not_new_as_in_its_life():
-    rows = [*week("old", 1, days=1), *week("old", 1, days=30), *week("fresh", 1, days=1)]
+    old = [*week("old", 1, days=1), *daily("old", range(30, 34))]
+    rows = [*old, *week("fresh", 1, days=1)]
     found = change(*rows)
     lives = sa.failures.life(store(*rows), window=NOW)
     assert {row["template"]: row["state"] for row in lives.iter_rows(named=True)} == {
@@ -200,4 +216,4 @@ def test_the_stretch_before_is_as_long_and_just_before():
     rows += [run("then", reason_message="b", ended=edge - timedelta(microseconds=1))]
     rows += [run("long ago", reason_message="c", ended=ago(days=14, seconds=1))]
     found = change(*rows)
-    assert {name: row["status"] for name, row in found.items()} == {"a": "new", "b": "gone"}
+    assert {name: row["status"] for name, row in found.items()} == {"a": "new", "b": "unclear"}

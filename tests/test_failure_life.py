@@ -1,5 +1,6 @@
 """New, back, growing, ongoing, gone; whose a failure is, and the ledger that says so."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date
@@ -54,12 +55,16 @@ def entries(**columns):
         pytest.param([1, 3], "new", None, id="twice now, never before"),
         pytest.param([1, 7.99], "ongoing", 0, id="also the week before"),
         pytest.param([1, 14.99], "ongoing", 1, id="one quiet week"),
-        pytest.param([1, 15], "back", 2, id="two quiet weeks to the hour"),
-        pytest.param([1, 6, 15], "ongoing", 1, id="quiet up to the first failure now"),
+        pytest.param([1, *range(15, 24)], "back", 2, id="two quiet weeks to the hour"),
+        pytest.param([1, 6, *range(15, 24)], "ongoing", 1, id="quiet up to the first failure now"),
         pytest.param([1, 8, 60], "ongoing", 1, id="back for a week already"),
-        pytest.param([1, 100], "back", 14, id="long quiet"),
-        pytest.param([8], "gone", 1, id="gone"),
-        pytest.param([50, 100], "gone", 7, id="long gone"),
+        pytest.param([1, 15], "ongoing", 2, id="one failure before has no rate"),
+        pytest.param([1, 15, 25], "ongoing", 2, id="so long without it is no surprise"),
+        pytest.param([*[1], *range(100, 104)], "back", 14, id="long quiet"),
+        pytest.param([*range(8, 21)], "gone", 1, id="gone"),
+        pytest.param([8], "quiet", 1, id="one failure before, none now"),
+        pytest.param([50, 100], "quiet", 7, id="two failures are no rate to speak of"),
+        pytest.param([*range(50, 56)], "gone", 7, id="long gone"),
     ],
 )
 def test_a_state_is_what_the_weeks_say(days, state, n_quiet):
@@ -396,3 +401,41 @@ def test_what_makes_no_sense_is_one_line(capsys, monkeypatch, tmp_path, argument
     assert cli(["failures", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def steady_days(seed, per_week):
+    """The days before as-of of failures at a constant rate, over a year."""
+    draws, days, at = random.Random(seed), [], 0.0
+    while (at := at + draws.expovariate(per_week / 7)) < 364:
+        days.append(at)
+    return days
+
+
+def weeks_told(starts, n_weeks=24):
+    """The state in each of some weeks of a failure with these days before as-of."""
+    days = [float(day) for day in starts]
+    told = []
+    for week in range(n_weeks):
+        until = week * 7.0
+        rows = broke("it", *(day for day in days if day >= until))
+        found = lives(*rows, window=(ago(days=until + 7), ago(days=until))) if rows else {}
+        told += [row["state"] for row in found.values()]
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per_week", [0.7, 2.0])
+def test_a_steady_failure_is_seldom_said_to_be_back_or_gone(per_week):
+    states = []
+    for seed in range(4):
+        states += weeks_told(steady_days(seed, per_week))
+    assert len(states) > 80
+    for state in ("back", "gone"):
+        assert states.count(state) / len(states) <= 0.02, state
+
+
+def test_what_failed_three_times_a_week_is_gone_within_four_weeks_and_then_back():
+    before = [84 + day for day in steady_days(1, 3.0) if day < 7 * 8]
+    told = weeks_told([1.0, *before], n_weeks=12)
+    assert told[0] == "back"
+    assert told[1:9] == ["gone"] * 8

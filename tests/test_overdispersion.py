@@ -62,6 +62,7 @@ def statuses(incidents, n_before):
             n_causes_before="n_incidents_before",
             n_rows="n_incidents",
             n_quiet_weeks=pl.lit(0, pl.Int64),
+            quiet_chance=pl.lit(1.0),
             n_runs=pl.lit(168, pl.Int64),
             n_runs_before=pl.lit(168 * n_before, pl.Int64),
         )

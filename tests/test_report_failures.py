@@ -33,8 +33,10 @@ WEEK = [
     said("old friend", days=1, cost_usd=1.0),
     said("old friend", days=9, cost_usd=1.0),
     said("returned", days=2, cost_usd=2.0, code="run.failed.exit_nonzero"),
-    said("returned", days=30, code="run.failed.exit_nonzero"),
-    said("left", days=9),
+    *(said("returned", days=day, code="run.failed.exit_nonzero") for day in range(30, 35)),
+    *(said("left", days=day) for day in range(9, 24)),
+    said("once", days=9),
+    *(said("left long ago", days=day) for day in range(40, 50)),
     run("well", status="completed"),
 ]
 

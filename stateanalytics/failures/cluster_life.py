@@ -1,4 +1,4 @@
-"""The life of a failure: new, back, growing, ongoing or gone; its owner, and its former ids.
+"""The life of a failure: new, back, growing, ongoing, quiet or gone; its owner, and its former ids.
 
 An id is a digest of code and template, so it changes where more messages make a template
 wider, and where a new version of the miner makes another template. A ledger entry belongs to
@@ -26,21 +26,24 @@ from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import (
     QUIET_WEEKS,
     compare_periods,
+    is_no_chance,
     n_quiet_weeks,
     period_before,
+    quiet_chance,
 )
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
-STATES = ("new", "back", "growing", "ongoing", "gone", "unknown")
+STATES = ("new", "back", "growing", "ongoing", "quiet", "gone", "unknown")
 """States of a failure; unknown: the ledger names it, and nothing of it failed."""
 
 _LEDGER = tuple(name for name in SCHEMA if name not in KEY)
 COLUMNS = (
     *(*KEY, "cause_group", "rule_name", "state"),
-    *("first_at", "last_at", "n_quiet_weeks", "n_causes_before", "n_causes", "n_causes_ever"),
+    *("first_at", "last_at", "n_quiet_weeks", "quiet_chance"),
+    *("quiet_chance_before", "n_causes_before", "n_causes", "n_causes_ever"),
     *("n_incidents_before", "n_incidents", "n_rows", *COSTS, "ratio", "q_value"),
     *("ledger_id", *_LEDGER, "is_back", "is_expected"),
 )
@@ -95,11 +98,13 @@ def life(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 30)
+    polars.DataFrame, shape (n_clusters, 32)
         The key of `clusters`, ``cause_group``, ``rule_name``; ``state`` (`STATES`: new,
-        where nothing failed before; back after at least `QUIET_WEEKS` weeks without a failure;
-        growing, as in `change`; gone, where nothing fails now); ``first_at``, ``last_at``,
-        ``n_quiet_weeks`` without a failure;
+        where nothing failed before; back after at least `QUIET_WEEKS` weeks without a failure
+        that are no chance; growing, as in `change`; gone, where nothing fails now and that is no
+        chance; quiet, where it may be); ``first_at``, ``last_at``, ``n_quiet_weeks`` without a
+        failure and ``quiet_chance``, the chance of that at the rate before it (null: never
+        before); ``quiet_chance_before``, that of the part before the window;
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
         ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
         now (null: not reported, or nothing failed now); ``ratio`` and ``q_value``
@@ -162,6 +167,8 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(now),
+            quiet_chance=quiet_chance(now),
+            quiet_chance_before=quiet_chance(Window(now.since, now.since, "before")),
             n_causes=causes.filter(failed_at >= now.since).n_unique().cast(pl.Int64),
             n_causes_before=causes.filter(is_past).n_unique().cast(pl.Int64),
             n_causes_ever=causes.n_unique().cast(pl.Int64),
@@ -180,10 +187,10 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
         pl.when(pl.col("first_at").is_null())
         .then(pl.lit("unknown"))
         .when(pl.col("n_causes") == 0)
-        .then(pl.lit("gone"))
+        .then(pl.when(is_no_chance()).then(pl.lit("gone")).otherwise(pl.lit("quiet")))
         .when(pl.col("n_quiet_weeks").is_null())
         .then(pl.lit("new"))
-        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS)
+        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS, is_no_chance())
         .then(pl.lit("back"))
         .when(pl.col("status") == "growing")
         .then(pl.lit("growing"))

@@ -307,10 +307,12 @@ class Life(ClusterKey, key=("cluster_id",)):
 
     cause_group = Failures.cause_group
     rule_name = Change.rule_name
-    state = Words(("new", "back", "growing", "ongoing", "gone", "unknown"), "its state")
+    state = Words(("new", "back", "growing", "ongoing", "quiet", "gone", "unknown"), "its state")
     first_at = Moment("first failure of all time")
     last_at = Moment("last failure of all time")
     n_quiet_weeks = Integer("weeks without it before it reappeared, or since the last failure")
+    quiet_chance = Real("chance of that at its rate before; null: never before")
+    quiet_chance_before = Real("the same for the part of it before the window")
     n_causes_before = Change.n_causes_before
     n_causes = FailureClusters.n_causes
     n_causes_ever = Integer("distinct causes of all time")

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 STATUSES = ("new", "back", "growing", "unclear", "steady", "shrinking", "gone")
 QUIET_WEEKS = 2
-"""A cluster that reappears after so many weeks without a failure is back, here and in `life`."""
+"""A cluster that reappears after so many weeks without a failure may be back."""
+QUIET_CHANCE = 0.01
+"""It is back, or gone, only where so long without it has a chance below this at its own rate."""
 STEADY = 2.0
 """A cluster is steady where the interval of its ratio lies between one over this and this."""
 
@@ -101,9 +103,10 @@ def change(
     -------
     polars.DataFrame, shape (n_clusters, 30)
         The key of `clusters` and ``rule_name``; ``status``: new where there was no failure
-        before the window, back after at least `QUIET_WEEKS` weeks without one, gone where
-        there is none now, growing and shrinking where ``q_value`` is at most ``fdr``, steady
-        where the interval of the ratio lies between a half and two, else unclear;
+        before the window, back after at least `QUIET_WEEKS` weeks without one and gone where
+        there is none now, both only where that is no chance (`quiet_chance`), growing and
+        shrinking where ``q_value`` is at most ``fdr``, steady where the interval of the ratio
+        lies between a half and two, else unclear;
         ``why`` in words; ``n_causes``, ``incident_count`` and ``n_rows`` of both periods;
         ``n_runs``, the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported,
         or no failure); ``dispersion``, how many times as much as by chance incidents vary
@@ -124,8 +127,8 @@ def change(
     outage fail together. The test is exact and conditional on the incidents of both
     periods (`rate_ratio`), with runs as exposure; where incidents come in bursts, their
     counts are divided by the dispersion (`dispersions`); the q-value is Benjamini and
-    Hochberg's over all clusters. A status of new, back or gone is a fact and no test; its
-    q-value shows whether it could be chance. Both snapshots are mined together, so ids agree.
+    Hochberg's over all clusters. New is a fact and no test; back and gone are judged by the
+    rate of the cluster itself (`quiet_chance`). Both snapshots are mined together, so ids agree.
 
     Examples
     --------
@@ -187,6 +190,7 @@ def compare_periods(
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
             n_quiet_weeks=n_quiet_weeks(now),
+            quiet_chance=quiet_chance(now),
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
@@ -209,9 +213,50 @@ def compare_periods(
 def n_quiet_weeks(now: Window) -> pl.Expr:
     """Weeks without a failure, up to the first one of a window or its end; null: never before."""
     failed_at = pl.col("failed_at")
-    first_now_at = failed_at.filter(failed_at >= now.since, failed_at < now.until).min()
-    quiet = first_now_at.fill_null(now.until) - failed_at.filter(failed_at < now.since).max()
+    quiet = _quiet_until(now) - failed_at.filter(failed_at < now.since).max()
     return (quiet.dt.total_days() // 7).cast(pl.Int64)
+
+
+def quiet_chance(now: Window) -> pl.Expr:
+    """The chance of so long without a failure, at the rate of a cluster's failures before it.
+
+    Parameters
+    ----------
+    now : Window
+        The time without a failure lasts until the first one in it, else until its end.
+
+    Returns
+    -------
+    polars.Expr
+        Of groups with ``failed_at``: between 0 and 1; 1 where all failures before are of one
+        day, as they have no rate yet; null: never before.
+
+    Notes
+    -----
+    Days with a failure are counted, from the first one on, since the failures of an outage are
+    not independent. Of ``n`` such days within a time ``T``, at a constant rate, the next time
+    without any is longer than ``t`` with the chance ``(T / (T + t)) ** (n - 1)``: the ratio of
+    exponential times has an F distribution, so that few days claim little.
+    """
+    failed_at = pl.col("failed_at")
+    before = failed_at.filter(failed_at < now.since)
+    active_s = (before.max() - before.min()).dt.total_seconds()
+    quiet_s = (_quiet_until(now) - before.max()).dt.total_seconds()
+    n_days = (before - before.min()).dt.total_days().n_unique().cast(pl.Int64)
+    share = active_s / (active_s + quiet_s)
+    return pl.when(n_days > 1).then(share.pow(n_days - 1)).when(n_days == 1).then(1.0)
+
+
+def _quiet_until(now: Window) -> pl.Expr:
+    """The first failure of a window, else its end."""
+    failed_at = pl.col("failed_at")
+    first_now_at = failed_at.filter(failed_at >= now.since, failed_at < now.until).min()
+    return first_now_at.fill_null(now.until)
+
+
+def is_no_chance() -> pl.Expr:
+    """Whether a time without failures is too long for the rate before it."""
+    return pl.col("quiet_chance") < QUIET_CHANCE
 
 
 def period_before(now: Window) -> Window:
@@ -278,11 +323,11 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
     is_change = pl.col("q_value") <= fdr
     status = (
-        pl.when(pl.col("n_causes") == 0)
+        pl.when(pl.col("n_causes") == 0, is_no_chance())
         .then(pl.lit("gone"))
         .when(pl.col("n_quiet_weeks").is_null())
         .then(pl.lit("new"))
-        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS)
+        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS, is_no_chance())
         .then(pl.lit("back"))
         .when(is_change & (pl.col("rate") > pl.col("rate_before")))
         .then(pl.lit("growing"))
@@ -328,10 +373,16 @@ def _why() -> pl.Expr:
         .then(pl.format("after {} weeks without it", "n_quiet_weeks"))
         .when(status == "gone")
         .then(pl.lit("none in the window"))
+        .when(pl.col("n_causes") == 0, status == "unclear")
+        .then(pl.lit("none in the window, which may be chance"))
         .when(pl.col("rate").is_null() | pl.col("rate_before").is_null())
         .then(pl.lit("no run ended in one of the periods"))
         .when(pl.col("ratio").is_null())
-        .then(pl.lit("none in the period before, but shortly before that"))
+        .then(
+            pl.when(pl.col("n_quiet_weeks") < QUIET_WEEKS)
+            .then(pl.lit("none in the period before, but shortly before that"))
+            .otherwise(pl.lit("none in the period before, which may be chance"))
+        )
         .when(status != "unclear")
         .then(ratio)
         .when(excludes_one)

@@ -23,6 +23,7 @@ from stateanalytics.failures.counting import count_groups, incident_count, sorte
 from stateanalytics.failures.failure_rates import STEP_S, count_starts, without_mass
 from stateanalytics.failures.failure_rows import placed_runs
 from stateanalytics.failures.incident_grouping import count_incidents, members_within
+from stateanalytics.failures.weekly_change import QUIET_CHANCE
 from stateanalytics.reporting.changes import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
@@ -179,8 +180,10 @@ def summarize_failures(material: Material) -> Plain:
     incidents = count_incidents(failed).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
-    gone = lives.filter(pl.col("state") == "gone", pl.col("n_incidents_before") > 0).sort(
-        "n_incidents_before", "cluster_id", descending=[True, False]
+    # What was gone before the window is no news in it.
+    was_seen = pl.col("quiet_chance_before") >= QUIET_CHANCE
+    gone = lives.filter(pl.col("state") == "gone", was_seen).sort(
+        "n_causes_ever", "cluster_id", descending=[True, False]
     )
     is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
     return {
