@@ -98,6 +98,8 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     assert found["old friend"]["weeks"][-3:] == [0, 1, 1]
     assert all(one["weeks"][-1] == one["n_incidents"] for one in found.values())
     assert made.summary["failures"]["gone"] == {"n": 1, "names": ["left"]}
+    news = {one["title"]: one["n"] for one in made.summary["news"]}
+    assert (news["Reappeared"], news["No longer seen"]) == (1, 1)
     assert made.summary["failures"]["finding"].endswith(
         "3 new, 1 reappeared after weeks without and 1 no longer seen."
     )

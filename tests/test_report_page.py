@@ -246,7 +246,7 @@ def test_the_first_screen_says_what_failures_cost_and_what_is_new(demo_page, dem
         "1 d 9 h of runs, cost $7.27 (53 not reported); the window before: 9 h 44 min, $2.36."
     )
     told = {one["title"]: one["n"] for one in demo_week.summary["news"]}
-    assert told == {"New": 26, "No longer seen": 8}
+    assert told == {"New": 26}
     names = [name for one in demo_week.summary["news"] for name in one["names"]]
     assert {one["link"][1:] for one in names} <= set(demo_page.ids())
 
@@ -297,8 +297,8 @@ def test_an_email_is_a_page_of_plain_elements_that_say_how_they_look(demo_week):
     assert len(written) < 20_000
     assert read.all("style") == read.all("svg") == read.all("a") == read.all("script") == []
     assert demo_week.summary["lost"] in read.text
-    for name in ("actions", "news"):
-        assert len(demo_week.summary[name]) >= 2
+    assert len(demo_week.summary["actions"]) >= 2
+    assert len(demo_week.summary["news"]) >= 1
     assert all(one["command"] in read.text for one in demo_week.summary["actions"])
     assert demo_week.summary["failures"]["finding"] in read.text
 
