@@ -1,4 +1,4 @@
-"""New, back, growing, ongoing, gone; whose a failure is, and the ledger that says so."""
+"""New, back, growing, ongoing, quiet, gone; whose a failure is, and the ledger that says so."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +60,7 @@ def entries(**columns):
         pytest.param([1, 8, 60], "ongoing", 1, id="back for a week already"),
         pytest.param([1, 15], "ongoing", 2, id="one failure before has no rate"),
         pytest.param([1, 15, 25], "ongoing", 2, id="so long without it is no surprise"),
-        pytest.param([*[1], *range(100, 104)], "back", 14, id="long quiet"),
+        pytest.param([1, *range(100, 104)], "back", 14, id="long quiet"),
         pytest.param([*range(8, 21)], "gone", 1, id="gone"),
         pytest.param([8], "quiet", 1, id="one failure before, none now"),
         pytest.param([50, 100], "quiet", 7, id="two failures are no rate to speak of"),
@@ -413,11 +413,10 @@ def steady_days(seed, per_week):
 
 def weeks_told(starts, n_weeks=24):
     """The state in each of some weeks of a failure with these days before as-of."""
-    days = [float(day) for day in starts]
     told = []
     for week in range(n_weeks):
         until = week * 7.0
-        rows = broke("it", *(day for day in days if day >= until))
+        rows = broke("it", *(day for day in starts if day >= until))
         found = lives(*rows, window=(ago(days=until + 7), ago(days=until))) if rows else {}
         told += [row["state"] for row in found.values()]
     return told

@@ -24,12 +24,13 @@ from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
 from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import (
-    QUIET_WEEKS,
     compare_periods,
+    is_back,
     is_no_chance,
     n_quiet_weeks,
     period_before,
     quiet_chance,
+    quiet_until,
 )
 
 if TYPE_CHECKING:
@@ -167,8 +168,8 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(now),
-            quiet_chance=quiet_chance(now),
-            quiet_chance_before=quiet_chance(Window(now.since, now.since, "before")),
+            quiet_chance=quiet_chance(now.since, quiet_until(now)),
+            quiet_chance_before=quiet_chance(now.since, pl.lit(now.since)),
             n_causes=causes.filter(failed_at >= now.since).n_unique().cast(pl.Int64),
             n_causes_before=causes.filter(is_past).n_unique().cast(pl.Int64),
             n_causes_ever=causes.n_unique().cast(pl.Int64),
@@ -190,7 +191,7 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
         .then(pl.when(is_no_chance()).then(pl.lit("gone")).otherwise(pl.lit("quiet")))
         .when(pl.col("n_quiet_weeks").is_null())
         .then(pl.lit("new"))
-        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS, is_no_chance())
+        .when(is_back())
         .then(pl.lit("back"))
         .when(pl.col("status") == "growing")
         .then(pl.lit("growing"))

@@ -190,7 +190,7 @@ def compare_periods(
             last_at=pl.col("failed_at").max(),
             is_seen_before=(pl.col("failed_at") < past.since).any(),
             n_quiet_weeks=n_quiet_weeks(now),
-            quiet_chance=quiet_chance(now),
+            quiet_chance=quiet_chance(now.since, quiet_until(now)),
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
@@ -213,17 +213,19 @@ def compare_periods(
 def n_quiet_weeks(now: Window) -> pl.Expr:
     """Weeks without a failure, up to the first one of a window or its end; null: never before."""
     failed_at = pl.col("failed_at")
-    quiet = _quiet_until(now) - failed_at.filter(failed_at < now.since).max()
+    quiet = quiet_until(now) - failed_at.filter(failed_at < now.since).max()
     return (quiet.dt.total_days() // 7).cast(pl.Int64)
 
 
-def quiet_chance(now: Window) -> pl.Expr:
+def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
     """The chance of so long without a failure, at the rate of a cluster's failures before it.
 
     Parameters
     ----------
-    now : Window
-        The time without a failure lasts until the first one in it, else until its end.
+    since : datetime
+        Failures before it have the rate; the last of them begins the time without any.
+    until : polars.Expr
+        The end of that time, such as `quiet_until`.
 
     Returns
     -------
@@ -238,16 +240,15 @@ def quiet_chance(now: Window) -> pl.Expr:
     without any is longer than ``t`` with the chance ``(T / (T + t)) ** (n - 1)``: the ratio of
     exponential times has an F distribution, so that few days claim little.
     """
-    failed_at = pl.col("failed_at")
-    before = failed_at.filter(failed_at < now.since)
+    before = pl.col("failed_at").filter(pl.col("failed_at") < since)
     active_s = (before.max() - before.min()).dt.total_seconds()
-    quiet_s = (_quiet_until(now) - before.max()).dt.total_seconds()
     n_days = (before - before.min()).dt.total_days().n_unique().cast(pl.Int64)
-    share = active_s / (active_s + quiet_s)
+    # The second time begins where the first ends.
+    share = active_s / (until - before.min()).dt.total_seconds()
     return pl.when(n_days > 1).then(share.pow(n_days - 1)).when(n_days == 1).then(1.0)
 
 
-def _quiet_until(now: Window) -> pl.Expr:
+def quiet_until(now: Window) -> pl.Expr:
     """The first failure of a window, else its end."""
     failed_at = pl.col("failed_at")
     first_now_at = failed_at.filter(failed_at >= now.since, failed_at < now.until).min()
@@ -257,6 +258,11 @@ def _quiet_until(now: Window) -> pl.Expr:
 def is_no_chance() -> pl.Expr:
     """Whether a time without failures is too long for the rate before it."""
     return pl.col("quiet_chance") < QUIET_CHANCE
+
+
+def is_back() -> pl.Expr:
+    """Whether a cluster that fails now had not failed for long, in `change` and in `life`."""
+    return (pl.col("n_quiet_weeks") >= QUIET_WEEKS) & is_no_chance()
 
 
 def period_before(now: Window) -> Window:
@@ -327,7 +333,7 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
         .then(pl.lit("gone"))
         .when(pl.col("n_quiet_weeks").is_null())
         .then(pl.lit("new"))
-        .when(pl.col("n_quiet_weeks") >= QUIET_WEEKS, is_no_chance())
+        .when(is_back())
         .then(pl.lit("back"))
         .when(is_change & (pl.col("rate") > pl.col("rate_before")))
         .then(pl.lit("growing"))

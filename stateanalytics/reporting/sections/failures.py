@@ -181,10 +181,9 @@ def summarize_failures(material: Material) -> Plain:
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
     # What was gone before the window is no news in it.
-    was_seen = pl.col("quiet_chance_before") >= QUIET_CHANCE
-    gone = lives.filter(pl.col("state") == "gone", was_seen).sort(
-        "n_causes_ever", "cluster_id", descending=[True, False]
-    )
+    gone = lives.filter(
+        pl.col("state") == "gone", pl.col("quiet_chance_before") >= QUIET_CHANCE
+    ).sort("n_causes_ever", "cluster_id", descending=[True, False])
     is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
     return {
         "finding": finding_of(material, clusters, codes, None if is_first else gone.height),
