@@ -128,7 +128,7 @@ def test_rules_and_another_store_are_read(run, rows_of, tmp_path):
     [applied] = rows_of("failures", "--rules", str(path), "--show", "rules")
     assert applied["n_rows"] > 20
     change = rows_of("failures", "--show", "change", "--against", STORE, "--week", "2026-W21")
-    assert {"new", "unclear", "gone"} == {row["status"] for row in change}
+    assert {"new", "unclear"} == {row["status"] for row in change}
 
 
 @pytest.mark.slow
