@@ -28,14 +28,9 @@ from benchmarks.measure import N_RUNS, Row, median_s, side_by_side
 from stateanalytics.failures.associations import relate
 from stateanalytics.failures.cause_groups import add_cause_groups
 from stateanalytics.failures.templates import mine_templates
-from stateanalytics.testing import (
-    CauseScores,
-    ParsingScores,
-    cause_scores,
-    failure_corpus,
-    parsing_scores,
-)
+from tests.generators.failure_corpus import failure_corpus
 from tests.generators.messages import failure_messages
+from tests.template_scores import CauseScores, ParsingScores, cause_scores, parsing_scores
 
 GOALS = ParsingScores(ga=0.91, fga=0.94, pa=0.78, fta=0.79)
 MEASURES = ", ".join(

@@ -11,11 +11,11 @@ from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.failures.associations import relate
 from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups
 from stateanalytics.failures.templates import mine_templates
-from stateanalytics.testing import CauseScores, cause_scores
 from tests.conftest import SHARED
 from tests.examples import a_few
 from tests.failures import run, store
 from tests.frames import WHOSE, ago, facts
+from tests.template_scores import CauseScores, cause_scores
 
 SEVERAL = [
     pytest.param("API Error: 429 slow down", "provider_limit", id="HTTP status"),

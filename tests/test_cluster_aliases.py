@@ -11,9 +11,9 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.failures import aliases, cluster_life, masking, templates
 from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.ownership import SCHEMA
-from stateanalytics.testing import failure_corpus
 from tests.failures import run, store
 from tests.frames import AS_OF, ago
+from tests.generators.failure_corpus import failure_corpus
 from tests.test_report import run as session
 
 NOW = (ago(days=7), AS_OF)

@@ -4,9 +4,10 @@ import polars as pl
 import pytest
 
 from stateanalytics.failures.templates import mine_templates
-from stateanalytics.testing import failure_corpus, parsing_scores
 from tests.conftest import SHARED
 from tests.examples import a_few
+from tests.generators.failure_corpus import failure_corpus
+from tests.template_scores import parsing_scores
 
 SEEDS = (0, 1, 2)
 

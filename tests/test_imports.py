@@ -168,8 +168,6 @@ def imported_at_top(path):
 
 
 def is_to_the_left(other, own):
-    if own == "testing":
-        return other in ("core.text", "errors", "core", "stats")
     assert own in PLACE, f"{own} has no place in ORDER"
     assert other in PLACE, f"{other} has no place in ORDER"
     return PLACE[other] < PLACE[own]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.redaction import HINTS, PLACEHOLDERS, SHAPES, redact, redact_texts
-from stateanalytics.testing.failure_corpus import failure_corpus
 from tests.conftest import ROOT
 from tests.examples import a_few, examples
+from tests.generators.failure_corpus import failure_corpus
 from tests.ratios import times_as_slow
 from tests.secret_kinds import READABLE, planted
 

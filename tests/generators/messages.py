@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.stats import draws
-from stateanalytics.testing.failure_corpus import HOLE, holes
+from tests.generators.failure_corpus import HOLE, holes
 from tests.generators.templates import BY_ID, TEMPLATES, Template
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.stats import draws
-from stateanalytics.testing.failure_corpus import MODELS
 from tests.generators.distributions import log_normal
+from tests.generators.failure_corpus import MODELS
 from tests.generators.messages import add_messages
 from tests.generators.plan import Plan
 from tests.generators.spells import add_spells, kind_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stateanalytics.testing.failure_corpus import HOLE
+from tests.generators.failure_corpus import HOLE
 
 
 @dataclass(frozen=True)
