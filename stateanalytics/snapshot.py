@@ -362,7 +362,7 @@ class Snapshot(Facts):
         return self.sql(f'FROM "{name}"', max_rows=2**62, timeout_s=3600, policy=policy)
 
     def error_counts(self) -> pl.DataFrame:
-        """Tool errors of each session (ADR-0017: on demand, since it reads all messages).
+        """Errors of tools in each session with calls (ADR-0017: on demand, as it reads messages).
 
         Returns
         -------
@@ -583,7 +583,7 @@ class Snapshot(Facts):
         return archiving.add_facts(self, named, is_compacted=compact)
 
     def close(self) -> None:
-        """Delete the private copies; frames stay, raw tables cannot be read any more."""
+        """Delete the private copies; frames stay, raw tables and calls in them cannot be read."""
         for store in self.stores:
             store.close()
         self._masked.clear()

@@ -16,7 +16,6 @@ from stateanalytics.core import schema
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.state.states import states
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.events import count_errors
 from tests.examples import examples
 from tests.lionagi_stores import (
     NOW_S,
@@ -456,78 +455,6 @@ def test_refused_transitions_name_the_entity_they_were_about(tmp_path):
         "a",
     )
     assert row["is_activity"] is False
-
-
-def _answer(identity: str, content: object) -> dict:
-    return {
-        "id": identity,
-        "created_at": NOW_S,
-        "role": "action",
-        "content": content if isinstance(content, str | bytes) else json.dumps(content),
-    }
-
-
-def test_tool_errors_are_counted_by_lionagis_own_rule(tmp_path):
-    answers = [
-        _answer("fine", {"function": "Bash", "output": "README.md\n"}),
-        _answer("error", {"function": "Bash", "output": "", "error": "denied"}),
-        _answer("code", {"output": "$ make\nExit code: 2\nboom"}),
-        _answer("zero", {"output": "Process exited with code 0."}),
-        _answer("lost", {"output": "cat: error: No such file or directory"}),
-        _answer("word", {"output": "error: handled, no problem"}),
-        _answer("late", {"output": "\n" * 9 + "exit code: 3"}),
-        _answer("object", {"output": {"a": 1}}),
-        _answer("request", {"function": "Bash", "arguments": {}}),
-        _answer("pruned", {"lion_content_pruned": {"original_bytes": 900}}),
-        _answer("broken", "{"),
-        _answer("bytes", b"\x00"),
-        {"id": "user", "created_at": NOW_S, "role": "user", "content": '{"error": "no tool"}'},
-    ]
-    path = _store(
-        tmp_path,
-        sessions=[session("a"), session("b")],
-        branches=[{"id": "x", "session_id": "a", "progression_id": "p"}],
-        progressions=[listing("p", [row["id"] for row in answers])],
-        messages=answers,
-    )
-    with open_store(path) as store:
-        counted = count_errors(store)
-    assert counted.rows() == [("a", 9, 3, 1), ("b", 0, 0, 0)]
-
-
-# The result of lionagi's own `_detect_status` for each output.
-OUTPUTS = (
-    ("", False),
-    ("ok", False),
-    ("exit code: 1", True),
-    ("Exit Code: 0\nexit code: 1", False),
-    ("process exited with code 137.", True),
-    ("x\n" * 7 + "exit code: 2", True),
-    ("x\n" * 8 + "exit code: 2", False),
-    ("failed: no such file or directory", True),
-    ("No such file or directory", False),
-    ("not found\nNo Such File or Directory", True),
-    ("x" * 301 + "error: no such file or directory", False),
-    ("exit code: many", False),
-    ("exit code: -9", True),
-)
-
-
-def test_an_output_is_an_error_by_the_rule_of_lionagi(tmp_path):
-    """Each in a session of its own."""
-    numbers = range(len(OUTPUTS))
-    path = _store(
-        tmp_path,
-        sessions=[session(f"s{n}") for n in numbers],
-        branches=[
-            {"id": f"b{n}", "session_id": f"s{n}", "progression_id": f"p{n}"} for n in numbers
-        ],
-        progressions=[listing(f"p{n}", [f"m{n}"]) for n in numbers],
-        messages=[_answer(f"m{n}", {"output": OUTPUTS[n][0]}) for n in numbers],
-    )
-    with open_store(path) as store:
-        counted = dict(count_errors(store).select("session_id", "n_tool_errors").rows())
-    assert [counted[f"s{n}"] for n in numbers] == [int(is_error) for _, is_error in OUTPUTS]
 
 
 def test_many_entities_with_one_problem_are_summed_up_after_a_thousand(tmp_path):

@@ -18,8 +18,8 @@ import pytest
 
 from stateanalytics import demo_data
 from stateanalytics.errors import MissingComponentError
+from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.lionagi.events import count_errors
 from tests.conftest import ROOT, absent
 from tests.generators.templates import BY_ID
 from tests.samples import AS_OF, SAMPLES
@@ -342,9 +342,11 @@ def test_facts_know_messages_and_limits(facts_and_stores, truth_frame):
 
 
 def test_facts_count_the_errors_of_tools(facts_and_stores, truth_frame):
-    counted = count_errors(facts_and_stores[1][0]).select("session_id", n="n_tool_errors")
-    sessions = truth_frame.filter(pl.col("entity_type") == "session").join(
-        counted, left_on="entity_id", right_on="session_id"
+    failed = calls(facts_and_stores[0]).filter(~pl.col("outcome").is_in(["ok", "unknown"]))
+    counted = failed.group_by(entity_id="session_id").agg(n=pl.len())
+    of_sessions = truth_frame.filter(pl.col("entity_type") == "session")
+    sessions = of_sessions.join(counted, on="entity_id", how="left").with_columns(
+        pl.col("n").fill_null(0)
     )
     assert sessions["n_tool_errors"].fill_null(0).to_list() == sessions["n"].to_list()
     assert sessions["n"].sum() >= 5

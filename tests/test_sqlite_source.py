@@ -284,7 +284,7 @@ def test_no_copy_is_left_by_a_refusal(tmp_path, monkeypatch):
 def test_a_closed_store_says_so(tmp_path):
     store = open_store(written(tmp_path / "state.db"))
     store.close()
-    with pytest.raises(errors.ArgumentError, match=r"was closed.\nHint: read inside the `with"):
+    with pytest.raises(errors.ArgumentError, match=r"was closed.\nHint: ask for it while"):
         read_table(store, "t", {"id": INTEGER})
     with pytest.raises(errors.ArgumentError, match="was closed"):
         store.check()

@@ -294,13 +294,14 @@ class Calls(Columns, key=("source", "entity_id")):
     system = Text("the system that recorded it")
     session_id = Text("the session")
     thread_id = Text("the session or subagent that called it, an id in `entities`")
+    part_id = Text("the part of it that called, an id in `entities`; null: it has no parts")
     turn_no = Integer("number of the turn in it; null: not recorded")
-    entity_id = Text("its id in `entities`")
+    entity_id = Text("its id, in `entities` too where calls are rows there")
     call_id = Text("the provider's id of the call")
     tool = Text("tool, with its server")
     inputs = Inputs
     results = Results
-    started_at = Moment("when it was called")
+    started_at = Moment("when it was called; null: only its result was recorded")
     ended_at = Moment("when its result came; null: none did")
     duration_s = Real("how long it took", unit="s")
     outcome = Text(

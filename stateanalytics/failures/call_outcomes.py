@@ -11,6 +11,7 @@ from stateanalytics.failures.frames import TOOLS
 from stateanalytics.state.definitions import FAILURES
 from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.linking import links
 
 _THREAD = ("source", "thread_id")
 
@@ -37,7 +38,8 @@ def calls(snap: Facts) -> pl.DataFrame:
     Notes
     -----
     ``expected_nonzero`` is an exit code that is an answer: of commands such as ``grep`` and
-    ``diff``, and of a run of tests that is repeated with success later in its thread.
+    ``diff``, and of a run of tests that is repeated with success later in its thread. Of a
+    session that drove an agent whose transcript has calls too, only the transcript's are rows.
 
     Examples
     --------
@@ -45,11 +47,11 @@ def calls(snap: Facts) -> pl.DataFrame:
     >>> sa.failures.calls(sa.demo()).is_empty()
     True
     """
-    rows = recorded(checked_snapshot(snap, "failures.calls"), CALLS)
+    rows = _recorded_once(recorded(checked_snapshot(snap, "failures.calls"), CALLS), snap.entities)
     if rows.is_empty():
         return rows
     # Of one input that a thread calls again and again, each call is a retry of the one before.
-    before = pl.col("entity_id").shift(1).over(*_THREAD, "tool", "input_digest")
+    before = pl.col("entity_id").shift(1).over(*_THREAD, "part_id", "tool", "input_digest")
     is_green = pl.coalesce(pl.col("test_result") == "passed", pl.col("outcome") == "ok")
     is_passed = (pl.col("is_test") & is_green).fill_null(value=False)
     is_repaired = is_passed.reverse().cum_max().reverse().over(*_THREAD, "target")
@@ -60,6 +62,17 @@ def calls(snap: Facts) -> pl.DataFrame:
             outcome=pl.when(is_red).then(pl.lit("expected_nonzero")).otherwise("outcome"),
         )
     )
+
+
+def _recorded_once(rows: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
+    """Calls without those of a session whose transcript has calls of its own."""
+    if rows["system"].n_unique() < 2:
+        return rows
+    session = ("source", "system", "session_id")
+    told = ["told_source", "told_system", "told_id"]
+    having = rows.select(session).unique().rename(dict(zip(session, told, strict=True)))
+    twice = links(entities).join(having, on=told, how="semi").rename({"entity_id": "session_id"})
+    return rows.join(twice, on=session, how="anti", maintain_order="left")
 
 
 def recorded(facts: Facts, shape: Frame) -> pl.DataFrame:
@@ -114,7 +127,7 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
     rows = calls(snap) if called is None else called
     end = pl.coalesce("ended_at", "started_at")
     # Of several failed calls in a row each has its own part of the time until the next progress.
-    until = pl.coalesce(pl.col("started_at").shift(-1).over(*_THREAD, "turn_no"), end)
+    until = pl.coalesce(pl.col("started_at").shift(-1).over(*_THREAD, "part_id", "turn_no"), end)
     spent_s = (until - pl.col("started_at")).dt.total_microseconds() / 1e6
     word = pl.col("outcome").replace_strict(_CODES, default=None, return_dtype=pl.String)
     cause = pl.col("cause").replace({"timeout": "own_limit"})

@@ -215,7 +215,7 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl
 
 def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     """Equal calls in a row; where all of them fail, fewer are enough."""
-    call = (*_THREAD, "tool", "input_digest")
+    call = (*_THREAD, "part_id", "tool", "input_digest")
     # A call between two others, with an unknown input too, begins another row of them.
     gap = _is_apart().cum_sum()
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
@@ -239,7 +239,7 @@ def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
 
 def _alternating(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     """Two calls in turn: each equals the one before the last, and differs from the last."""
-    own = pl.struct("tool", "input_digest", "result_digest")
+    own = pl.struct("part_id", "tool", "input_digest", "result_digest")
     is_turn = (own == own.shift(2)) & (own != own.shift(1)) & (pl.col("nth").diff(2) == 2)
     marked = known.with_columns(is_turn=is_turn.over(_THREAD).fill_null(value=False))
     # The two calls that a stretch begins with have none before them to equal.

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Frames, map_frames, unevaluated
 from stateanalytics.core.joins import connected_components, pool
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted
@@ -242,31 +244,30 @@ def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> 
         Of each entity the row of its latest observation; of its history, the rows of all.
     """
     names = dict.fromkeys(name for part in group for name in part.details)
-    observed_events = [part.events for part in group]
+    observed_events, label = [part.events for part in group], group[-1].label
     events = _union(group, observed_events, EVENT)
     return replace(
         group[-1],
         entities=_latest_rows(
-            group, [part.entities for part in group], ["entity_type", "entity_id"]
+            label, ["entity_type", "entity_id"], *(part.entities for part in group)
         ),
         transitions=_union(group, [part.transitions for part in group], CHANGE),
         events=events.filter(~is_owned_elsewhere(events, observed_events)),
-        details={
-            name: _latest_rows(
-                group,
-                [part.details.get(name, frames[name].empty()) for part in group],
-                [column for column in frames[name].key if column != "source"],
-            )
-            for name in names
-        },
+        details=Frames(
+            {
+                name: map_frames(
+                    partial(_latest_rows, label, [k for k in frames[name].key if k != "source"]),
+                    *(unevaluated(part.details).get(name, frames[name].empty()) for part in group),
+                )
+                for name in names
+            }
+        ),
     )
 
 
-def _latest_rows(
-    group: Sequence[Parts], frames: Sequence[pl.DataFrame], key: Sequence[str]
-) -> pl.DataFrame:
+def _latest_rows(source: str, key: Sequence[str], *frames: pl.DataFrame) -> pl.DataFrame:
     """The latest row of each key, with the label of the last input."""
-    label = pl.lit(group[-1].label).alias("source")
+    label = pl.lit(source).alias("source")
     stacked = pl.concat([frame.with_columns(label) for frame in frames])
     # Rows without a key cannot be compared: all rows of the last observation stay.
     named = pl.all_horizontal(pl.col(column).is_not_null() for column in key)
@@ -349,7 +350,7 @@ def _emptied(part: Parts) -> Parts:
         entities=part.entities.clear(),
         transitions=part.transitions.clear(),
         events=part.events.clear(),
-        details={name: frame.clear() for name, frame in part.details.items()},
+        details={},
     )
 
 

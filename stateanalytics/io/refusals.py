@@ -166,7 +166,7 @@ def closed(label: str) -> ArgumentError:
     """The error for a store that was closed."""
     return ArgumentError(
         f"An open store was needed, and {label!r} was closed.",
-        "read inside the `with open_store(…)` block, or open it again",
+        "ask for it while the snapshot or store is open, or read it again",
     )
 
 

@@ -95,11 +95,11 @@ class SessionKey(Columns, key=SESSION_KEY):
 
 
 class ErrorCounts(SessionKey, key=SESSION_KEY):
-    """Tool errors of one session, counted when it is first named (reads all messages)."""
+    """The errors of tools in one session, counted when it is first named."""
 
-    n_tool_answers = Integer("answers of tools")
-    n_tool_errors = Integer("of these, errors")
-    n_pruned = Integer("of these, with pruned bodies: nothing is known")
+    n_tool_answers = Integer("calls of tools with a result")
+    n_tool_errors = Integer("of these, with any outcome but ok")
+    n_pruned = Integer("of these, with a result that was removed: nothing is known")
 
 
 ERROR_COUNTS = frame(ErrorCounts)

@@ -24,10 +24,11 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import pool
 from stateanalytics.core.redaction import as_pairs, redact_names, redact_with_names
-from stateanalytics.core.schema import Frame
+from stateanalytics.core.schema import CALLS, Frame
 from stateanalytics.core.shapes import data_dictionary
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.errors import found as kind_of
+from stateanalytics.failures.call_outcomes import recorded
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.frames import EFFORT, FAILURE_CLUSTERS, FAILURES
@@ -52,7 +53,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.state.reasons import reason_codes
 from stateanalytics.state.states import evaluate_once, reasons_of, states_of
-from stateanalytics.systems import all_systems, detail_frames
+from stateanalytics.systems import detail_frames
 from stateanalytics.systems.linking import LINKS, links
 from stateanalytics.weekly import WEEKS, weekly_numbers
 
@@ -216,7 +217,7 @@ def tables_of(
     facts : Facts
         Canonical frames, and as-of.
     stores : sequence of Store
-        Open stores, for raw tables and error counts.
+        Open stores, for raw tables.
     policy : Policy, optional
         For ``states``, ``reasons``, ``attention`` and ``phantoms``; v1 by default.
     bodies : bool
@@ -237,7 +238,7 @@ def tables_of(
     loaders = {
         **_derived(facts, policy),
         REASON_CODES.name: lambda: REASON_CODES.conform(reason_codes()),
-        ERROR_COUNTS.name: lambda: _error_counts(stores),
+        ERROR_COUNTS.name: lambda: _error_counts(facts),
         SNAPSHOT.name: lambda: _snapshot_row(facts, policy, bodies),
         TABLES.name: lambda: _table_list(raw, own),
         COLUMNS.name: lambda: data_dictionary(FRAMES, raw=raw, left_out=unread, own=own),
@@ -321,16 +322,20 @@ def _table(name: str, load: Callable[[], pl.DataFrame]) -> Table:
     return Table(tuple(_DTYPES.get(name, ())), load=functools.cache(load))
 
 
-def _error_counts(stores: Iterable[Store]) -> pl.DataFrame:
-    counted = [
-        known.count_errors(store).with_columns(
-            source=pl.lit(store.label), system=pl.lit(known.name)
+def _error_counts(facts: Facts) -> pl.DataFrame:
+    """The answers and the errors of tools in each session, by its calls."""
+    is_known = pl.col("outcome") != "unknown"
+    counted = (
+        recorded(facts, CALLS)
+        .filter(pl.col("ended_at").is_not_null())
+        .group_by("source", "system", "session_id", maintain_order=True)
+        .agg(
+            n_tool_answers=pl.len(),
+            n_tool_errors=(is_known & (pl.col("outcome") != "ok")).sum(),
+            n_pruned=(~is_known).sum(),
         )
-        for store in stores
-        for known in all_systems()
-        if known.count_errors and known.stores and known.stores.recognises(store)
-    ]
-    return pl.concat([ERROR_COUNTS.conform(rows) for rows in counted] or [ERROR_COUNTS.empty()])
+    )
+    return ERROR_COUNTS.conform(counted)
 
 
 def _snapshot_row(facts: Facts, policy: Policy, bodies: bool) -> pl.DataFrame:

@@ -564,9 +564,6 @@ class System:
         ``thresholds() -> Thresholds``.
     auditing : callable
         ``auditing() -> Auditing``.
-    count_errors : callable or None
-        ``count_errors(store) -> frame`` of errors of tools by session, for which messages are
-        read: ``session_id``, ``tool``, ``n_errors``; see the SQL table.
     used_tokens : callable or None
         ``used_tokens(facts)``: tokens by session and model: ``source``, ``entity_id`` and
         some of the other columns of `linking.USED`.
@@ -588,7 +585,6 @@ class System:
     detecting: Callable[[], Detecting] = Detecting
     thresholds: Callable[[], Thresholds] = Thresholds
     auditing: Callable[[], Auditing] = Auditing
-    count_errors: Callable[[Store], pl.DataFrame] | None = None
     used_tokens: Callable[[Facts], pl.DataFrame] | None = None
 
     def __repr__(self) -> str:

@@ -2,19 +2,70 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cache
 
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import CALLS
+from stateanalytics.core.schema import CALLS, RESULTS
 
+MOST_MESSAGE_CHARS = 500
+_MOST_CHARS = 4000
 _OUTCOMES = {
     "denied": ("permission_rejected", "permission_denied", "hook_blocked", "declined"),
     "timed_out": ("timeout", "timed_out"),
     "interrupted": ("interrupted", "user_interrupt", "cancelled", "aborted", "shutdown"),
 }
 """By outcome the causes that mean it; any other cause is a failure."""
+
+_DENIED = (
+    r"(?i)doesn't want to (?:proceed|take this)|user (?:rejected|denied|declined)"
+    r"|permission.* has been denied|denied by your permission|requested permissions? to"
+    r"|requires approval|was blocked(?: by|\. For security)"
+    r"|blocked by hook|hook.{0,80} denied|^(?:Error: )?(?:Pre|Post)ToolUse:\S* hook (?:error|block)"
+)
+# Below the exit code is the output of the command, which may be about anything, such as the
+# time limit of another program.
+_EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
+_OWN_LIMIT = r"(?im)^command timed out after"
+_CAUSES = {
+    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted"
+    r"|^(?:<tool_use_error>)?(?:Cancelled: parallel|Sibling) tool call",
+    "permission_rejected": _DENIED,
+    "timeout": r"(?i)timed out after|^.{0,40}timed? ?out",
+    "exit_nonzero": r"(?i)exit code:? [1-9]",
+    "not_found": r"(?i)no such (?:file|tool)|not found|does not exist",
+}
+
+
+def cause_in(message: pl.Expr, *, is_denied: pl.Expr | None = None) -> pl.Expr:
+    """Why a call failed, by the words of its error, as in reason codes.
+
+    Parameters
+    ----------
+    message : polars.Expr
+        Words of the error; null or empty: nothing is known.
+    is_denied : polars.Expr, optional
+        Where it is known that a person or a rule refused it.
+
+    Examples
+    --------
+    >>> said = pl.DataFrame({"said": ["Exit code 2", "Command timed out after 2m", "Oh no"]})
+    >>> said.select(cause_in(pl.col("said"))).to_series().to_list()
+    ['exit_nonzero', 'timeout', 'tool_error']
+    """
+    words = message.fill_null("")
+    rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
+    has_exit = words.str.contains(_EXIT)
+    for name in ("permission_rejected", "timeout"):
+        rules[name] &= ~has_exit
+    if is_denied is not None:
+        rules["permission_rejected"] |= is_denied
+    rules["timeout"] |= words.str.contains(_OWN_LIMIT)
+    return pl.coalesce(
+        *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
+    )
 
 
 @cache
@@ -24,6 +75,12 @@ def expected_exits() -> pl.DataFrame:
     return rows.select(
         last_command="command", exit_code=pl.col("exit_code").cast(pl.Int64), is_expected=True
     )
+
+
+def ends_of(sql: str) -> str:
+    """SQL: a text, or the beginning and the end of a long one, which are all that is needed."""
+    both = f"substr({sql}, 1, {_MOST_CHARS}) || substr({sql}, -{_MOST_CHARS})"
+    return f"CASE WHEN length({sql}) > {2 * _MOST_CHARS} THEN {both} ELSE {sql} END"
 
 
 def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
@@ -40,7 +97,7 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        In the shape of `schema.CALLS`, in order of time within each thread.
+        In the shape of `schema.CALLS`, in order of time within each part of a thread.
 
     Notes
     -----
@@ -67,5 +124,16 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
         pl.lit("failed"),
     )
     return CALLS.conform(rows.with_columns(outcome=outcome)).sort(
-        "source", "thread_id", "started_at", maintain_order=True
+        "source", "thread_id", "part_id", "started_at", maintain_order=True
+    )
+
+
+def calls_until(calls: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """The calls that had begun at an instant; of those that had not ended, no result."""
+    began = calls.filter(pl.coalesce("started_at", "ended_at") <= at)
+    is_open = pl.col("ended_at") > at
+    of_end = ("ended_at", "duration_s", "cause", "message", "exit_code", *RESULTS.dtypes)
+    return began.with_columns(
+        outcome=pl.when(is_open).then(pl.lit("unknown")).otherwise("outcome"),
+        **{name: pl.when(~is_open.fill_null(value=False)).then(name) for name in of_end},
     )

@@ -124,6 +124,13 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
     return used_tokens(facts)
 
 
+def _calls(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.core.schema import CALLS
+    from stateanalytics.systems.agent_orchestrator.frames import CALLS as OWN
+
+    return CALLS.conform(facts.detail(OWN).with_columns(thread_id="session_id"))
+
+
 def _never_there(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.agent_orchestrator.findings import without_ends
 
@@ -161,6 +168,7 @@ SYSTEM = System(
         ),
     ),
     runs=Runs(
+        calls=_calls,
         meaning="A run is a session, worker or orchestrator, however many records and archives "
         "it has.",
         failure_meaning="A session that died is a failure, too: its agent exited, its runtime was "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stateanalytics.core.schema import Calls
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 
@@ -204,7 +205,14 @@ class AoCircumstances(Columns, key=("source", "entity_id", "code", "at", "detail
 CIRCUMSTANCES = frame(AoCircumstances)
 
 
-FRAMES = (SESSIONS, DECISIONS, WORK, USAGE, CIRCUMSTANCES)
+class AoCalls(Calls, key=("source", "entity_id")):
+    """One call of a tool in a chat of the Go rewrite."""
+
+
+CALLS = frame(AoCalls)
+
+
+FRAMES = (SESSIONS, DECISIONS, WORK, USAGE, CIRCUMSTANCES, CALLS)
 
 
 def frames() -> tuple[Frame, ...]:

@@ -39,6 +39,7 @@ from stateanalytics.systems.agent_orchestrator.findings import (
     log_findings,
     record_findings,
 )
+from stateanalytics.systems.agent_orchestrator.go_calls import read_calls
 from stateanalytics.systems.agent_orchestrator.go_sessions import (
     add_silence,
     circumstances,
@@ -106,6 +107,7 @@ from stateanalytics.systems.agent_orchestrator.sessions import (
 )
 from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.situations import add_axes, add_reasons
+from stateanalytics.systems.tool_calls import calls_until
 
 
 class Known(NamedTuple):
@@ -418,6 +420,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     sessions = [frames.SESSIONS.empty(), *(rows for rows, _ in assembled)]
     own = pl.concat([past.facts.entities.clear(), *(rows for _, rows in assembled)])
     details[frames.SESSIONS.name] = pl.concat(sessions)
+    details[frames.CALLS.name] = calls_until(facts.detail(frames.CALLS), at)
     return replace(
         past,
         facts=changed_facts(
@@ -677,14 +680,14 @@ def _parts(
         sessions,
     )
     decided = decisions(entries, label)
-    work, usage, known = (
+    work, usage, known, called = (
         _linked(stored[frame.name], frame, sessions, label)
-        for frame in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES)
+        for frame in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES, frames.CALLS)
     )
     own_events = canonical(events(entries), schema.EVENTS, label)
     sessions, entities = assemble(Known(sessions, own_events, decided, work, usage, known), label)
     changes = canonical(transitions(entries), schema.TRANSITIONS, label)
-    rows = (sessions, decided, work, usage, known)
+    rows = (sessions, decided, work, usage, known, called)
     details = {frame.name: own for frame, own in zip(frames.FRAMES, rows, strict=True)}
     findings = [
         faults.findings(),
@@ -743,6 +746,7 @@ def _from_databases(
             stored[frames.WORK.name].append(work)
             stored[frames.USAGE.name].append(read_usage(tables))
             stored[frames.CIRCUMSTANCES.name].append(circumstances(tables, work))
+            stored[frames.CALLS.name].append(read_calls(store, tables))
     return stored
 
 

@@ -23,6 +23,7 @@ from stateanalytics.systems.claude_code.frames import (
 from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.situations import first_that_holds, is_content_filter
 from stateanalytics.systems.threads import THREAD, TURN
+from stateanalytics.systems.tool_calls import cause_in
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
@@ -37,24 +38,6 @@ _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
     *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from"),
 )
-_DENIED = (
-    r"(?i)doesn't want to (?:proceed|take this)|user (?:rejected|denied|declined)"
-    r"|permission.* has been denied|denied by your permission|requested permissions? to"
-    r"|requires approval|was blocked(?: by|\. For security)"
-    r"|blocked by hook|hook.{0,80} denied|^(?:Error: )?(?:Pre|Post)ToolUse:\S* hook (?:error|block)"
-)
-# Below the exit code is the output of the command, which may be about anything, such as the
-# time limit of another program.
-_EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
-_OWN_LIMIT = r"(?im)^command timed out after"
-_CAUSES = {
-    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted"
-    r"|^(?:<tool_use_error>)?(?:Cancelled: parallel|Sibling) tool call",
-    "permission_rejected": _DENIED,
-    "timeout": r"(?i)timed out after|^.{0,40}timed? ?out",
-    "exit_nonzero": r"(?i)exit code:? [1-9]",
-    "not_found": r"(?i)no such (?:file|tool)|not found|does not exist",
-}
 
 
 def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
@@ -292,16 +275,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
     )
-    words = pl.col("error_message").fill_null("")
-    rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
-    has_exit = words.str.contains(_EXIT)
-    for name in ("permission_rejected", "timeout"):
-        rules[name] &= ~has_exit
-    rules["permission_rejected"] |= pl.col("denial").is_not_null()
-    rules["timeout"] |= words.str.contains(_OWN_LIMIT)
-    cause = pl.coalesce(
-        *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
-    )
+    cause = cause_in(pl.col("error_message"), is_denied=pl.col("denial").is_not_null())
     is_bash = pl.col("name") == "Bash"
     timeout_s = pl.when(is_bash).then(pl.col("timeout_s").clip(0, 1e7))
     has_result = pl.col("has_result").fill_null(value=False)

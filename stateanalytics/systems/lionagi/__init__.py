@@ -120,10 +120,11 @@ def _tables() -> Tables:
     return tables()
 
 
-def _count_errors(store: Store) -> pl.DataFrame:
-    from stateanalytics.systems.lionagi.events import count_errors
+def _calls(facts: Facts) -> pl.DataFrame:
+    from stateanalytics.core.schema import CALLS
+    from stateanalytics.systems.lionagi.frames import CALLS as OWN
 
-    return count_errors(store)
+    return CALLS.conform(facts.detail(OWN))
 
 
 def _frames() -> Sequence[Frame]:
@@ -158,7 +159,6 @@ SYSTEM = System(
         unread_kinds=_unread_kinds,
     ),
     tables=_tables,
-    count_errors=_count_errors,
     frames=_frames,
     words=Words(
         vocabulary=STATUS_WORDS,
@@ -170,6 +170,7 @@ SYSTEM = System(
         "schedules are counted separately, never as runs.",
         part_types=("branch",),
         stop="li kill ID",
+        calls=_calls,
     ),
     detecting=_detecting,
     thresholds=_thresholds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stateanalytics.core.schema import Calls
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 
@@ -120,7 +121,14 @@ class LionagiShowsOnDisk(Columns, key=("source", "topic", "play")):
 SHOWS_ON_DISK = frame(LionagiShowsOnDisk)
 
 
-FRAMES = (SCHEDULES, FIRES, DISPOSITIONS, DECISIONS, RUNS, SHOWS_ON_DISK)
+class LionagiCalls(Calls, key=("source", "entity_id")):
+    """One call of a tool in the messages of lionagi, read when it is first asked for."""
+
+
+CALLS = frame(LionagiCalls)
+
+
+FRAMES = (SCHEDULES, FIRES, DISPOSITIONS, DECISIONS, RUNS, SHOWS_ON_DISK, CALLS)
 
 
 def frames() -> tuple[Frame, ...]:

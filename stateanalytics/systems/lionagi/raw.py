@@ -31,7 +31,7 @@ def _object(column: str) -> str:
     )
 
 
-def _key(column: str, key: str) -> str:
+def key_of(column: str, key: str) -> str:
     """SQL: one key of a JSON object; rows without it cost one substring search."""
     last = key.rpartition(".")[2]
     return (
@@ -53,7 +53,7 @@ def _size(column: str) -> Cell:
 _TOOL = Cell(
     "text",
     "CASE WHEN lion_class = 4 THEN CASE WHEN octet_length(content) < 20000 THEN "
-    f"{_key('content', 'function')} END END",
+    f"{key_of('content', 'function')} END END",
     ("lion_class", "content"),
 )
 
@@ -91,7 +91,7 @@ def _metadata(*keys: str) -> Cell:
 
 _RUN_ID_OF_OLD_ROWS = Cell(
     "text",
-    f"CASE WHEN run_id IS NULL THEN {_key('node_metadata', 'run_id')} END",
+    f"CASE WHEN run_id IS NULL THEN {key_of('node_metadata', 'run_id')} END",
     ("node_metadata", "run_id"),
 )
 
@@ -123,7 +123,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         "has_artifacts": _is_set("artifacts_path"),
         "node_metadata": _metadata('"timeout_seconds"', '"timeout_elapsed"', '"external"'),
         # Flows keep it there too; from 0.31 there is a column, and this is only the fallback.
-        "metadata_run_id": Cell("text", _key("node_metadata", "run_id"), ("node_metadata",)),
+        "metadata_run_id": Cell("text", key_of("node_metadata", "run_id"), ("node_metadata",)),
         **_REASON,
         **_USAGE,
         **_STORED_STATE,
@@ -134,7 +134,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             moment="created_at started_at ended_at",
         ),
         "launch_dir": Cell(
-            "text", _key("node_metadata", "mcp_launch.launch_dir"), ("node_metadata",)
+            "text", key_of("node_metadata", "mcp_launch.launch_dir"), ("node_metadata",)
         ),
         **_USAGE,
     },
@@ -203,7 +203,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         ),
         # No release has columns for the parent of a team; writers of one may use either place.
         **{
-            f"metadata_{name}": Cell("text", _key("node_metadata", name), ("node_metadata",))
+            f"metadata_{name}": Cell("text", key_of("node_metadata", name), ("node_metadata",))
             for name in ("play_id", "show_id")
         },
         **_REASON,
@@ -230,15 +230,15 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
     "session_signals": {
         **_columns(text="session_id kind op_id", integer="seq", moment="ts"),
         "size_bytes": _size("payload"),
-        "name": Cell("text", _key("payload", "name"), ("payload",)),
-        "point": Cell("text", _key("payload", "point"), ("payload",)),
-        "error": Cell("text", f"CAST({_key('payload', 'error')} AS TEXT)", ("payload",)),
-        "elapsed": Cell("real", _key("payload", "elapsed"), ("payload",)),
-        "duration_ms": Cell("real", _key("payload", "duration_ms"), ("payload",)),
+        "name": Cell("text", key_of("payload", "name"), ("payload",)),
+        "point": Cell("text", key_of("payload", "point"), ("payload",)),
+        "error": Cell("text", f"CAST({key_of('payload', 'error')} AS TEXT)", ("payload",)),
+        "elapsed": Cell("real", key_of("payload", "elapsed"), ("payload",)),
+        "duration_ms": Cell("real", key_of("payload", "duration_ms"), ("payload",)),
         **{
             name: Cell(
                 "integer",
-                f"CASE WHEN kind = 'RunEnd' THEN {_key('payload', name)} END",
+                f"CASE WHEN kind = 'RunEnd' THEN {key_of('payload', name)} END",
                 ("kind", "payload"),
             )
             for name in ("input_tokens", "cached_tokens", "cache_write_tokens")
@@ -248,7 +248,7 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
         **_columns(
             rowid="rowid", text="action target_id actor", json="details", moment="created_at"
         ),
-        "target_type": Cell("text", _key("details", "entity_type"), ("details",)),
+        "target_type": Cell("text", key_of("details", "entity_type"), ("details",)),
     },
     "attention_dispositions": _columns(
         text="item_id state note actor source_status",

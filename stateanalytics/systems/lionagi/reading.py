@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Frames
 from stateanalytics.core.joins import pool
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.derived import Derived
 from stateanalytics.systems.lionagi import findings, frames, schedules, sessions, work
+from stateanalytics.systems.lionagi.calls import read_calls
 from stateanalytics.systems.lionagi.directories import (
     add_starts,
     add_timeouts,
@@ -201,7 +204,13 @@ def read(
         transitions=derive(_canonical, history, schema.TRANSITIONS, label),
         events=derive(_canonical, events, schema.EVENTS, label),
         findings=pool(all_findings, schema.FINDINGS),
-        details={shape.name: _canonical(frame, shape, label) for shape, frame in details.items()},
+        details=Frames(
+            {
+                **{shape.name: _canonical(rows, shape, label) for shape, rows in details.items()},
+                # Contents of messages are read when calls are asked for (ADR-0017).
+                frames.CALLS.name: cache(partial(read_calls, store, events, label)),
+            }
+        ),
         kept=kept,
         # With missing ones: a refresh reads them when they appear.
         inputs=elsewhere,

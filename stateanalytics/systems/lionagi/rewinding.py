@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, Past, changed_facts
+from stateanalytics.core.facts import (
+    Facts,
+    Frames,
+    Past,
+    changed_facts,
+    map_frames,
+    unevaluated,
+)
 from stateanalytics.systems.history import sources_seen_later, sources_with_later
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM
@@ -15,6 +23,7 @@ from stateanalytics.systems.lionagi.reasons import add_all_reasons
 from stateanalytics.systems.lionagi.schedules import cron_cadences, last_sign_at, summarize_runs
 from stateanalytics.systems.lionagi.sessions import with_chats
 from stateanalytics.systems.lionagi.transitions import add_end_writers
+from stateanalytics.systems.tool_calls import calls_until
 
 _CHECKS = ("last_fired_at", "last_evaluated_at", "last_healthy_poll_at")
 _FROM_SESSION = {
@@ -70,12 +79,16 @@ def rewind(past: Past, facts: Facts) -> Past:
         # Past contents of the directories of shows were not recorded.
         frames.SHOWS_ON_DISK: facts.detail(frames.SHOWS_ON_DISK).filter(is_unchanged),
     }
-    filled = {shape.name: frame for shape, frame in details.items() if shape.name in facts.details}
+    kept = dict(unevaluated(past.facts.details))
+    kept |= {shape.name: rows for shape, rows in details.items() if shape.name in kept}
+    if frames.CALLS.name in kept:
+        until = partial(calls_until, at=at)
+        kept[frames.CALLS.name] = map_frames(until, kept[frames.CALLS.name])
     return Past(
         changed_facts(
             past.facts,
             entities=add_all_reasons(schema.ENTITIES.conform(rows)),
-            details={**past.facts.details, **filled},
+            details=Frames(kept),
         ),
         past.lost.with_columns(
             record=rows[_OVERWRITTEN], n_messages=rows[_UNCOUNTED] | past.lost["n_messages"]

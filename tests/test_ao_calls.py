@@ -1,0 +1,148 @@
+"""Calls of tools in the chats of Agent Orchestrator's Go rewrite."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import polars as pl
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.failures.call_outcomes import calls
+from stateanalytics.failures.struggles import signs
+
+AT = "2026-08-22 09:{:02}:{:02} +0000 UTC"
+TABLES = {
+    "sessions": "id project_id kind harness activity_state is_terminated created_at updated_at",
+    "pr": "url session_id",
+    "change_log": "seq project_id session_id event_type payload created_at",
+    "conversations": "id session_id current_session_id",
+    "conversation_turns": "id conversation_id handled_by_session_id state error_message "
+    "requested_at started_at completed_at",
+    "conversation_activities": "id conversation_id turn_id kind status summary detail_json "
+    "provider_item_id created_at updated_at command_output",
+}
+
+
+def activity(identity, kind="command", status="completed", *, at=0, **columns):
+    """An activity of nine seconds, ``at`` minutes after nine; its detail as JSON."""
+    detail = columns.pop("detail", None)
+    return {
+        "id": identity,
+        "conversation_id": "chat",
+        "turn_id": columns.pop("turn_id", "turn"),
+        "kind": kind,
+        "status": status,
+        "summary": columns.pop("summary", "npm test"),
+        "detail_json": "" if detail is None else json.dumps(detail),
+        "created_at": AT.format(at, 0),
+        "updated_at": AT.format(at, 9),
+        **{"provider_item_id": "", "command_output": "", **columns},
+    }
+
+
+def snapshot(folder, activities, **options):
+    """A store with one chat of the session s, and a turn that a restart ended."""
+    turn = {"conversation_id": "chat", "handled_by_session_id": "s", "started_at": AT.format(0, 0)}
+    cut = {"state": "failed", "error_message": "controller ended before the turn completed"}
+    rows = {
+        "sessions": [{"id": "s", "project_id": "p", "kind": "worker", "harness": "codex",
+                      "activity_state": "idle", "created_at": AT.format(0, 0),
+                      "updated_at": AT.format(50, 0)}],
+        "conversations": [{"id": "chat", "session_id": "s", "current_session_id": "s"}],
+        "conversation_turns": [{"id": "turn", **turn, "state": "completed"},
+                               {"id": "cut", **turn, **cut}],
+        "conversation_activities": activities,
+    }  # fmt: skip
+    path = folder / "ao.db"
+    with closing(sqlite3.connect(path)) as db:
+        for table, columns in TABLES.items():
+            names = columns.split()
+            db.execute(f"CREATE TABLE {table} ({', '.join(names)})")
+            marks = ", ".join("?" * len(names))
+            values = [tuple(row.get(name) for name in names) for row in rows.get(table, [])]
+            db.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+        db.commit()
+    return sa.read(path, progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (
+            activity("a", detail={"command": "grep x y", "exitCode": 1, "durationMs": 1500}),
+            ("command", "grep", "expected_nonzero", "exit_nonzero", 1, 1.5),
+        ),
+        (
+            activity("a", detail={"command": "make", "exitCode": 2}, command_output="no rule"),
+            ("command", "make", "failed", "exit_nonzero", 2, 9.0),
+        ),
+        (activity("a"), ("command", "npm", "ok", None, None, 9.0)),
+        (activity("a", status="running"), ("command", "npm", "unknown", None, None, None)),
+        (
+            activity("a", status="cancelled"),
+            ("command", "npm", "interrupted", "interrupted", None, 9.0),
+        ),
+        (
+            activity("a", status="failed", turn_id="cut"),
+            ("command", "npm", "interrupted", "interrupted", None, 9.0),
+        ),
+        (
+            activity("a", "file_change", detail={"files": [{"path": "src/a.py", "patch": "+1"}]}),
+            ("file_change", "src/a.py", "ok", None, None, 9.0),
+        ),
+        (
+            activity("a", "mcp_tool", "failed", detail={"server": "docs", "toolName": "find",
+                     "arguments": {"url": "https://x.org/y"}, "error": "timed out after 60 s"}),
+            ("docs__find", "x.org", "timed_out", "timeout", None, 9.0),
+        ),
+        (
+            activity("a", "mcp_tool", detail={"providerToolName": "Read", "success": False,
+                     "input": {"file_path": "a.md"}, "output": "File does not exist."}),
+            ("Read", "a.md", "failed", "not_found", None, 9.0),
+        ),
+        (activity("a", detail="no object"), ("command", "npm", "ok", None, None, 9.0)),
+        (
+            {**activity("a"), "detail_json": "{", "provider_item_id": "item"},
+            ("command", "npm", "ok", None, None, 9.0),
+        ),
+    ],
+)  # fmt: skip
+def test_an_activity_is_a_call(tmp_path, given, shown):
+    found = calls(snapshot(tmp_path, [given])).row(0, named=True)
+    columns = ("tool", "target", "outcome", "cause", "exit_code", "duration_s")
+    assert tuple(found[name] for name in columns) == shown
+    assert [found[name] for name in ("system", "session_id", "thread_id", "entity_id")] == [
+        *("agent_orchestrator", "s", "s", "a")
+    ]
+    assert found["call_id"] == (given["provider_item_id"] or "a")
+    assert found["input_digest"] is not None
+
+
+def test_what_else_happens_in_a_chat_is_no_call(tmp_path):
+    kinds = ("plan", "reasoning", "approval", "usage", "error", "system", "auto_review")
+    snap = snapshot(tmp_path, [activity(kind, kind) for kind in kinds])
+    assert calls(snap).is_empty() and snap.error_counts().is_empty()
+
+
+def test_a_loop_in_a_chat_is_a_sign_and_later_calls_are_not_there_before(tmp_path):
+    detail = {"command": "npm test", "exitCode": 1}
+    snap = snapshot(
+        tmp_path,
+        [activity(f"a{n}", detail=detail, at=n, command_output="1 failed") for n in range(5)],
+    )
+    [loop] = signs(snap).filter(sign="repeated_error").to_dicts()
+    assert (loop["n_calls"], loop["thread_id"], loop["lost_s"]) == (5, "s", 240.0)
+    path = snap.sources["source"][0]
+    then = calls(sa.read(path, as_of="2026-08-22T09:02:05Z", progress=False))
+    assert then["outcome"].to_list() == ["failed", "failed", "unknown"]
+    assert then["exit_code"].to_list() == [1, 1, None]
+
+
+def test_an_archive_has_the_calls_of_a_chat(tmp_path):
+    snap = snapshot(tmp_path, [activity("a"), activity("b", detail={"exitCode": 1}, at=1)])
+    snap.archive(tmp_path / "history")
+    with sa.read(tmp_path / "history", progress=False) as archived:
+        kept = calls(archived)
+    assert kept.drop("source").equals(calls(snap).drop("source"))
+    assert kept.filter(pl.col("outcome") == "failed")["entity_id"].to_list() == ["b"]

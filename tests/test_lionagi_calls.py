@@ -1,0 +1,271 @@
+"""Calls of tools in lionagi's messages: read when they are asked for, paired and judged."""
+
+import json
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.core.schema import CALLS
+from stateanalytics.errors import ArgumentError
+from stateanalytics.failures.call_outcomes import calls
+from stateanalytics.failures.struggles import signs
+from stateanalytics.systems.lionagi import calls as of_lionagi
+from tests.examples import examples
+from tests.lionagi_stores import NOW_S, listing, session, write_store
+
+REQUEST, ANSWER = 4, 5
+
+
+def message(identity, content, *, at=0.0, lion_class=None, **columns):
+    """A message of a tool, ``at`` seconds after the first."""
+    return {
+        "id": identity,
+        "created_at": NOW_S + at,
+        "role": "action",
+        "lion_class": lion_class,
+        "content": content if isinstance(content, str | bytes) else json.dumps(content),
+        **columns,
+    }
+
+
+def request(identity, command="make test", *, at=0.0, function="Bash"):
+    content = {"function": function, "arguments": {"command": command}}
+    return message(identity, content, at=at, lion_class=REQUEST)
+
+
+def answer(identity, of, *, at=1.0, metadata=None, **content):
+    """An answer as lionagi writes it; ``metadata`` marks the errors of agents."""
+    whole = {"function": "Bash", "action_request_id": of, **content}
+    columns = {"node_metadata": json.dumps(metadata)} if metadata else {}
+    return message(identity, whole, at=at, lion_class=ANSWER, **columns)
+
+
+def snapshot(folder, messages, *, branches=1):
+    """A session whose branches list the messages in turn."""
+    lists = [[row["id"] for row in messages[n::branches]] for n in range(branches)]
+    path = write_store(
+        folder / "state.db",
+        sessions=[session("s")],
+        branches=[
+            {"id": f"b{n}", "session_id": "s", "progression_id": f"p{n}"} for n in range(branches)
+        ],
+        progressions=[listing(f"p{n}", ids) for n, ids in enumerate(lists)],
+        messages=messages,
+    )
+    return sa.read(path, progress=False)
+
+
+def test_a_request_and_its_answer_are_one_call(tmp_path):
+    found = calls(
+        snapshot(tmp_path, [request("q"), answer("a", "q", at=2.5, output="2 passed in 1.0s")])
+    ).row(0, named=True)
+    shown = ("system", "session_id", "thread_id", "call_id", "entity_id", "tool", "target")
+    assert [found[name] for name in shown] == ["lionagi", "s", "s", "q", "q", "Bash", "make"]
+    assert (found["outcome"], found["duration_s"], found["test_result"]) == ("ok", 2.5, "passed")
+    assert found["ended_at"] - found["started_at"] == timedelta(seconds=2.5)
+    assert (found["is_test"], found["part_id"], found["cause"]) == (True, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "cause", "exit_code"),
+    [
+        ({"output": "fine"}, "ok", None, None),
+        ({"output": None}, "ok", None, None),
+        ({"output": ""}, "ok", None, None),
+        ({"output": {"a": 1}}, "ok", None, None),
+        ({"output": "error: handled"}, "ok", None, None),
+        ({"output": "", "error": "boom"}, "failed", "tool_error", None),
+        ({"output": {"error": "no tool", "message": "x"}}, "failed", "tool_error", None),
+        ({"output": "$ make\nExit code: 2\nno"}, "failed", "exit_nonzero", 2),
+        ({"output": "Process exited with code 0."}, "ok", None, 0),
+        ({"output": "cat: error: No such file or directory"}, "failed", "not_found", None),
+        ({"output": "odd", "metadata": {"is_error": True}}, "failed", "tool_error", None),
+        (
+            {"output": "Command timed out after 2m", "metadata": {"is_error": True}},
+            *("timed_out", "timeout", None),
+        ),
+        (
+            {
+                "output": "The user doesn't want to proceed with this tool use.",
+                "metadata": {"is_error": True},
+            },
+            *("denied", "permission_rejected", None),
+        ),
+        ({"lion_content_pruned": {"original_bytes": 9}}, "unknown", None, None),
+    ],
+)
+def test_a_call_failed_where_lionagi_says_so(tmp_path, given, outcome, cause, exit_code):
+    found = calls(snapshot(tmp_path, [request("q"), answer("a", "q", **given)])).row(0, named=True)
+    assert (found["outcome"], found["cause"], found["exit_code"]) == (outcome, cause, exit_code)
+    assert (found["message"] is None) == (outcome in ("ok", "unknown"))
+    assert found["ended_at"] is not None
+
+
+# The result of lionagi's own `_detect_status` for each output.
+OUTPUTS = (
+    ("", False),
+    ("ok", False),
+    ("exit code: 1", True),
+    ("Exit Code: 0\nexit code: 1", False),
+    ("process exited with code 137.", True),
+    ("x\n" * 7 + "exit code: 2", True),
+    ("x\n" * 8 + "exit code: 2", False),
+    ("failed: no such file or directory", True),
+    ("No such file or directory", False),
+    ("not found\nNo Such File or Directory", True),
+    ("x" * 301 + "error: no such file or directory", False),
+    ("exit code: many", False),
+    ("exit code: -9", True),
+)
+
+
+def test_an_output_is_an_error_by_the_rule_of_lionagi(tmp_path):
+    rows = []
+    for n, (output, _) in enumerate(OUTPUTS):
+        rows += [request(f"q{n}", "cat x", at=n)]
+        rows += [answer(f"a{n}", f"q{n}", at=n + 0.5, output=output)]
+    found = calls(snapshot(tmp_path, rows))
+    assert (found["outcome"] == "failed").to_list() == [is_error for _, is_error in OUTPUTS]
+
+
+def test_bad_rows_are_calls_as_far_as_they_say_so(tmp_path):
+    """Answers without requests and the reverse, twice the same, and contents of other kinds."""
+    rows = [
+        answer("alone", "nobody", at=1, output="fine"),
+        request("open", at=2),
+        answer("early", "late", at=3, output="fine"),
+        request("late", at=4),
+        answer("again", "late", at=5, output="", error="boom"),
+        message("broken", "{", at=6),
+        message("bytes", b"\x00", at=7),
+        message("nothing", {"function": "Bash"}, at=8, lion_class=ANSWER),
+        message("removed", {"lion_content_pruned": {}}, at=9, lion_class=REQUEST),
+        {**message("user", {"error": "no tool"}, at=10), "role": "user"},
+        request("big", "x" * 1_000_000, at=11),
+        answer("bigger", "big", at=12, output="é" * 1_000_000),
+    ]
+    found = calls(snapshot(tmp_path, rows))
+    assert dict(found.select("entity_id", "outcome").rows()) == {
+        "alone": "ok",
+        "open": "unknown",
+        "late": "ok",
+        "big": "ok",
+    }
+    assert found.filter(pl.col("started_at").is_null())["entity_id"].to_list() == ["alone"]
+    assert found["input_digest"].null_count() == 1
+
+
+def test_errors_of_tools_are_counted_by_calls(tmp_path):
+    rows = [
+        *(answer("ok", "1", output="fine"), answer("no", "2", output="", error="x")),
+        answer("gone", "3", lion_content_pruned={}),
+        request("open"),
+    ]
+    snap = snapshot(tmp_path, rows)
+    counted = snap.error_counts().select("session_id", "n_tool_answers", "n_tool_errors")
+    assert counted.rows() == [("s", 3, 1)]
+    assert snap.sql("SELECT sum(n_pruned) FROM error_counts").item() == 1
+    assert snap.sql("SELECT count(*) FROM calls").item() == 4
+
+
+def loop(n, *, first=0, output="1 failed in 0.1s\nExit code: 1", command="make test"):
+    """A call that is made again and again with the same result."""
+    rows = []
+    for k in range(first, first + n):
+        rows += [
+            request(f"q{k}", command, at=10 * k),
+            answer(f"a{k}", f"q{k}", at=10 * k + 5, output=output),
+        ]
+    return rows
+
+
+def test_a_loop_is_a_sign_and_branches_that_work_at_once_are_none(tmp_path):
+    (tmp_path / "one").mkdir()
+    [found] = signs(snapshot(tmp_path / "one", loop(12))).filter(sign="repeated_error").to_dicts()
+    assert (found["n_calls"], found["thread_id"], found["lost_s"]) == (12, "s", 110.0)
+    # Six branches that each call the same once, or a loop in one of them.
+    each = [[request(f"q{n}", "ls x", at=n), answer(f"a{n}", f"q{n}", output="no", error="x")]
+            for n in range(6)]  # fmt: skip
+    turned = [pair[place] for place in (0, 1) for pair in each]
+    (tmp_path / "six").mkdir()
+    snap = snapshot(tmp_path / "six", turned, branches=6)
+    assert sorted(calls(snap)["part_id"]) == [f"b{n}" for n in range(6)]
+    assert signs(snap)["sign"].to_list() == ["mostly_failing"]
+
+
+def test_calls_at_an_earlier_instant_have_no_later_results(tmp_path):
+    rows = [
+        *(request("q", at=0), answer("a", "q", at=10, output="", error="x")),
+        *(request("r", at=20), answer("b", "r", at=30, output="fine")),
+    ]
+    path = snapshot(tmp_path, rows).sources["source"][0]
+    for seconds, outcomes in ((5, ["unknown"]), (15, ["failed"]), (25, ["failed", "unknown"])):
+        then = calls(sa.read(path, as_of=NOW_S + seconds, progress=False))
+        assert then["outcome"].to_list() == outcomes
+        assert then["message"].to_list() == [None if o == "unknown" else "x" for o in outcomes]
+
+
+def test_contents_are_read_when_calls_are_asked_for_and_once(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        of_lionagi, "_read", lambda *given, own=of_lionagi._read: read.append(1) or own(*given)
+    )
+    monkeypatch.setattr(of_lionagi, "_PIECE", 3)
+    snap = snapshot(tmp_path, loop(5))
+    assert not read and snap.entities.height
+    assert calls(snap).height == calls(snap).height == 5
+    assert len(read) == 4
+    snap.close()
+    assert calls(snap).height == 5
+
+
+def test_calls_of_a_closed_snapshot_are_refused_with_the_reason(tmp_path):
+    snap = snapshot(tmp_path, loop(2))
+    snap.close()
+    with pytest.raises(ArgumentError, match="closed"):
+        calls(snap)
+
+
+def test_an_archive_and_a_refresh_have_the_calls(tmp_path):
+    snap = snapshot(tmp_path, loop(3))
+    snap.archive(tmp_path / "history")
+    with sa.read(tmp_path / "history", progress=False) as archived:
+        assert calls(archived).drop("source").equals(calls(snap).drop("source"))
+    assert calls(snap.refresh()).equals(calls(snap))
+
+
+ROWS = st.lists(
+    st.sampled_from(["request", "answer", "error", "pruned", "odd"]).flatmap(
+        lambda kind: st.tuples(st.just(kind), st.integers(0, 3), st.floats(0, 1e3))
+    ),
+    max_size=12,
+)
+
+
+@examples(30)
+@given(ROWS, st.randoms(use_true_random=False))
+def test_any_messages_give_each_call_once_in_any_order(tmp_path_factory, rows, order):
+    made = []
+    for n, (kind, of, at) in enumerate(rows):
+        made.append(
+            {
+                "request": lambda n=n, at=at, of=of: request(f"r{of}-{n}", at=at),
+                "answer": lambda n=n, at=at, of=of: answer(f"m{n}", f"r{of}-0", at=at, output="x"),
+                "error": lambda n=n, at=at, of=of: answer(f"m{n}", f"r{of}-1", at=at, error="x"),
+                "pruned": lambda n=n, at=at: message(f"m{n}", {"lion_content_pruned": {}}, at=at),
+                "odd": lambda n=n, at=at: message(f"m{n}", "[]", at=at),
+            }[kind]()
+        )
+    found = calls(snapshot(tmp_path_factory.mktemp("one"), made))
+    assert found.schema == CALLS.dtypes
+    assert found["entity_id"].is_unique().all() and not found["entity_id"].null_count()
+    requests = {row["id"] for row in made if row["lion_class"] == REQUEST}
+    assert requests <= {*found["entity_id"]}
+    order.shuffle(made)
+    again = calls(snapshot(tmp_path_factory.mktemp("two"), made))
+    assert {*again["entity_id"]} >= requests
+    assert again.height == found.height
