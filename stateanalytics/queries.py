@@ -103,7 +103,7 @@ def judged_effort(snap: Facts, policy: Policy | None) -> pl.DataFrame | None:
         return None
     from stateanalytics.failures.struggles import effort
 
-    return effort(snap)
+    return effort(snap, policy=policy)
 
 
 def _count_excluded(

@@ -140,7 +140,7 @@ def test_a_duration_reads_the_same_alone_and_in_a_column(seconds, words):
 
 # Values that hold what they are given, and what takes nothing at all.
 HOLDERS = (
-    *("Advice", "Budget", "Costs", "Detector", "Entry", "Policy", "Rules", "SignRules"),
+    *("Advice", "Budget", "Costs", "Detector", "Entry", "Policy", "Rules"),
     *("Snapshot", "Summary"),
     *("demo", "known", "prices", "read", "reason_codes"),
     *("load_ipython_extension", "unload_ipython_extension"),

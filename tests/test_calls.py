@@ -14,7 +14,8 @@ from stateanalytics.core.schema import CALLS, SIGNS, TURNS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.call_outcomes import calls, tools
 from stateanalytics.failures.frames import EFFORT
-from stateanalytics.failures.struggles import RULES, SignRules, effort_of, signs, signs_of
+from stateanalytics.failures.struggles import effort_of, signs, signs_of
+from stateanalytics.state.policy import SIGN_LIMITS, Policy
 from stateanalytics.systems.call_texts import digest, inputs_of, phrase_in, results_of
 from stateanalytics.systems.tool_calls import calls_from, expected_exits
 from tests.conftest import SHIPPED
@@ -235,7 +236,7 @@ def a_turn(number, **facts_of_it):
     ],
 )  # fmt: skip
 def test_signs_of_turns(first, last, expected):
-    found = signs_of(CALLS.empty(), pl.concat([a_turn(1, **first), a_turn(2, **last)]), RULES)
+    found = signs_of(CALLS.empty(), pl.concat([a_turn(1, **first), a_turn(2, **last)]), Policy.v1())
     assert found.schema == SIGNS.dtypes
     assert kinds(found) == expected
     if expected and expected[0][0] == "provider_retries":
@@ -243,7 +244,7 @@ def test_signs_of_turns(first, last, expected):
 
 
 def efforts(called, turned):
-    found = effort_of(called, turned, signs_of(called, turned, RULES))
+    found = effort_of(called, turned, signs_of(called, turned, Policy.v1()))
     assert found.schema == EFFORT.dtypes
     return dict(found.select("entity_id", "effort").rows())
 
@@ -279,7 +280,7 @@ def test_who_loops_at_the_end_is_stuck(story, expected):
 @given(stories)
 def test_effort_is_smooth_without_signs_and_says_all_of_them(story):
     called = frame_of(story)
-    found = signs_of(called, TURNS.empty(), RULES)
+    found = signs_of(called, TURNS.empty(), Policy.v1())
     (row,) = effort_of(called, TURNS.empty(), found).to_dicts() or [None]
     if row is not None:
         assert set((row["signs"] or "").split(", ")) - {""} == set(found["sign"])
@@ -496,21 +497,21 @@ def expected_loops(story, rules):
     found, place = [], 0
     for letter, run_of in groupby(story):
         n = len(list(run_of))
-        if letter.isupper() and n >= rules.n_repeated_errors:
+        if letter.isupper() and n >= rules["n_repeated_errors"]:
             found.append(("repeated_error", n, place))
         place += n
     errors = {begin for _, _, begin in found}
     place = 0
     for _, run_of in groupby(story.lower()):
         n = len(list(run_of))
-        if n >= rules.n_repeated_unseen and place not in errors:
+        if n >= rules["n_repeated_unseen"] and place not in errors:
             found.append(("repeated_call", n, place))
         place += n
     return sorted(found)
 
 
 def with_calls(rows):
-    return signs_of(rows, TURNS.empty(), RULES)
+    return signs_of(rows, TURNS.empty(), Policy.v1())
 
 
 @examples(200)
@@ -518,7 +519,7 @@ def with_calls(rows):
 def test_loops_of_any_story_are_those_of_their_definition(story):
     found = with_calls(frame_of(story)).filter(pl.col("sign").str.starts_with("repeated"))
     rows = found.select("sign", "n_calls", pl.col("first_call").cast(pl.Int64)).rows()
-    assert sorted(rows) == expected_loops(story, SignRules())
+    assert sorted(rows) == expected_loops(story, SIGN_LIMITS)
 
 
 @examples(60)
@@ -745,7 +746,7 @@ def test_servers_and_sandboxes_in_the_words_of_clients(words, n_signs):
                 message=pl.lit(message),
                 last_command=pl.lit("node" if tool == "Bash" else None, pl.String),
             )
-            found = signs_of(rows, TURNS.empty(), RULES)
+            found = signs_of(rows, TURNS.empty(), Policy.v1())
             assert found.filter(sign="tool_down").height == n_signs, message
 
 

@@ -17,7 +17,6 @@ from .ownership import owners as owners
 from .rules_file import Rules as Rules
 from .run_costs import costs as costs
 from .run_costs import prices as prices
-from .struggles import SignRules as SignRules
 from .struggles import effort as effort
 from .struggles import signs as signs
 from .templates import merge_templates as merge_templates

@@ -11,7 +11,7 @@ from stateanalytics.failures.frames import TOOLS
 from stateanalytics.state.definitions import FAILURES
 from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.linking import links
+from stateanalytics.systems.linking import TRANSCRIPT, links
 
 _THREAD = ("source", "thread_id")
 
@@ -68,11 +68,9 @@ def _recorded_once(rows: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     """Calls without those of a session whose transcript has calls of its own."""
     if rows["system"].n_unique() < 2:
         return rows
-    session = ("source", "system", "session_id")
-    told = ["told_source", "told_system", "told_id"]
-    having = rows.select(session).unique().rename(dict(zip(session, told, strict=True)))
-    twice = links(entities).join(having, on=told, how="semi").rename({"entity_id": "session_id"})
-    return rows.join(twice, on=session, how="anti", maintain_order="left")
+    session, driver = ["source", "system", "session_id"], ["source", "system", "entity_id"]
+    twice = links(entities).join(rows, left_on=TRANSCRIPT, right_on=session, how="semi")
+    return rows.join(twice, left_on=session, right_on=driver, how="anti", maintain_order="left")
 
 
 def recorded(facts: Facts, shape: Frame) -> pl.DataFrame:

@@ -5,7 +5,7 @@ A sign is what was recorded, never a score: which calls, how many, and what they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from stateanalytics.core.windows import Window, read_window
 from stateanalytics.failures.call_outcomes import calls, recorded
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.state.definitions import FAILURES
+from stateanalytics.state.policy import Policy
 
 _THREAD = ["source", "thread_id"]
 LOOPS = ("repeated_error", "repeated_call", "alternating")
@@ -71,52 +72,6 @@ _OF_CALLS = ("tool", "target", "message", "n_answer_tokens")
 """Columns of calls that turns do not have."""
 
 
-@dataclass(frozen=True)
-class SignRules:
-    """From when on calls are a sign.
-
-    Attributes
-    ----------
-    n_repeated : int
-        Equal calls in a row with equal results (OpenHands: 4).
-    n_repeated_unseen : int
-        Equal calls in a row of which the results are not known (gemini-cli: 5).
-    n_repeated_errors : int
-        Equal calls in a row that all fail (OpenHands: 3).
-    n_alternating : int
-        Calls in a row of two that alternate (OpenHands: 6).
-    n_denied : int
-        Refused calls of one thread; fewer where all of its calls are refused.
-    n_down : int
-        Failed calls of one thread to a server that is not there, or that a sandbox refuses.
-    n_failing : int
-        Failed calls of a thread in which more fail than succeed.
-    n_all_failing : int
-        Failed calls of a thread in which none succeeds.
-    n_retries : int
-        Retries of requests to the provider in one thread.
-    n_answers : int
-        Answers of one turn after which nothing was called (OpenHands: 3).
-    corrected_within_s : float
-        Time from the end of a turn to the prompt that corrects it.
-    """
-
-    n_repeated: int = 4
-    n_repeated_unseen: int = 5
-    n_repeated_errors: int = 3
-    n_alternating: int = 6
-    n_denied: int = 3
-    n_down: int = 2
-    n_failing: int = 5
-    n_all_failing: int = 3
-    n_retries: int = 3
-    n_answers: int = 3
-    corrected_within_s: float = 120.0
-
-
-RULES = SignRules()
-
-
 def turns(snap: Facts) -> pl.DataFrame:
     """Every turn, of all systems that record what happens in them.
 
@@ -139,7 +94,7 @@ def turns(snap: Facts) -> pl.DataFrame:
     return rows.sort(*_THREAD, "turn_no", maintain_order=True)
 
 
-def signs(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl.DataFrame:
+def signs(snap: Facts, *, window: object = None, policy: Policy | None = None) -> pl.DataFrame:
     """What shows that a run struggled, whatever its end.
 
     Parameters
@@ -148,8 +103,8 @@ def signs(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl
         From `read`.
     window : str, pair of moments or Window, optional
         Only calls and turns that began in it: as in `read_window`; None: all time.
-    rules : SignRules
-        From when on calls are a sign.
+    policy : Policy, optional
+        From when on calls and turns are a sign (``signs``); v1 by default.
 
     Returns
     -------
@@ -167,7 +122,7 @@ def signs(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl
     >>> sa.failures.signs(sa.demo()).is_empty()
     True
     """
-    return signs_of(*in_window(snap, window), rules)
+    return signs_of(*in_window(snap, window), policy or Policy.v1())
 
 
 def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -184,8 +139,9 @@ def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
     return rows.filter(pl.col("started_at").is_between(window.since, window.until, closed="left"))
 
 
-def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
+def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.DataFrame:
     """The `signs` of some calls and turns."""
+    rules = dict(policy.signs)
     rows = called.with_columns(
         nth=pl.int_range(pl.len()).over(_THREAD),
         is_failed=pl.col("outcome").is_in(FAILURES),
@@ -201,8 +157,8 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl
     found = [
         repeated,
         _alternating(known, rules),
-        _signs(denied, "denied", pl.when("are_all").then(1).otherwise(rules.n_denied)),
-        _signs(rows.filter(_is_down()), "tool_down", rules.n_down),
+        _signs(denied, "denied", pl.when("are_all").then(1).otherwise(rules["n_denied"])),
+        _signs(rows.filter(_is_down()), "tool_down", rules["n_down"]),
         _signs(_taken_back(rows), "taken_back"),
         _tests_failing(rows),
         _mostly_failing(rows, rules).join(errors, on=same, how="anti", maintain_order="left"),
@@ -213,14 +169,14 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> pl
     )
 
 
-def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
+def _repeated(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     """Equal calls in a row; where all of them fail, fewer are enough."""
     call = (*_THREAD, "part_id", "tool", "input_digest")
     # A call between two others, with an unknown input too, begins another row of them.
     gap = _is_apart().cum_sum()
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
     failed = failing.filter("is_failed")
-    errors = _signs(failed, "repeated_error", rules.n_repeated_errors, ["row"])
+    errors = _signs(failed, "repeated_error", rules["n_repeated_errors"], ["row"])
     # To read something between two attempts changes nothing.
     looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok"))).with_columns(
         nth=pl.int_range(pl.len()).over(_THREAD)
@@ -229,7 +185,7 @@ def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     retried = _signs(again, "unchanged_retry", 2, ["row"])
     equal = known.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
     is_seen = pl.col("result_digest").is_not_null()
-    least = pl.when(is_seen).then(rules.n_repeated).otherwise(rules.n_repeated_unseen)
+    least = pl.when(is_seen).then(rules["n_repeated"]).otherwise(rules["n_repeated_unseen"])
     repeated = _signs(equal, "repeated_call", least, ["row"])
     # Calls that all fail are one sign, the stronger one.
     key = [*_THREAD, "first_call"]
@@ -237,7 +193,7 @@ def _repeated(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     return pool([errors, *weaker], SIGNS)
 
 
-def _alternating(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
+def _alternating(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     """Two calls in turn: each equals the one before the last, and differs from the last."""
     own = pl.struct("part_id", "tool", "input_digest", "result_digest")
     is_turn = (own == own.shift(2)) & (own != own.shift(1)) & (pl.col("nth").diff(2) == 2)
@@ -247,7 +203,7 @@ def _alternating(known: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
     rows = marked.with_columns(row=stretch).with_columns(
         pl.col("row").backward_fill(limit=2).over(_THREAD)
     )
-    return _signs(rows.drop_nulls("row"), "alternating", rules.n_alternating, ["row"])
+    return _signs(rows.drop_nulls("row"), "alternating", rules["n_alternating"], ["row"])
 
 
 def _is_reading() -> pl.Expr:
@@ -292,22 +248,24 @@ def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
     return _signs(last.filter(is_red), "tests_failing")
 
 
-def _mostly_failing(rows: pl.DataFrame, rules: SignRules) -> pl.DataFrame:
+def _mostly_failing(rows: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     """Threads in which more calls fail than succeed."""
     n_ok = (pl.col("outcome") == "ok").sum().over(_THREAD)
     many = rows.with_columns(n_ok=n_ok).filter(
         pl.col("is_failed").sum().over(_THREAD) > pl.col("n_ok")
     )
-    least = pl.when(pl.col("n_ok") == 0).then(rules.n_all_failing).otherwise(rules.n_failing)
+    least = pl.when(pl.col("n_ok") == 0).then(rules["n_all_failing"]).otherwise(rules["n_failing"])
     return _signs(many.filter("is_failed"), "mostly_failing", least)
 
 
-def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> list[pl.DataFrame]:
+def _of_turns(
+    rows: pl.DataFrame, turned: pl.DataFrame, rules: Mapping[str, float]
+) -> list[pl.DataFrame]:
     """Signs that turns show: retries of the provider, the person, compaction, the last answer."""
     last_end = pl.col("ended_at").shift(1).over(_THREAD)
     waited_s = (pl.col("started_at") - last_end).dt.total_microseconds() / 1e6
     marked = turned.with_columns(
-        row="entity_id", is_soon=(waited_s <= rules.corrected_within_s).fill_null(value=False)
+        row="entity_id", is_soon=(waited_s <= rules["corrected_within_s"]).fill_null(value=False)
     )
     stopped = rows.filter(outcome="interrupted")
     turn = [*_THREAD, "turn_no"]
@@ -317,7 +275,7 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         _signs(marked.filter(pl.col("n_retries") > 0), "provider_retries")
         .join(sums, on=_THREAD, how="left", maintain_order="left")
         .with_columns(n_calls="n_retries", lost_s="retry_s")
-        .filter(pl.col("n_calls") >= rules.n_retries)
+        .filter(pl.col("n_calls") >= rules["n_retries"])
     )
     # "No, keep it." is the answer to a question.
     was_asked = pl.col("is_question").fill_null(value=False).shift(1).over(_THREAD)
@@ -327,7 +285,7 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
         SIGNS.conform(retried),
         _signs(pl.concat([stopped, alone], how="diagonal").sort(turn), "interrupted"),
         _signs(marked.filter(is_corrected.fill_null(value=False)), "corrected"),
-        _signs(marked.filter(pl.col("n_idle_answers") >= rules.n_answers), "only_answers"),
+        _signs(marked.filter(pl.col("n_idle_answers") >= rules["n_answers"]), "only_answers"),
         _signs(marked.filter(pl.col("n_compactions") > 0), "compacted"),
         *(
             _signs(marked.filter(column), sign, by=["row"])
@@ -341,7 +299,7 @@ def _of_turns(rows: pl.DataFrame, turned: pl.DataFrame, rules: SignRules) -> lis
 
 
 def _signs(
-    rows: pl.DataFrame, sign: str, least: pl.Expr | int = 1, by: list[str] | None = None
+    rows: pl.DataFrame, sign: str, least: pl.Expr | float = 1, by: list[str] | None = None
 ) -> pl.DataFrame:
     """A sign for each thread, or group of calls in it, with at least so many rows."""
     ended = pl.coalesce("ended_at", "started_at")
@@ -372,7 +330,7 @@ def _signs(
     return SIGNS.conform(grouped.filter(pl.col("n_calls") >= pl.col("least")))
 
 
-def effort(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> pl.DataFrame:
+def effort(snap: Facts, *, window: object = None, policy: Policy | None = None) -> pl.DataFrame:
     """How hard each session and turn was, whatever its outcome: smooth, struggled, stuck, given up.
 
     Parameters
@@ -381,8 +339,8 @@ def effort(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> p
         From `read`.
     window : str, pair of moments or Window, optional
         Only calls and turns that began in it: as in `read_window`; None: all time.
-    rules : SignRules
-        From when on calls are a sign.
+    policy : Policy, optional
+        From when on calls and turns are a sign (``signs``); v1 by default.
 
     Returns
     -------
@@ -402,7 +360,7 @@ def effort(snap: Facts, *, window: object = None, rules: SignRules = RULES) -> p
     True
     """
     called, turned = in_window(snap, window)
-    return effort_of(called, turned, signs_of(called, turned, rules))
+    return effort_of(called, turned, signs_of(called, turned, policy or Policy.v1()))
 
 
 def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:

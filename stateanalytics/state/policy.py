@@ -102,13 +102,38 @@ CASCADE = (
 )
 
 
-LAYERED = ("stalled_after_s", "read_as", "limits")
+SIGN_LIMITS = MappingProxyType(
+    {
+        # Equal calls in a row with equal results, and of which all fail; two that alternate;
+        # answers after which nothing was called (OpenHands).
+        "n_repeated": 4,
+        "n_repeated_errors": 3,
+        "n_alternating": 6,
+        "n_answers": 3,
+        # Equal calls in a row of which the results are not known (gemini-cli).
+        "n_repeated_unseen": 5,
+        # Refused calls of one thread; fewer where all of its calls are refused.
+        "n_denied": 3,
+        # Failed calls to a server that is not there, or that a sandbox refuses.
+        "n_down": 2,
+        # Failed calls where more fail than succeed, and where none succeeds.
+        "n_failing": 5,
+        "n_all_failing": 3,
+        # Retries of requests to the provider.
+        "n_retries": 3,
+        # Time from the end of a turn to the prompt that corrects it.
+        "corrected_within_s": 120.0,
+    }
+)
+"""From when on calls and turns of one thread are a sign of struggle."""
+
+_PAIRS, LAYERED = ("stalled_after_s", "signs"), ("stalled_after_s", "signs", "read_as", "limits")
 """Fields that a mapping is laid over, and does not replace."""
 
 
 def laid_over(name: str, here: Iterable[tuple[Any, ...]], over: Mapping[str, Any]) -> Any:
     """A layered field with the values of a mapping laid over it."""
-    given = over.items() if name == "stalled_after_s" else _triples(name, over)
+    given = over.items() if name in _PAIRS else _triples(name, over)
     merged = {tuple(keys): value for *keys, value in (*here, *given)}
     return tuple((*key, value) for key, value in merged.items())
 
@@ -180,6 +205,15 @@ def _kinds(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     pairs = value.items() if isinstance(value, Mapping) else value
     # Sorted, so that equal content is equal however it was written.
     return tuple(sorted((_text(name, kind), _seconds(name, limit)) for kind, limit in pairs))
+
+
+def _signs(name: str, value: Any) -> tuple[tuple[str, float], ...]:
+    pairs = dict(value.items() if isinstance(value, Mapping) else value)
+    for sign in pairs:
+        check_one_of(sign, tuple(SIGN_LIMITS), "number of a sign")
+    read = {sign: _count if sign.startswith("n_") else _seconds for sign in pairs}
+    chosen = {sign: read[sign](f"{name}.{sign}", given) for sign, given in pairs.items()}
+    return tuple(sorted({**SIGN_LIMITS, **chosen}.items()))
 
 
 def _limits(name: str, value: Any) -> tuple[tuple[str, str, float], ...]:
@@ -257,6 +291,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "severity_rules": _cascade,
         "read_as": _readings,
         "stalled_after_s": _kinds,
+        "signs": _signs,
         "approximate_end_confidence": _share,
         "limits": _limits,
         "is_unseen_dead": _flag,
@@ -337,6 +372,9 @@ class Policy:
         System, name of one of its limits (`health.LIMITS` explains each), and
         what it is instead of the system's own; give a mapping of mappings. What the system
         has itself is omitted.
+    signs : tuple of (str, float)
+        From when on calls and turns of one thread are a sign of struggle (`SIGN_LIMITS`
+        explains each number); give a mapping.
     is_unseen_dead : bool
         Is open work that nobody saw (no output, nobody looked for its process, no moment)
         dead or stalled at once, as for its recorder. Else its health is unknown, until it was
@@ -373,6 +411,7 @@ class Policy:
     phantom_after_s: float = HOUR_S
     approximate_end_confidence: float = 0.8
     limits: tuple[tuple[str, str, float], ...] = ()
+    signs: tuple[tuple[str, float], ...] = tuple(SIGN_LIMITS.items())
     is_unseen_dead: bool = False
     is_stuck_critical: bool = False
     is_display_verbose: bool = False
@@ -521,7 +560,7 @@ class Policy:
             **plain,
             "severity_rules": rules,
             "read_as": _nested(self.read_as),
-            "stalled_after_s": dict(self.stalled_after_s),
+            **{name: dict(getattr(self, name)) for name in _PAIRS},
             "limits": _nested(self.limits),
         }
 
@@ -531,7 +570,7 @@ class Policy:
         Parameters
         ----------
         **changes
-            Fields of `Policy`. ``stalled_after_s``, ``read_as`` and ``limits`` given as
+            Fields of `Policy`. ``stalled_after_s``, ``signs``, ``read_as`` and ``limits`` given as
             mappings are laid over what is there; without ``version`` the new one is the base's
             and a digest of the content.
 

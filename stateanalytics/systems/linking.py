@@ -61,7 +61,7 @@ _USAGE = (
     *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
     "cost_usd",
 )
-_TRANSCRIPT = ["told_source", "told_system", "told_id"]
+TRANSCRIPT = ["told_source", "told_system", "told_id"]
 _DRIVER = [column.name for column in KEY_COLUMNS]
 _SLACK = timedelta(seconds=60)
 # A driver and the agent that it starts have the same clock, which transcripts round; an agent
@@ -105,7 +105,7 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
     is_mirror = pl.col("recorded_by").is_in(["mirrored", "imported"]).fill_null(value=False)
     direct = pairs.sort(
         is_mirror, pl.col("linked_by") == "directory", "begin", *_DRIVER, nulls_last=True
-    ).unique(_TRANSCRIPT, keep="first", maintain_order=True)
+    ).unique(TRANSCRIPT, keep="first", maintain_order=True)
     detail = pl.coalesce("place", "told_id")
     return LINKS.conform(
         direct.with_columns(
@@ -114,7 +114,7 @@ def links(entities: pl.DataFrame) -> pl.DataFrame:
         )
         .pipe(_with_subagents, transcripts)
         .with_columns(evidence=evidence(pl.lit("link"), pl.col("linked_by"), detail))
-        .sort(*_DRIVER, *_TRANSCRIPT)
+        .sort(*_DRIVER, *TRANSCRIPT)
     )
 
 
@@ -226,7 +226,7 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
     by_id = named.drop("place").join(transcripts, on="told_id", how="inner", maintain_order="left")
     parents = transcripts.select("told_source", "told_system", parent="told_id")
     unnamed = (
-        transcripts.join(by_id, on=_TRANSCRIPT, how="anti", maintain_order="left")
+        transcripts.join(by_id, on=TRANSCRIPT, how="anti", maintain_order="left")
         .join(parents, on=parents.columns, how="anti", maintain_order="left")
         .drop_nulls("place")
     )
@@ -245,8 +245,8 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
             (pl.col("agent_system") == pl.col("told_system")).fill_null(value=True),
             (pl.col("last") <= pl.col("closed")).fill_null(value=True),
         )
-        .unique([*_DRIVER, *_TRANSCRIPT], keep="first", maintain_order=True)
-        .sort(*_DRIVER, *_TRANSCRIPT)
+        .unique([*_DRIVER, *TRANSCRIPT], keep="first", maintain_order=True)
+        .sort(*_DRIVER, *TRANSCRIPT)
     )
     return by_id, _one_to_one(pairs), transcripts
 
@@ -258,7 +258,7 @@ def _within(placed: pl.DataFrame, dated: pl.DataFrame) -> pl.DataFrame:
     first and the last are looked up: comparing all pairs takes minutes where thousands of
     sessions ran in one directory.
     """
-    ordered = dated.sort("at", *_TRANSCRIPT).with_columns(
+    ordered = dated.sort("at", *TRANSCRIPT).with_columns(
         position=pl.int_range(pl.len(), dtype=pl.Int64).over("place")
     )
     ends = ordered.select("place", "at", "position")
@@ -306,7 +306,7 @@ def _one_to_one(pairs: pl.DataFrame) -> pl.DataFrame:
     Where people work in the same directories, a driver has one transcript for each of its
     parts or starts; or more, if together they wrote exactly the tokens that it recorded.
     """
-    is_sole = pl.len().over(_TRANSCRIPT) == 1
+    is_sole = pl.len().over(TRANSCRIPT) == 1
     for _ in range(_ROUNDS):
         n_before = pairs.height
         # A driver with all of its transcripts is no candidate for those of others.
@@ -328,9 +328,9 @@ def _one_to_one(pairs: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(pl.col("is_all", "is_same").fill_null(value=False))
     # Pairs that only the number of tokens can decide: it must match exactly one time.
     is_open = (pl.col("is_too_many") & ~pl.col("is_all")) | ~pl.col("is_sole")
-    is_only = [pl.col("is_same").sum().over(key) == 1 for key in (_DRIVER, _TRANSCRIPT)]
+    is_only = [pl.col("is_same").sum().over(key) == 1 for key in (_DRIVER, TRANSCRIPT)]
     paired = judged.filter(is_open & pl.col("is_same"), *is_only)
-    rest = judged.join(paired, on=_DRIVER, how="anti").join(paired, on=_TRANSCRIPT, how="anti")
+    rest = judged.join(paired, on=_DRIVER, how="anti").join(paired, on=TRANSCRIPT, how="anti")
     is_ambiguous = ~is_sole | (
         pl.col("is_shared") & (pl.len().over(_DRIVER) > pl.col("n_parts")) & ~pl.col("is_all")
     )
@@ -344,14 +344,14 @@ def _one_to_one(pairs: pl.DataFrame) -> pl.DataFrame:
 
 def _with_subagents(direct: pl.DataFrame, transcripts: pl.DataFrame) -> pl.DataFrame:
     """Links, and those of the subagents of linked transcripts, at any depth."""
-    children = transcripts.drop_nulls("parent").select(*_TRANSCRIPT, "parent")
+    children = transcripts.drop_nulls("parent").select(*TRANSCRIPT, "parent")
     parent = ["told_source", "told_system", "parent"]
     known, newest = direct, direct
     while newest.height:
         above = newest.drop("parent", "place", strict=False).rename({"told_id": "parent"})
         newest = (
             above.join(children, on=parent, how="inner")
-            .join(known, on=_TRANSCRIPT, how="anti")
+            .join(known, on=TRANSCRIPT, how="anti")
             .with_columns(linked_by=pl.lit("parent"), place="parent")
         )
         known = pl.concat([known, newest], how="diagonal")
@@ -424,8 +424,8 @@ def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) ->
         pl.col(name).drop_nulls().last().alias(f"{name}_driven") for name in ("model", "provider")
     )
     of_drivers = (
-        driven.join(transcripts, on=_TRANSCRIPT, how="inner")
-        .sort("at", *_TRANSCRIPT)
+        driven.join(transcripts, on=TRANSCRIPT, how="inner")
+        .sort("at", *TRANSCRIPT)
         .group_by(_DRIVER, maintain_order=True)
         .agg(*sums, *last)
     )

@@ -18,12 +18,12 @@ from stateanalytics.failures.call_outcomes import call_rows, calls, count_tools,
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.run_costs import priced
-from stateanalytics.failures.struggles import RULES, began_in, effort_of, signs_of, turns
+from stateanalytics.failures.struggles import began_in, effort_of, signs_of, turns
 from stateanalytics.reporting.entities import place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import ended_well
 
-N_TOOLS, N_MESSAGES, N_SESSIONS = 6, 6, 8
+N_TOOLS, N_MESSAGES, N_SESSIONS = 5, 5, 5
 _LONGEST = 100
 _SENTENCES = {
     "stuck": "inside.stuck",
@@ -40,7 +40,7 @@ def summarize_inside(material: Material) -> Plain:
     turned = began_in(turns(material.facts), material.window)
     if called.is_empty() and turned.is_empty():
         return dict(_NOTHING)
-    found = signs_of(called, turned, RULES)
+    found = signs_of(called, turned, material.policy)
     efforts = effort_of(called, turned, found)
     sessions = efforts.filter(entity_type="session").join(
         material.ever.select(*_ENTITY, "name", "is_open", is_good=ended_well()),
