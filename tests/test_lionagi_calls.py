@@ -269,3 +269,40 @@ def test_any_messages_give_each_call_once_in_any_order(tmp_path_factory, rows, o
     again = calls(snapshot(tmp_path_factory.mktemp("two"), made))
     assert {*again["entity_id"]} >= requests
     assert again.height == found.height
+
+
+def test_calls_that_end_runs_and_the_runs_are_one_fault(tmp_path):
+    """Three of four failed runs ended with such a call; that of another cause is no fault of it."""
+    said = "/bin/sh: 1: poetry: not found"
+    failed = {"status": "failed", "status_reason_code": "run.failed.exception"}
+    exited = {**failed, "status_reason_summary": f"ToolError: Bash exited with code 127: {said}"}
+    full = {**failed, "status_reason_summary": "OSError: [Errno 28] No space left on device"}
+    runs = [*(session(f"s{n}", **exited) for n in range(4)), session("o", **full), session("w")]
+    messages = []
+    for run in runs:
+        name = run["id"]
+        output = "fine" if name == "s3" else f"Exit code: 127\n{said}"
+        at = -700  # before their end, ten minutes ago
+        messages += [
+            request(f"q-{name}", "poetry run", at=at),
+            answer(f"a-{name}", f"q-{name}", at=at + 5, output=output),
+        ]
+    path = write_store(
+        tmp_path / "state.db",
+        sessions=runs,
+        branches=[{"id": f"b-{run['id']}", "session_id": run["id"],
+                   "progression_id": f"p-{run['id']}"} for run in runs],
+        progressions=[listing(f"p-{run['id']}", [f"q-{run['id']}", f"a-{run['id']}"])
+                      for run in runs],
+        messages=messages,
+    )  # fmt: skip
+    snap = sa.read(path, as_of=NOW_S, progress=False)
+    [of_calls] = sa.failures.clusters(snap, of="calls").to_dicts()
+    assert of_calls["n_rows"] == 5
+    of_runs = sa.failures.clusters(snap).filter(pl.col("template").str.contains("poetry"))
+    assert of_calls["run_cluster_id"] == of_runs["cluster_id"].item()
+    assert of_calls["n_runs_ended"] == 3
+    assert sa.failures.clusters(snap)["run_cluster_id"].null_count() == 2
+    page = sa.report(snap, window=("2026-05-26", "2026-05-27")).as_html()
+    assert "5 failed calls inside" in page
+    assert "3 runs failed with it" in page

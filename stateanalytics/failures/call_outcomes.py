@@ -8,12 +8,14 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import CALLS, Frame
 from stateanalytics.failures.frames import TOOLS
-from stateanalytics.state.definitions import FAILURES
+from stateanalytics.state.definitions import FAILURES, RUN
 from stateanalytics.stats.shares import ClusteredShare, clustered_share
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import TRANSCRIPT, links
 
 _THREAD = ("source", "thread_id")
+_AT_ONCE_S = 60
+"""A result that is written at most so long after a run failed was before it."""
 
 
 def calls(snap: Facts) -> pl.DataFrame:
@@ -157,6 +159,55 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
         n_tokens="n_answer_tokens",
         cost_usd=pl.lit(None, pl.Float64),
     ).drop("message", "cause")
+
+
+NONE_ENDED = pl.DataFrame(
+    schema={"cluster_id": pl.String, "run_cluster_id": pl.String, "n_runs_ended": pl.Int64}
+)
+
+
+def runs_ended(runs: pl.DataFrame, failed: pl.DataFrame, called: pl.DataFrame) -> pl.DataFrame:
+    """The runs that ended with failed calls: one fault, seen in the calls and in the end.
+
+    Parameters
+    ----------
+    runs, failed : polars.DataFrame
+        `members` of runs, and of calls.
+    called : polars.DataFrame
+        All `calls`.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_clusters, 3)
+        ``cluster_id`` of calls, ``run_cluster_id`` (of several the one with most runs) and
+        ``n_runs_ended``. A run ended with a call if that is its last one with a result, and
+        both have one cause group; most runs of a cluster whose calls are known must have.
+    """
+    thread = ["source", "session_id"]
+    sessions = runs.filter(entity_type=RUN).select(
+        "source", "failed_at", "cause_group", run_cluster_id="cluster_id", session_id="entity_id"
+    )
+    ended = called.filter(pl.col("outcome") != "unknown").drop_nulls("ended_at")
+    last = (
+        sessions.join(ended.select(*thread, "ended_at", "entity_id"), on=thread)
+        .filter(pl.col("ended_at") <= pl.col("failed_at") + pl.duration(seconds=_AT_ONCE_S))
+        .sort("ended_at", maintain_order=True)
+        .unique([*thread, "run_cluster_id"], keep="last", maintain_order=True)
+        .with_columns(n_known=pl.len().over("run_cluster_id"))
+    )
+    same = last.join(
+        failed.select("source", "entity_id", "cluster_id", "cause_group"),
+        on=["source", "entity_id", "cause_group"],
+    )
+    counted = same.group_by("cluster_id", "run_cluster_id", maintain_order=True).agg(
+        pl.col("n_known").first(), n_runs_ended=pl.len().cast(pl.Int64)
+    )
+    return (
+        counted.filter(2 * pl.col("n_runs_ended") > pl.col("n_known"))
+        .sort("n_runs_ended", "run_cluster_id", descending=[True, False])
+        .unique("cluster_id", keep="first", maintain_order=True)
+        .select(NONE_ENDED.columns)
+    )
 
 
 def tools(snap: Facts) -> pl.DataFrame:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.errors import check_number
-from stateanalytics.failures.call_outcomes import RUNS
+from stateanalytics.failures.call_outcomes import NONE_ENDED, RUNS, calls, runs_ended
 from stateanalytics.failures.counting import (
     add_trend,
     count_groups,
@@ -37,7 +38,8 @@ _MEANING = ("systems", "entity_types", "meaning", "what_to_do")
 COLUMNS = (
     *(*KEY, "cause_group", "rule_name"),
     *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents"),
-    *(*_COUNTS, "rank", "example_shortest", "example_median", "example_newest", *_MEANING),
+    *(*_COUNTS, "rank", "run_cluster_id", "n_runs_ended"),
+    *("example_shortest", "example_median", "example_newest", *_MEANING),
 )
 NODE_COLUMNS = (
     *("code", "parent", "depth", "is_leaf"),
@@ -81,7 +83,7 @@ def clusters(
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 34)
+    polars.DataFrame, shape (n_clusters, 36)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
         stored), ``template`` (without a message: the run's last activities), ``template_id``,
         ``cause_group`` (null: not known), ``rule_name``; ``n_rows``
@@ -92,7 +94,9 @@ def clusters(
         ``trend_step_s`` seconds, oldest first); ``run_s``, ``n_tokens``, ``cost_usd`` of
         ``n_work`` pieces of work, without double counting (null: none reported it;
         ``n_…_unreported`` did not); ``rank``, the place in the order of `life` and of the
-        report: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``; three examples; ``systems``,
+        report: by ``cost_usd``, ``run_s``, ``n_causes``, ``n_rows``; of calls,
+        ``run_cluster_id`` and ``n_runs_ended``: the runs that ended with such a call, which are
+        the same fault; three examples; ``systems``,
         ``entity_types``; ``meaning`` and ``what_to_do`` where the registry knows the code.
 
     Raises
@@ -115,13 +119,21 @@ def clusters(
     ['run.failed.provider_retryable']
     """
     chosen = window_of(snap, window)
-    rows = find_members(snap, window=chosen, policy=policy, rules=rules, earlier=earlier, of=of)
-    counted = count_clusters(rows, window=chosen, as_of=snap.as_of)
+    find = partial(find_members, snap, window=chosen, policy=policy, rules=rules, earlier=earlier)
+    rows = find(of=of)
+    ended = None if of == RUNS else runs_ended(find(), rows, calls(snap))
+    counted = count_clusters(rows, window=chosen, as_of=snap.as_of, ended=ended)
     return counted if nested else without_nested(counted)
 
 
-def count_clusters(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
-    """Count `members` by cluster; see `clusters` for the columns."""
+def count_clusters(
+    rows: pl.DataFrame,
+    *,
+    window: Window | None,
+    as_of: datetime,
+    ended: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Count `members` by cluster, with their `runs_ended`; see `clusters` for the columns."""
     since, until = trend_span(rows, window, as_of)
     named = rows.group_by(KEY).agg(
         pl.col("cause_group").first(), pl.col("rule_name").sort().first()
@@ -135,6 +147,7 @@ def count_clusters(rows: pl.DataFrame, *, window: Window | None, as_of: datetime
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
+        .join(NONE_ENDED if ended is None else ended, on="cluster_id", how="left")
         .select(COLUMNS)
     )
     return clusters

@@ -14,7 +14,13 @@ from stateanalytics.core.words import (
     share,
     shorten_template,
 )
-from stateanalytics.failures.call_outcomes import call_rows, calls, count_tools, failed_share
+from stateanalytics.failures.call_outcomes import (
+    call_rows,
+    calls,
+    count_tools,
+    failed_share,
+    runs_ended,
+)
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.run_costs import priced
@@ -112,11 +118,13 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
     window = material.window
     rows = call_rows(material.facts, every)
     failed = find_members(material.facts, window=window, rows=rows, of="calls")
-    counted = count_clusters(failed, window=window, as_of=material.facts.as_of)
+    ended = runs_ended(material.failed, failed, every)
+    counted = count_clusters(failed, window=window, as_of=material.facts.as_of, ended=ended)
     return [
         {
             "name": shorten_template(row["template"] or row["code"], _LONGEST),
             **{name: row[name] for name in ("cluster_id", "n_rows", "n_sessions")},
+            **{name: row[name] for name in ("run_cluster_id", "n_runs_ended")},
             "lost": how_long(row["run_s"]),
             "command": f"stateanalytics failures {place} --of calls --show members "
             f"--cluster {row['cluster_id']}",
