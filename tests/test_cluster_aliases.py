@@ -35,7 +35,7 @@ def entry(cluster, **said):
 
 def test_a_cluster_is_known_by_the_ids_of_its_messages_alone():
     found = aliases(store(*logins(*USERS), *logins("fay", reason_code="run.failed.x")))
-    assert found.columns == list(cluster_life.ALIASES)
+    assert found.columns == cluster_life.ALIASES.dtypes.names()
     assert found.filter(code="run.failed.x")["alias_id"].to_list() == [
         cluster_id("run.failed.x", "login of fay broke")
     ]

@@ -11,6 +11,7 @@ from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.failures.clustering import KEY, clusters
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
+from stateanalytics.failures.frames import LIFT, RELATED
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 DIMENSIONS = ("agent", "model", "provider", "playbook", "project", "kind", "hour", "version")
-LIFT_COLUMNS = (
-    *(*KEY, "rule_name", "dimension", "value", "n_in", "n_cluster", "n_value", "n_all"),
-    *("share_in", "share_all", "lift", "lift_low", "lift_high", "p_value", "q_value"),
-    "is_over_represented",
-)
-
 N_RELATED = 5
 GRAM = 4
 """Characters of an n-gram."""
@@ -40,11 +35,6 @@ _LONGEST = 300
 # An n-gram of more texts than this shows little and would take quadratic time.
 _COMMONEST = 100
 _BATCH = 500
-RELATED_COLUMNS = (
-    *("cluster_id", "code", "template", "systems", "cause_group", "cause_title", "place"),
-    *("related_id", "related_code", "related_template", "related_systems"),
-    *("is_same_group", "similarity", "score"),
-)
 
 
 def lift(
@@ -190,7 +180,7 @@ def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
             "value",
             descending=[False, True, False, False, False],
         )
-        .select(LIFT_COLUMNS)
+        .select(LIFT.dtypes.names())
     )
 
 
@@ -305,7 +295,7 @@ def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
                 dict(TITLES), default=None, return_dtype=pl.String
             )
         )
-        .select(RELATED_COLUMNS)
+        .select(RELATED.dtypes.names())
     )
 
 

@@ -22,6 +22,7 @@ from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
 from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
+from stateanalytics.failures.frames import ALIASES, LIFE
 from stateanalytics.failures.ownership import SCHEMA, checked_ledger
 from stateanalytics.failures.weekly_change import (
     compare_periods,
@@ -41,13 +42,6 @@ STATES = ("new", "back", "growing", "ongoing", "quiet", "gone", "unknown")
 """States of a failure; unknown: the ledger names it, and nothing of it failed."""
 
 _LEDGER = tuple(name for name in SCHEMA if name not in KEY)
-COLUMNS = (
-    *(*KEY, "cause_group", "rule_name", "state"),
-    *("first_at", "last_at", "n_quiet_weeks", "quiet_chance"),
-    *("quiet_chance_before", "n_causes_before", "n_causes", "n_causes_ever"),
-    *("n_incidents_before", "n_incidents", "n_rows", *COSTS, "ratio", "q_value"),
-    *("ledger_id", *_LEDGER, "is_back", "is_expected"),
-)
 
 
 class Miner(NamedTuple):
@@ -59,12 +53,6 @@ class Miner(NamedTuple):
 
 #: Where the rules that make ids change, the former ones stay here for one release.
 FORMER: tuple[Miner, ...] = ()
-
-ALIASES: dict[str, pl.DataType | type[pl.DataType]] = {
-    **dict.fromkeys(("alias_id", "cluster_id", "code", "template"), pl.String),
-    "n_rows": pl.Int64,
-    "last_at": pl.Datetime("us", "UTC"),
-}
 
 
 def life(
@@ -176,10 +164,11 @@ def count_lives(
         )
         .join(changed, on="cluster_id", how="left")
         .join(costs, on="cluster_id", how="left")
-        .with_columns(pl.col("n_incidents_before", "n_incidents", "n_rows").fill_null(0))
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
-    return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id").select(COLUMNS)
+    return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id").select(
+        LIFE.dtypes.names()
+    )
 
 
 def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:
@@ -257,7 +246,7 @@ def find_aliases(rows: pl.DataFrame) -> pl.DataFrame:
 
 def former_ids(rows: pl.DataFrame) -> pl.DataFrame:
     """The ids that former releases gave the clusters of `members`, as a list each."""
-    ids = _ids(rows, FORMER, ("template",)) if FORMER else pl.DataFrame(schema=ALIASES)
+    ids = _ids(rows, FORMER, ("template",)) if FORMER else ALIASES.empty()
     return ids.group_by("cluster_id").agg(former_ids=pl.col("alias_id").sort())
 
 
@@ -288,7 +277,7 @@ def _ids(rows: pl.DataFrame, miners: tuple[Miner, ...], columns: Iterable[str]) 
         .sort("n_rows", "cluster_id", descending=[True, False])
         .unique("alias_id", keep="first", maintain_order=True)
         .sort("alias_id")
-        .select(pl.col(name).cast(dtype) for name, dtype in ALIASES.items())
+        .pipe(ALIASES.conform)
     )
 
 

@@ -18,6 +18,7 @@ from stateanalytics.failures.counting import (
     without_nested,
 )
 from stateanalytics.failures.failure_rows import find_members, window_of
+from stateanalytics.failures.frames import CLUSTERS, CODES
 from stateanalytics.failures.masking import WILDCARD, clean_lines
 from stateanalytics.state.reasons import with_code_facts
 
@@ -29,24 +30,6 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 KEY = ("cluster_id", "code", "template", "template_id")
-_COUNTS = (
-    *("share", "share_low", "share_high", "first_at", "last_at", "trend", "trend_step_s"),
-    *("run_s", "n_tokens", "cost_usd", "n_work"),
-    *("n_run_unreported", "n_tokens_unreported", "n_cost_unreported"),
-)
-_MEANING = ("systems", "entity_types", "meaning", "what_to_do")
-COLUMNS = (
-    *(*KEY, "cause_group", "rule_name"),
-    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents"),
-    *(*_COUNTS, "rank", "run_cluster_id", "n_runs_ended"),
-    *("example_shortest", "example_median", "example_newest", *_MEANING),
-)
-NODE_COLUMNS = (
-    *("code", "parent", "depth", "is_leaf"),
-    *("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents", "n_clusters"),
-    *(*_COUNTS, *_MEANING),
-)
-
 N_VALUES = 5
 # The group that stands for a placeholder in the pattern that extracts values.
 _VALUE = "(.*?)"
@@ -148,7 +131,7 @@ def count_clusters(
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
         .join(NONE_ENDED if ended is None else ended, on="cluster_id", how="left")
-        .select(COLUMNS)
+        .select(CLUSTERS.dtypes.names())
     )
     return clusters
 
@@ -263,7 +246,7 @@ def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -
         )
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
-        .select(NODE_COLUMNS)
+        .select(CODES.dtypes.names())
     )
     return _in_tree_order(counted)
 

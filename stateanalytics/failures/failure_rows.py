@@ -16,6 +16,7 @@ from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
 from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
 from stateanalytics.failures.counting import add_costs, without_nested
 from stateanalytics.failures.failure_rates import add_mass
+from stateanalytics.failures.frames import MEMBERS
 from stateanalytics.failures.incident_grouping import (
     GAP_S,
     add_incidents,
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
 N_STEPS = 3
 """Activities that stand in for a message that is not there."""
 
-COLUMNS = (
-    *("source", "system", "entity_type", "entity_id", "session_id", "invocation_id"),
-    *("kind", "name", "agent", "model", "provider", "project", "playbook", "outcome"),
-    *("code", "message", "template", "template_id", "cluster_id", "cause_group"),
-    *("rule", "rule_name"),
-    *("cause", "incident_id", "is_mass", "failed_at", "unit", "run_s", "n_tokens", "cost_usd"),
-)
 _PLACE = ("is_open", "created_at", "started_at", "ended_at", "placed_at")
 
 
@@ -243,7 +237,7 @@ def find_members(
         .pipe(add_clusters)
         .pipe(add_incidents, span_s=_span_s(snap, window))
         .sort("failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3])
-        .select(COLUMNS)
+        .select(MEMBERS.dtypes.names())
     )
 
 

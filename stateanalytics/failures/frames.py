@@ -102,10 +102,9 @@ class Failures(FailedEntity, key=ENTITY_KEY):
 FAILURES = frame(Failures)
 
 
-class FailureClusters(ClusterKey, key=("cluster_id",)):
-    """One reason code and message template, ranked by what it cost."""
+class Counts(Columns):
+    """What is counted of some failures, and what they cost."""
 
-    cause_group = Failures.cause_group
     n_rows = Integer("entities of every type except branches")
     n_failed = Integer("of these, failed")
     n_timed_out = Integer("of these, timed out")
@@ -124,14 +123,21 @@ class FailureClusters(ClusterKey, key=("cluster_id",)):
     n_run_unreported = Integer("of these, of unknown length")
     n_tokens_unreported = Integer("of these, without tokens")
     n_cost_unreported = Integer("of these, without a cost")
-    rank = Integer("from 1: by cost_usd, run_s, n_causes, n_rows")
-    example_shortest = Text("the shortest message")
-    example_median = Text("the message of median length")
-    example_newest = Text("the newest message")
     systems = Text("systems, joined by ', '")
     entity_types = Text("types of entities, joined by ', '")
     meaning = Text("what the code means; null: not in the registry")
     what_to_do = Text("the operator's next step")
+
+
+class FailureClusters(ClusterKey, key=("cluster_id",)):
+    """One reason code and message template, ranked by what it cost."""
+
+    cause_group = Failures.cause_group
+    counts = Counts
+    rank = Integer("from 1: by cost_usd, run_s, n_causes, n_rows")
+    example_shortest = Text("the shortest message")
+    example_median = Text("the message of median length")
+    example_newest = Text("the newest message")
 
 
 FAILURE_CLUSTERS = frame(FailureClusters)
@@ -148,6 +154,9 @@ class Aliases(Columns, key=("alias_id",)):
     last_at = Moment("last of these failures")
 
 
+ALIASES = frame(Aliases)
+
+
 class Change(ClusterKey, key=("cluster_id",)):
     """One cluster, this window compared with an earlier one."""
 
@@ -157,11 +166,11 @@ class Change(ClusterKey, key=("cluster_id",)):
     )
     why = Text("the reason for the status, as a sentence")
     n_causes_before = Integer("distinct causes in the earlier window")
-    n_causes = FailureClusters.n_causes
+    n_causes = Counts.n_causes
     n_incidents_before = Integer("incidents in the earlier window")
-    n_incidents = FailureClusters.n_incidents
+    n_incidents = Counts.n_incidents
     n_rows_before = Integer("rows in the earlier window")
-    n_rows = FailureClusters.n_rows
+    n_rows = Counts.n_rows
     n_runs_before = Integer("runs that ended in the earlier window")
     n_runs = Integer("runs that ended in this window")
     run_s_before = Real("time of the work in the earlier window; null: not reported", unit="s")
@@ -183,43 +192,22 @@ class Change(ClusterKey, key=("cluster_id",)):
     last_at = Moment("last failure of all time")
 
 
-class Clusters(ClusterKey, key=("cluster_id",)):
+CHANGE = frame(Change)
+
+
+class Clusters(FailureClusters, key=("cluster_id",)):
     """One reason code and message template, ranked by what it cost."""
 
-    cause_group = Failures.cause_group
     rule_name = Change.rule_name
-    n_rows = FailureClusters.n_rows
-    n_failed = FailureClusters.n_failed
-    n_timed_out = FailureClusters.n_timed_out
-    n_sessions = FailureClusters.n_sessions
-    n_causes = FailureClusters.n_causes
-    n_incidents = FailureClusters.n_incidents
-    share = FailureClusters.share
-    share_low = FailureClusters.share_low
-    share_high = FailureClusters.share_high
-    first_at = FailureClusters.first_at
-    last_at = FailureClusters.last_at
     trend = Text(
         "rows per step of `trend_step_s`, oldest first, as JSON; a list with `nested=True`"
     )
     trend_step_s = Real("length of a step", unit="s")
-    run_s = Failures.run_s
-    n_tokens = Failures.n_tokens
-    cost_usd = Entities.cost_usd
-    n_work = FailureClusters.n_work
-    n_run_unreported = FailureClusters.n_run_unreported
-    n_tokens_unreported = FailureClusters.n_tokens_unreported
-    n_cost_unreported = FailureClusters.n_cost_unreported
-    rank = FailureClusters.rank
     run_cluster_id = Text("of calls: the cluster of runs that ended with such a call; null: none")
     n_runs_ended = Integer("of calls: runs of it that did")
-    example_shortest = FailureClusters.example_shortest
-    example_median = FailureClusters.example_median
-    example_newest = FailureClusters.example_newest
-    systems = FailureClusters.systems
-    entity_types = FailureClusters.entity_types
-    meaning = FailureClusters.meaning
-    what_to_do = FailureClusters.what_to_do
+
+
+CLUSTERS = frame(Clusters)
 
 
 class Codes(Columns, key=("code",)):
@@ -229,31 +217,13 @@ class Codes(Columns, key=("code",)):
     parent = Text("the node above; null: none")
     depth = Integer("number of the code's parts")
     is_leaf = YesNo("do rows have exactly this code")
-    n_rows = FailureClusters.n_rows
-    n_failed = FailureClusters.n_failed
-    n_timed_out = FailureClusters.n_timed_out
-    n_sessions = FailureClusters.n_sessions
-    n_causes = FailureClusters.n_causes
-    n_incidents = FailureClusters.n_incidents
+    counts = Counts
     n_clusters = Integer("clusters")
-    share = FailureClusters.share
-    share_low = FailureClusters.share_low
-    share_high = FailureClusters.share_high
-    first_at = FailureClusters.first_at
-    last_at = FailureClusters.last_at
     trend = Clusters.trend
     trend_step_s = Clusters.trend_step_s
-    run_s = Failures.run_s
-    n_tokens = Failures.n_tokens
-    cost_usd = Entities.cost_usd
-    n_work = FailureClusters.n_work
-    n_run_unreported = FailureClusters.n_run_unreported
-    n_tokens_unreported = FailureClusters.n_tokens_unreported
-    n_cost_unreported = FailureClusters.n_cost_unreported
-    systems = FailureClusters.systems
-    entity_types = FailureClusters.entity_types
-    meaning = FailureClusters.meaning
-    what_to_do = FailureClusters.what_to_do
+
+
+CODES = frame(Codes)
 
 
 class Costs(Columns, key=("<by>",)):
@@ -287,9 +257,9 @@ class Incidents(Columns, key=("incident_id",)):
     since = Moment("first failure")
     until = Moment("last failure")
     duration_s = Real("time from the first to the last", unit="s")
-    n_rows = FailureClusters.n_rows
-    n_sessions = FailureClusters.n_sessions
-    n_causes = FailureClusters.n_causes
+    n_rows = Counts.n_rows
+    n_sessions = Counts.n_sessions
+    n_causes = Counts.n_causes
     n_clusters = Codes.n_clusters
     linked_by = Text("what links them, joined by ', '")
     code = Text("reason code of the largest cluster; null: none was stored")
@@ -301,7 +271,7 @@ class Incidents(Columns, key=("incident_id",)):
     run_s = Failures.run_s
     n_tokens = Failures.n_tokens
     cost_usd = Entities.cost_usd
-    n_work = FailureClusters.n_work
+    n_work = Counts.n_work
 
 
 class Life(ClusterKey, key=("cluster_id",)):
@@ -316,11 +286,11 @@ class Life(ClusterKey, key=("cluster_id",)):
     quiet_chance = Real("chance of that at its rate before; null: never before")
     quiet_chance_before = Real("the same for the part of it before the window")
     n_causes_before = Change.n_causes_before
-    n_causes = FailureClusters.n_causes
+    n_causes = Counts.n_causes
     n_causes_ever = Integer("distinct causes of all time")
     n_incidents_before = Change.n_incidents_before
-    n_incidents = FailureClusters.n_incidents
-    n_rows = FailureClusters.n_rows
+    n_incidents = Counts.n_incidents
+    n_rows = Counts.n_rows
     run_s = Failures.run_s
     n_tokens = Failures.n_tokens
     cost_usd = Entities.cost_usd
@@ -335,6 +305,9 @@ class Life(ClusterKey, key=("cluster_id",)):
     expected_until = Day("last day on which it is expected")
     is_back = YesNo("failed after it was resolved; null: not marked as resolved, or without a date")
     is_expected = YesNo("still expected in this window; null: not stated")
+
+
+LIFE = frame(Life)
 
 
 class Lift(ClusterKey, key=("cluster_id", "dimension", "value")):
@@ -357,6 +330,9 @@ class Lift(ClusterKey, key=("cluster_id", "dimension", "value")):
     is_over_represented = YesNo("is the q-value at most `fdr`")
 
 
+LIFT = frame(Lift)
+
+
 class MassFailures(Columns, key=("since",)):
     """One hour in which runs started."""
 
@@ -368,25 +344,14 @@ class MassFailures(Columns, key=("since",)):
     is_mass = YesNo("did almost all of them fail")
 
 
-class Members(FailedEntity, key=ENTITY_KEY):
+class Members(Failures, key=ENTITY_KEY):
     """One failed or timed-out entity with the cluster it belongs to."""
 
-    code = Failures.code
-    message = Failures.message
-    template = Failures.template
-    template_id = Failures.template_id
-    cluster_id = Failures.cluster_id
-    cause_group = Failures.cause_group
     rule = Integer("number of your rule that matched it, from 1; null: none")
     rule_name = Text("name of your rule that matched it; null: none")
-    cause = Failures.cause
-    incident_id = Failures.incident_id
-    is_mass = Failures.is_mass
-    failed_at = Failures.failed_at
-    unit = Failures.unit
-    run_s = Failures.run_s
-    n_tokens = Failures.n_tokens
-    cost_usd = Entities.cost_usd
+
+
+MEMBERS = frame(Members)
 
 
 class Parameters(Columns, key=("cluster_id", "position", "value")):
@@ -411,8 +376,8 @@ class Rates(Columns, key=("step_at", "value")):
     n_ended = Integer("runs that ended")
     n_failed = Integer("of these, failed or timed out")
     share = Real("share that failed")
-    share_low = FailureClusters.share_low
-    share_high = FailureClusters.share_high
+    share_low = Counts.share_low
+    share_high = Counts.share_high
     cost_usd = Real("cost of all that ended; null: not reported", unit="USD")
     failed_cost_usd = Real("cost of those that failed; null: not reported", unit="USD")
     n_cost_unreported = Integer("runs without a cost")
@@ -424,7 +389,7 @@ class Related(Columns, key=("cluster_id", "place")):
     cluster_id = Failures.cluster_id
     code = Failures.code
     template = Failures.template
-    systems = FailureClusters.systems
+    systems = Counts.systems
     cause_group = Failures.cause_group
     cause_title = Text("the cause group in words")
     place = Integer("place of the suggestion, from 1")
@@ -435,6 +400,9 @@ class Related(Columns, key=("cluster_id", "place")):
     is_same_group = YesNo("do both have the same cause group")
     similarity = Real("similarity of the texts, 0 to 1")
     score = Real("similarity plus a bonus for the same cause group: the order of the suggestions")
+
+
+RELATED = frame(Related)
 
 
 class Rules(Columns, key=("rule",)):
@@ -499,8 +467,11 @@ class Prices(Columns, key=("model",)):
 
 
 _OTHERS = (
-    *(Aliases, Change, Clusters, Codes, Costs, Incidents, Life, Lift),
-    *(MassFailures, Members, Parameters, Rates, Related, Rules),
+    *(Costs, Incidents, MassFailures, Parameters, Rates, Rules),
     *(MineTemplates, MergeTemplates, Owners, Prices),
 )
-FRAMES = (FAILURES, FAILURE_CLUSTERS, TOOLS, EFFORT, *map(frame, _OTHERS))
+FRAMES = (
+    *(FAILURES, FAILURE_CLUSTERS, TOOLS, EFFORT, CLUSTERS, CODES, MEMBERS),
+    *(ALIASES, CHANGE, LIFE, LIFT, RELATED),
+    *map(frame, _OTHERS),
+)

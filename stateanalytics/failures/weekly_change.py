@@ -24,6 +24,7 @@ from stateanalytics.failures.failure_rows import (
     placed_runs,
     select_failures,
 )
+from stateanalytics.failures.frames import CHANGE
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
@@ -53,15 +54,6 @@ And chance weighs as much as so many incidents of all clusters.
 """
 
 COSTS = ("run_s", "cost_usd")
-COLUMNS = (
-    *(*KEY, "rule_name", "status", "why"),
-    *("n_causes_before", "n_causes", "n_incidents_before", "n_incidents"),
-    *("n_rows_before", "n_rows", "n_runs_before", "n_runs"),
-    *("run_s_before", "run_s", "cost_usd_before", "cost_usd"),
-    "dispersion",
-    *("rate_before", "rate", "ratio", "ratio_low", "ratio_high", "p_value", "q_value"),
-    *("is_seen_before", "first_at", "last_at"),
-)
 
 
 def change(
@@ -362,7 +354,7 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
             nulls_last=True,
             descending=[False, False, True, True, False],
         )
-        .select(COLUMNS)
+        .select(CHANGE.dtypes.names())
     )
 
 

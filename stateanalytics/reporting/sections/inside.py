@@ -27,7 +27,7 @@ from stateanalytics.failures.run_costs import priced
 from stateanalytics.failures.struggles import began_in, effort_of, signs_of, turns
 from stateanalytics.reporting.entities import place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
-from stateanalytics.state.definitions import ended_well
+from stateanalytics.state.definitions import RUN, ended_well
 
 N_TOOLS, N_MESSAGES, N_SESSIONS = 5, 5, 5
 _LONGEST = 100
@@ -68,6 +68,7 @@ def summarize_inside(material: Material) -> Plain:
         "n_failed": failed.n_hits,
         "share": failed.n_hits / failed.n if failed.n else None,
         "interval": None if ends is None else list(ends),
+        "unit": RUN,
         "n_sessions": sessions.height,
         "efforts": counts,
         "n_stuck_now": hard.filter("is_open", effort="stuck").height,
