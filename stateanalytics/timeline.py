@@ -146,7 +146,7 @@ def timeline_of(
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
-        _events(_without_calls(_with_texts(facts, entity, events, n_texts), folded)),
+        _events(_with_texts(facts, entity, _without_calls(events, folded), n_texts)),
         folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),
@@ -299,11 +299,12 @@ def _with_texts(
         return events
     own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
     said = [read(facts, entity) for read in own if read is not None]
-    shown = events.with_columns(text="body")
+    shown = events.with_columns(text=pl.lit(None, pl.String))
     if said:
-        last = said[0] if n_texts is None else said[0].tail(n_texts)
+        known = said[0].join(events, on=["at", "role"], how="semi", maintain_order="left")
+        last = known if n_texts is None else known.tail(n_texts)
         shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
-    text = pl.col("text").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
+    text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
     return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 
 

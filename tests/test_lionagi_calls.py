@@ -13,6 +13,7 @@ from stateanalytics.core.schema import CALLS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.failures.struggles import signs
+from stateanalytics.reporting.session import session_page
 from stateanalytics.systems.lionagi import calls as of_lionagi
 from tests.examples import examples
 from tests.lionagi_stores import NOW_S, listing, session, write_store
@@ -306,3 +307,27 @@ def test_calls_that_end_runs_and_the_runs_are_one_fault(tmp_path):
     page = sa.report(snap, window=("2026-05-26", "2026-05-27")).as_html()
     assert "5 failed calls inside" in page
     assert "3 runs failed with it" in page
+
+
+def test_the_last_messages_of_a_session_are_shown_while_its_store_is_open(tmp_path):
+    said = [
+        {"id": f"m{n}", "created_at": NOW_S + n, "role": role, "content": json.dumps({key: text})}
+        for n, (role, key, text) in enumerate(
+            [
+                ("user", "instruction", "Fix the build. api_key=sk-test-" + "0" * 32),
+                ("assistant", "assistant_response", "On it."),
+                ("system", "system_message", "You are an agent."),
+                ("user", "instruction", "\x1b[31m<script>alert(1)</script>"),
+                ("assistant", "other", "no text"),
+            ]
+        )
+    ]
+    snap = snapshot(tmp_path, said)
+    page = session_page(snap, "s")
+    shown = page.timeline.filter(pl.col("what").str.starts_with("message"))["detail"].to_list()
+    assert shown[1:3] == ["On it.", None] and "script" in shown[3]
+    assert "sk-test" not in page.as_html() + repr(page)
+    assert "<script>alert" not in page.as_html() and "\x1b" not in repr(page)
+    assert session_page(snap, "s", n_texts=1).timeline["detail"].to_list().count("On it.") == 0
+    snap.close()
+    assert "On it." not in str(session_page(snap, "s").timeline["detail"].to_list())

@@ -121,6 +121,12 @@ class Tables:
     in_words: Callable[[Mapping[str, Collection[str]]], str] | None = None
 
 
+def stores_of(facts: Facts, source: str) -> list[Store]:
+    """The open stores of a snapshot that an input is read from; facts alone have none."""
+    stores: tuple[Store, ...] = getattr(facts, "stores", ())
+    return [store for store in stores if store.label == source and store.is_open]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Files:
     """How a system's files and directories are found and read.

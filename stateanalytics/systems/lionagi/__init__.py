@@ -120,6 +120,12 @@ def _tables() -> Tables:
     return tables()
 
 
+def _texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    from stateanalytics.systems.lionagi.calls import texts
+
+    return texts(facts, entity)
+
+
 def _calls(facts: Facts) -> pl.DataFrame:
     from stateanalytics.core.schema import CALLS
     from stateanalytics.systems.lionagi.frames import CALLS as OWN
@@ -170,6 +176,7 @@ SYSTEM = System(
         "schedules are counted separately, never as runs.",
         part_types=("branch",),
         stop="li kill ID",
+        texts=_texts,
         calls=_calls,
     ),
     detecting=_detecting,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.systems.base import stores_of
 from stateanalytics.systems.call_texts import inputs_of, results_of
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.events import listed_messages
@@ -56,6 +61,14 @@ _CELLS = {
     "is_answer": _has("output", "error", "action_request_id", _PRUNED),
     "is_pruned": _has(_PRUNED),
     "is_marked": Cell("yes_no", key_of("node_metadata", "is_error"), ("node_metadata",)),
+}
+
+_SAID = {
+    "rowid": ROWID,
+    "text": _content(
+        "coalesce(json_extract(content, '$.assistant_response'), "
+        "json_extract(content, '$.instruction'))"
+    ),
 }
 
 
@@ -120,6 +133,29 @@ def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         cause=pl.when("is_error").then(cause_in(pl.col("message"))),
     )
     return frames.CALLS.conform(calls_from(called, SYSTEM))
+
+
+def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    """The messages of people and models in a session, from its store while that is open.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``at``, ``role`` and ``text``, in order.
+    """
+    is_session = entity["entity_type"] == "session"
+    listed = facts.events.filter(
+        pl.col("role").is_in(["user", "assistant"]),
+        source=entity["source"],
+        kind="message",
+        entity_id=entity["entity_id"] if is_session else entity["session_id"],
+    ).select("at", "role", rowid="seq")
+    texts = listed.clear().with_columns(text=pl.lit(None, pl.String))
+    for store in stores_of(facts, entity["source"]):
+        numbers = listed["rowid"].to_list()
+        found, _ = read_table(store, "messages", _SAID, system=SYSTEM, only=numbers)
+        texts = listed.join(found, on="rowid", maintain_order="left")
+    return texts.select("at", "role", "text").drop_nulls()
 
 
 def _read(store: Store, numbers: pl.Series) -> pl.DataFrame:
