@@ -203,3 +203,21 @@ def test_a_rejection_with_instructions_does_not_end_the_turn(tmp_path, answer, l
     assert session_of(facts)["lifecycle"] == lifecycle
     call = sa.states(facts).filter(entity_type="tool_call")
     assert call["reason_codes"].to_list() == ["invocation.failed.permission_rejected"]
+
+
+def test_the_last_messages_of_a_session_have_their_texts(tmp_path):
+    database = restore(RECORDED, tmp_path / "store") / "opencode.db"
+    with closing(sqlite3.connect(database)) as stored:
+        [(told_id, hostile)] = stored.execute(
+            "SELECT session_id, json_extract(data, '$.text') FROM part "
+            "WHERE json_extract(data, '$.type') = 'text' AND json_extract(data, '$.synthetic') "
+            "IS NULL ORDER BY id LIMIT 1"
+        )
+        stored.execute("UPDATE part SET data = json_set(data, '$.type', 7) WHERE session_id <> ?",
+                       (told_id,))  # fmt: skip
+        stored.commit()
+    snap = sa.read(database, progress=False)
+    assert f"message · user: {hostile[:20]}" in repr(sa.session(snap, told_id))
+    assert sa.session(snap, told_id).timeline.height > 0
+    database.unlink()
+    assert hostile not in repr(sa.session(snap, told_id))

@@ -109,6 +109,12 @@ def _turns(facts: Facts) -> pl.DataFrame:
     return turns(facts)
 
 
+def _texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    from stateanalytics.systems.opencode.reading import texts
+
+    return texts(facts, entity)
+
+
 def _calls(facts: Facts) -> pl.DataFrame:
     from stateanalytics.systems.opencode.reading import calls
 
@@ -153,6 +159,7 @@ SYSTEM = System(
         entity_type="turn",
         part_types=("execution", "step", "tool_call"),
         repeated_type="turn",
+        texts=_texts,
         calls=_calls,
         turns=_turns,
         stop="Esc twice in its terminal",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -14,10 +15,12 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import INPUTS, RESULTS
-from stateanalytics.errors import DamagedStoreError
+from stateanalytics.errors import DamagedStoreError, SourceError
+from stateanalytics.io.cells import Cell
 from stateanalytics.io.json_lines import Parser
 from stateanalytics.io.parts import Parts, by_source
-from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite import Store, open_store
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.history import LOST, with_rows_of
 from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.canonical import (
@@ -441,6 +444,56 @@ def calls(facts: Facts) -> pl.DataFrame:
         is_error=is_error,
     )
     return calls_from(tools, NAME)
+
+
+def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    """The messages of a session of opencode 1, from its database, which is read again.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``at``, ``role`` and ``text``, in order; no rows where no database has the session.
+    """
+    session_id = entity["entity_id" if entity["entity_type"] == "session" else "session_id"]
+    found = [pl.DataFrame(schema={"at": schema.MOMENT, "role": pl.String, "text": pl.String})]
+    for path in filter(is_database, facts.inputs):
+        with suppress(SourceError), open_store(path) as store:
+            found.append(_said(store, session_id))
+    return pl.concat(found)
+
+
+def _said(store: Store, session_id: str) -> pl.DataFrame:
+    """What a session says in the tables of messages and of their parts."""
+    own = "'" + session_id.replace("'", "''") + "'"
+
+    def of_session(sql: str, *needs: str) -> Cell:
+        guarded = f"CASE WHEN session_id = {own} AND json_valid(data) THEN {sql} END"
+        return Cell("text", guarded, ("session_id", "data", *needs))
+
+    text = "json_extract(data, '$.text')"
+    is_text = "json_extract(data, '$.type') = 'text' AND json_extract(data, '$.synthetic') IS NULL"
+    message = {
+        "message_id": of_session("id", "id"),
+        "role": of_session("json_extract(data, '$.role')"),
+        "created": of_session("CAST(json_extract(data, '$.time.created') AS TEXT)"),
+    }
+    part = {
+        "message_id": of_session("message_id", "message_id"),
+        "text": of_session(f"CASE WHEN {is_text} THEN {text} END"),
+    }
+    messages, parts = (
+        read_table(store, table, cells, system=NAME)[0].drop_nulls()
+        for table, cells in (("message", message), ("part", part))
+    )
+    said = parts.group_by("message_id", maintain_order=True).agg(pl.col("text").str.join("\n"))
+    created = pl.col("created").cast(pl.Float64, strict=False).cast(pl.Int64)
+    at = pl.from_epoch(created, "ms").cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    return (
+        messages.join(said, on="message_id", maintain_order="left")
+        .select("role", "text", at=at)
+        .select("at", "role", "text")
+        .drop_nulls()
+    )
 
 
 def turns(facts: Facts) -> pl.DataFrame:
