@@ -104,6 +104,12 @@ RECORDED_REASON = ("dimension", "code", "message", "claim_status", "confidence",
 ENTITY_KEY = ("source", "system", "entity_type", "entity_id")
 
 
+class OfInput(Columns):
+    """A row of one input."""
+
+    source = Text("the input")
+
+
 class EntityKey(Columns, key=ENTITY_KEY):
     """One operational entity."""
 
@@ -287,10 +293,9 @@ class Results(Columns, key=("result_digest",)):
 RESULTS = frame(Results)
 
 
-class Calls(Columns, key=("source", "entity_id")):
+class Calls(OfInput, key=("source", "entity_id")):
     """One call of a tool by an agent."""
 
-    source = Text("the input")
     system = Text("the system that recorded it")
     session_id = Text("the session")
     thread_id = Text("the session or subagent that called it, an id in `entities`")
@@ -326,10 +331,9 @@ class Said(Columns, key=("n_idle_answers",)):
     is_correction = YesNo("its prompt corrects the answer before: a hypothesis")
 
 
-class Turns(Columns, key=("source", "thread_id", "turn_no")):
+class Turns(OfInput, key=("source", "thread_id", "turn_no")):
     """One turn of an agent, a prompt and all that was done for it, in any system."""
 
-    source = Text("the input")
     system = Text("the system that recorded it")
     session_id = Text("the session")
     thread_id = Text("the session or subagent, an id in `entities`")
@@ -351,10 +355,9 @@ class Turns(Columns, key=("source", "thread_id", "turn_no")):
 TURNS = frame(Turns)
 
 
-class Signs(Columns, key=("source", "thread_id", "sign", "first_call")):
+class Signs(OfInput, key=("source", "thread_id", "sign", "first_call")):
     """One sign of struggle inside a session or subagent."""
 
-    source = Text("the input")
     system = Text("the system that recorded it")
     session_id = Text("the session")
     thread_id = Text("the session or subagent, an id in `entities`")

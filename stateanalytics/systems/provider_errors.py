@@ -1,4 +1,4 @@
-"""The cause of an error of a model's provider: the last segment of its reason code.
+"""The cause of an error of a provider or a tool: the last segment of its reason code.
 
 All systems share these rules, so that a fault has the same cause in every client. The most
 exact information decides: the tag of a provider or client, else the HTTP status, else the text.
@@ -195,3 +195,52 @@ def refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
         & words.str.contains(_QUOTA),
     }
     return pl.coalesce(first_that_holds(exact), cause)
+
+
+_DENIED = (
+    r"(?i)doesn't want to (?:proceed|take this)|user (?:rejected|denied|declined)"
+    r"|permission.* has been denied|denied by your permission|requested permissions? to"
+    r"|requires approval|was blocked(?: by|\. For security)"
+    r"|blocked by hook|hook.{0,80} denied|^(?:Error: )?(?:Pre|Post)ToolUse:\S* hook (?:error|block)"
+)
+# Below the exit code is the output of the command, which may be about anything, such as the
+# time limit of another program.
+_EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
+_OWN_LIMIT = r"(?im)^command timed out after"
+_CAUSES = {
+    "interrupted": r"(?i)\[Request interrupted|interrupted by user|^Interrupted"
+    r"|^(?:<tool_use_error>)?(?:Cancelled: parallel|Sibling) tool call",
+    "permission_rejected": _DENIED,
+    "timeout": r"(?i)timed out after|^.{0,40}timed? ?out",
+    "exit_nonzero": r"(?i)exit code:? [1-9]",
+    "not_found": r"(?i)no such (?:file|tool)|not found|does not exist",
+}
+
+
+def cause_in(message: pl.Expr, *, is_denied: pl.Expr | None = None) -> pl.Expr:
+    """Why a call failed, by the words of its error, as in reason codes.
+
+    Parameters
+    ----------
+    message : polars.Expr
+        Words of the error; null or empty: nothing is known.
+    is_denied : polars.Expr, optional
+        Where it is known that a person or a rule refused it.
+
+    Examples
+    --------
+    >>> said = pl.DataFrame({"said": ["Exit code 2", "Command timed out after 2m", "Oh no"]})
+    >>> said.select(cause_in(pl.col("said"))).to_series().to_list()
+    ['exit_nonzero', 'timeout', 'tool_error']
+    """
+    words = message.fill_null("")
+    rules = {name: words.str.contains(pattern) for name, pattern in _CAUSES.items()}
+    has_exit = words.str.contains(_EXIT)
+    for name in ("permission_rejected", "timeout"):
+        rules[name] &= ~has_exit
+    if is_denied is not None:
+        rules["permission_rejected"] |= is_denied
+    rules["timeout"] |= words.str.contains(_OWN_LIMIT)
+    return pl.coalesce(
+        *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
+    )

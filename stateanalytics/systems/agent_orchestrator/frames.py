@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Calls
-from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
+from stateanalytics.core.schema import Calls, OfInput
+from stateanalytics.core.shapes import Frame, Integer, Moment, Real, Text, YesNo, frame
 
 
-class AoSessions(Columns, key=("source", "path")):
+class AoSessions(OfInput, key=("source", "path")):
     """One session record of Agent Orchestrator: a file, or a row of the Go database."""
 
-    source = Text("the input")
     path = Text("the file below the input, with a # and the row in a database")
     entity_id = Text("the session that it is a record of; null: unreadable")
     session_id = Text("the session's own name, which several projects may share")
@@ -113,10 +112,9 @@ class AoSessions(Columns, key=("source", "path")):
 SESSIONS = frame(AoSessions)
 
 
-class AoDecisions(Columns, key=("source", "entity_id", "at", "seq")):
+class AoDecisions(OfInput, key=("source", "entity_id", "at", "seq")):
     """The axes of a session after one line of a log."""
 
-    source = Text("the input")
     entity_id = Text("the session")
     at = Moment("when")
     seq = Integer("place among those of its session at that moment, from 0")
@@ -144,10 +142,9 @@ class AoDecisions(Columns, key=("source", "entity_id", "at", "seq")):
 DECISIONS = frame(AoDecisions)
 
 
-class AoWork(Columns, key=("source", "entity_type", "entity_id")):
+class AoWork(OfInput, key=("source", "entity_type", "entity_id")):
     """One turn, review, switch of agent or interface, or start of a session: Go."""
 
-    source = Text("the input")
     entity_type = Text("turn, review_run, agent_switch, interface_transition, spawn")
     entity_id = Text("its own id")
     session_id = Text("the session that it belongs to; null: none was left")
@@ -170,10 +167,9 @@ class AoWork(Columns, key=("source", "entity_type", "entity_id")):
 WORK = frame(AoWork)
 
 
-class AoUsage(Columns, key=("source", "entity_id", "at", "measured", "model")):
+class AoUsage(OfInput, key=("source", "entity_id", "at", "measured", "model")):
     """What one answer used, or one chat up to its last write: Go."""
 
-    source = Text("the input")
     entity_id = Text("the session; null: the chat is of a project")
     project = Text("the project of a chat")
     at = Moment("when; null: the transcript gave no time")
@@ -192,10 +188,9 @@ class AoUsage(Columns, key=("source", "entity_id", "at", "measured", "model")):
 USAGE = frame(AoUsage)
 
 
-class AoCircumstances(Columns, key=("source", "entity_id", "code", "at", "detail")):
+class AoCircumstances(OfInput, key=("source", "entity_id", "code", "at", "detail")):
     """What else is known of a session: Go."""
 
-    source = Text("the input")
     entity_id = Text("the session")
     code = Text("reason code")
     at = Moment("since when; null: not recorded")

@@ -12,7 +12,8 @@ from stateanalytics.systems.agent_orchestrator.frames import CALLS
 from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, go_moment, with_session
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.call_texts import inputs_of, results_of
-from stateanalytics.systems.tool_calls import MOST_MESSAGE_CHARS, calls_from, cause_in, ends_of
+from stateanalytics.systems.provider_errors import cause_in
+from stateanalytics.systems.tool_calls import MOST_MESSAGE_CHARS, calls_from, ends_of
 
 if TYPE_CHECKING:
     from stateanalytics.io.sqlite import Store

@@ -20,10 +20,9 @@ from stateanalytics.systems.claude_code.frames import (
     TURNS,
     USAGE,
 )
-from stateanalytics.systems.provider_errors import cause_of_error
+from stateanalytics.systems.provider_errors import cause_in, cause_of_error
 from stateanalytics.systems.situations import first_that_holds, is_content_filter
 from stateanalytics.systems.threads import THREAD, TURN
-from stateanalytics.systems.tool_calls import cause_in
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)

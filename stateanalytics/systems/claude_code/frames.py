@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Inputs, Results, Said
+from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 USAGE = (
@@ -11,10 +11,29 @@ USAGE = (
 )
 
 
-class ClaudeSessions(Columns, key=("source", "thread_id")):
+class Used(Columns):
+    """The tokens of answers."""
+
+    n_input_tokens = Integer(
+        "input tokens neither read from nor written to the cache", unit="tokens"
+    )
+    n_cache_creation_tokens = Integer("tokens read and put into the cache", unit="tokens")
+    n_cache_read_tokens = Integer("tokens read from the cache", unit="tokens")
+    n_output_tokens = Integer("tokens written", unit="tokens")
+
+
+class ToolCounts(Columns):
+    """Calls of tools, and retries."""
+
+    n_tool_calls = Integer("tool calls")
+    n_tool_errors = Integer("tool results marked as failed")
+    n_open_tools = Integer("tool calls without a result")
+    n_retries = Integer("retries of requests")
+
+
+class ClaudeSessions(OfInput, key=("source", "thread_id")):
     """One session or subagent of Claude Code: what its transcript adds to `entities`."""
 
-    source = Text("the input")
     thread_id = Text("the session, or its subagent: an id in `entities`")
     session_id = Text("the session that it belongs to")
     agent_id = Text("the subagent; null: the session itself")
@@ -33,17 +52,12 @@ class ClaudeSessions(Columns, key=("source", "thread_id")):
     n_compactions = Integer("times that the conversation was summarised")
     n_prompts = Integer("prompts of a person")
     n_answers = Integer("distinct answers of models")
+    used = Used
     n_input_tokens = Integer(
         "input tokens neither read from nor written to the cache, with those of side requests",
         unit="tokens",
     )
-    n_cache_creation_tokens = Integer("tokens read and put into the cache", unit="tokens")
-    n_cache_read_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_output_tokens = Integer("tokens written", unit="tokens")
-    n_tool_calls = Integer("tool calls")
-    n_tool_errors = Integer("tool results marked as failed")
-    n_open_tools = Integer("tool calls without a result")
-    n_retries = Integer("retries of requests")
+    tools = ToolCounts
     cost_usd = Real(
         "recorded cost of it and its subagents, without what a fork inherited; null: none recorded",
         unit="USD",
@@ -61,10 +75,9 @@ class ClaudeSessions(Columns, key=("source", "thread_id")):
 SESSIONS = frame(ClaudeSessions)
 
 
-class ClaudeTurns(Columns, key=("source", "thread_id", "turn_no")):
+class ClaudeTurns(OfInput, key=("source", "thread_id", "turn_no")):
     """One turn of Claude Code: from a prompt to the next."""
 
-    source = Text("the input")
     thread_id = Text("the session, or its subagent: an id in `entities`")
     turn_no = Integer("number of the turn in it, from 1; 0: before any prompt")
     entity_id = Text("its id in `entities`")
@@ -91,16 +104,8 @@ class ClaudeTurns(Columns, key=("source", "thread_id", "turn_no")):
     n_text_chars = Integer("characters of answer text")
     n_prompts = Integer("prompts of a person")
     n_answers = Integer("distinct answers of models")
-    n_input_tokens = Integer(
-        "input tokens neither read from nor written to the cache", unit="tokens"
-    )
-    n_cache_creation_tokens = Integer("tokens read and put into the cache", unit="tokens")
-    n_cache_read_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_output_tokens = Integer("tokens written", unit="tokens")
-    n_tool_calls = Integer("tool calls")
-    n_tool_errors = Integer("tool results marked as failed")
-    n_open_tools = Integer("tool calls without a result")
-    n_retries = Integer("retries of requests")
+    used = Used
+    tools = ToolCounts
     retry_s = Real("waited for retries", unit="s")
     n_compactions = Integer("times that its conversation was compacted")
     n_final_chars = Integer("characters of its last answer")
@@ -110,10 +115,9 @@ class ClaudeTurns(Columns, key=("source", "thread_id", "turn_no")):
 TURNS = frame(ClaudeTurns)
 
 
-class ClaudeMessages(Columns, key=("source", "thread_id", "message_id", "request_id")):
+class ClaudeMessages(OfInput, key=("source", "thread_id", "message_id", "request_id")):
     """One answer of a model in Claude Code, counted once; or a request without an answer."""
 
-    source = Text("the input")
     thread_id = Text("the session, or its subagent: an id in `entities`")
     turn_no = Integer("number of the turn in it, from 1; 0: before any prompt; null: side requests")
     message_id = Text(
@@ -123,15 +127,11 @@ class ClaudeMessages(Columns, key=("source", "thread_id", "message_id", "request
     at = Moment("when its first line was written")
     model = Text("model id; null: no model wrote it")
     stop_reason = Text("why the answer stopped, as stored; null: not recorded")
-    n_input_tokens = Integer(
-        "input tokens neither read from nor written to the cache", unit="tokens"
-    )
-    n_cache_creation_tokens = Integer("tokens read and put into the cache", unit="tokens")
+    used = Used
     n_cache_1h_tokens = Integer(
-        "of these: for an hour, not five minutes; null: not recorded", unit="tokens"
+        "of those put into the cache: for an hour, not five minutes; null: not recorded",
+        unit="tokens",
     )
-    n_cache_read_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_output_tokens = Integer("tokens written", unit="tokens")
     n_lines = Integer("lines that record it")
     is_side_request = YesNo(
         "no answer but all requests that only a cost record shows: compaction, titles"
@@ -142,29 +142,22 @@ class ClaudeMessages(Columns, key=("source", "thread_id", "message_id", "request
 MESSAGES = frame(ClaudeMessages)
 
 
-class ClaudeCosts(Columns, key=("source", "thread_id", "model")):
+class ClaudeCosts(OfInput, key=("source", "thread_id", "model")):
     """What Claude Code itself recorded that one session cost with one model."""
 
-    source = Text("the input")
     thread_id = Text("the session; its subagents are part of it")
     model = Text("model id, as the cost record names it")
     cost_usd = Real("recorded cost, without what a fork inherited", unit="USD")
-    n_input_tokens = Integer(
-        "input tokens neither read from nor written to the cache", unit="tokens"
-    )
-    n_cache_creation_tokens = Integer("tokens read and put into the cache", unit="tokens")
-    n_cache_1h_tokens = Integer("of these: for an hour, not five minutes", unit="tokens")
-    n_cache_read_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_output_tokens = Integer("tokens written", unit="tokens")
+    used = Used
+    n_cache_1h_tokens = Integer("put into the cache for an hour, not five minutes", unit="tokens")
 
 
 COSTS = frame(ClaudeCosts)
 
 
-class ClaudeTools(Columns, key=("source", "thread_id", "tool_id")):
+class ClaudeTools(OfInput, key=("source", "thread_id", "tool_id")):
     """One tool call of Claude Code."""
 
-    source = Text("the input")
     thread_id = Text("the session, or its subagent: an id in `entities`")
     turn_no = Integer("number of the turn in it, from 1; 0: before any prompt")
     tool_id = Text("the provider's id of the call")
@@ -189,10 +182,9 @@ class ClaudeTools(Columns, key=("source", "thread_id", "tool_id")):
 TOOLS = frame(ClaudeTools)
 
 
-class ClaudeLines(Columns, key=("source", "file", "line_no")):
+class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     """One record of a transcript of Claude Code, and what states read of it."""
 
-    source = Text("the input")
     file = Text("transcript, as its way from the input")
     line_no = Integer("line of the file, from 1")
     at = Moment("when it was written; null: not recorded", read_from="timestamp")
@@ -282,10 +274,9 @@ class ClaudeLines(Columns, key=("source", "file", "line_no")):
 LINES = frame(ClaudeLines)
 
 
-class ClaudeBlocks(Columns, key=("source", "file", "line_no", "place")):
+class ClaudeBlocks(OfInput, key=("source", "file", "line_no", "place")):
     """One block of a message of Claude Code: text, thought, call or result of a tool."""
 
-    source = Text("the input")
     file = Text("transcript, as its way from the input")
     line_no = Integer("line of the file, from 1")
     place = Integer("place in the message, from 0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Inputs, Results, Said
+from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 USAGE = ("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens")
@@ -10,10 +10,23 @@ SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reaso
 """Tokens of one answer, and of all answers up to it."""
 
 
-class CodexSessions(Columns, key=("source", "thread_id")):
+class Counts(Columns):
+    """What a thread or a turn has."""
+
+    n_prompts = Integer("prompts")
+    n_answers = Integer("messages of the model")
+    n_input_tokens = Integer("tokens read, from the cache too", unit="tokens")
+    n_cached_tokens = Integer("tokens read from the cache", unit="tokens")
+    n_output_tokens = Integer("tokens written, reasoning too", unit="tokens")
+    n_reasoning_tokens = Integer("tokens written as reasoning", unit="tokens")
+    n_tool_calls = Integer("tool calls")
+    n_tool_errors = Integer("calls that failed")
+    n_open_tools = Integer("calls without a result")
+
+
+class CodexSessions(OfInput, key=("source", "thread_id")):
     """One thread of Codex: what its rollout adds to `entities`."""
 
-    source = Text("the input")
     thread_id = Text("its id in `entities`")
     session_id = Text("the session at the root of its subagents; its own id where it is none")
     is_subagent = YesNo("another thread started it")
@@ -34,25 +47,16 @@ class CodexSessions(Columns, key=("source", "thread_id")):
     n_turns = Integer("its turns")
     n_copied = Integer("records copied from another thread: not counted")
     n_compactions = Integer("times that the conversation was summarised")
-    n_prompts = Integer("prompts")
-    n_answers = Integer("messages of the model")
-    n_input_tokens = Integer("tokens read, from the cache too", unit="tokens")
-    n_cached_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_output_tokens = Integer("tokens written, reasoning too", unit="tokens")
-    n_reasoning_tokens = Integer("tokens written as reasoning", unit="tokens")
+    counts = Counts
     naive_total_tokens = Integer("the file's last total, with what was inherited", unit="tokens")
-    n_tool_calls = Integer("tool calls")
-    n_tool_errors = Integer("calls that failed")
-    n_open_tools = Integer("calls without a result")
 
 
 SESSIONS = frame(CodexSessions)
 
 
-class CodexTurns(Columns, key=("source", "thread_id", "turn_no")):
+class CodexTurns(OfInput, key=("source", "thread_id", "turn_no")):
     """One turn of Codex."""
 
-    source = Text("the input")
     thread_id = Text("the thread, an id in `entities`")
     turn_no = Integer("number of the turn in it, from 1")
     turn_id = Text("its own id; null: none was written")
@@ -84,15 +88,7 @@ class CodexTurns(Columns, key=("source", "thread_id", "turn_no")):
     patience_s = Real("how long it may be silent; null: as usual", unit="s")
     has_output = YesNo("there is text, or a tool succeeded")
     n_text_chars = Integer("characters of the model's messages")
-    n_prompts = Integer("prompts")
-    n_answers = Integer("messages of the model")
-    n_input_tokens = Integer("tokens read, from the cache too", unit="tokens")
-    n_cached_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_output_tokens = Integer("tokens written, reasoning too", unit="tokens")
-    n_reasoning_tokens = Integer("tokens written as reasoning", unit="tokens")
-    n_tool_calls = Integer("tool calls")
-    n_tool_errors = Integer("calls that failed")
-    n_open_tools = Integer("calls without a result")
+    counts = Counts
     n_compactions = Integer("times that its conversation was compacted")
     is_unanswered = YesNo("what it did last is no answer")
     said = Said
@@ -101,10 +97,9 @@ class CodexTurns(Columns, key=("source", "thread_id", "turn_no")):
 TURNS = frame(CodexTurns)
 
 
-class CodexTools(Columns, key=("source", "thread_id", "call_id")):
+class CodexTools(OfInput, key=("source", "thread_id", "call_id")):
     """One tool call of Codex."""
 
-    source = Text("the input")
     thread_id = Text("the thread, an id in `entities`")
     call_id = Text("id of the call")
     entity_id = Text("its id in `entities`")
@@ -128,10 +123,9 @@ class CodexTools(Columns, key=("source", "thread_id", "call_id")):
 TOOLS = frame(CodexTools)
 
 
-class CodexLines(Columns, key=("source", "file", "line_no")):
+class CodexLines(OfInput, key=("source", "file", "line_no")):
     """One record of a rollout of Codex, and what states read of it."""
 
-    source = Text("the input")
     file = Text("rollout, as its way from the input")
     line_no = Integer("line of the file, from 1")
     at = Moment("when it was written; null: not recorded", read_from="timestamp|updated_at")

@@ -17,7 +17,8 @@ from stateanalytics.systems.call_texts import inputs_of, results_of
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.events import listed_messages
 from stateanalytics.systems.lionagi.raw import SYSTEM, key_of
-from stateanalytics.systems.tool_calls import MOST_MESSAGE_CHARS, calls_from, cause_in, ends_of
+from stateanalytics.systems.provider_errors import cause_in
+from stateanalytics.systems.tool_calls import MOST_MESSAGE_CHARS, calls_from, ends_of
 
 _PIECE = 20_000
 """Messages whose contents are in memory at once."""

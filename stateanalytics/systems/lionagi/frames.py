@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Calls
-from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
+from stateanalytics.core.schema import Calls, OfInput
+from stateanalytics.core.shapes import Frame, Integer, Moment, Real, Text, YesNo, frame
 
 
-class LionagiSchedules(Columns, key=("source", "schedule_id")):
+class LionagiSchedules(OfInput, key=("source", "schedule_id")):
     """One lionagi schedule, with the facts its health is judged by."""
 
-    source = Text("the input")
     schedule_id = Text("id of the schedule")
     is_enabled = YesNo("is it switched on")
     trigger_type = Text("cron, interval, github_poll, at")
@@ -32,10 +31,9 @@ class LionagiSchedules(Columns, key=("source", "schedule_id")):
 SCHEDULES = frame(LionagiSchedules)
 
 
-class LionagiFires(Columns, key=("source", "schedule_run_id")):
+class LionagiFires(OfInput, key=("source", "schedule_run_id")):
     """One run of a schedule, and what fired it."""
 
-    source = Text("the input")
     schedule_run_id = Text("id of the run")
     schedule_id = Text("the schedule; null: queued without one")
     chain_depth = Integer("0: fired by its schedule; else by the run before it")
@@ -44,10 +42,9 @@ class LionagiFires(Columns, key=("source", "schedule_run_id")):
 FIRES = frame(LionagiFires)
 
 
-class LionagiDispositions(Columns, key=("source", "item_id")):
+class LionagiDispositions(OfInput, key=("source", "item_id")):
     """What an operator decided about one attention item (ADR-0030)."""
 
-    source = Text("the input")
     item_id = Text("run:<session>, inv:<id>, sched:<id>, play:<topic>:<name>")
     entity_type = Text("type of the entity that item_id names; null: not resolved")
     entity_id = Text("the entity that item_id names; null: not resolved")
@@ -63,10 +60,9 @@ class LionagiDispositions(Columns, key=("source", "item_id")):
 DISPOSITIONS = frame(LionagiDispositions)
 
 
-class LionagiDecisions(Columns, key=("source", "item_id", "at", "seq")):
+class LionagiDecisions(OfInput, key=("source", "item_id", "at", "seq")):
     """One decision of an operator about an attention item, the withdrawn ones too."""
 
-    source = Text("the input")
     item_id = Text("run:<session>, inv:<id>, sched:<id>, play:<topic>:<name>")
     entity_type = Text("type of the entity that item_id names; null: not resolved")
     entity_id = Text("the entity that item_id names; null: not resolved")
@@ -81,10 +77,9 @@ class LionagiDecisions(Columns, key=("source", "item_id", "at", "seq")):
 DECISIONS = frame(LionagiDecisions)
 
 
-class LionagiRuns(Columns, key=("source", "run_id")):
+class LionagiRuns(OfInput, key=("source", "run_id")):
     """One run directory next to the store."""
 
-    source = Text("the input")
     run_id = Text("name of the directory")
     session_id = Text("session that the directory belongs to, where it is known")
     status = Text("status in run.json; may lag behind the store")
@@ -103,10 +98,9 @@ class LionagiRuns(Columns, key=("source", "run_id")):
 RUNS = frame(LionagiRuns)
 
 
-class LionagiShowsOnDisk(Columns, key=("source", "topic", "play")):
+class LionagiShowsOnDisk(OfInput, key=("source", "topic", "play")):
     """One show or play directory: the state on disk (it wins over the store, #1161)."""
 
-    source = Text("the input")
     topic = Text("show")
     play = Text("play; null: the show itself")
     disk_status = Text("status by the files")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.schema import Inputs, Results, Said
+from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode.gathered import (
@@ -32,10 +32,9 @@ from stateanalytics.systems.opencode.gathered import (
 )
 
 
-class OpencodeExecutions(Columns, key=("source", "session_id", "exec_no")):
+class OpencodeExecutions(OfInput, key=("source", "session_id", "exec_no")):
     """One execution of an opencode session: one time that it worked through its inputs."""
 
-    source = Text("the input")
     session_id = Text("the session")
     exec_no = Integer("number of the execution in its session, from 1; 0: no start")
     entity_id = Text("its id in `entities`")
@@ -119,10 +118,9 @@ class OpencodeInputs(Columns, key=("source", "session_id", "input_id")):
 INPUTS = frame(OpencodeInputs)
 
 
-class OpencodeSessions(Columns, key=("source", "session_id")):
+class OpencodeSessions(OfInput, key=("source", "session_id")):
     """One opencode session: what its events and its row add to `entities`."""
 
-    source = Text("the input")
     session_id = Text("the session")
     era = Text("who wrote it: V1, A, B, C")
     program_version = Text("version of opencode that made it")
@@ -150,10 +148,9 @@ class OpencodeSessions(Columns, key=("source", "session_id")):
 SESSIONS = frame(OpencodeSessions)
 
 
-class OpencodeSteps(Columns, key=("source", "session_id", "message_id")):
+class OpencodeSteps(OfInput, key=("source", "session_id", "message_id")):
     """One step of opencode: one call of a model, with its attempts."""
 
-    source = Text("the input")
     session_id = Text("the session")
     message_id = Text("the assistant message")
     entity_id = Text("its id in `entities`")
@@ -198,10 +195,9 @@ class OpencodeSteps(Columns, key=("source", "session_id", "message_id")):
 STEPS = frame(OpencodeSteps)
 
 
-class OpencodeTools(Columns, key=("source", "session_id", "message_id", "call_id")):
+class OpencodeTools(OfInput, key=("source", "session_id", "message_id", "call_id")):
     """One tool call of opencode."""
 
-    source = Text("the input")
     session_id = Text("the session")
     message_id = Text("the assistant message that called it")
     call_id = Text("the provider's id of the call; unique within the message only")
@@ -234,10 +230,9 @@ class OpencodeTools(Columns, key=("source", "session_id", "message_id", "call_id
 TOOLS = frame(OpencodeTools)
 
 
-class _Records(Columns):
+class _Records(OfInput):
     """One record: each column means the same in every frame of records."""
 
-    source = Text("the input")
     event_id = Text("the event")
     seq = Integer("its place in the session; null: it was only live")
     at = Moment("when it happened")
