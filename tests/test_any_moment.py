@@ -138,7 +138,7 @@ def check_all(store, whole, moments, folder, *, is_judged=True):
 def test_many_instants_of_every_store(store, tmp_path):
     with sa.read(at_hand(store)) as whole:
         every = proven(store, whole)
-        check_all(store, whole, random.Random(7).sample(every, min(40, len(every))), tmp_path)
+        check_all(store, whole, random.Random(7).sample(every, min(16, len(every))), tmp_path)
 
 
 @pytest.mark.instants
@@ -347,7 +347,7 @@ def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_sampl
 @pytest.mark.parametrize("name", TREES)
 def test_a_tree_is_at_many_moments_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
     facts, tree, moments = whole_and_moments(ao_samples, name)
-    compare_at(facts, tree, random.Random(7).sample(moments, 20), tmp_path)
+    compare_at(facts, tree, random.Random(7).sample(moments, 10), tmp_path)
 
 
 def compare_go_at(facts, store, moments, tmp_path):

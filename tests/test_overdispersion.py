@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.windows import Window
-from stateanalytics.failures.weekly_change import COLUMNS, _judged, dispersions
+from stateanalytics.failures.frames import CHANGE
+from stateanalytics.failures.weekly_change import _judged, dispersions
 from stateanalytics.stats.intervals import rate_ratio
 
 MONDAY = datetime(2026, 5, 18, tzinfo=UTC)
@@ -67,8 +68,10 @@ def statuses(incidents, n_before):
             n_runs_before=pl.lit(168 * n_before, pl.Int64),
         )
     )
-    judged = {name for name in COLUMNS if name.startswith(("ratio", "rate", "p_", "q_"))}
-    rest = set(COLUMNS) - set(counts.columns) - judged
+    judged = {
+        name for name in CHANGE.dtypes.names() if name.startswith(("ratio", "rate", "p_", "q_"))
+    }
+    rest = set(CHANGE.dtypes.names()) - set(counts.columns) - judged
     whole = counts.with_columns(pl.lit(None).alias(name) for name in rest)
     return dict(_judged(whole, 0.05).select("cluster_id", "status").iter_rows())
 
