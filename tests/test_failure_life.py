@@ -73,6 +73,10 @@ def test_a_state_is_what_the_weeks_say(days, state, n_quiet):
     assert found["first_at"] == ago(days=max(days))
     assert found["last_at"] == ago(days=min(days))
     assert found["n_causes_ever"] == len(days)
+    n_now = sum(day <= 7 for day in days)
+    n_before = sum(7 < day <= 14 for day in days)
+    assert (found["n_incidents"], found["n_rows"]) == (n_now, n_now)
+    assert found["n_incidents_before"] == n_before
 
 
 def test_growing_is_what_change_says():

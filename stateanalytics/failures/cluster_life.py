@@ -164,6 +164,7 @@ def count_lives(
         )
         .join(changed, on="cluster_id", how="left")
         .join(costs, on="cluster_id", how="left")
+        .with_columns(pl.col("n_incidents_before", "n_incidents", "n_rows").fill_null(0))
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
     return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id").select(
