@@ -201,7 +201,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
     if n > is_now:
         yield _action(
             _ENDED,
-            say("action.hard", n=n - is_now),
+            say("action.hard_others" if is_now else "action.hard", n=n - is_now),
             say("action.hard_why", why=sessions[is_now]["why"]),
             f"stateanalytics failures {place} --show effort {window}",
             "#inside",
