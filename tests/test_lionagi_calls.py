@@ -146,6 +146,8 @@ def test_bad_rows_are_calls_as_far_as_they_say_so(tmp_path):
         message("nothing", {"function": "Bash"}, at=8, lion_class=ANSWER),
         message("removed", {"lion_content_pruned": {}}, at=9, lion_class=REQUEST),
         {**message("user", {"error": "no tool"}, at=10), "role": "user"},
+        request(None, at=10),
+        {**request("open", at=10), "created_at": None},
         request("big", "x" * 1_000_000, at=11),
         answer("bigger", "big", at=12, output="é" * 1_000_000),
     ]
@@ -158,6 +160,7 @@ def test_bad_rows_are_calls_as_far_as_they_say_so(tmp_path):
     }
     assert found.filter(pl.col("started_at").is_null())["entity_id"].to_list() == ["alone"]
     assert found["input_digest"].null_count() == 1
+    assert found.filter(entity_id="late")["duration_s"].to_list() == [None]
 
 
 def test_errors_of_tools_are_counted_by_calls(tmp_path):

@@ -58,6 +58,8 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     """
     shaped = CALLS.conform(tools)
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
+    # A result that is older than its call has a wrong time.
+    lasted = pl.when(lasted >= 0).then(lasted)
     rows = shaped.with_columns(
         tools["is_error"],
         system=pl.lit(system),

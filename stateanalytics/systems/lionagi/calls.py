@@ -22,8 +22,8 @@ from stateanalytics.systems.tool_calls import MOST_MESSAGE_CHARS, calls_from, en
 
 _PIECE = 20_000
 """Messages whose contents are in memory at once."""
-_ANSWER = 5
-"""``lion_class`` of the answer of a tool."""
+_REQUEST, _ANSWER = 4, 5
+"""``lion_class`` of a call of a tool, and of its answer."""
 _FIRST_LINES = r"\A((?:[^\n]*\n){0,7}[^\n]*)"
 _EXIT_CODE = r"(?im)^(?:.*process exited with code.*?|exit code:)\s*(-?\d+)\.?\s*$"
 _COMPLAINT = r"error:|failed|permission denied|not found"
@@ -106,11 +106,13 @@ def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         pl.concat(_read(store, piece) for piece in pieces)
         .join(listed.unique("rowid", keep="first"), on="rowid", maintain_order="left")
         .join(_parts(store), left_on="id", right_on="message_id", how="left")
-        .sort("at", "rowid")
+        .drop_nulls("id")
+        .sort("at", "rowid", nulls_last=True)
+        .unique("id", keep="first", maintain_order=True)
     )
     asked = ~pl.col("is_answer") & (pl.col("lion_class") != _ANSWER).fill_null(value=True)
     requests = messages.filter(asked, pl.col("function").is_not_null())
-    ends = messages.filter("is_answer", (pl.col("lion_class") != 4).fill_null(value=True))
+    ends = messages.filter("is_answer", (pl.col("lion_class") != _REQUEST).fill_null(value=True))
     of_answer = ("is_error", "message", "exit_code", *RESULTS.dtypes)
     answers = ends.select(
         *("session_id", "part_id", "function", *of_answer),
