@@ -234,6 +234,16 @@ def test_calls_of_a_closed_snapshot_are_refused_with_the_reason(tmp_path):
         calls(snap)
 
 
+def test_a_refreshed_snapshot_has_calls_when_the_one_before_is_closed(tmp_path):
+    first = snapshot(tmp_path, loop(3))
+    again = first.refresh(progress=False)
+    first.close()
+    assert calls(again).height == 3
+    copy = again.stores[0].copy
+    again.close()
+    assert not copy.exists()
+
+
 def test_an_archive_and_a_refresh_have_the_calls(tmp_path):
     snap = snapshot(tmp_path, loop(3))
     snap.archive(tmp_path / "history")

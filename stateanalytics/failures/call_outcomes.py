@@ -273,4 +273,5 @@ def count_tools(called: pl.DataFrame) -> pl.DataFrame:
             }
         )
     shaped = TOOLS.conform(pl.DataFrame(counts, schema=TOOLS.dtypes))
-    return shaped.sort("n_failed", "n_calls", descending=True, maintain_order=True)
+    key = ("n_failed", "n_calls", "system", "tool")
+    return shaped.sort(key, descending=[True, True, False, False])

@@ -11,7 +11,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
-from stateanalytics.core.schema import SIGNS, TURNS
+from stateanalytics.core.schema import ENTITY_KEY, SIGNS, TURNS
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.failures.call_outcomes import calls, recorded
 from stateanalytics.failures.frames import EFFORT
@@ -165,7 +165,9 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.D
         *_of_turns(rows, turned, rules),
     ]
     return pool(found, SIGNS).sort(
-        "lost_s", "n_calls", descending=True, nulls_last=True, maintain_order=True
+        *("lost_s", "n_calls", *_THREAD, "sign", "first_call"),
+        descending=[True, True, *[False] * 4],
+        nulls_last=True,
     )
 
 
@@ -383,7 +385,8 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
         ],
         EFFORT,
     )
-    return rows.sort("lost_s", descending=True, nulls_last=True, maintain_order=True)
+    key = ("lost_s", "n_calls", *ENTITY_KEY)
+    return rows.sort(key, descending=[True, True, *[False] * 4], nulls_last=True)
 
 
 def _efforts(

@@ -170,6 +170,10 @@ class Store:
             self, _lease=None if self._lease is None else _Lease(self._lease.private_copy)
         )
 
+    def borrowed(self) -> Store:
+        """The same copy, which can be read as long as another user has it open."""
+        return replace(self, _lease=None)
+
     def close(self) -> None:
         """Delete the copy; nothing can be read from the store after that."""
         if self._lease is not None:

@@ -82,6 +82,12 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     )
 
 
+def in_order(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls from a system's own frame that has the columns of `schema.CALLS`, in their order."""
+    place = ("source", "thread_id", "part_id", "started_at", "entity_id")
+    return CALLS.conform(calls).sort(place)
+
+
 def calls_until(calls: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """The calls that had begun at an instant; of those that had not ended, no result."""
     began = calls.filter(pl.coalesce("started_at", "ended_at") <= at)

@@ -125,10 +125,10 @@ def _used_tokens(facts: Facts) -> pl.DataFrame:
 
 
 def _calls(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.core.schema import CALLS
-    from stateanalytics.systems.agent_orchestrator.frames import CALLS as OWN
+    from stateanalytics.systems.agent_orchestrator.frames import CALLS
+    from stateanalytics.systems.tool_calls import in_order
 
-    return CALLS.conform(facts.detail(OWN).with_columns(thread_id="session_id"))
+    return in_order(facts.detail(CALLS).with_columns(thread_id="session_id"))
 
 
 def _never_there(facts: Facts) -> pl.DataFrame:

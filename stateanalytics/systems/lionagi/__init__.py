@@ -127,10 +127,10 @@ def _texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _calls(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.core.schema import CALLS
-    from stateanalytics.systems.lionagi.frames import CALLS as OWN
+    from stateanalytics.systems.lionagi.frames import CALLS
+    from stateanalytics.systems.tool_calls import in_order
 
-    return CALLS.conform(facts.detail(OWN))
+    return in_order(facts.detail(CALLS))
 
 
 def _frames() -> Sequence[Frame]:

@@ -208,7 +208,7 @@ def read(
             {
                 **{shape.name: _canonical(rows, shape, label) for shape, rows in details.items()},
                 # Contents of messages are read when calls are asked for (ADR-0017).
-                frames.CALLS.name: cache(partial(read_calls, store, events, label)),
+                frames.CALLS.name: cache(partial(read_calls, store.borrowed(), events, label)),
             }
         ),
         kept=kept,
