@@ -110,11 +110,7 @@ def clusters(
 
 
 def count_clusters(
-    rows: pl.DataFrame,
-    *,
-    window: Window | None,
-    as_of: datetime,
-    ended: pl.DataFrame | None = None,
+    rows: pl.DataFrame, *, window: Window | None, as_of: datetime, ended: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """Count `members` by cluster, with their `runs_ended`; see `clusters` for the columns."""
     since, until = trend_span(rows, window, as_of)

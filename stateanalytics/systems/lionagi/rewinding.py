@@ -8,14 +8,7 @@ from functools import partial
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import (
-    Facts,
-    Frames,
-    Past,
-    changed_facts,
-    map_frames,
-    unevaluated,
-)
+from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
 from stateanalytics.systems.history import sources_seen_later, sources_with_later
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import SYSTEM

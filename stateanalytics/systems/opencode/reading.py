@@ -488,12 +488,8 @@ def _said(store: Store, session_id: str) -> pl.DataFrame:
     said = parts.group_by("message_id", maintain_order=True).agg(pl.col("text").str.join("\n"))
     created = pl.col("created").cast(pl.Float64, strict=False).cast(pl.Int64)
     at = pl.from_epoch(created, "ms").cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-    return (
-        messages.join(said, on="message_id", maintain_order="left")
-        .select("role", "text", at=at)
-        .select("at", "role", "text")
-        .drop_nulls()
-    )
+    whole = messages.join(said, on="message_id", maintain_order="left").with_columns(at=at)
+    return whole.select("at", "role", "text").drop_nulls()
 
 
 def turns(facts: Facts) -> pl.DataFrame:
