@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.errors import check_number
-from stateanalytics.failures.call_outcomes import NONE_ENDED, RUNS, calls, runs_ended
+from stateanalytics.failures.call_outcomes import NONE_ENDED, OF, RUNS, call_rows, calls, runs_ended
 from stateanalytics.failures.counting import (
     add_trend,
     count_groups,
@@ -103,8 +103,10 @@ def clusters(
     """
     chosen = window_of(snap, window)
     find = partial(find_members, snap, window=chosen, policy=policy, rules=rules, earlier=earlier)
-    rows = find(of=of)
-    ended = None if of == RUNS else runs_ended(find(), rows, calls(snap))
+    # Calls are computed once, for their failures and for the last one of each run.
+    called = calls(snap) if of == OF[1] else None
+    rows = find(of=of, rows=None if called is None else call_rows(snap, called))
+    ended = None if called is None else runs_ended(find(), rows, called)
     counted = count_clusters(rows, window=chosen, as_of=snap.as_of, ended=ended)
     return counted if nested else without_nested(counted)
 

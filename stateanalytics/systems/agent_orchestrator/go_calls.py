@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.io.cells import INTEGER, REAL, TEXT, YES_NO, Cell, Kind
+from stateanalytics.io.cells import TEXT, Cell, Kind
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator.frames import CALLS
 from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, go_moment, with_session
@@ -50,9 +50,9 @@ _CELLS = {
     "error": _cell("text", f"CAST({_detail('error')} AS TEXT)"),
     "own_name": _cell("text", f"coalesce({_detail('providerToolName')}, {_detail('toolName')})"),
     "server": _cell("text", _detail("server")),
-    "exit_code": _cell(INTEGER.kind, _detail("exitCode")),
-    "duration_ms": _cell(REAL.kind, _detail("durationMs")),
-    "is_success": _cell(YES_NO.kind, _detail("success")),
+    "exit_code": _cell("integer", _detail("exitCode")),
+    "duration_ms": _cell("real", _detail("durationMs")),
+    "is_success": _cell("yes_no", _detail("success")),
 }
 
 

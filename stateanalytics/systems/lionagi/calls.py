@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import RESULTS
-from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell
+from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell, Kind
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import stores_of
@@ -30,9 +30,9 @@ _COMPLAINT = r"error:|failed|permission denied|not found"
 _PRUNED = "lion_content_pruned"
 
 
-def _content(value: str, kind: str = "text") -> Cell:
+def _content(value: str, kind: Kind = "text") -> Cell:
     sound = "typeof(content) = 'text' AND json_valid(content)"
-    return Cell(kind, f"CASE WHEN {sound} THEN {value} END", ("content",))  # type: ignore[arg-type]
+    return Cell(kind, f"CASE WHEN {sound} THEN {value} END", ("content",))
 
 
 def _text(path: str) -> Cell:
@@ -153,12 +153,12 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
         kind="message",
         entity_id=entity["entity_id"] if is_session else entity["session_id"],
     ).select("at", "role", rowid="seq")
-    texts = listed.clear().with_columns(text=pl.lit(None, pl.String))
+    said = listed.clear().with_columns(text=pl.lit(None, pl.String))
     for store in stores_of(facts, entity["source"]):
         numbers = listed["rowid"].to_list()
         found, _ = read_table(store, "messages", _SAID, system=SYSTEM, only=numbers)
-        texts = listed.join(found, on="rowid", maintain_order="left")
-    return texts.select("at", "role", "text").drop_nulls()
+        said = listed.join(found, on="rowid", maintain_order="left")
+    return said.select("at", "role", "text").drop_nulls()
 
 
 def _read(store: Store, numbers: pl.Series) -> pl.DataFrame:
