@@ -207,7 +207,7 @@ def read(
         details=Frames(
             {
                 **{shape.name: _canonical(rows, shape, label) for shape, rows in details.items()},
-                # Contents of messages are read when calls are asked for (ADR-0017).
+                # Contents are read when calls are asked for (ADR-0017), or kept in the cache.
                 frames.CALLS.name: cache(partial(read_calls, store.borrowed(), events, label)),
             }
         ),
