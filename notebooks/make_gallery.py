@@ -7,11 +7,16 @@ scripts shows, and the words of all other results. Paths of the machine are left
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
+from doctest import DocTestParser
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+
+from stateanalytics import charts
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -20,17 +25,41 @@ MOST_LINES = 60
 DRAWING = "image/svg+xml"
 BAR = "Output()"
 """What is left of a bar of progress."""
+ABOUT_CHARTS = """\
+`sa.charts` draws frames that functions of this package returned, or some of their rows. Each \
+chart is an Altair chart: `chart + rule`, `chart | other` and `chart.properties(…)` work, \
+`chart.data` is the frame, and `chart.live()` gives what was selected as a frame and as SQL. \
+Colours of outcomes are the same everywhere; `palette=sa.charts.DARK` is for dark pages. The \
+pictures are drawn from the examples (`make gallery`)."""
 
 
 def main() -> None:
-    """Write ``docs/gallery`` again."""
-    GALLERY.mkdir(parents=True, exist_ok=True)
-    for old in GALLERY.iterdir():
-        old.unlink()
+    """Write ``docs/gallery`` and ``docs/charts.md`` again."""
+    shutil.rmtree(GALLERY, ignore_errors=True)
+    (GALLERY / "charts").mkdir(parents=True)
+    (ROOT / "docs" / "charts.md").write_text(page_of_charts(), "utf-8")
     pages = [page_of(path) for path in sorted(HERE.glob("*.ipynb"))]
     links = "\n".join(f"- [{title}]({name}.md)" for name, title in pages)
     head = "# Gallery\n\nWhat the notebooks show, from a run on the sample (`make gallery`).\n\n"
     (GALLERY / "README.md").write_text(f"{head}{links}\n", "utf-8")
+
+
+def page_of_charts() -> str:
+    """Each chart: what it shows, the example of its docstring, and the drawing of it."""
+    parts = ["# Charts", ABOUT_CHARTS]
+    for name in sorted(name for name in charts.__all__ if name.startswith("chart_")):
+        docstring = getattr(charts, name).__doc__
+        names: dict[str, Any] = {}
+        lines = [example.source for example in DocTestParser().get_examples(docstring)]
+        # The last line of an example prints what the chart says.
+        for line in lines[:-1]:
+            exec(line, names)
+        drawing = charts.to_svg(names["chart"], name=name, label=docstring.splitlines()[0])
+        svg = drawing.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        (GALLERY / "charts" / f"{name}.svg").write_text(without_paths(svg), "utf-8")
+        parts += [f"## {name}", docstring.splitlines()[0], fenced("".join(lines[:-1]), "python")]
+        parts.append(f"![{name}](gallery/charts/{name}.svg)")
+    return "\n\n".join(parts) + "\n"
 
 
 def page_of(path: Path) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMESPACES = ("", "failures", "survival", "detectors", "thresholds", "errors")
+NAMESPACES = ("", "failures", "survival", "detectors", "thresholds", "charts", "errors")
 # Pages of the repository's root, and where the site has them.
 AT_ROOT = {
     "README.md": "index.md",
@@ -55,6 +55,9 @@ def reference(namespace: str) -> str:
     parts = [f"# {title}", (module.__doc__ or "").split("\n")[0]]
     for name, path in public_names(namespace).items():
         parts.append(f"::: {path}\n    options:\n      heading: {name}\n      toc_label: {name}")
+        picture = PurePosixPath("gallery", "charts", f"{path.rpartition('.')[2]}.svg")
+        if (ROOT / "docs" / picture).is_file():
+            parts.append(f"![{name}](../{picture})")
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,5 @@
 # The public names, each once: type checkers read this file, and so does `__init__.py`.
+from . import charts as charts
 from . import detectors as detectors
 from . import errors as errors
 from . import failures as failures
@@ -9,6 +10,7 @@ from .core.session_health import classify_session_health as classify_session_hea
 from .io.budget import Budget as Budget
 from .live import watch as watch
 from .queries import attention as attention
+from .queries import changes as changes
 from .queries import phantoms as phantoms
 from .reporting import report as report
 from .reporting.ledger import diff as diff

@@ -25,7 +25,7 @@ Every message says what was needed, what was found, and ends with a line
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
@@ -156,6 +156,29 @@ class MaskedWarning(UserWarning):
 
 class TruncatedWarning(UserWarning):
     """A result was cut at its maximum of rows."""
+
+
+def with_gone(
+    loaded: Callable[[str], object], space: str, instead: Mapping[str, str]
+) -> Callable[[str], object]:
+    """The ``__getattr__`` of a namespace, which says what to type for names that are gone.
+
+    Parameters
+    ----------
+    loaded : callable
+        That of the names that are there.
+    space : str
+        The namespace.
+    instead : mapping of str to str
+        What to type, by the name that was there.
+    """
+
+    def named(name: str) -> object:
+        if name in instead:
+            raise AttributeError(f"There is no {space}.{name} any more. Hint: {instead[name]}")
+        return loaded(name)
+
+    return named
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

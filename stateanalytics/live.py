@@ -14,6 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.schema import CHANGES
 from stateanalytics.errors import StoreBusyError, check_number
+from stateanalytics.failures.cluster_life import escalating
 from stateanalytics.snapshot import Snapshot
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states
@@ -60,6 +61,7 @@ def watch(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
     on_alarm: Callable[[pl.DataFrame], None] | None = None,
+    on_escalating: Callable[[pl.DataFrame], None] | None = None,
     on_look: Callable[[Snapshot], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Changes of severity as they happen, without end.
@@ -77,6 +79,8 @@ def watch(
     on_alarm : callable, optional
         Called with what `failure_alarm` gave, once a week at most: when more has failed
         in it than chance does in one week of 20, however often one looks.
+    on_escalating : callable, optional
+        Called with the rows of `failures.escalating` that the look before did not have.
     on_look : callable, optional
         Called with the snapshot of each refresh, which is closed after the next one.
 
@@ -104,6 +108,7 @@ def watch(
     now = replace(snap, as_of=clock())
     known = _judged(now, policy)
     reported_week: str | None = None
+    escalated = pl.Series("cluster_id", dtype=pl.String)
     try:
         while True:
             sleep(every_s)
@@ -119,6 +124,11 @@ def watch(
                 if alarm["is_alarm"].item() and alarm["week"].item() != reported_week:
                     reported_week = alarm["week"].item()
                     on_alarm(alarm)
+            if on_escalating and not judged.equals(known):
+                found = escalating(later, policy=policy)
+                if (news := found.filter(~pl.col("cluster_id").is_in(escalated.implode()))).height:
+                    on_escalating(news)
+                escalated = found["cluster_id"]
             yield _differences(known, judged, later)
             now, known = later, judged
     finally:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +23,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import polars as pl
 from IPython.core.completer import SimpleCompletion, context_matcher
 
+from stateanalytics.core.redaction import redact
+from stateanalytics.core.tables import N_FIRST, as_html, as_table, counted, for_people, in_order
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
+from stateanalytics.questions import QUESTIONS
 from stateanalytics.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -224,3 +228,63 @@ def unload(shell: InteractiveShell) -> None:
 
 def _is_ours(matcher: Any) -> bool:
     return getattr(matcher, "matcher_identifier", None) == IDENTIFIER
+
+
+# --- how frames are shown --------------------------------------------------------------
+
+_WIDTH, _N_LINES = 160, 24
+_STAND_FOR = {"entity": ("entity_type", "entity_id"), "id": ("cluster_id",)}
+"""Columns that only a terminal has, and what they are made from."""
+
+
+def frame_as_html(frame: pl.DataFrame) -> str:
+    """How a notebook shows a frame; one whose columns are not documented as polars shows it."""
+    known = explained(frame)
+    return str(frame._repr_html_()) if known is None else as_html(frame, *known)
+
+
+def write_frame(frame: pl.DataFrame, printer: Any, is_circular: bool) -> None:
+    """How IPython shows a frame in a terminal."""
+    known = explained(frame)
+    if known is None or is_circular:
+        printer.text(repr(frame))
+        return
+    rows, _ = redact(frame.select(in_order(frame, known[0])[:N_FIRST]).head(_N_LINES))
+    width = shutil.get_terminal_size((_WIDTH, 1)).columns
+    text, _ = as_table(for_people(rows, is_renamed=False), width)
+    printer.text(f"{text}({counted(frame, _N_LINES)})")
+
+
+def explained(frame: pl.DataFrame) -> tuple[list[str], dict[str, str]] | None:
+    """The columns that matter first and the notes on all; None where few are documented.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        A result, or what was made of one: it is known by its columns.
+    """
+    from stateanalytics.sql.returned import described, frames_named
+
+    notes = described(frame)
+    known = notes.drop_nulls("frame")["frame"]
+    # One or two names that many frames have say nothing.
+    if known.len() < min(3, frame.width) or 2 * known.len() < frame.width or frame.width < 2:
+        return None
+    of = known.value_counts(sort=True)["frame"][0]
+    first = next(
+        (
+            question.columns
+            for question in QUESTIONS
+            if question.table == of or of in [one.name for one in frames_named(question.function)]
+        ),
+        (),
+    )
+    # What the call grouped by, or was joined to it, is asked for by name.
+    of_call = notes.filter(pl.col("frame").ne_missing(of))["column"]
+    shown = [*of_call, *(name for one in first for name in _STAND_FOR.get(one, (one,)))]
+    with_unit = {
+        name: f"{meaning} ({unit or dtype})"
+        for _, name, dtype, unit, meaning in notes.iter_rows()
+        if meaning
+    }
+    return shown, with_unit

@@ -1,18 +1,30 @@
-"""What needs attention, and what a reaper would close: answers that rest on the states."""
+"""What needs attention, what a reaper would close, what changed: answers that rest on states."""
 
 from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.windows import read_window
+from stateanalytics.core.text import visible
+from stateanalytics.core.windows import read_moment, read_window, zone_of
+from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.failures.masking import patterns_of
+from stateanalytics.io.files import read_text, unreadable
 from stateanalytics.state.attention import SEVERITIES, attention_items
+from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_mirror, rows_of, within
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.linking import program_versions
 
 
 def attention(
@@ -251,3 +263,152 @@ def grouped_items(items: pl.DataFrame) -> pl.DataFrame:
         )
         .select(*items.columns, "n")
     )
+
+
+OF_CHANGES = {
+    "version": ("system", 1),
+    "model": ("agent", 30),
+    "provider": ("agent", 30),
+    "playbook": ("system", 30),
+}
+"""What is read of each run, where, and after how many runs there a new value is a change.
+
+Programs are updated once; of models and playbooks some are in use and seldom chosen.
+"""
+_DECLARED = ("when", "what", "where")
+_EXAMPLE = 'the first line is "when,what,where", then 2026-05-19T08:00Z,new prompt,billing'
+
+
+def changes(
+    snap: Facts,
+    declared: object = None,
+    *,
+    policy: Policy | None = None,
+    rows: pl.DataFrame | None = None,
+    tz: str | None = None,
+) -> pl.DataFrame:
+    """What changed in how agents run: versions, models, providers, playbooks, or as declared.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+    declared : path or polars.DataFrame, optional
+        A CSV file with the columns ``when``, ``what`` and ``where``: a project, agent, model,
+        kind or system, or nothing: everywhere.
+    policy : Policy, optional
+        Which runs count; v1 by default.
+    rows : polars.DataFrame, optional
+        The `population` of all time, if already computed.
+    tz : str, optional
+        The time zone of moments that name none; UTC by default.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_changes, 8)
+        `schema.CHANGED`, oldest first. A version is a change at its first run in a system that
+        had another before; a model, provider or playbook if 30 runs of the agent or system
+        were without it.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, or the file is not of this form: names line and column.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> changes(demo()).select("what", "to").unique().rows()
+    [('model', 'claude_code/opus')]
+    """
+    checked_snapshot(snap, "changes")
+    runs = counted(rows_of(snap, policy=policy, rows=rows), RUN)
+    versions = program_versions(snap).rename({"program_version": "version"})
+    runs = runs.join(versions, on=["source", "entity_id"], how="left", maintain_order="left")
+    began = runs.with_columns(
+        began_at=pl.coalesce("started_at", "created_at"), agent=pl.coalesce("agent", "system")
+    )
+    dated = began.drop_nulls("began_at").sort("began_at", "source", "entity_id")
+    found = [_new_values(dated, what, *where) for what, where in OF_CHANGES.items()]
+    if declared is not None:
+        found.append(schema.CHANGED.conform(_declared(declared, dated, zone_of(tz))))
+    return pl.concat(found).sort("changed_at", "what", "where", "to", nulls_last=True)
+
+
+def _new_values(runs: pl.DataFrame, what: str, where: str, usual: int) -> pl.DataFrame:
+    """The first run with each value that is new where it ran."""
+    known = runs.drop_nulls([what, where]).with_columns(
+        place=pl.int_range(pl.len()).over(where),
+        n_after=pl.len().over(where, what),
+        before=pl.col(what).shift(1).over(where),
+        is_first=pl.struct(where, what).is_first_distinct(),
+    )
+    first = known.filter("is_first", pl.col("place") >= usual)
+    return schema.CHANGED.conform(
+        first.select(
+            *(pl.lit(what).alias("what"), pl.col("before").alias("from"), pl.col(what).alias("to")),
+            changed_at="began_at",
+            where=pl.col(where),
+            n_runs_before="place",
+            n_runs_after="n_after",
+            source=pl.lit("store"),
+        )
+    )
+
+
+def _declared(given: object, runs: pl.DataFrame, zone: tzinfo) -> pl.DataFrame:
+    rows = []
+    for row in _declared_rows(given, zone):
+        place = pl.col("project", "agent", "model", "kind", "system") == pl.lit(row["where"])
+        is_there = pl.any_horizontal(place).fill_null(value=False)
+        there = (runs.filter(is_there) if row["where"] else runs)["began_at"]
+        n_before = int((there < row["changed_at"]).sum())
+        rows.append(row | {"n_runs_before": n_before, "n_runs_after": there.len() - n_before})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _declared_rows(given: object, zone: tzinfo) -> Iterator[dict[str, Any]]:
+    """The rows of a file of changes, each checked."""
+    if isinstance(given, pl.DataFrame):
+        known = given.select(name for name in _DECLARED if name in given.columns)
+        name, cells = "changes", known.select(pl.all().cast(pl.String).fill_null("")).rows()
+        lines = [(1, known.columns), *enumerate(map(list, cells), 2)]
+    elif isinstance(given, str | Path):
+        name = str(given)
+        text, problem = read_text(Path(given).expanduser())
+        if text is None:
+            raise unreadable("changes", Path(given), problem)
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        try:
+            lines = [(reader.line_num, cells) for cells in reader if cells]
+        except csv.Error as error:
+            place = f"{in_short(name)}, line {reader.line_num}"
+            raise ArgumentError(f"{place}: no CSV ({error}).", _EXAMPLE) from None
+    else:
+        raise ArgumentError(f"changes needs a CSV file; found {type(given).__name__}.", _EXAMPLE)
+    head = [cell.strip() for cell in lines[0][1]] if lines else []
+    if missing := [column for column in _DECLARED if column not in head]:
+        place = f"{in_short(name)}, line 1"
+        raise ArgumentError(f"{place}: there is no column {missing[0]}.", _EXAMPLE)
+    for number, cells in lines[1:]:
+        place = f"{in_short(name)}, line {number}"
+        if len(cells) != len(head):
+            words = f"needed {len(head)} columns; found {len(cells)}"
+            raise ArgumentError(f"{place}: {words}.", _EXAMPLE)
+        row = dict(zip(head, cells, strict=True))
+        if not row["what"].strip():
+            raise ArgumentError(f"{place}, column what: it is empty.", _EXAMPLE)
+        yield {
+            "changed_at": read_moment(row["when"], f"{place}, column when,", zone),
+            "what": visible(row["what"].strip()),
+            "where": visible(row["where"].strip()) or None,
+            "source": name,
+        }
+
+
+def in_one_line(rows: pl.DataFrame) -> list[str]:
+    """Each of some `changes` in a few words: ``model claude-opus (tester, since 2026-04-27)``."""
+    what = pl.concat_str("what", "to", separator=" ", ignore_nulls=True)
+    day = pl.lit("since ") + pl.col("changed_at").dt.strftime("%Y-%m-%d")
+    place = pl.concat_str("where", day, separator=", ", ignore_nulls=True)
+    return rows.select(pl.format("{} ({})", what, place)).to_series().to_list()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ class Tool:
     ----------
     name : str
         Of the tool.
-    columns : tuple of str
+    columns : sequence of str
         What an answer has; few, since every word of it costs the agent.
     options : tuple of str
         Parameters besides ``limit``, and ``week`` where the question has a window.
@@ -35,7 +35,7 @@ class Tool:
     """
 
     name: str
-    columns: tuple[str, ...]
+    columns: Sequence[str]
     options: tuple[str, ...] = ()
     about: str = ""
     limit: int = 20
@@ -51,14 +51,13 @@ class Question:
         What is listed, as a phrase that ends a sentence.
     function : str
         The public function that answers, without ``sa.``; empty for a table of SQL.
-    command : str
-        The command that asks it; empty where none does.
-    mode : str
-        What makes the command ask this of its questions: ``--show codes``, ``--review``.
+    asked_by : str
+        The ``command`` that asks it, and the ``mode`` that makes the command ask this of its
+        questions: ``failures --show codes``, ``thresholds --review``; empty where none does.
         The first question of a command is its default.
     options : tuple of str
         Keys of `cli.options.OPTIONS`, or parameters of the function.
-    columns : tuple of str
+    columns : sequence of str
         What a table on the terminal shows; files hold all. Empty: everything.
     over : str
         What the function takes first: the snapshot, or what is derived from it before.
@@ -78,10 +77,9 @@ class Question:
 
     gives: str
     function: str = ""
-    command: str = ""
-    mode: str = ""
+    asked_by: str = ""
     options: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
+    columns: Sequence[str] = ()
     over: Literal["snapshot", "table", "runs", "curve", "limited", "detections", "nothing"] = (
         "snapshot"
     )
@@ -91,6 +89,16 @@ class Question:
     default_with: str = ""
     table: str = ""
     tool: Tool | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that asks it; empty where none does."""
+        return self.asked_by.partition(" ")[0]
+
+    @property
+    def mode(self) -> str:
+        """The option that chooses it among the questions of its command."""
+        return self.asked_by.partition(" ")[2]
 
     @property
     def shown_as(self) -> str:
@@ -145,7 +153,7 @@ COMMANDS = {
         ),
     ),
     "failures": Command(
-        "Show why runs fail, by reason code and message template, the most expensive first.",
+        "Show why runs fail, one row for what one person would fix, the most expensive first.",
         "Without a window, everything is counted, and --show change and --show life compare the "
         "seven days up to as-of with the seven before. `failures own` records the owner of a "
         "failure.",
@@ -154,9 +162,11 @@ COMMANDS = {
             "failures state.db --week 2026-W21 --rules rules.toml",
             "failures state.db --show change --against last-week/state.db",
             "failures ~/.claude --of calls",
+            "failures state.db --show clusters --cluster f1:31a8fa48",
             "failures state.db --cluster 3dd4831b",
             "failures state.db --cluster 3dd4831b -o rows.csv",
             "failures history/ --show life --ledger owners.csv",
+            "failures history/ --show registry --registry faults.csv --write",
             "failures own v1:3dd4831bf7f3 --owner ada --ticket OPS-17",
         ),
     ),
@@ -179,6 +189,7 @@ COMMANDS = {
         "is counted.",
         (
             "costs state.db --week 2026-W21",
+            "costs --by day,model",
             "costs --by project --prices my.toml",
             "costs history/ --by system,model,project -o costs.csv",
         ),
@@ -209,6 +220,7 @@ COMMANDS = {
             "thresholds state.db",
             "thresholds state.db --false-alarm 20 -o thresholds.csv",
             "thresholds state.db --settings toml -o thresholds.toml",
+            "thresholds state.db --covering --loses 0.01",
             "thresholds history/ --review",
             "thresholds state.db --policy v1 --against operator",
         ),
@@ -226,18 +238,14 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "items that are critical or a warning",
         "attention",
-        "attention",
-        "--show items",
+        "attention --show items",
         options=("entity_type", "severity", "window"),
-        columns=("severity", "n", "entity", "message", "display", "since_at", "name"),
+        columns=("severity", "n", "message", "entity", "display", "since_at", "name"),
         view="similar items",
         table="attention",
         tool=Tool(
             "attention",
-            (
-                *("severity", "entity_type", "entity_id", "name", "display", "code", "message"),
-                *("since_at", "source"),
-            ),
+            "severity entity_type entity_id name display code message since_at source".split(),
             ("severity",),
             "severity: critical or warning.",
         ),
@@ -245,8 +253,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "the state of every entity (ADR-0033)",
         "states",
-        "attention",
-        "--show states",
+        "attention --show states",
         options=("entity_type", "severity"),
         columns=("severity", "entity", "display", "silence_s", "reason_codes"),
         view="entities",
@@ -255,13 +262,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "what is wrong in the data, and what was done about it",
         "",
-        "attention",
-        "--show findings",
+        "attention --show findings",
         options=("entity_type", "severity"),
-        columns=(
-            *("severity", "code", "n_rows", "message"),
-            *("table", "column", "example", "action"),
-        ),
+        columns="severity code n_rows message table column example action".split(),
         over="table",
         view="similar findings",
         table="findings",
@@ -269,8 +272,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "where the data contradict themselves, with both sides of the evidence",
         "audit",
-        "attention",
-        "--show audit",
+        "attention --show audit",
         options=("entity_type", "severity"),
         # Both sides and what they are about fit 80 columns.
         columns=("entity", "says", "against", "severity", "code", "what_to_do"),
@@ -285,22 +287,26 @@ QUESTIONS: tuple[Question, ...] = (
         table="phantoms",
     ),
     Question(
+        "what one person would fix, by cost: clusters of one cause, and where it is concentrated",
+        "failures.faults",
+        "failures --show faults",
+        options=(*_OF, "registry"),
+        columns="title n_incidents cost_usd fault_id where run_s n_clusters".split(),
+    ),
+    Question(
         "one row for each reason code and message template, by cost",
         "failures.clusters",
-        "failures",
-        "--show clusters",
-        options=(*_OF, "ledger"),
-        columns=(
-            *("id", "state", "owner", "n_incidents", "cost_usd", "run_s", "template", "code"),
-            *("last_at", "n_rows"),
-        ),
+        "failures --show clusters",
+        options=(*_OF, "ledger", "registry"),
+        columns="state title n_incidents cost_usd id owner run_s code last_at n_rows".split(),
         view="clusters",
+        default_with="ledger",
         tool=Tool(
             "failures",
             (
-                *("cluster_id", "code", "template", "n_causes", "n_rows", "n_incidents"),
-                *("first_at", "last_at", "run_s", "cost_usd", "meaning", "what_to_do"),
-            ),
+                "cluster_id fault_id title code template n_causes n_rows n_incidents first_at "
+                "last_at run_s cost_usd meaning what_to_do"
+            ).split(),
             ("of",),
             about="By default everything is counted, without a window. of: runs, or calls of tools "
             "inside of runs.",
@@ -309,38 +315,30 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "which tools fail most, by calls inside of runs",
         "failures.tools",
-        "failures",
-        "--show tools",
+        "failures --show tools",
         columns=(
-            *("system", "tool", "n_calls", "n_failed", "share", "low", "high", "n_expected"),
-            *("n_denied", "n_interrupted", "failed_s"),
-        ),
+            "system tool n_calls n_failed share low high n_expected n_denied n_interrupted failed_s"
+        ).split(),
     ),
     Question(
         "signs of struggle inside of runs: loops, refusals, tests that end red",
         "failures.signs",
-        "failures",
-        "--show signs",
+        "failures --show signs",
         options=("window",),
-        columns=(
-            *("sign", "n_calls", "tool", "target", "lost_s", "n_tokens", "thread_id"),
-            *("first_at", "message"),
-        ),
+        columns="sign n_calls tool target lost_s n_tokens message thread_id first_at".split(),
         table="signs",
         tool=Tool(
             "struggles",
             (
-                *("sign", "n_calls", "tool", "target", "lost_s", "n_tokens", "session_id"),
-                *("first_call", "first_at", "message"),
-            ),
+                "sign n_calls tool target lost_s n_tokens session_id first_call first_at message"
+            ).split(),
             about="Runs that completed can have signs, too: a loop of equal calls, for example.",
         ),
     ),
     Question(
         "how hard each session and turn was: smooth, struggled, stuck or given up, and why",
         "failures.effort",
-        "failures",
-        "--show effort",
+        "failures --show effort",
         options=("window",),
         columns=("effort", "entity_type", "why", "n_calls", "n_failed", "lost_s", "entity_id"),
         quiet=("effort", "smooth"),
@@ -349,40 +347,30 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "every call of a tool, and how it ended",
         "failures.calls",
-        "failures",
-        "--show calls",
-        columns=(
-            *("started_at", "tool", "target", "outcome", "duration_s", "message", "thread_id"),
-            "entity_id",
-        ),
+        "failures --show calls",
+        columns="started_at tool target outcome duration_s message thread_id entity_id".split(),
         table="calls",
     ),
     Question(
         "the same for every level of the reason codes: run, run.failed, …",
         "failures.codes",
-        "failures",
-        "--show codes",
+        "failures --show codes",
         options=_OF,
-        columns=(
-            *("code", "n_rows", "n_sessions", "n_incidents", "cost_usd", "last_at"),
-            "what_to_do",
-        ),
+        columns="code n_rows n_sessions n_incidents cost_usd last_at what_to_do".split(),
     ),
     Question(
         "the failed rows, each with its cluster (the default with --cluster)",
         "failures.members",
-        "failures",
-        "--show members",
-        options=_OF,
-        columns=("failed_at", "entity", "message", "code", "cluster_id"),
+        "failures --show members",
+        options=(*_OF, "registry"),
+        columns=("failed_at", "message", "entity", "code", "cluster_id"),
         view="entities",
         default_with="cluster",
     ),
     Question(
         "the values that templates show as <*>",
         "failures.parameters",
-        "failures",
-        "--show parameters",
+        "failures --show parameters",
         options=_OF,
         columns=("template", "position", "value", "n_rows", "n_distinct"),
     ),
@@ -391,71 +379,72 @@ QUESTIONS: tuple[Question, ...] = (
         "the window against the one of the same length before it, or against the store of "
         "--against",
         "failures.change",
-        "failures",
-        "--show change",
+        "failures --show change",
         options=(*_OF, "earlier", "leave_out_mass"),
         columns=(
-            *("id", "status", "n_incidents_before", "n_incidents", "cost_usd_before"),
-            *("cost_usd", "template", "code", "why"),
-        ),
+            "status template id n_incidents_before n_incidents cost_usd_before cost_usd code why"
+        ).split(),
         view="clusters",
         quiet=("status", "unclear", "steady"),
     ),
     Question(
-        "each failure over its whole history: new, back (reappeared), growing, ongoing, quiet "
-        "or gone (no longer seen), its cost in the window, and its owner from --ledger",
+        "what explains that more or fewer runs complete than before, in parts that add up",
+        "failures.explained_change",
+        "failures --show explained",
+        options=("rules", "window"),
+        columns="title dimension value n_before n change low high".split(),
+    ),
+    Question(
+        "each failure over its whole history: new, renamed, back (reappeared), flapping, growing, "
+        "ongoing, quiet or gone (no longer seen), its cost in the window, its owner from --ledger",
         "failures.life",
-        "failures",
-        "--show life",
-        options=(*_OF, "ledger"),
+        "failures --show life",
+        options=(*_OF, "ledger", "registry"),
         columns=(
-            *("id", "state", "owner", "n_incidents_before", "n_incidents", "cost_usd"),
-            *("template", "code", "last_at"),
-        ),
+            "state template id n_incidents_before n_incidents cost_usd owner code last_at"
+        ).split(),
         view="clusters",
+    ),
+    Question(
+        "which faults are new, merged, split or renamed in a registry, which keeps their ids",
+        "failures.register",
+        "failures --show registry",
+        options=("of", "rules", "registry", "write"),
+        columns="change title n_clusters n_rows fault_id other_id".split(),
     ),
     Question(
         "agents, models, providers, playbooks, projects, kinds, hours and versions that are "
         "more frequent in a cluster than in all runs",
         "failures.lift",
-        "failures",
-        "--show lift",
+        "failures --show lift",
         options=_FAILURES,
-        columns=(
-            *("code", "template", "dimension", "value", "n_in", "n_cluster", "lift", "q_value"),
-        ),
+        columns="code template dimension value n_in n_cluster lift q_value".split(),
     ),
     Question(
         "failures that belong together: by request, in time, at a provider",
         "failures.incidents",
-        "failures",
-        "--show incidents",
+        "failures --show incidents",
         options=_OF,
-        columns=(
-            *("since", "duration_s", "n_sessions", "n_causes", "linked_by", "code", "template"),
-        ),
+        columns="since duration_s n_sessions n_causes linked_by code template".split(),
     ),
     Question(
         "runs started and failed hour by hour, and whether almost all of them failed",
         "failures.mass_failures",
-        "failures",
-        "--show mass",
+        "failures --show mass",
         options=_FAILURES,
         columns=("since", "until", "n_starts", "n_failed", "share", "is_mass"),
     ),
     Question(
         "clusters that may share a cause, across tools and systems: a suggestion",
         "failures.related",
-        "failures",
-        "--show related",
+        "failures --show related",
         options=_OF,
         columns=("cause_group", "code", "template", "related_code", "related_template", "score"),
     ),
     Question(
         "how many failures each rule of --rules matched, and how many an earlier rule took first",
         "failures.rules",
-        "failures",
-        "--show rules",
+        "failures --show rules",
         options=_FAILURES,
         columns=("rule", "name", "action", "n_rows", "n_lost", "lost_to"),
     ),
@@ -479,8 +468,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "each entity that two rules disagree about, instead of the totals",
         "detectors.disagreements",
-        "detectors",
-        "--rows",
+        "detectors --rows",
         options=_DETECTIONS,
         columns=(*("entity_type", "entity_id", "a", "b", "label_a", "says_b", "cause", "words"),),
         over="detections",
@@ -489,12 +477,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "the known detectors, and which of them are evaluated by default; no store is read",
         "detectors.known",
-        "detectors",
-        "--list",
-        columns=(
-            *("name", "known_as", "is_default", "since", "until"),
-            *("construct", "comparison", "threshold", "rule"),
-        ),
+        "detectors --list",
+        columns="name known_as is_default since until construct comparison threshold rule".split(),
         over="nothing",
     ),
     Question(
@@ -503,17 +487,15 @@ QUESTIONS: tuple[Question, ...] = (
         "costs",
         options=("cost_by", "prices", "own", "window"),
         columns=(
-            *("n_runs", "n_completed", "n_merged", "total_usd"),
-            *("reported_usd", "reported_per_completed_usd", "reported_lost_usd"),
-            *("estimated_usd", "estimated_n", "estimated_per_completed_usd"),
-            "estimated_lost_usd",
-        ),
+            "n_runs n_completed n_first_pass n_merged run_s total_usd retries_usd reported_usd "
+            "reported_per_completed_usd reported_lost_usd estimated_usd estimated_n "
+            "estimated_per_completed_usd estimated_lost_usd"
+        ).split(),
     ),
     Question(
         "quantiles of the durations, with intervals",
         "survival.quantiles",
-        "durations",
-        "--show quantiles",
+        "durations --show quantiles",
         options=(*_DURATIONS, "probs"),
         columns=("in_words", "n_units"),
         over="curve",
@@ -521,24 +503,21 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "the share of runs that are still open after each duration",
         "survival.kaplan_meier",
-        "durations",
-        "--show curve",
+        "durations --show curve",
         options=_DURATIONS,
         over="runs",
     ),
     Question(
         "the share of runs with each outcome after each duration",
         "survival.cumulative_incidence",
-        "durations",
-        "--show outcomes",
+        "durations --show outcomes",
         options=_DURATIONS,
         over="runs",
     ),
     Question(
         'what each threshold of "slow" would have flagged',
         "survival.slow_thresholds",
-        "durations",
-        "--show slow",
+        "durations --show slow",
         options=_DURATIONS,
         columns=("threshold_s", "known_as", "n_runs", "n_flagged", "n_finished_well", "n_open"),
         over="runs",
@@ -546,8 +525,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "this window compared with the one before, regressions first",
         "survival.duration_change",
-        "durations",
-        "--show change",
+        "durations --show change",
         options=_DURATIONS,
         columns=("verdict", "in_words"),
         quiet=("verdict", "no_difference", "not_enough_data"),
@@ -555,8 +533,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "each value of --by compared with the most frequent one: raw, and for the same mix of work",
         "survival.compare",
-        "durations",
-        "--show compare",
+        "durations --show compare",
         options=_DURATIONS,
         columns=("method", "verdict", "in_words"),
         over="runs",
@@ -564,8 +541,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "the share of runs that never end",
         "survival.never_ending",
-        "durations",
-        "--show never-ending",
+        "durations --show never-ending",
         options=_DURATIONS,
         columns=("n_units", "in_words"),
         over="runs",
@@ -573,38 +549,29 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "each run with its duration, and why it is excluded",
         "survival.spells",
-        "durations",
-        "--show spells",
+        "durations --show spells",
         options=_DURATIONS,
         columns=("entity_id", "kind", "ending", "duration_s", "cut_off_by", "left_out"),
         over="runs",
         table="spells",
     ),
     Question(
-        "why runs are excluded",
-        "",
-        "durations",
-        "--show left-out",
-        options=_DURATIONS,
-        over="runs",
+        "why runs are excluded", "", "durations --show left-out", options=_DURATIONS, over="runs"
     ),
     Question(
         "each time limit, where it is recorded, and how many runs it stopped",
         "",
-        "durations",
-        "--show limits",
+        "durations --show limits",
         options=_DURATIONS,
         columns=(
-            *("limit_s", "limit_from", "n_runs", "n_timed_out", "stopped", "n_at_limit"),
-            *("stopped_low", "stopped_high"),
-        ),
+            "limit_s limit_from n_runs n_timed_out stopped n_at_limit stopped_low stopped_high"
+        ).split(),
         over="limited",
     ),
     Question(
         "each run with its time limit",
         "survival.timeouts",
-        "durations",
-        "--show timeouts",
+        "durations --show timeouts",
         options=_DURATIONS,
         columns=("entity_id", "kind", "ending", "elapsed_s", "limit_s", "limit_from", "fits"),
         over="limited",
@@ -613,8 +580,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "the effect of other limits: those of --candidate, or 5 min to 24 h",
         "survival.timeout_candidates",
-        "durations",
-        "--show candidates",
+        "durations --show candidates",
         options=(*_DURATIONS, "candidates_s"),
         columns=("in_words",),
         over="runs",
@@ -622,8 +588,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "limits that are declared nowhere: many runs end after the same time",
         "survival.implicit_timeouts",
-        "durations",
-        "--show implicit",
+        "durations --show implicit",
         options=_DURATIONS,
         columns=("in_words",),
         over="runs",
@@ -637,32 +602,29 @@ QUESTIONS: tuple[Question, ...] = (
         part="frame",
         tool=Tool(
             "thresholds",
-            (
-                *("name", "system", "kind", "setting", "meaning", "today_s", "recommended_s"),
-                *("verdict", "n", "in_words"),
-            ),
+            "name system kind setting meaning today_s recommended_s verdict n in_words".split(),
             limit=200,
         ),
     ),
     Question(
+        "a time limit for each kind that few runs exceed which would end well, without costs",
+        "thresholds.covering",
+        "thresholds --covering",
+        options=("loses",),
+        columns="system kind limit_s n n_censored in_words".split(),
+    ),
+    Question(
         "what changes of time limits achieved: before, as predicted, since",
         "thresholds.review",
-        "thresholds",
-        "--review",
-        columns=(
-            *("name", "changed_at", "measure", "before", "promised", "since", "verdict"),
-            "in_words",
-        ),
+        "thresholds --review",
+        columns="name changed_at measure before promised since verdict in_words".split(),
     ),
     Question(
         "the entities whose severity differs between --policy and the policy of --against",
         "compare_policies",
-        "thresholds",
-        "--against",
+        "thresholds --against",
         options=("other_policy",),
-        columns=(
-            *("entity_type", "entity_id", "severity_a", "severity_b", "display_a", "display_b"),
-        ),
+        columns="entity_type entity_id severity_a severity_b display_a display_b".split(),
     ),
 )
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts, losses_of
-from stateanalytics.core.text import APART, visible
+from stateanalytics.core.text import visible
 from stateanalytics.core.windows import in_utc, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
@@ -24,6 +24,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from stateanalytics.comparing import Comparison
     from stateanalytics.core import schema
     from stateanalytics.io.budget import Budget
     from stateanalytics.io.sqlite import Store
@@ -372,6 +373,47 @@ class Snapshot(Facts):
         """
         return self.table("error_counts")
 
+    def compare(
+        self,
+        measure: str,
+        *,
+        by: str | Sequence[str] = (),
+        window: object = None,
+        against: object = None,
+        every: str | None = None,
+        tz: str | None = None,
+        prices: str | Path | None = None,
+        policy: Policy | None = None,
+    ) -> Comparison:
+        """A measure by any columns, over a window or its steps, compared with another window.
+
+        Parameters
+        ----------
+        measure, by, window, against, every, tz, prices, policy
+            As for `stateanalytics.comparing.compare`.
+
+        Returns
+        -------
+        Comparison
+            With ``.frame``, ``.chart()`` and ``.sql``.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such measure, column, window, step or time zone.
+
+        Examples
+        --------
+        >>> demo().compare("failed", by=["project"], window="2026-05").frame.columns[:4]
+        ['project', 'since', 'until', 'value']
+        """
+        from stateanalytics.comparing import compare
+
+        return compare(
+            self, measure, by=by, window=window, against=against, every=every, tz=tz,
+            prices=prices, policy=policy,
+        )  # fmt: skip
+
     def weeks(
         self, n: int = 12, *, policy: Policy | None = None, top: int | None = 10
     ) -> pl.DataFrame:
@@ -395,9 +437,9 @@ class Snapshot(Facts):
             are the five numbers of a report (``runs``, ``completed``, ``timed_out``,
             ``unresolved``, ``causes``); of failed rows of every type ``failure_causes``,
             ``failure_rows``, ``failure_run_s`` and ``failure_cost_usd``, altogether, by
-            cluster and by reason code; and ``duration``, the median of the runs that started
-            in the week, altogether and by kind. ``value`` lies between ``lower`` and
-            ``upper``, counts ``n`` of ``n_of``, and is 0 where there was none.
+            cluster and by reason code; and ``duration``, the median time to complete of the
+            runs that started in the week, altogether and by kind. ``value`` lies between
+            ``lower`` and ``upper``, counts ``n`` of ``n_of``, and is 0 where there was none.
 
         Raises
         ------
@@ -426,12 +468,7 @@ class Snapshot(Facts):
         return weekly_numbers(self, n, policy=policy, top=top)
 
     def control_limits(
-        self,
-        n: int = 26,
-        *,
-        policy: Policy | None = None,
-        top: int | None = 10,
-        fdr: float = 0.05,
+        self, n: int = 26, *, policy: Policy | None = None, top: int | None = 10, fdr: float = 0.05
     ) -> pl.DataFrame:
         """The numbers of the last weeks, what chance allows each, and since when they hold.
 
@@ -523,12 +560,7 @@ class Snapshot(Facts):
         return replace(_snapshot(*refreshed, self._asked), own_tables=self.own_tables)
 
     def archive(
-        self,
-        to: str | Path,
-        *,
-        bodies: bool = False,
-        redact: bool = False,
-        compact: bool = False,
+        self, to: str | Path, *, bodies: bool = False, redact: bool = False, compact: bool = False
     ) -> pl.DataFrame:
         """Add what is new since the last time to an archive that `read` can read.
 
@@ -607,11 +639,7 @@ class Snapshot(Facts):
             # Not self: its frames would then live until the next garbage collection.
             facts = changed_facts(self)
             self._tables[policy] = tables_of(
-                facts,
-                self.stores,
-                policy=policy,
-                bodies=self.has_bodies,
-                own=self.own_tables,
+                facts, self.stores, policy=policy, bodies=self.has_bodies, own=self.own_tables
             )
         return self._tables[policy]
 
@@ -623,31 +651,29 @@ class Snapshot(Facts):
         return self._masked[policy]
 
     def __repr__(self) -> str:
-        head = f"Snapshot as of {in_utc(self.as_of)} ({self.why_as_of}): " + ", ".join(
-            f"{count:,} {name}" for name, count in self._counts()
-        )
+        head = f"Snapshot as of {in_utc(self.as_of)} ({self.why_as_of}): {self._counts}"
         lost = [f"  MISSING: {line}" for line in self._losses()]
         read = [f"  {line}" for line in self._inputs()]
         return "\n".join([head, *lost, *read, f"Next: {_NEXT}"])
 
     def _repr_html_(self) -> str:
-        losses = "".join(f"<li>{html.escape(line)}</li>" for line in self._losses())
-        lost = f"<p><strong>Missing:</strong></p><ul>{losses}</ul>" if losses else ""
-        cells = "".join(
-            f"<tr><th scope='row'>{name}</th><td{APART}>{count:,}</td></tr>"
-            for name, count in self._counts()
-        )
-        inputs = "".join(f"<li>{html.escape(line)}</li>" for line in self._inputs())
-        return (
-            f"<p><strong>Snapshot as of {in_utc(self.as_of)}</strong> "
-            f"({self.why_as_of})</p>"
-            f"{lost}<ul>{inputs}</ul><table>{cells}</table>"
-            f"<p>Next: <code>{html.escape(_NEXT)}</code></p>"
-        )
+        first, *others = html.escape(repr(self)).split("\n")
+        return f"<p><strong>{first}</strong></p><p>{'<br>'.join(others)}</p>"
 
-    def _counts(self) -> list[tuple[str, int]]:
-        frames = ("entities", "transitions", "events", "findings")
-        return [(name, getattr(self, name).height) for name in frames]
+    @cached_property
+    def _counts(self) -> str:
+        """Runs as a report counts them, of all time; when the first work began; the systems."""
+        from stateanalytics.state.definitions import RUN, is_failure
+        from stateanalytics.state.population import counted, rows_of
+
+        runs = counted(rows_of(self), RUN)
+        n_open, n_failed = runs.select(pl.col("is_open").sum(), n_failed=is_failure().sum()).row(0)
+        begins = self.entities.select(pl.min_horizontal("created_at", "started_at").min()).item()
+        period = f"from {begins:%Y-%m-%d}" if begins else "no timestamp"
+        systems = self.sources["system"].drop_nulls().unique().sort()
+        of = visible(", ".join(systems) or "no system")
+        counts = f"{runs.height:,} runs, {n_open:,} open, {n_failed:,} failed or timed out"
+        return f"{counts}; {period}; {of}"
 
     def _losses(self) -> Iterator[str]:
         """One line for all that a damaged store or a fleet's archive lacks, at most a few."""
@@ -720,8 +746,9 @@ def read(
     cache : bool
         Whether to keep what is read in the user's cache, and to use what is there: of a store
         or tree above a megabyte, the next process reads only what changed. ``STATEANALYTICS_CACHE``
-        names the folder, or is ``off``. With ``bodies``, ``budget`` or an ``on_error`` other than
-        ``"skip"`` nothing is cached.
+        names the folder, or is ``off``. With ``bodies``, an ``on_error`` other than ``"skip"``
+        or a ``budget`` of more than ``processor_s`` nothing is cached; what this cut of
+        transcripts is read by the next.
     progress : bool, optional
         Whether to show progress; by default where a person looks.
 

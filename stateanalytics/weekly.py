@@ -30,7 +30,7 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import HEADLINE, count_headline, counted, rows_of, within
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier, quantiles
-from stateanalytics.survival.run_spells import spells
+from stateanalytics.survival.run_spells import spells, to_completion
 from stateanalytics.systems.history import created_or_started, facts_at
 
 WEEKS = Frame(
@@ -118,14 +118,14 @@ class _Week(NamedTuple):
         past = facts_at(snap, known_at).facts
         ever = rows_of(past, policy=policy)
         rows = within(ever, window, as_of=past.as_of)
-        started = spells(past, window=window, rows=ever).filter(pl.col("left_out").is_null())
+        started = to_completion(spells(past, window=window, rows=ever), pl.lit(known_at))
         week = pl.lit(window.label).alias("week")
         return cls(
             window.label,
             observed_s(window, past.as_of),
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
             priced(select_failures(rows), past).with_columns(week),
-            started.select("kind", "duration_s", "ended", week),
+            started.select("kind", "duration_s", "ended", week, *_UNIT[:-1]),
             select_failures(ever)["reason_message"],
         )
 
@@ -203,6 +203,7 @@ def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:
     messages = pl.concat([week.messages for week in weeks])
     rows = (
         add_templates(pl.concat([week.failed for week in weeks]), messages)
+        .with_columns(rule_name=pl.lit(None, pl.String))
         .pipe(add_clusters)
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
@@ -244,7 +245,7 @@ def _long(groups: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _durations(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame]:
-    """The median duration of the runs that started in each week, altogether and by kind."""
+    """The median time to complete of the runs that started in each week, also by kind."""
     if not weeks:
         return
     runs = pl.concat([week.spells for week in weeks])
@@ -253,12 +254,21 @@ def _durations(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame
             group_kind=pl.lit(kind, TEXT), group_id=identity, group_label=identity
         )
         by = ["week", *_GROUP, "group_label"]
-        counts = named.group_by(by).agg(n=pl.col("ended").sum(), n_of=pl.len().cast(INTEGER))
-        medians = quantiles(kaplan_meier(named, by=by), 0.5).select(
-            *by, value="duration_s", lower="duration_low_s", upper="duration_high_s"
-        )
-        joined = counts.join(medians, on=by, how="left", nulls_equal=True)
-        yield _largest(joined, top, "n_of").with_columns(measure=pl.lit(DURATION))
+        yield _largest(median_times(named, by), top, "n_of").with_columns(measure=pl.lit(DURATION))
+
+
+def median_times(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """The median time to complete of the runs of each group, from `to_completion`.
+
+    Its interval is by invocation where runs have their keys; ``n`` of ``n_of`` completed.
+    """
+    counts = runs.group_by(by).agg(
+        n=pl.col("ended").sum().cast(INTEGER), n_of=pl.len().cast(INTEGER)
+    )
+    medians = quantiles(kaplan_meier(runs, by=by), 0.5).select(
+        *by, "n_units", value="duration_s", lower="duration_low_s", upper="duration_high_s"
+    )
+    return counts.join(medians, on=by, how="left", nulls_equal=True)
 
 
 def _largest(groups: pl.DataFrame, top: int | None, *weights: str) -> pl.DataFrame:

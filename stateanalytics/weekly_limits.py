@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns, check_share
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
@@ -20,9 +21,9 @@ from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import count_headline, within
 from stateanalytics.stats import process_control as chart
-from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
-from stateanalytics.weekly import DURATION, WEEKS
+from stateanalytics.survival.run_spells import to_completion
+from stateanalytics.weekly import DURATION, WEEKS, median_times
 
 FEWEST_WEEKS = 8
 """With fewer weeks their variation cannot be estimated."""
@@ -35,11 +36,12 @@ PER_RUN = ("incidents", "failure_incidents")
 MEASURES = ("runs", *SHARES, *PER_RUN, DURATION)
 """What has limits: what is independent is counted once, so rows and causes have none."""
 
+LEAST_VARIANCE = 0.01
+"""Of the logarithm of a duration: runs that are all the same are no proof against a second more."""
+
+OF_ALL = "value_of_all"
 VERDICTS = ("above", "below", "within")
-NEEDED = (
-    *("week", "coverage", "measure", "group_kind", "group_id"),
-    *("value", "n", "n_of"),
-)
+NEEDED = (*("week", "coverage", "measure", "group_kind", "group_id"), *("value", "n", "n_of"))
 LIMITS = Frame(
     "control_limits",
     "one number of one ISO week, and what chance allows it to be",
@@ -47,8 +49,8 @@ LIMITS = Frame(
     (
         *WEEKS.columns,
         Column("expected", REAL, "by the other weeks of the same level; null: no limits"),
-        Column("limit_low", REAL, "lower end of what 95 % of such weeks lie between"),
-        Column("limit_high", REAL, "upper end of what 95 % of such weeks lie between"),
+        Column("limit_low", REAL, "below it, a week is judged below"),
+        Column("limit_high", REAL, "above it, a week is judged above"),
         Column("p_value", REAL, "probability of a number so far off by chance"),
         Column("q_value", REAL, "p-value adjusted for the number of series"),
         Column("verdict", pl.Enum(VERDICTS), "whether it lies above, below or within"),
@@ -58,7 +60,9 @@ LIMITS = Frame(
     ),
 )
 _SERIES = ["measure", "group_kind", "group_id"]
-_NUMBERS = ("expected", "limit_low", "limit_high", "p_value", "level", "level_before")
+_NUMBERS = (
+    *("expected", "limit_low", "limit_high", "p_value", "q_value", "level", "level_before"),
+)
 _FOUND = pl.Schema({**dict.fromkeys(_NUMBERS, pl.Float64()), "level_since": pl.String()})
 
 
@@ -70,16 +74,16 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     weeks : polars.DataFrame
         What `Snapshot.weeks` gave, best of 26 weeks; no more are looked at.
     fdr : float
-        False discovery rate of a week and its levels where nothing changed: one half for weeks
-        above and below, the other for levels.
+        Probability that anything of a week is said to have changed where nothing did: one half
+        for weeks above and below, the other for levels.
 
     Returns
     -------
     polars.DataFrame
         ``weeks`` in its order, with ``expected`` by the other weeks of the same level, at
-        this week's runs; ``limit_low`` to ``limit_high``, which 95 % of such weeks lie
-        between; ``p_value`` and ``q_value``; ``verdict``: above or below, where ``q_value``
-        is at most half of ``fdr``, else within; ``level_since``, the first week of the level;
+        this week's runs; ``limit_low`` to ``limit_high``, which a week must leave for the
+        ``verdict`` above or below; ``p_value``, and ``q_value``, at most half of ``fdr`` where it
+        does; ``level_since``, the first week of the level;
         ``level`` and ``level_before``, it and the one before at this week's runs
         (null: none before). All null where there are no limits: of weeks that the data cover
         in part, of fewer than `FEWEST_WEEKS` weeks, of causes, rows and sums.
@@ -96,10 +100,9 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     The unit is the week: what weeks vary beyond chance is learned from them, whatever hangs
     together within one (Laney's idea for shares [1]_, quasi-Poisson for counts). Counts and
     shares are compared as roots and angles, durations as logarithms of medians. Incidents
-    are held against the runs that ended. Series and weeks are tested as one family for each
-    ``group_kind``: q-values are Benjamini and Hochberg's within a week, levels
-    Bonferroni's over series; see `stats.process_control`. Weeks must be independent given
-    their level.
+    are held against the runs that ended. The series of a ``group_kind`` are one family:
+    limits and levels are Bonferroni's over series; see `stats.process_control`. Weeks must be
+    independent given their level.
 
     References
     ----------
@@ -125,28 +128,19 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     found = [
         limited
         for series in ended.partition_by(_SERIES, maintain_order=True)
-        for limited in _of_series(series, fdr / 2 / n_series[series["group_kind"][0]])
+        for limited in _of_series(series, fdr / 2, n_series[series["group_kind"][0]])
     ]
     schema = {"_row": rows.schema["_row"], **_FOUND}
-    p_value, middle = pl.col("p_value"), pl.col("expected")
-    verdict = (
-        pl.when(pl.col("q_value") > fdr / 2)
-        .then(pl.lit("within"))
-        .when(pl.col("_seen") > middle)
-        .then(pl.lit("above"))
-        .otherwise(pl.lit("below"))
-    )
+    is_above = pl.col("value") > pl.col("expected")
+    verdict = first_word("below", within=pl.col("q_value") > fdr / 2, above=is_above)
+    is_known = pl.col("p_value").is_not_null()
     return (
         rows.join(
             pl.DataFrame(found, schema=schema, orient="row"),
             on="_row", how="left", maintain_order="left",
         )
-        .with_columns(benjamini_hochberg(over=["week", "group_kind"]), _seen=pl.col("value"))
-        .with_columns(verdict=pl.when(p_value.is_not_null()).then(verdict))
-        .select(
-            *weeks.columns, *_NUMBERS[:4], "q_value", pl.col("verdict").cast(pl.Enum(VERDICTS)),
-            "level_since", *_NUMBERS[4:],
-        )
+        .with_columns(verdict=pl.when(is_known).then(verdict).cast(pl.Enum(VERDICTS)))
+        .select(*weeks.columns, *_NUMBERS[:5], "verdict", "level_since", *_NUMBERS[5:])
     )  # fmt: skip
 
 
@@ -165,7 +159,8 @@ def _scale(measure: str) -> _Scale:
             lambda value, row: chart.share_back(value, row["n_of"]),
         )
     if measure == DURATION:
-        return _Scale(_duration_point, lambda value, _: chart.duration_back(value), 0.0)
+        back = chart.duration_back
+        return _Scale(_duration_point, lambda value, _: back(value), LEAST_VARIANCE)
     name = "n_ended" if measure in PER_RUN else None
     return _Scale(
         lambda row: chart.count_point(row["n"], _of(row, name)) if _of(row, name) else None,
@@ -182,17 +177,35 @@ def _duration_point(row: Mapping[str, Any]) -> chart.Point | None:
     return chart.duration_point(row["value"], row["n"]) if is_known else None
 
 
-def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
-    """Row number, limits and level of each week that has limits."""
+def points_of(
+    series: pl.DataFrame,
+) -> tuple[list[dict[str, Any]], list[chart.Point], _Scale]:
+    """The weeks of one number that have a point, these points, and their scale.
+
+    A share of runs that fail together has the weight of its independent runs, ``n_effective``,
+    where that is known.
+    """
     scale = _scale(series["measure"][0])
-    pairs = [(row, scale.point(row)) for row in series.sort("week").iter_rows(named=True)]
-    rows = [row for row, point in pairs if point]
-    points = [point for _, point in pairs if point]
+    pairs = [(row, scale.point(row)) for row in series.iter_rows(named=True)]
+    known = [(row, point) for row, point in pairs if point]
+    points = [
+        replace(point, weight=point.weight * row["n_effective"] / row["n_of"])
+        if row.get("n_effective")
+        else point
+        for row, point in known
+    ]
+    return [row for row, _ in known], points, scale
+
+
+def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tuple[Any, ...]]:
+    """Row number, limits and level of each week that has limits."""
+    alpha = fdr / n_series
+    rows, points, scale = points_of(series.sort("week"))
     if len(points) < FEWEST_WEEKS:
         return
-    variance = scale.least_variance
+    back, variance = scale.back, scale.least_variance
     starts = chart.change_points(points, alpha=alpha, least_variance=variance)
-    limits = chart.limits(points, starts, least_variance=variance)
+    limits = chart.limits(points, starts, conf_level=1 - alpha, least_variance=variance)
     means = chart.means(points, starts)
     for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         if limit is None:
@@ -201,10 +214,11 @@ def _of_series(series: pl.DataFrame, alpha: float) -> Iterator[tuple[Any, ...]]:
         ends = (limit.expected, limit.low, limit.high)
         yield (
             row["_row"],
-            *(scale.back(end, row) for end in ends),
+            *(back(end, row) for end in ends),
             limit.p_value,
-            scale.back(means[here], row),
-            scale.back(means[here - 1], row) if here else None,
+            min(1.0, limit.p_value / alpha * fdr),
+            back(means[here], row),
+            back(means[here - 1], row) if here else None,
             rows[starts[here - 1] if here else 0]["week"],
         )
 
@@ -218,7 +232,10 @@ _COUNTED = (
 
 
 def numbers_of_ended(
-    ever: pl.DataFrame, failed: pl.DataFrame, windows: Sequence[Window], as_of: datetime
+    ever: pl.DataFrame,
+    failed: pl.DataFrame,
+    windows: Mapping[Window, pl.DataFrame],
+    as_of: datetime,
 ) -> pl.DataFrame:
     """The headline numbers of windows as they are known now, of the runs that had ended.
 
@@ -228,26 +245,31 @@ def numbers_of_ended(
         The `population` of all time.
     failed : polars.DataFrame
         The `members` of all time.
-    windows : sequence of Window
-        Whose labels are the weeks.
+    windows : mapping of Window to polars.DataFrame
+        The `members_within` each; their labels are the weeks.
     as_of : datetime
         The instant that states were read at.
 
     Returns
     -------
     polars.DataFrame
-        What `control_limits` takes.
+        What `control_limits` takes, with ``n_effective``, how many independent runs a share
+        rests on: those of one incident count as one.
     """
-    ended = ended_runs(ever.select(_COUNTED))
+    key = ("source", "entity_type", "entity_id")
+    incidents = failed.select(*key, "incident_id").unique(key, keep="first", maintain_order=True)
+    ended = ended_runs(ever.select(_COUNTED)).join(
+        incidents, on=key, how="left", maintain_order="left"
+    )
     rows = [
-        (window.label, measure, count.n, count.of)
-        for window in windows
+        (window.label, measure, count.n, count.of, count.sure and count.sure.n_effective)
+        for window, members in windows.items()
         for measure, count in count_headline(
-            within(ended, window, as_of=as_of),
-            count_run_incidents(members_within(failed, window, as_of)),
+            within(ended, window, as_of=as_of), count_run_incidents(members)
         ).items()
     ]
-    schema = {"week": pl.String, "measure": pl.String, "n": pl.Int64, "n_of": pl.Int64}
+    counts = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64}
+    schema = {"week": pl.String, "measure": pl.String, **counts}
     absent, is_share = pl.lit(None, pl.String), pl.col("measure").is_in(SHARES)
     return pl.DataFrame(rows, schema=schema, orient="row").with_columns(
         coverage=pl.lit("whole"),
@@ -257,14 +279,70 @@ def numbers_of_ended(
     )
 
 
-def newest(limited: pl.DataFrame, measures: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The newest week of some measures of everything together, of those that have limits."""
-    known = limited.filter(
-        pl.col("group_kind").is_null() & pl.col("verdict").is_not_null()
-        & pl.col("measure").is_in(measures)
+def times_of_started(
+    runs: pl.DataFrame, windows: Sequence[Window], as_of: datetime
+) -> pl.DataFrame:
+    """Median times to complete of the runs that started in each of adjacent windows.
+
+    Parameters
+    ----------
+    runs : polars.DataFrame
+        The `spells` of all time.
+    windows : sequence of Window
+        In the order of time; their labels are the weeks.
+    as_of : datetime
+        The instant that states were read at.
+
+    Returns
+    -------
+    polars.DataFrame
+        What `control_limits` takes: by kind, and of all runs for the mix of the last window:
+        durations are compared in multiples of what is usual for their kind. ``value_of_all``
+        is the same, in such multiples, where runs that did not complete never do.
+    """
+    last = windows[-1]
+    starts = pl.DataFrame(
+        [(week.since, week.label, min(week.until, as_of)) for week in windows],
+        schema={"started_at": MOMENT, "week": TEXT, "until": MOMENT}, orient="row",
     )  # fmt: skip
-    last = known.filter(pl.col("week") == limited["week"].max())
-    return {row["measure"]: row for row in last.iter_rows(named=True)}
+    placed = (
+        runs.filter(pl.col("started_at") < last.until)
+        .sort("started_at")
+        .join_asof(starts, on="started_at")
+        .drop_nulls("week")
+    )
+    until, by = pl.col("until"), ["week", "group_kind", "group_id"]
+    followed = to_completion(placed, until)
+    completed_s = pl.col("duration_s").filter("ended").median()
+    usual = followed.group_by(group_id="kind").agg(
+        usual_s=pl.coalesce(completed_s, followed.select(completed_s).item(), 1.0).clip(1e-3)
+    )
+
+    def times(others: Literal["cut_off", "never"]) -> pl.DataFrame:
+        runs = (
+            to_completion(placed, until, others=others)
+            .join(usual, left_on="kind", right_on="group_id", nulls_equal=True)
+            .with_columns(pl.col("duration_s") / pl.col("usual_s"), group_kind=pl.lit("kind"))
+        )
+        all_runs = runs.with_columns(group_kind=pl.lit(None, TEXT), group_id=pl.lit(None, TEXT))
+        kinds = runs.with_columns(group_id=pl.col("kind").cast(TEXT))
+        return median_times(pl.concat([all_runs, kinds]), by)
+
+    is_last = pl.col("week") == last.label
+    relative = times("cut_off").join(
+        times("never").select(*by, pl.col("value").alias(OF_ALL)), on=by, nulls_equal=True
+    )
+    now_s = median_times(followed.filter(is_last), ["week"])["value"].sum()
+    of_mix_s = now_s / pl.col("value").filter(is_last, pl.col("group_kind").is_null()).sum()
+    in_kind = usual.with_columns(pl.col("group_id").cast(TEXT), group_kind=pl.lit("kind"))
+    return (
+        relative.join(in_kind, on=by[1:], how="left", nulls_equal=True)
+        .with_columns(pl.col("usual_s").fill_null(of_mix_s))
+        .with_columns(pl.col("value", "lower", "upper") * pl.col("usual_s"))
+        .with_columns(measure=pl.lit(DURATION), n_effective="n_units")
+        .filter(is_last.any().over(by[1:]))
+        .sort(by, nulls_last=True)
+    )
 
 
 ALARM = Frame(
@@ -322,7 +400,7 @@ def failure_alarm(
     --------
     >>> from stateanalytics import demo
     >>> failure_alarm(demo())["in_words"].item()
-    '7 incidents in 20 ended runs of 2026-W22 so far, 3.5 expected by 11 weeks before: no alarm.'
+    '7 incidents in 20 ended runs of 2026-W22 so far, 3.3 expected by 11 weeks before: no alarm.'
     """
     checked_snapshot(snap, "failure_alarm")
     check_share("alpha", alpha, 0.05)
@@ -335,7 +413,8 @@ def failure_alarm(
     begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
     weeks = [week for week in before if begins is not None and begins <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
-    numbers = numbers_of_ended(ever, failed, (*weeks, now), snap.as_of)
+    windows = {week: members_within(failed, week, snap.as_of) for week in (*weeks, now)}
+    numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
     counts = (
         numbers.filter(measure="incidents")
         .select("week", n_incidents="n")

@@ -7,15 +7,15 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.systems.agent_orchestrator import reading as source
-from stateanalytics.systems.agent_orchestrator.constants import FRESH_S
-from stateanalytics.systems.agent_orchestrator.detectors import watcher_trigger
+from stateanalytics.systems.agent_orchestrator.detectors import FRESH_S, watcher_trigger
 from stateanalytics.systems.agent_orchestrator.mapping import legacy_status
 from stateanalytics.systems.agent_orchestrator.places import RECORDS, Faults, files_of, find
-from stateanalytics.systems.agent_orchestrator.records import read_records, read_reports
 from stateanalytics.systems.agent_orchestrator.sessions import (
     LIFECYCLE_COLUMNS,
     interpret,
     read_payloads,
+    read_records,
+    read_reports,
     refresh_status,
     synthesize_lifecycle,
 )

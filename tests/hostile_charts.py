@@ -92,11 +92,10 @@ def every_chart(snap: sa.Snapshot, window: str = "2026-W21") -> dict[str, object
         ),
         "limits": charts.chart_limits(hostile(snap.table("timeouts"))),
         "over time": charts.chart_over_time(hostile(over_time)),
-        "rates": charts.chart_rate(
+        "compared": charts.chart_compare(
             dataclasses.replace(
                 snap, entities=snap.entities.with_columns(pl.col("project") + HOSTILE)
-            ),
-            by="project",
+            ).compare("failed", by="project", every="1d"),
             sentence=HOSTILE,
         ),
         "severity": charts.chart_severity(hostile(by_type)),

@@ -1,4 +1,4 @@
-"""Sessions of three clients with known signs of struggle, and controls without any.
+"""Sessions of five systems with known signs of struggle, and controls without any.
 
 ``python -m tests.labelled_sessions`` prints how many of the signs are found, and how many of those
 found are right. A story is a list of steps, written once; each client records it in its own way.
@@ -7,13 +7,15 @@ found are right. A story is a list of steps, written once; each client records i
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -22,7 +24,7 @@ from tests.opencode_logs import v1_call
 from tests.transcripts import Rollout, Transcript, file_of, transcript_maker
 
 BEGIN = datetime(2026, 5, 18, 8, tzinfo=UTC)
-CLIENTS = ("claude_code", "codex", "opencode")
+CLIENTS = ("claude_code", "codex", "opencode", "lionagi", "agent_orchestrator")
 FILES = (
     "cart.py",
     "src/api/users.ts",
@@ -249,8 +251,181 @@ class Opencode:
         path.write_text(json.dumps({"info": info, "messages": self.messages}), "utf-8")
 
 
+class Stored:
+    """A session of an orchestrator, of which all are in one database."""
+
+    file: str
+    tables: ClassVar[dict[str, str]]
+
+    def __init__(self, name: str, at: datetime) -> None:
+        self.id, self.n, self.begin, self.at = name, 0, at, at
+        self.rows: dict[str, list[dict[str, Any]]] = {table: [] for table in self.tables}
+
+    def add(self, table: str, **row: Any) -> str:
+        """Add a row two seconds after the last, and give its id."""
+        self.n += 1
+        self.at += timedelta(seconds=2)
+        own = f"{self.id}-{self.n:04}"
+        self.rows[table].append({"id": own, **row})
+        return own
+
+    def write(self, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(home / self.file)) as db, db:
+            for table, columns in self.tables.items():
+                names = columns.split()
+                db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(names)})")
+                marks = f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})"
+                db.executemany(marks, [[row.get(n) for n in names] for row in self.rows[table]])
+
+
+class Lionagi(Stored):
+    """A session of lionagi: instructions, answers, and messages of tools in a progression."""
+
+    file = "state.db"
+    tables: ClassVar = {
+        "sessions": "id progression_id status created_at started_at ended_at updated_at "
+        "last_message_at status_reason_code",
+        "branches": "id session_id progression_id",
+        "progressions": "id collection",
+        "messages": "id created_at role lion_class content node_metadata",
+    }
+
+    def _message(self, role: str, kind: int, *, is_error: bool = False, **content: Any) -> str:
+        return self.add(
+            *("messages",),
+            role=role,
+            lion_class=kind,
+            created_at=self.at.timestamp(),
+            content=json.dumps(content),
+            node_metadata=json.dumps({"is_error": True}) if is_error else None,
+        )
+
+    def prompt(self, text: str, after_s: float = 5.0) -> None:
+        self.at += timedelta(seconds=after_s)
+        self._message("user", 2, instruction=text)
+
+    def call(self, tool: str, given: dict[str, Any], output: str, code: int) -> None:
+        asked = self._message("action", 4, function=tool, arguments=given)
+        ended = {"function": tool, "action_request_id": asked, "output": output}
+        self._message("action", 5, is_error=code != 0, **ended)
+
+    def run(self, command: str, output: str, code: int = 0) -> None:
+        words = f"Exit code: {code}\n{output}" if code else output
+        self.call("Bash", {"command": command}, words, code)
+
+    def read(self, file: str, text: str) -> None:
+        self.call("Read", {"file_path": file}, text, 0)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        given = {"file_path": file, "old_string": old, "new_string": new}
+        self.call("Edit", given, f"The file {file} has been updated.", 0)
+
+    def deny(self, command: str) -> None:
+        self.call("Bash", {"command": command}, Claude.refusal, 1)
+
+    def down(self, word: str) -> None:
+        self.call("mcp__db__query", {"sql": word}, "MCP server db is not connected", 1)
+
+    def say(self, text: str) -> None:
+        self._message("assistant", 3, assistant_response=text)
+
+    def write(self, home: Path) -> None:
+        listed = json.dumps([row["id"] for row in self.rows["messages"]])
+        branch, ended = f"{self.id}-p", self.at.timestamp()
+        self.rows["progressions"].append({"id": branch, "collection": listed})
+        self.rows["branches"].append(
+            {"id": f"{self.id}-b", "session_id": self.id, "progression_id": branch}
+        )
+        times = dict.fromkeys(("ended_at", "updated_at", "last_message_at"), ended)
+        began = dict.fromkeys(("created_at", "started_at"), self.begin.timestamp())
+        done = {"status": "completed", "status_reason_code": "run.completed.ok"}
+        own = {"id": self.id, "progression_id": branch}
+        self.rows["sessions"].append(own | times | began | done)
+        super().write(home)
+
+
+class AgentOrchestrator(Stored):
+    """A session of Agent Orchestrator's Go rewrite in chat mode."""
+
+    file = "ao.db"
+    tables: ClassVar = {
+        "sessions": "id project_id kind harness activity_state is_terminated created_at updated_at",
+        "pr": "url session_id",
+        "change_log": "seq project_id session_id event_type payload created_at",
+        "conversations": "id session_id current_session_id",
+        "conversation_turns": "id conversation_id handled_by_session_id state error_message "
+        "requested_at started_at completed_at rolled_back_at",
+        "conversation_messages": "id conversation_id turn_id sequence role origin created_at text",
+        "conversation_activities": "id conversation_id turn_id kind status summary detail_json "
+        "provider_item_id created_at updated_at command_output",
+    }
+
+    def add(self, table: str, **row: Any) -> str:
+        own = {"conversation_id": f"{self.id}-chat", "created_at": self._now()}
+        return super().add(table, **own, **row)
+
+    def _now(self) -> str:
+        return self.at.strftime("%Y-%m-%d %H:%M:%S +0000 UTC")
+
+    def _say(self, role: str, origin: str, text: str) -> None:
+        row = {"turn_id": self.turn["id"], "sequence": self.n, "text": text}
+        self.add("conversation_messages", role=role, origin=origin, **row)
+
+    def prompt(self, text: str, after_s: float = 5.0) -> None:
+        self.at += timedelta(seconds=after_s)
+        now, name = self._now(), f"{self.id}-turn{self.n:04}"
+        self.turn = {"id": name, "conversation_id": f"{self.id}-chat", "state": "running"}
+        self.turn |= {"handled_by_session_id": self.id, "requested_at": now, "started_at": now}
+        self.rows["conversation_turns"].append(self.turn)
+        self._say("user", "human", text)
+
+    def call(self, kind: str, status: str, output: str, **detail: Any) -> None:
+        own = {"turn_id": self.turn["id"], "provider_item_id": "", "command_output": output}
+        self.add("conversation_activities", kind=kind, status=status, summary="", **own,
+                 updated_at=self._now(), detail_json=json.dumps(detail))  # fmt: skip
+
+    def run(self, command: str, output: str, code: int = 0) -> None:
+        self.call("command", "completed", output, command=command, exitCode=code)
+
+    def read(self, file: str, text: str) -> None:
+        self.run(f"sed -n 1,200p {file}", text)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        patch = {"path": file, "patch": f"@@ -1 +1 @@\n-{old}\n+{new}\n"}
+        self.call("file_change", "completed", "", files=[patch])
+
+    def deny(self, command: str) -> None:
+        self.call("command", "completed", "", command=command)
+        self.call("approval", "resolved", "", decision="decline")
+
+    def down(self, word: str) -> None:
+        given = {"server": "db", "toolName": "query", "arguments": {"sql": word}}
+        self.call("mcp_tool", "failed", "", **given, error="MCP server db is not connected")
+
+    def _end(self, state: str, **columns: Any) -> None:
+        self.turn |= {"state": state, "completed_at": self._now(), **columns}
+
+    def interrupt(self) -> None:
+        self._end("interrupted")
+
+    def say(self, text: str) -> None:
+        self._say("assistant", "provider", text)
+        self._end("completed")
+
+    def write(self, home: Path) -> None:
+        chat = {"id": f"{self.id}-chat", "session_id": self.id, "current_session_id": self.id}
+        own = {"id": self.id, "project_id": "shop", "kind": "worker", "harness": "codex"}
+        times = {"created_at": self.rows["conversation_turns"][0]["started_at"]}
+        self.rows["conversations"].append(chat)
+        self.rows["sessions"].append(
+            own | times | {"activity_state": "idle", "updated_at": self._now()}
+        )
+        super().write(home)
+
+
 MAKERS: dict[str, Callable[[str, datetime], Any]] = dict(
-    zip(CLIENTS, (Claude, Codex, Opencode), strict=True)
+    zip(CLIENTS, (Claude, Codex, Opencode, Lionagi, AgentOrchestrator), strict=True)
 )
 
 
@@ -387,9 +562,12 @@ STORIES: dict[str, tuple[Callable[[Any, Random], None], bool]] = {
     "cut_answer": (lambda s, _: s.cut(), True),
 }
 """By sign: the steps that show it, and whether they are the end of the session."""
+_OF_CLIENTS = ("provider_retries", "only_answers", "compacted", "empty_answer", "cut_answer")
 UNRECORDED = {
     "codex": ("provider_retries", "cut_answer"),
     "opencode": ("provider_retries", "interrupted"),
+    "lionagi": (*_OF_CLIENTS, "interrupted", "corrected"),
+    "agent_orchestrator": _OF_CLIENTS,
 }
 """Signs that a client does not record in this form."""
 GOOD_ENDS = (

@@ -283,7 +283,7 @@ class Nearness:
                     self.defined.setdefault(statement.name, set()).add(name)
         self.importers: dict[str, set[str]] = {}
         for name, body in trees.items():
-            for other in self.imported(body, set(modules)):
+            for other in self.imported(body, set(modules), name):
                 self.importers.setdefault(other, set()).add(name)
         for name, text in self.tests.items():
             body = ast.parse(text)
@@ -294,7 +294,7 @@ class Nearness:
             for other in used:
                 self.importers.setdefault(other, set()).add(f"tests.{name}")
 
-    def imported(self, body: ast.Module, modules: set[str]) -> set[str]:
+    def imported(self, body: ast.Module, modules: set[str], own: str = "") -> set[str]:
         names = set()
         for node in ast.walk(body):
             if isinstance(node, ast.Import):
@@ -302,6 +302,9 @@ class Nearness:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names |= {f"{node.module}.{alias.name}" for alias in node.names}
                 names.add(node.module)
+            # The values of systems name what they import when it is called.
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names.add(f"{own}.{node.value.partition(':')[0]}")
         tests = {f"tests.{name}" for name in self.tests}
         return {name for name in names if name in modules or name in tests} - {PACKAGE}
 

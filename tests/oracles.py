@@ -39,16 +39,16 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
 from stateanalytics.systems.agent_orchestrator.mapping import (
     primary_reason as rule_of_primary_reason,
 )
-from stateanalytics.systems.agent_orchestrator.records import pull_request_number, read_reports
 from stateanalytics.systems.agent_orchestrator.sessions import (
     LIFECYCLE_COLUMNS,
     parse_lifecycle,
+    pull_request_number,
     read_payloads,
+    read_reports,
     synthesize_lifecycle,
 )
-from stateanalytics.systems.lionagi.audits import roll_up
+from stateanalytics.systems.lionagi.audits import roll_up, with_phantom_reason
 from stateanalytics.systems.lionagi.detectors import IN_RANGE, add_words, with_display_status
-from stateanalytics.systems.lionagi.phantoms import with_phantom_reason
 from stateanalytics.systems.lionagi.schedules import cadence_s, with_schedule_health
 from stateanalytics.systems.lionagi.transitions import EDGES, LIFECYCLES
 
@@ -292,18 +292,11 @@ def reason_code_registry(rows: pl.DataFrame) -> pl.DataFrame:
         emitted_by_production_code="is_emitted",
     )
     found = rows.select("code").join(registry, on="code", how="left", maintain_order="left")
-    columns = (
-        "domain",
-        "segment2",
-        "entity_types",
-        "statuses",
-        "since_release",
-        "since_date",
-        "since_commit",
-        "constant",
-        "emitted_by_production_code",
-        "emitted_by",
-        "meaning",
+    columns = tuple(
+        (
+            "domain segment2 entity_types statuses since_release since_date since_commit constant "
+            "emitted_by_production_code emitted_by meaning"
+        ).split()
     )
     return as_text(found, *columns).with_columns(pl.all().replace("", None))
 

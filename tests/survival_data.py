@@ -28,10 +28,7 @@ TRUNCATED = pl.DataFrame(
 )
 # R's own test of survfit quantiles; the second row has no status and is dropped there.
 FLAT = pl.DataFrame(
-    {
-        "duration_s": [9.0, 1, 1, 6, 6, 8, 10],
-        "ended": [True, True, False, True, True, False, False],
-    }
+    {"duration_s": [9.0, 1, 1, 6, 6, 8, 10], "ended": [True, True, False, True, True, False, False]}
 )
 
 

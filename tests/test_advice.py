@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.core.session_health import STALLED_AFTER_S
 from stateanalytics.errors import ArgumentError
-from stateanalytics.systems.agent_orchestrator.constants import (
+from stateanalytics.systems.agent_orchestrator.detectors import (
     detecting_episodes,
     first_reports,
     report_silences,
 )
-from stateanalytics.systems.lionagi.constants import time_limit
+from stateanalytics.systems.lionagi.detectors import time_limit
 from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.frames import ADVICE
@@ -193,7 +193,7 @@ def test_nothing_gives_advice_that_says_so():
     assert empty.frame.schema == pl.Schema(ADVICE.dtypes)
     assert "none" in repr(empty)
     one = sa.thresholds.recommend(
-        facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF),
+        facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF)
     )
     assert one.frame["verdict"].unique().to_list() == ["not_enough_data"]
     assert tomllib.loads(one.to_toml()) == {}
@@ -202,12 +202,14 @@ def test_nothing_gives_advice_that_says_so():
 # --- verdicts ----------------------------------------------------------------------------
 
 
-def test_too_few_sessions_are_not_enough_and_59_are():
+def test_too_few_sessions_are_not_enough_and_19_are():
     stale = constant("stale.agent")
-    few = judge(stale, gaps(58), Costs())
+    few = judge(stale, gaps(18, death_share=0.3), Costs())
     assert few.row["verdict"] == "not_enough_data"
-    assert few.row["in_words"] == "Not enough data: 58 invocations alive; it takes 59."
+    assert few.row["in_words"].startswith("Not enough data: 18 invocations alive; it takes 19.")
+    assert few.row["n_more"] == 1
     assert few.row["recommended_s"] is None
+    assert judge(stale, gaps(25, death_share=0.5), Costs()).row["verdict"] != "not_enough_data"
     assert judge(stale, gaps(59, death_share=0.3), Costs()).row["verdict"] == "change"
 
 
@@ -233,14 +235,15 @@ def test_silences_of_seconds_say_nothing_about_minutes():
     short = gaps(90, death_share=0.3).with_columns(gap_s=pl.col("gap_s").clip(0.0, 5.0))
     still_open = short.head(9).with_columns(gap_s=pl.lit(8.0), closed_by=pl.lit("as_of"))
     row = judge(constant("stale.agent"), pl.concat([short, still_open]), Costs()).row
-    assert row["in_words"].endswith("alive; the data end within 10 s.")
+    assert "alive; the data end within 10 s." in row["in_words"]
 
 
-def test_what_closes_runs_needs_more():
+def test_a_bound_of_the_99th_percentile_needs_299_and_a_verdict_does_not():
     phantom = constant("phantom")
     assert judge(phantom, gaps(298), Costs()).row["n_needed"] == 299
-    assert judge(phantom, gaps(298), Costs()).row["verdict"] == "not_enough_data"
-    assert judge(phantom, gaps(299), Costs()).row["verdict"] != "not_enough_data"
+    few, enough = (judge(phantom, gaps(n), Costs()).row for n in (298, 299))
+    assert (few["healthy_upper_s"], few["verdict"]) == (None, "raise")
+    assert enough["healthy_upper_s"] is not None
 
 
 def test_without_deaths_delay_cannot_be_weighed_unless_somebody_says_how_often():
@@ -258,8 +261,21 @@ def test_a_kind_borrows_deaths_of_its_system_and_is_less_sure():
     row = judge(constant("stale.agent"), pl.concat([agents, flows]), Costs()).row
     assert row["n"] == 200
     assert row["n_deaths"] > 5
-    assert row["verdict"] == "change"
+    assert row["verdict"] in ("change", "lower")
     assert row["gain_low"] < row["gain"] < row["gain_high"]
+
+
+def test_the_rate_of_deaths_of_a_kind_lies_between_its_own_and_that_of_its_system():
+    stale = constant("stale.agent")
+    agents = gaps(200, kind="agent", death_share=0.2)
+    flows = gaps(200, kind="flow", seed=5, death_share=0.02)
+    alone, both, many = (
+        judge(stale, rows, Costs()).curve["waiting_h"][-1]
+        for rows in (agents, pl.concat([agents, flows]), pl.concat([agents, *[flows] * 9]))
+    )
+    assert both < alone
+    # More flows lower the rate of the system, and what is expected to have died of agents.
+    assert many < alone
 
 
 def test_todays_value_is_kept_where_the_gain_is_noise():
@@ -310,7 +326,7 @@ def test_runs_of_seconds_say_nothing_about_minutes():
         ended=pl.col("duration_s") < pl.col("duration_s").max(),
     )
     row = judge(time_limit("agent", 1800.0), short, Costs()).row
-    assert row["in_words"].endswith("that ended well; the data end within 10 s.")
+    assert "that ended well; the data end within 10 s." in row["in_words"]
 
 
 def test_what_todays_limit_cuts_off_cannot_speak_for_it():

@@ -1,6 +1,7 @@
 """Choosing a threshold: counts equal slow loops and curves, known truth is found again."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
@@ -278,7 +279,8 @@ def test_nothing_is_recommended_where_hardly_anybody_was_left():
     counts = counts_of([9, 1, 0], [1, 2, 2.5])
     few = Support(tuple(LIMITS), (80, 9, 9), (1.0,) * 3)
     choice = choose(counts, few, price=1, hour=1, today_s=1.0)
-    assert (choice.best_s, choice.verdict, choice.recommended_s) == (10.0, "cannot_tell", None)
+    assert (choice.best_s, choice.verdict, choice.recommended_s) == (10.0, "raise", None)
+    assert (choice.bound_s, choice.flips) == (10.0, False)
     closed = Support(tuple(LIMITS), (80, 9, 9), (1.0, 8.0, 8.0), n_open=9.0)
     assert choose(counts, closed, price=1, hour=1, today_s=1.0).verdict == "not_identified"
 
@@ -532,16 +534,25 @@ def thin_counts(draw):
     )
 
 
+def without_any(losses, today_s):
+    """The slow loop: the verdict without each unit."""
+    return [
+        decided(replace(losses, counts=rest), today_s, decided(losses, today_s).toward).verdict
+        if rest.height
+        else None
+        for rest in (losses.counts.filter(pl.col("unit") != unit) for unit in losses.counts["unit"])
+    ]
+
+
 @given(thin_counts(), st.sampled_from([None, 1.0, 3.0, 10.0, 5.0]), st.sampled_from([0.1, 1, 30]))
 @examples(40)
-def test_verdicts_without_one_unit_are_those_of_the_slow_loop(thin, today_s, price):
+def test_verdicts_without_one_unit_are_among_those_of_the_slow_loop(thin, today_s, price):
     counts, reach = thin
     losses = Losses(counts, reach, price, 1.0, 0.95)
-    expected = [
-        decided(replace(losses, counts=rest), today_s).verdict if rest.height else None
-        for rest in (counts.filter(pl.col("unit") != unit) for unit in counts["unit"])
-    ]
-    assert verdicts_without_one(losses, today_s).to_list() == expected
+    some = verdicts_without_one(losses, today_s)
+    assert Counter(some) <= Counter(without_any(losses, today_s))
+    if counts.height == 1:
+        assert some == [None]
 
 
 def test_any_unit_may_carry_a_verdict_not_only_the_heaviest():
@@ -556,3 +567,19 @@ def test_any_unit_may_carry_a_verdict_not_only_the_heaviest():
     )
     assert (seven.verdict, seven.flips) == ("change", False)
     assert (eight.verdict, eight.flips) == ("cannot_tell", True)
+
+
+@pytest.mark.slow
+def test_what_the_units_that_count_most_leave_as_it_is_no_other_unit_changes():
+    n_fleets, n_decided, n_differ = 12, 0, 0
+    for seed in range(n_fleets):
+        frame, today_s = silences_of(200, 60 + seed), [1800.0, 21_600.0][seed % 2]
+        reach = silence_support(frame, CANDIDATES_S, today_s)
+        losses = Losses(silence_counts(frame, reach.candidates_s), reach, 5.0, 10.0, 0.95)
+        verdict = decided(losses, today_s).verdict
+        if verdict in ("change", "keep"):
+            n_decided += 1
+            some, all_ = verdicts_without_one(losses, today_s), without_any(losses, today_s)
+            n_differ += ({*some} == {verdict}) != ({*all_} == {verdict})
+    assert n_decided >= n_fleets / 4
+    assert n_differ <= 0.05 * n_decided

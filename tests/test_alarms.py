@@ -192,11 +192,6 @@ def test_rules_over_columns_that_are_written_over_have_no_history():
         sa.detectors.alarms(facts([run()]), detectors=["phantom_v2"])
 
 
-def test_no_snapshot_says_what_to_do():
-    with pytest.raises(ArgumentError, match="alarms needs a snapshot"):
-        sa.detectors.alarms("state.db")
-
-
 MINUTES = st.lists(st.integers(1, 599), max_size=12, unique=True)
 
 

@@ -309,13 +309,6 @@ def ao_samples(shared):
     return shared / "samples" / "agent-orchestrator"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TREES)
-def test_a_tree_is_at_a_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
-    facts, tree, moments = whole_and_moments(ao_samples, name)
-    compare_at(facts, tree, random.Random(name).sample(moments, 2), tmp_path)
-
-
 @pytest.mark.instants
 @pytest.mark.parametrize("name", TREES)
 def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):

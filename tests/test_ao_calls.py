@@ -9,7 +9,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.failures.call_outcomes import calls
-from stateanalytics.failures.struggles import signs
+from stateanalytics.failures.struggles import signs, turns
 
 AT = "2026-08-22 09:{:02}:{:02} +0000 UTC"
 TABLES = {
@@ -19,6 +19,7 @@ TABLES = {
     "conversations": "id session_id current_session_id",
     "conversation_turns": "id conversation_id handled_by_session_id state error_message "
     "requested_at started_at completed_at",
+    "conversation_messages": "turn_id sequence role origin text",
     "conversation_activities": "id conversation_id turn_id kind status summary detail_json "
     "provider_item_id created_at updated_at command_output",
 }
@@ -41,7 +42,7 @@ def activity(identity, kind="command", status="completed", *, at=0, **columns):
     }
 
 
-def snapshot(folder, activities, **options):
+def snapshot(folder, activities, messages=(), **options):
     """A store with one chat of the session s, and a turn that a restart ended."""
     turn = {"conversation_id": "chat", "handled_by_session_id": "s", "started_at": AT.format(0, 0)}
     cut = {"state": "failed", "error_message": "controller ended before the turn completed"}
@@ -52,6 +53,9 @@ def snapshot(folder, activities, **options):
         "conversations": [{"id": "chat", "session_id": "s", "current_session_id": "s"}],
         "conversation_turns": [{"id": "turn", **turn, "state": "completed"},
                                {"id": "cut", **turn, **cut}],
+        "conversation_messages": [
+            dict(zip(TABLES["conversation_messages"].split(), row, strict=True)) for row in messages
+        ],
         "conversation_activities": activities,
     }  # fmt: skip
     path = folder / "ao.db"
@@ -137,6 +141,37 @@ def test_a_loop_in_a_chat_is_a_sign_and_later_calls_are_not_there_before(tmp_pat
     then = calls(sa.read(path, as_of="2026-08-22T09:02:05Z", progress=False))
     assert then["outcome"].to_list() == ["failed", "failed", "unknown"]
     assert then["exit_code"].to_list() == [1, 1, None]
+
+
+def test_what_a_person_refused_is_denied_though_it_is_stored_as_completed(tmp_path):
+    def asked(decision, at):
+        detail = {"decision": decision} if decision else None
+        return activity(f"ask{at}", "approval", "resolved", at=at, detail=detail)
+
+    snap = snapshot(
+        tmp_path,
+        [
+            *(activity("a", at=0), activity("b", at=1), asked("decline", 2)),
+            *(activity("c", at=3), asked("acceptForSession", 4), activity("d", at=5), asked("", 6)),
+            *(activity("e", at=7, turn_id="cut"), asked("reject_once", 8)),
+        ],
+    )
+    outcomes = dict(calls(snap).select("entity_id", "outcome").rows())
+    # The last question is of another turn than the call before it.
+    assert outcomes == {"a": "ok", "b": "denied", "c": "ok", "d": "denied", "e": "ok"}
+
+
+def test_turns_of_a_chat_show_what_their_words_show(tmp_path):
+    messages = [
+        *(("turn", 1, "user", "human", "Fix it"), ("turn", 3, "assistant", "provider", "Done.")),
+        *(("turn", 2, "assistant", "provider", "I was unable to."),),
+        *(("cut", 4, "user", "human", "No, that is wrong"),),
+        ("cut", 5, "assistant", "provider", "I was unable to fix the build."),
+    ]
+    snap = snapshot(tmp_path, [activity("a", turn_id="cut")], messages=messages)
+    found = turns(snap).select("entity_id", "gives_up", "is_correction", "turn_no")
+    assert sorted(found.rows()) == [("cut", True, True, 1), ("turn", False, False, 2)]
+    assert calls(snap)["turn_no"].to_list() == [1]
 
 
 def test_an_archive_has_the_calls_of_a_chat(tmp_path):

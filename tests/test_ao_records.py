@@ -20,11 +20,11 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
     SESSION_STATES,
     legacy_status,
 )
-from stateanalytics.systems.agent_orchestrator.records import pull_request_number
 from stateanalytics.systems.agent_orchestrator.sessions import (
     LIFECYCLE_COLUMNS,
     RECORD_KEYS,
     parse_lifecycle,
+    pull_request_number,
     read_payloads,
     refresh_status,
 )

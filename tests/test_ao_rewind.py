@@ -286,5 +286,5 @@ def test_when_a_file_was_copied_proves_nothing(tmp_path: Path) -> None:
 
 def test_every_column_of_a_record_has_one_clock() -> None:
     assert set(CLOCKS) == set(frames.SESSIONS.dtypes)
-    clocks = {"creation", "own moment", "log", "last write", "other columns", "assembled"}
+    clocks = {"static", "own moment", "transition", "update", "derived", "assembled"}
     assert set(CLOCKS.values()) <= {*clocks, *frames.SESSIONS.dtypes}

@@ -14,12 +14,12 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.errors import ArgumentError, DamagedStoreError
 from stateanalytics.systems.agent_orchestrator import logs, reading
 from stateanalytics.systems.agent_orchestrator import places as finding
-from stateanalytics.systems.agent_orchestrator.records import (
+from stateanalytics.systems.agent_orchestrator.sessions import (
     NoRecordError,
     json_record,
     key_value_record,
+    read_enrichment,
 )
-from stateanalytics.systems.agent_orchestrator.sessions import read_enrichment
 from tests.ao_trees import (
     Scenarios,
     facts_of,

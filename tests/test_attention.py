@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.queries import attention_and_excluded, grouped_items
 from stateanalytics.state import reasons as reasons_rule
 from stateanalytics.state import states as states_rule
@@ -34,15 +34,7 @@ def entity(entity_id="a", entity_type="session", **columns):
 def given(entities, *, transitions=(), dispositions=()):
     plain = facts(entities, transitions=[{**SOURCE, **row} for row in transitions])
     decided = frame("lionagi_dispositions", [{"source": "state.db", **row} for row in dispositions])
-    return Facts(
-        plain.entities,
-        plain.transitions,
-        plain.events,
-        plain.findings,
-        plain.sources,
-        AS_OF,
-        details={"lionagi_dispositions": decided},
-    )
+    return changed_facts(plain, details={"lionagi_dispositions": decided})
 
 
 def states(entities, judged):
@@ -165,13 +157,13 @@ def test_one_cause_with_one_reason_is_one_cluster():
         entity("e", invocation_id="i", reason_code="run.failed.exit_nonzero"),
     ]
     found = listed(*rows).sort("entity_id")
-    assert found["cluster"].to_list() == [
-        "run.failed.exception:i",
-        "run.failed.exception:i",
-        "run.failed.exception:j",
-        "run.failed.exception:d",
-        "run.failed.exit_nonzero:i",
-    ]
+    assert (
+        found["cluster"].to_list()
+        == (
+            "run.failed.exception:i run.failed.exception:i run.failed.exception:j "
+            "run.failed.exception:d run.failed.exit_nonzero:i"
+        ).split()
+    )
     assert found["n_in_cluster"].to_list() == [2, 2, 1, 1, 1]
     assert found["n_causes"].to_list() == [3, 3, 3, 3, 1]
 
@@ -264,15 +256,7 @@ def test_without_history_the_status_of_then_decides():
 def test_a_decision_about_another_store_does_not_count():
     rows = given([entity()])
     other = frame("lionagi_dispositions", [{"source": "b.db", **decided()}])
-    elsewhere = Facts(
-        rows.entities,
-        rows.transitions,
-        rows.events,
-        rows.findings,
-        rows.sources,
-        AS_OF,
-        details={"lionagi_dispositions": other},
-    )
+    elsewhere = changed_facts(rows, details={"lionagi_dispositions": other})
     why = frame("reasons", [reason("a", "run.failed.exception")])
     assert attention_items(elsewhere, states([entity()], {}), why).height == 1
 

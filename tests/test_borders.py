@@ -10,8 +10,10 @@ import pytest
 import stateanalytics as sa
 from stateanalytics import charts
 from stateanalytics.core import schema
-from stateanalytics.core.words import how_long, how_long_each
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.detectors.gaps import silence_gaps
+from stateanalytics.errors import ArgumentError, MissingColumnsError, found
+from stateanalytics.failures.cause_groups import add_cause_groups
+from stateanalytics.state.population import is_mirror
 from stateanalytics.stats.intervals import wilson
 from stateanalytics.survival.run_spells import count_left_out, count_spells
 from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
@@ -71,18 +73,6 @@ def test_a_limit_of_nothing_or_without_an_end_is_none(limit):
         sa.survival.slow_thresholds(SPELLS, [60, limit], by=())
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        pytest.param({"most_sessions": 0}, "most_sessions needs a whole number", id="none"),
-        pytest.param({"conf_level": 1}, "conf_level must be a share", id="certain"),
-    ],
-)
-def test_advice_needs_something_to_go_by(demo, asked, words):
-    with pytest.raises(ArgumentError, match=words):
-        sa.thresholds.recommend(demo, **asked)
-
-
 @pytest.mark.parametrize("number", [0, -1, True, 2.0])
 def test_values_of_a_parameter_are_shown_from_one(demo, number):
     with pytest.raises(ArgumentError, match="n_values needs a whole number from 1"):
@@ -93,12 +83,6 @@ def test_values_of_a_parameter_are_shown_from_one(demo, number):
 def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
     with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):
         sa.failures.incidents(demo, gap_s=gap_s)
-
-
-@pytest.mark.parametrize("limit", [-1, math.inf, math.nan, True, "600"])
-def test_a_silence_is_from_nought(demo, limit):
-    with pytest.raises(ArgumentError, match="thresholds_s needs seconds from 0"):
-        sa.detectors.quality_of_service(demo, thresholds_s=[600, limit])
 
 
 NEEDS_COLUMNS = [
@@ -115,6 +99,12 @@ NEEDS_COLUMNS = [
     sa.detectors.agreement,
     sa.detectors.intersections,
     sa.detectors.disagreements,
+    add_cause_groups,
+    is_mirror,
+    *(charts.chart_durations, charts.chart_severity, charts.chart_disagreement),
+    *(charts.chart_intersections, charts.chart_failure_codes, charts.chart_incidents),
+    *(charts.chart_survival, charts.chart_cumulative_incidence, charts.chart_limits),
+    *(charts.chart_worksheet, charts.chart_false_alarms),
 ]
 
 
@@ -124,18 +114,30 @@ def test_a_frame_of_something_else_is_refused_with_what_was_needed(function):
         function(pl.DataFrame({"x": [1]}))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        *((0.0, "0 s"), (0.5, "under 1 s"), (1.0, "1 s"), (59.9, "59 s"), (60.0, "1 min")),
-        *((61.0, "1 min 1 s"), (3599.0, "59 min 59 s"), (3600.0, "1 h"), (3660.0, "1 h 1 min")),
-        *((86399.0, "23 h 59 min"), (86400.0, "1 d"), (90000.0, "1 d 1 h"), (-5.0, "minus 5 s")),
-        *((None, "never"), (math.inf, "never"), (math.nan, "never")),
-    ],
-)
-def test_a_duration_reads_the_same_alone_and_in_a_column(seconds, words):
-    rows = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
-    assert rows.select(how_long_each("s", "never")).item() == how_long(seconds, "never") == words
+NEEDS_SNAPSHOT = [
+    *(sa.audit, sa.report, sa.detectors.alarms, sa.detectors.detect, silence_gaps),
+    *(sa.survival.spells, sa.survival.timeouts, sa.survival.duration_change),
+]
+
+
+@pytest.mark.parametrize("function", NEEDS_SNAPSHOT, ids=lambda function: function.__name__)
+def test_a_path_is_no_snapshot(function):
+    with pytest.raises(
+        ArgumentError, match=r"\w needs a snapshot; found str 'state.db'\.\nHint: read"
+    ):
+        function("state.db")
+
+
+def test_a_summary_in_place_of_a_snapshot_is_named_once(demo):
+    with pytest.raises(ArgumentError, match=r"^audit needs a snapshot; found Summary as of .*…\."):
+        sa.audit(sa.summarize(demo))
+    assert found("x" * 80) == f"str '{'x' * 58}…"
+
+
+@pytest.mark.parametrize(("other", "words"), [(5, "int 5"), ("x", "str 'x'")])
+def test_known_detectors_with_what_is_none(other, words):
+    with pytest.raises(ArgumentError, match=f"known needs your own detectors; found {words}"):
+        sa.detectors.known(other)
 
 
 # Values that hold what they are given, and what takes nothing at all.

@@ -1,6 +1,7 @@
 """Files that grow when they are read: packed, in UTF-16, with holes, with blank lines only."""
 
 import json
+import os
 import re
 import secrets
 import subprocess
@@ -190,6 +191,21 @@ def test_what_is_beyond_a_limit_of_the_whole_read_is_one_finding_with_its_size(
         else:
             assert found["n_rows"] == 4
             assert f"of which {whole:,} bytes were not read" in found["message"]
+
+
+@pytest.mark.parametrize("order", [(3, 1, 2, 0), (0, 1, 2, 3)])
+def test_what_is_beyond_a_limit_is_the_oldest_whatever_its_name(tmp_path, order):
+    for age_h, k in enumerate(order):
+        path = tmp_path / "sessions" / NAME.replace("000000000001", f"{k:012}")
+        transcript(path, 700)
+        os.utime(path, (1.7e9 - 3600 * age_h,) * 2)
+    with sa.read(tmp_path, budget=sa.Budget(n_rows=1000)) as snap:
+        lines = snap.table("codex_lines")
+        n_skipped = snap.findings.filter(code="read.over_budget")["n_rows"].item()
+    read = lines["file"].unique(maintain_order=True).to_list()
+    newest = order[: 4 - n_skipped]
+    assert {int(name[-18:-6]) for name in read} >= set(newest)
+    assert read == sorted(read)
 
 
 def test_packed_files_share_a_limit_of_what_they_become(tmp_path):

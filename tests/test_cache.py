@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -20,8 +22,9 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.io import cache as files
+from stateanalytics.io.budget import OVER_BUDGET
 from stateanalytics.io.cache import Cache
-from stateanalytics.systems import caching, reading
+from stateanalytics.systems import pooling, reading
 from tests.conftest import SHIPPED
 from tests.examples import a_few, examples
 from tests.lionagi_stores import NOW_S
@@ -34,7 +37,7 @@ FRAMES = ("entities", "transitions", "events", "findings", "sources")
 def cache(tmp_path, monkeypatch):
     """A cache of the test's own, of inputs of any size."""
     monkeypatch.setenv("STATEANALYTICS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(caching, "LEAST_BYTES", 0)
+    monkeypatch.setattr(pooling, "LEAST_BYTES", 0)
     # What was written just now may be written again within one tick of the clock.
     monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", -10_000_000_000)
     return Cache(tmp_path / "cache")
@@ -114,11 +117,11 @@ def test_a_store_that_a_writer_has_open_is_not_kept(tmp_path, cache):
 def test_of_transcripts_only_what_changed_is_read_again(tmp_path, monkeypatch):
     place = copied("claude_code", tmp_path)
     sa.read(place)
-    from stateanalytics.systems import transcripts
+    from stateanalytics.io import json_lines
 
-    opened, original = [], transcripts.chunks_of
+    opened, original = [], json_lines.chunks_of
     monkeypatch.setattr(
-        transcripts, "chunks_of", lambda *args: opened.append(args[1]) or original(*args)
+        json_lines, "chunks_of", lambda *args: opened.append(args[1]) or original(*args)
     )
     changed = sorted(place.rglob("projects/**/*.jsonl"))[0]
     lines = changed.read_text("utf-8").splitlines(keepends=True)
@@ -183,7 +186,7 @@ def test_after_any_story_a_cached_read_is_a_fresh_one(system):
         rng = Random(seed)
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
             patched.setenv("STATEANALYTICS_CACHE", f"{folder}/cache")
-            patched.setattr(caching, "LEAST_BYTES", 0)
+            patched.setattr(pooling, "LEAST_BYTES", 0)
             patched.setattr("stateanalytics.io.archive.manifests._TICK_NS", -10_000_000_000)
             place = copied(system, Path(folder))
             for _ in range(rng.randrange(1, 5)):
@@ -195,6 +198,59 @@ def test_after_any_story_a_cached_read_is_a_fresh_one(system):
                 story(place, rng)
 
     told()
+
+
+@pytest.mark.parametrize("system", ["claude_code", "codex"])
+@pytest.mark.parametrize("seed", a_few(list(range(40)), 3))
+def test_reads_that_a_limit_of_time_cuts_go_on_until_all_is_read(
+    tmp_path, monkeypatch, system, seed
+):
+    rng, ticks, place = Random(seed), count(), copied(system, tmp_path)
+    clock = SimpleNamespace(process_time=lambda: next(ticks))
+    monkeypatch.setattr("stateanalytics.io.budget.time", clock)
+    for path in place.rglob("*.jsonl"):
+        os.utime(path, (NOW_S + rng.randrange(1000),) * 2)
+    fresh, n_unread = sa.read(place, cache=False), []
+    for _ in range(rng.randrange(1, 40)):
+        cut = sa.read(place, budget=f"processor_s={rng.randrange(9, 40)}")
+        skipped = cut.findings.filter(code=OVER_BUDGET)["n_rows"].sum()
+        if not skipped:
+            same(cut, fresh)
+            break
+        n_unread.append(skipped)
+    assert n_unread == sorted(n_unread, reverse=True)
+    assert n_unread
+    same(sa.read(place), fresh)
+
+
+def summed_up(capsys):
+    """The exit code of the bare command, and what it prints."""
+    capsys.readouterr()
+    return run([]), *capsys.readouterr()
+
+
+@pytest.mark.parametrize("system", ["claude_code", "lionagi", "codex"])
+@pytest.mark.parametrize("seed", a_few(list(range(40)), 3))
+def test_the_usual_places_are_summed_up_without_reading_until_they_change(
+    tmp_path, monkeypatch, capsys, system, seed
+):
+    rng, place = Random(seed), copied(system, tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("LIONAGI_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        is_own = variable.startswith(system.partition("_")[0].upper())
+        home = place if place.is_dir() else tmp_path
+        monkeypatch.setenv(variable, str(home if is_own else tmp_path / "nothing"))
+    kept, first = os.environ["STATEANALYTICS_CACHE"], summed_up(capsys)
+    assert first[0] == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("stateanalytics.snapshot.read_for_once", None)
+        assert summed_up(capsys) == first
+    story(place, rng)
+    again = summed_up(capsys)
+    monkeypatch.setenv("STATEANALYTICS_CACHE", "off")
+    assert summed_up(capsys) == again
+    monkeypatch.setenv("STATEANALYTICS_CACHE", kept)
+    assert summed_up(capsys) == again
 
 
 def spoilt(path, rng):
@@ -290,7 +346,7 @@ def test_nothing_is_kept_where_that_is_not_wanted(tmp_path, cache, options):
 
 
 def test_a_small_input_is_not_kept(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(caching, "LEAST_BYTES", 1_000_000)
+    monkeypatch.setattr(pooling, "LEAST_BYTES", 1_000_000)
     sa.read(copied("codex", tmp_path))
     assert not cache.root.exists()
 
@@ -317,6 +373,7 @@ def test_the_cache_is_switched_off_by_a_variable(tmp_path, cache, monkeypatch, c
 
 KILLED = """
 import os, signal, sys, threading
+from stateanalytics.io.budget import OVER_BUDGET
 from stateanalytics.io.cache import Cache
 cache, after_s = Cache(sys.argv[1]), float(sys.argv[2])
 threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()

@@ -10,14 +10,21 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.cli import run
+from stateanalytics.comparing import compare
 from stateanalytics.core.schema import CALLS, SIGNS, TURNS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.call_outcomes import calls, tools
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.failures.struggles import effort_of, signs, signs_of
 from stateanalytics.state.policy import SIGN_LIMITS, Policy
-from stateanalytics.systems.call_texts import digest, inputs_of, phrase_in, results_of
-from stateanalytics.systems.tool_calls import calls_from, expected_exits
+from stateanalytics.systems.tool_calls import (
+    calls_from,
+    digest,
+    expected_exits,
+    inputs_of,
+    phrase_in,
+    results_of,
+)
 from tests.conftest import SHIPPED
 from tests.examples import examples
 from tests.frames import facts
@@ -307,10 +314,10 @@ def test_failures_of_calls_are_clustered_like_those_of_runs(tmp_path):
     assert found.filter(n_rows=3)["run_s"].item() == until.total_seconds()
     assert sa.failures.change(snap, of="calls")["n_runs"].unique().to_list() == [5]
     assert sa.failures.life(snap, of="calls").height == 2
-    (rate,) = sa.failures.rates(snap, of="calls", by="tool").to_dicts()
-    assert (rate["value"], rate["n_ended"], rate["n_failed"], rate["share"]) == ("Bash", 5, 4, 0.8)
+    (rate,) = compare(snap, "failed_calls", by="tool").frame.to_dicts()
+    assert (rate["tool"], rate["n_of"], rate["n"], rate["value"]) == ("Bash", 5, 4, 0.8)
     # One session is one observation.
-    assert rate["share_high"] - rate["share_low"] > 0.7
+    assert rate["high"] - rate["low"] > 0.7
     assert sa.failures.clusters(snap).is_empty()
     with pytest.raises(ArgumentError, match="no kind of failure"):
         sa.failures.clusters(snap, of="call")
@@ -601,52 +608,32 @@ def test_questions_about_calls_in_sql_and_at_the_terminal(capsys):
 WORDS_OF = {
     "gives_up": (
         [
-            "I couldn't get the tests to pass.",
-            "I couldn't get the failing tests to pass",
+            "I couldn't get the tests to pass.", "I couldn't get the failing tests to pass",
             "I've tried everything, but the build stays red.",
-            "I have not managed to fix the login.",
-            "This is as far as I get.",
+            "I have not managed to fix the login.", "This is as far as I get.",
             "Leider ist es mir nicht gelungen, den Fehler zu beheben.",
-            "I was unable to fix the failing build.",
-            "Unable to complete the migration.",
+            "I was unable to fix the failing build.", "Unable to complete the migration.",
             "I tried everything, but I couldn't get the tests to pass",
         ],
         [
             "The message 'unable to complete' came from a typo; it is fixed.",
             "The job that was unable to complete within 9 s now takes 2 s.",
             "I was unable to reproduce the bug, so I added logging and found it in the parser.",
-            'Fixed: the log said "I was unable to fix" wrongly.',
-            "All tests pass.",
+            'Fixed: the log said "I was unable to fix" wrongly.', "All tests pass.",
         ],
     ),
     "corrects": (
         [
-            "No, use the other file",
-            "That's wrong",
-            "wait, I meant the other one",
-            "Actually don't touch the tests",
-            "still fails with the same error",
-            "It still fails",
-            "The tests are still failing",
-            "Stop. Revert it",
-            "Undo that",
-            "wrong file",
-            "nope",
-            "Nein, das ist falsch",
-            "Hold on, that's not what I asked",
-            "Wrong, use b",
-            "stop",
+            "No, use the other file", "That's wrong", "wait, I meant the other one",
+            "Actually don't touch the tests", "still fails with the same error", "It still fails",
+            "The tests are still failing", "Stop. Revert it", "Undo that", "wrong file", "nope",
+            "Nein, das ist falsch", "Hold on, that's not what I asked", "Wrong, use b", "stop",
         ],
         [
-            "Stop words should be removed from the index",
-            "Wrong passwords must give a 401",
-            "Undo and redo need shortcuts",
-            "No problem, go on",
-            "Now add tests",
-            "Actually, one more thing: add docs",
-            "Wait for the server to start before the test",
-            "Make sure the old tests still pass",
-            "Thanks! Now the next",
+            "Stop words should be removed from the index", "Wrong passwords must give a 401",
+            "Undo and redo need shortcuts", "No problem, go on", "Now add tests",
+            "Actually, one more thing: add docs", "Wait for the server to start before the test",
+            "Make sure the old tests still pass", "Thanks! Now the next",
         ],
     ),
     "asks": (
@@ -655,58 +642,30 @@ WORDS_OF = {
     ),
     "is_undo": (
         [
-            "git restore src/a.py",
-            "git checkout -- a.py",
-            "git checkout a.py",
-            "git checkout HEAD~2 a.py",
-            "git checkout HEAD~2 src/",
-            "git reset --hard",
-            "git reset --hard HEAD~1",
-            "git reset HEAD~1",
-            "git -C app restore a.py",
-            "cd app && git restore .",
-            "git checkout .",
-            "git revert --no-edit abc123",
-            "git revert HEAD",
-            "git restore --source=HEAD~1 a.py",
-            "git restore --staged --worktree a.py",
-            "bash -lc 'git restore a.py'",
-            "git stash; git checkout main -- a.py",
-            "git reset --soft HEAD^",
-            "git checkout src/cart.py && npm test",
-            'git checkout -- "a b.py"',
-            "sudo git restore a",
-            "git restore -SW a.py",
+            "git restore src/a.py", "git checkout -- a.py", "git checkout a.py",
+            "git checkout HEAD~2 a.py", "git checkout HEAD~2 src/", "git reset --hard",
+            "git reset --hard HEAD~1", "git reset HEAD~1", "git -C app restore a.py",
+            "cd app && git restore .", "git checkout .", "git revert --no-edit abc123",
+            "git revert HEAD", "git restore --source=HEAD~1 a.py",
+            "git restore --staged --worktree a.py", "bash -lc 'git restore a.py'",
+            "git stash; git checkout main -- a.py", "git reset --soft HEAD^",
+            "git checkout src/cart.py && npm test", 'git checkout -- "a b.py"',
+            "sudo git restore a", "git restore -SW a.py",
         ],
         [
-            "git restore --staged a.py",
-            "git restore -S a.py",
+            "git restore --staged a.py", "git restore -S a.py",
             "git commit -m 'fix: git restore a.py'",
-            'git commit -m "revert: git reset --hard was wrong"',
-            "git checkout main",
-            "git checkout feature/cart",
-            "git checkout -b fix/a.js",
-            "git checkout v1.2.3",
-            "git checkout main && npm test",
-            "git checkout main 2>&1",
-            "git reset a.py",
-            "git reset HEAD a.py",
-            "git reset",
-            "git log --grep='git revert'",
-            "rg 'git restore' docs",
-            'echo "git restore a"',
-            "git revert --abort",
-            "git checkout main\nnpm test",
-            "git checkout -",
-            "git checkout release-1.2 # go",
-            "(git checkout main)",
-            "git status",
-            "git checkout --track origin/x",
-            "git restore --staged a && ls",
-            "git checkout main | tail -1",
+            'git commit -m "revert: git reset --hard was wrong"', "git checkout main",
+            "git checkout feature/cart", "git checkout -b fix/a.js", "git checkout v1.2.3",
+            "git checkout main && npm test", "git checkout main 2>&1", "git reset a.py",
+            "git reset HEAD a.py", "git reset", "git log --grep='git revert'",
+            "rg 'git restore' docs", 'echo "git restore a"', "git revert --abort",
+            "git checkout main\nnpm test", "git checkout -", "git checkout release-1.2 # go",
+            "(git checkout main)", "git status", "git checkout --track origin/x",
+            "git restore --staged a && ls", "git checkout main | tail -1",
         ],
     ),
-}
+}  # fmt: skip
 """By kind: texts or commands that have it, and those that only look like it."""
 
 

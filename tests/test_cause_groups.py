@@ -1,15 +1,24 @@
 """What kind of thing went wrong, which clusters may have one cause, and silent failures."""
 
+import re
 from datetime import timedelta
 from uuid import UUID
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.associations import relate
-from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups
+from stateanalytics.failures.cause_groups import (
+    RULES,
+    TITLES,
+    add_cause_groups,
+    proposed_cause,
+)
+from stateanalytics.failures.fault_table import add_faults
 from stateanalytics.failures.templates import mine_templates
 from tests.conftest import SHARED
 from tests.examples import a_few
@@ -17,6 +26,7 @@ from tests.failures import run, store
 from tests.frames import WHOSE, ago, facts
 from tests.template_scores import CauseScores, cause_scores
 
+LABELLED = SHARED / "agent_failures_2" / "messages.jsonl"
 SEVERAL = [
     pytest.param("API Error: 429 slow down", "provider_limit", id="HTTP status"),
     pytest.param("You exceeded your current quota, check your plan", "provider_limit", id="quota"),
@@ -37,6 +47,7 @@ SEVERAL = [
     pytest.param("process <*> killed by SIGKILL", "killed", id="killed"),
     pytest.param("OSError: [Errno 28] No space left on device", "disk_full", id="disk"),
     pytest.param("bash: <*>: Permission denied", "permission", id="permission"),
+    pytest.param("The user rejected permission to run gradle", "permission", id="no build"),
     pytest.param("git@<*>: Permission denied (publickey).", "auth", id="a key, no file"),
     pytest.param("fatal: not a git repository", "git_state", id="git"),
     pytest.param("CONFLICT (content): Merge conflict in <*>", "merge_conflict", id="merge"),
@@ -71,14 +82,87 @@ def test_the_message_says_more_than_the_code_and_the_code_more_than_nothing():
     assert grouped(None, None) is None
 
 
+@pytest.mark.parametrize(
+    "template, group",
+    [
+        ("the promised file was never written", "artifact_missing"),
+        ("memory was exhausted", "out_of_memory"),
+        ("branch and worktree exist already", "git_state"),
+        ("something went wrong", None),
+        ("model <*> refuses images", None),
+    ],
+)
+def test_a_cause_is_proposed_where_the_table_is_silent_and_a_text_is_near(template, group):
+    texts = {"code": None, "template": template, "rule_name": None}
+    found = add_faults(add_cause_groups(frame_of(texts)))
+    assert found.select("cause_group", "cause_proposed").row(0) == (None, group)
+    assert found["title"].item().startswith("Perhaps ") == (group is not None)
+    # The id does not depend on it, nor does what a person or a rule of yours has named.
+    named = add_faults(add_cause_groups(frame_of(texts | {"rule_name": "mine"})))
+    assert named["cause_proposed"].item() is None
+    known = add_faults(frame_of(texts | {"cause_group": "bug"}))
+    assert known["cause_proposed"].item() is None
+
+
+def frame_of(row):
+    return pl.DataFrame([row], schema_overrides=dict.fromkeys(row, pl.String))
+
+
+@settings(deadline=None)
+@given(st.text(max_size=400))
+def test_any_text_has_a_known_group_or_none_proposed(text):
+    assert proposed_cause(text) in {None, *TITLES}
+    if text.isascii():
+        assert proposed_cause(text) == proposed_cause(text.upper())
+
+
+def hidden(patterns, text):
+    """The table without each alternative of a message that fits the text."""
+    kept = [[part for part in parts if not part.search(text)] for parts in patterns]
+    messages = ["|".join(part.pattern for part in parts) for parts in kept]
+    return tuple(
+        rule._replace(message=message) for rule, message in zip(RULES, messages, strict=True)
+    )
+
+
+def alternatives(pattern):
+    """The parts of a regular expression between its outermost bars."""
+    parts, depth, is_class, last = [""], 0, False, ""
+    for char in pattern:
+        if last != "\\":
+            is_class = char != "]" if is_class else char == "["
+            depth += 0 if is_class else (char == "(") - (char == ")")
+        if char == "|" and not depth and not is_class and last != "\\":
+            parts.append("")
+        else:
+            parts[-1] += char
+        last = "" if last == "\\" else char
+    return parts
+
+
+def test_alternatives_of_a_pattern_by_hand():
+    assert alternatives(r"a(?:b|c)|[|]d|\||") == ["a(?:b|c)", "[|]d", r"\|", ""]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LABELLED.exists(), reason="the second corpus is not here")
+def test_proposals_are_right_where_all_rules_that_fit_are_hidden():
+    corpus = pl.read_ndjson(LABELLED, infer_schema_length=None)
+    mined = corpus.with_columns(mined=mine_templates(corpus["plain"])["template"])
+    texts = mined.group_by("group").agg(pl.col("mined").mode().sort().first(), pl.first("causes"))
+    parts = [filter(None, alternatives(rule.message)) for rule in RULES]
+    patterns = [[re.compile(part, re.I) for part in rule] for rule in parts]
+    proposed = []
+    for text, causes in texts.sort("group").select("mined", "causes").rows():
+        proposed.append((proposed_cause.__wrapped__(text, hidden(patterns, text)), causes))
+    said = [cause in causes for cause, causes in proposed if cause]
+    assert len(said) >= 25
+    assert sum(said) / len(said) >= 0.9
+
+
 def test_every_group_has_one_title_and_every_row_looks_somewhere():
     assert {(rule.cause_group, rule.title) for rule in RULES} == set(TITLES.items())
     assert all(rule.code or rule.message for rule in RULES)
-
-
-def test_missing_columns_are_named():
-    with pytest.raises(MissingColumnsError, match="add_cause_groups needs columns"):
-        add_cause_groups(pl.DataFrame({"code": ["x"]}))
 
 
 INDEPENDENT = SHARED / "agent_failures" / "messages.jsonl"

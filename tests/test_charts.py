@@ -22,7 +22,7 @@ from stateanalytics.charts import (
 )
 from stateanalytics.charts.style import ORDER
 from stateanalytics.charts.svg import inert
-from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.errors import ArgumentError, ColumnTypeError
 from stateanalytics.reporting.entities import COLOURS
 from tests.examples import a_few
 
@@ -185,13 +185,6 @@ def test_what_vega_cannot_draw_is_an_error_and_no_address_is_fetched(tmp_path):
 def test_vega_is_of_the_version_that_is_told(library):
     text = (Path(vega.__file__).parent / f"{library}.min.js").read_text("utf-8")
     assert f'"{vega.VERSIONS[library]}"' in text
-
-
-def test_missing_columns_are_named():
-    with pytest.raises(MissingColumnsError, match="chart_durations needs columns"):
-        chart_durations(STEPS.drop("n"))
-    with pytest.raises(MissingColumnsError, match="chart_severity needs columns"):
-        chart_severity(BY_TYPE.drop("info"))
 
 
 def test_a_column_of_words_is_no_count():

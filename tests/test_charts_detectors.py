@@ -141,12 +141,6 @@ def test_drawings_are_inert_and_the_same_each_time(draw):
     assert drawn == to_svg(chart, name="d", label="d")
 
 
-@pytest.mark.parametrize("draw", [chart_disagreement, chart_intersections])
-def test_a_missing_column_is_named(draw):
-    with pytest.raises(MissingColumnsError, match=draw.__name__):
-        draw(pl.DataFrame({"a": ["x"]}))
-
-
 def test_a_missing_column_of_the_timeline_is_named():
     with pytest.raises(MissingColumnsError, match="chart_alarms"):
         chart_alarms(EVENTS, pl.DataFrame({"detector": ["x"]}))

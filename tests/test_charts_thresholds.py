@@ -4,6 +4,7 @@ import json
 import re
 from xml.etree import ElementTree
 
+import altair as alt
 import polars as pl
 import pytest
 
@@ -21,7 +22,7 @@ from stateanalytics.charts import (
 from stateanalytics.charts.style import ticks_between
 from stateanalytics.charts.survival import COLOURS, DASHES, MOST, say_survival
 from stateanalytics.charts.thresholds import say_worksheet
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.survival.occupancy import state_occupancy
@@ -125,6 +126,19 @@ def test_many_strata_leave_the_largest():
     shown = [text for text in texts(drawn) if re.fullmatch(r"k\d+", text)]
     assert len(set(shown)) == MOST
     assert "k3000" in shown
+
+
+def test_what_is_added_is_drawn_over_the_curve_and_names_stand_beyond_its_end():
+    limit = pl.DataFrame({"x": [3600.0]})
+    chart = chart_survival(kaplan_meier(RUNS, by="kind"))
+    both = (chart + alt.Chart(limit).mark_rule(strokeDash=[4, 4]).encode(x="x:Q")).to_dict()
+    assert [layer["mark"]["type"] for layer in both["vconcat"][0]["layer"]] == [
+        *("area", "line", "tick", "point", "rule"),
+    ]
+    assert both["vconcat"][1] == chart.to_dict()["vconcat"][1]
+    assert both["config"] == chart.to_dict()["config"]
+    legends = [layer["encoding"].get("color", {}) for layer in both["vconcat"][0]["layer"][:4]]
+    assert {legend["legend"]["orient"] for legend in legends} == {"right"}
 
 
 def test_long_curves_are_thinned_to_what_can_be_drawn():
@@ -259,16 +273,6 @@ def test_hostile_names_come_out_as_text():
 
 
 def test_what_cannot_be_drawn_is_refused_in_words():
-    with pytest.raises(MissingColumnsError, match="chart_survival needs columns"):
-        chart_survival(RUNS)
-    with pytest.raises(MissingColumnsError, match="chart_cumulative_incidence needs columns"):
-        chart_cumulative_incidence(RUNS)
-    with pytest.raises(MissingColumnsError, match="chart_limits needs columns"):
-        chart_limits(RUNS)
-    with pytest.raises(MissingColumnsError, match="chart_worksheet needs columns"):
-        chart_worksheet(RUNS)
-    with pytest.raises(MissingColumnsError, match="chart_false_alarms needs columns"):
-        chart_false_alarms(RUNS)
     with pytest.raises(ArgumentError, match="found thresholds twice"):
         chart_false_alarms(pl.concat([SHEET, SHEET]))
     with pytest.raises(ArgumentError, match=r"draws one stratum; found the strata \['kind'\]"):

@@ -11,12 +11,11 @@ import pytest
 from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
-from stateanalytics.systems import transcripts
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.detectors import silence_ends
 from stateanalytics.systems.history import facts_at
-from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.reading import read_facts
+from stateanalytics.systems.situations import cause_of_error
 from tests.examples import a_few
 from tests.transcripts import (
     NOON,
@@ -405,7 +404,7 @@ def test_what_says_nothing_is_counted(tmp_path: Path) -> None:
 
 
 def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr(json_lines.budget, "MAX_LINE_BYTES", 2000)
     transcript = begun_transcript()
     transcript.answer(say("Done."), stop="end_turn", usage=USAGE)
     bad = ["[]", "nonsense", '"text"', json.dumps({"type": "user", "x": "y" * 4000})]
@@ -422,7 +421,7 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None
     path = tmp_path / f"{transcript.session_id}.jsonl"
     path.write_bytes(path.read_text().encode("utf-16"))
     # Another process would have the bound of lines as it is.
-    monkeypatch.setattr(transcripts, "grows", lambda _: False)
+    monkeypatch.setattr(json_lines, "grows", lambda _: False)
     assert read_facts(tmp_path, as_of=NOON)[0].entities.height == facts.entities.height
 
 

@@ -411,7 +411,7 @@ def test_a_packed_rollout_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Pa
 
 
 def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 2000)
+    monkeypatch.setattr(json_lines.budget, "MAX_LINE_BYTES", 2000)
     rollout = begun_rollout()
     rollout.complete("a")
     bad = ["[]", "nonsense", '"text"', json.dumps({"type": "event_msg", "x": "y" * 4000})]

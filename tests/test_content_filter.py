@@ -40,10 +40,12 @@ class Case(NamedTuple):
 
     @property
     def blocked(self) -> list[str]:
-        """Ids of everything that a filter stopped: executions with their steps and turns."""
+        """Ids of all that a filter stopped: executions, their steps and turns, and sessions."""
         executions = self.snap.detail("opencode_executions").filter("is_blocked")
         steps = self.snap.detail("opencode_steps").filter("is_blocked")
-        return [*executions["entity_id"], *steps["entity_id"]]
+        turns = executions.select(pl.concat_str("session_id", pl.lit(":turn:"), "turn_no"))
+        ended = executions.filter("is_last")["session_id"]
+        return [*executions["entity_id"], *steps["entity_id"], *turns.to_series(), *ended]
 
 
 @pytest.fixture(scope="module", params=a_few(FILES))
@@ -63,7 +65,12 @@ def test_states_say_failed_blocked_and_critical(case):
     assert states["severity"].cast(pl.String).unique().to_list() == ["critical"]
     assert states["tone"].cast(pl.String).unique().to_list() == ["danger"]
     assert states["is_terminal"].all()
-    assert states["display"].str.starts_with(CHAIN).all()
+    assert states["display"].str.contains("Blocked by provider content filter").all()
+    parts = states.filter(pl.col("entity_type") != "session")
+    assert parts["display"].str.starts_with(CHAIN).all()
+    assert states["reason_codes"].str.contains("content_filtered").all()
+    stored = case.snap.entities.filter(pl.col("entity_id").is_in(case.blocked))["reason_code"]
+    assert stored.str.ends_with("failed.content_filtered").all()
 
 
 def test_reasons_name_the_filter_and_who_blocked(case):

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stateanalytics.charts import chart_weeks
 from stateanalytics.core.windows import iso_week
@@ -16,11 +18,13 @@ from stateanalytics.stats.process_control import (
     count_point,
     duration_point,
     limits,
+    newest_change,
     share_back,
     share_point,
 )
 from stateanalytics.weekly_limits import control_limits
 from tests import draws
+from tests.examples import examples
 from tests.failures import run
 from tests.frames import facts
 
@@ -98,6 +102,23 @@ def test_weeks_that_are_all_the_same_have_no_limits_whatever_their_weights():
     assert change_points(weeks, least_variance=0.0) == []
 
 
+def test_durations_that_never_vary_have_limits_of_seconds_and_not_of_nothing():
+    limited = control_limits(weeks_of("duration", [600] * 10 + [640]))
+    assert limited["verdict"].to_list() == [*["within"] * 10, "above"]
+    assert 601 < limited["limit_high"][-1] < 640
+
+
+@examples(30)
+@given(st.lists(st.integers(0, 40), min_size=8, max_size=14), st.integers(1, 4))
+def test_the_printed_limits_are_those_that_were_tested(values, n_series):
+    series = [weeks_of("failure_incidents", values, kind="cluster", id=str(i))
+              for i in range(n_series)]  # fmt: skip
+    limited = control_limits(with_ended(pl.concat(series), [100] * len(values)))
+    for row in limited.drop_nulls("verdict").iter_rows(named=True):
+        is_beyond = (row["value"] > row["limit_high"], row["value"] < row["limit_low"])
+        assert is_beyond == (row["verdict"] == "above", row["verdict"] == "below")
+
+
 def test_groups_have_limits_of_their_own():
     other = weeks_of("failure_incidents", STEADY, kind="cluster", id="b")
     mine = weeks_of("failure_incidents", [3 * n for n in STEADY], kind="cluster", id="a")
@@ -113,7 +134,6 @@ def test_groups_have_limits_of_their_own():
         pytest.param(weeks_of("runs", STEADY[:7]), id="too few weeks"),
         pytest.param(weeks_of("runs", STEADY, coverage="part"), id="weeks in part"),
         pytest.param(weeks_of("failure_causes", STEADY), id="causes"),
-        pytest.param(weeks_of("duration", [60] * 10), id="nothing varies"),
         pytest.param(weeks_of("incidents", STEADY), id="nobody knows of how many runs"),
         pytest.param(weeks_of("completed", [0] * 10, n_of=0), id="nothing to share"),
         pytest.param(weeks_of("runs", ()), id="no weeks"),
@@ -253,11 +273,40 @@ def test_the_report_says_since_when_a_number_is_another(step):
     assert said["runs"] is None
     completed = said["completed"]
     assert completed["since"] == "2026-W11"
-    assert completed["words"].startswith(
-        "Lower since 2026-W11: 40 %, before 90 %; within the expected range"
-    )
-    assert said["incidents"]["words"].startswith("Higher since 2026-W11: 12, before 2")
+    assert completed["words"].startswith("Lower since 2026-W11: 40 % (95 %: ")
+    assert completed["words"].endswith("), before 90 %")
+    assert said["incidents"]["words"].startswith("Higher since 2026-W11: 12 (95 %: ")
     assert completed["words"] in step.as_html()
+
+
+def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_alert():
+    """Until the new level is the usual one; before that, and of a week that is over, nothing."""
+    weeks = (2, 3, 1, 2, 3, 2, 1, 2, 3, 12, 11, 13, 12)
+    verdicts = []
+    for n in (9, 10, 11, 13):
+        made = report(
+            many_weeks(weeks[:n]), window=f"2026-W{n + 1:02}", compare="previous",
+            sections=["headline"],
+        )  # fmt: skip
+        summary = made.summary
+        verdicts.append(summary["verdict"])
+        numbers = {each["name"]: each for each in summary["headline"]["numbers"]}
+        has_changed = numbers["completed"]["limits"]["verdict"] == "lower"
+        assert has_changed == numbers["completed"]["change"]["is_clear"] == (n > 9)
+        assert bool(made.tripped("regression")) == has_changed
+    assert verdicts[0] == "No significant change: 85 % completed, normal range 53 % to 100 %"
+    assert [words[:49] for words in verdicts[1:]] == [
+        "Worse than before: completed 40 % since 2026-W11,",
+        "Worse than before: completed 42 % since 2026-W11,",
+        "Worse than before: completed 40 % since 2026-W11,",
+    ]
+    whole = report(many_weeks(weeks[:10]), window="2026-W11", compare="previous").summary
+    assert whole["verdict"].startswith("Worse than before: ")
+    assert " points against all before: " in whole["story"]["explained"]
+    over = report(many_weeks((*weeks[:9], 13, 2)), window="2026-W12", compare="previous")
+    over_words = "No significant change: 90 % completed, normal range 19 % to 100 %"
+    assert over.summary["verdict"] == over_words
+    assert over.summary["story"]["explained"] is None
 
 
 def test_what_was_open_at_the_end_of_each_week_is_drawn():
@@ -283,8 +332,55 @@ def test_the_report_of_a_steady_store_says_so():
         many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
     )
     said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
-    assert said["completed"]["words"].startswith("No significant change since 2026-W03 (95 %: ")
+    assert (
+        said["completed"]["words"] == "Within the expected range (53 % to 100 %) of earlier weeks"
+    )
 
 
 def test_a_report_of_few_weeks_says_nothing_of_levels(demo_week):
     assert all("limits" not in each for each in demo_week.summary["headline"]["numbers"])
+
+
+SERIES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=0, max_size=30)
+
+
+@examples(100)
+@given(SERIES, st.randoms(use_true_random=False))
+def test_a_week_within_its_printed_range_alone_is_called_unchanged(weeks, order):
+    points = [share_point(n, n + more) for n, more in weeks if n + more]
+    found = newest_change(points)
+    if len(points) < 5:
+        assert found is None
+        return
+    if found.start is None:
+        assert found.low - 1e-9 <= points[-1].value <= found.high + 1e-9
+    else:
+        newest = points[-1].value
+        assert abs(newest - found.level) <= abs(newest - found.before)
+        assert found.level_low <= found.level <= found.level_high
+    old = points[:-8]
+    order.shuffle(old)
+    again = newest_change([*old, *points[-8:]]) if len(points) > 12 else found
+    assert again.start == found.start and again.level == found.level
+
+
+def fleets(n, before, since=(), per_week=300):
+    """Shares of completed runs of as many fleets, week by week: binomial, by random bits."""
+    draw = random.Random(repr((n, before, since, per_week)))
+    for _ in range(n):
+        yield [
+            share_point(sum(draw.random() < share for _ in range(per_week)), per_week)
+            for share in (*before, *since)
+        ]
+
+
+def test_a_lower_share_is_found_in_time_and_hardly_ever_made_up():
+    for since, per_week, least in (
+        ((0.72,), 300, 0.97), ((0.8,), 300, 0.8), ((0.8, 0.8), 300, 0.95),
+        ((0.72, 0.72), 100, 0.9), ((0.8,) * 4, 100, 0.8),
+    ):  # fmt: skip
+        series = list(fleets(60, (0.9,) * 10, since, per_week))
+        found = [newest_change(points, alpha=0.03) for points in series]
+        assert sum(one.start is not None for one in found) >= least * 60, (since, per_week)
+    null = list(fleets(300, (0.9,) * 12, per_week=60))
+    assert sum(newest_change(points, alpha=0.03).start is not None for points in null) <= 15

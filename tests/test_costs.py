@@ -3,7 +3,7 @@
 import itertools
 import json
 import tomllib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -126,6 +126,31 @@ def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> 
     assert row["estimated_n"] == runs.height
 
 
+@pytest.mark.parametrize(
+    ("period", "labels"),
+    [
+        ("day", ["2024-12-29", "2024-12-30", "2025-01-02"]),
+        ("week", ["2024-W52", "2025-W01"]),
+        ("month", ["2024-12", "2025-01"]),
+    ],
+)
+def test_costs_by_period_stand_in_the_order_of_time(period: str, labels: list[str]) -> None:
+    """A run counts on the day of its end in UTC; the sums are those of all runs together."""
+    ends = ["2025-01-02 00:00", "2024-12-29 23:59", "2024-12-30 00:00", "2024-12-29 12:00"]
+    rows = [
+        {"entity_id": end, "raw_status": "completed", "cost_usd": usd, "model": f"m{usd}",
+         "started_at": at, "ended_at": at}
+        for end, usd in zip(ends, (1.0, 2.0, 4.0, 8.0), strict=True)
+        for at in [datetime.fromisoformat(f"{end}+00:00")]
+    ]  # fmt: skip
+    found = sa.failures.costs(facts(rows), by=period)
+    assert found[period].to_list() == labels
+    assert found["reported_usd"].sum() == 15
+    by_both = sa.failures.costs(facts(rows), by=(period, "model"))
+    assert by_both[period].is_sorted()
+    assert by_both.filter(pl.col(period) == labels[0])["reported_usd"].is_sorted(descending=True)
+
+
 def test_what_somebody_stopped_is_not_lost_to_failures() -> None:
     rows = [
         {"entity_id": end, "raw_status": end, "cost_usd": usd, "started_at": AT, "ended_at": AT}
@@ -133,6 +158,39 @@ def test_what_somebody_stopped_is_not_lost_to_failures() -> None:
     ]
     [row] = sa.failures.costs(facts(rows), by=()).to_dicts()
     assert (row["reported_usd"], row["reported_lost_usd"]) == (7.5, 2.5)
+
+
+def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
+    """Two completed at once, one is the second attempt at its play."""
+    hour = timedelta(hours=1)
+    rows: list[dict[str, object]] = [
+        {"entity_id": name, "session_id": name, "raw_status": "completed", "cost_usd": usd,
+         "started_at": AT, "ended_at": AT + hour, "model": model}
+        for name, usd, model in (("a", 1.0, "m"), ("b", 2.0, "m"), ("c", 4.0, None))
+    ]  # fmt: skip
+    rows.append(
+        {"entity_id": "p", "entity_type": "play", "session_id": "c", "raw_status": "merged",
+         "attempt": 2, "started_at": AT, "ended_at": AT + hour}
+    )  # fmt: skip
+    snap = facts(rows)
+    shown = ("n_completed", "n_first_pass", "run_s", "retries_usd")
+    assert sa.failures.costs(snap, by=()).select(shown).rows() == [(3, 2, 3 * 3600.0, 4.0)]
+    by_model = sa.failures.costs(snap, by="model").select("model", *shown).rows()
+    assert by_model == [(None, 1, 0, 3600.0, 4.0), ("m", 2, 2, 7200.0, None)]
+    [first] = sa.failures.costs(facts(rows[:1]), by=()).select(shown).rows()
+    # Nothing says whether it repeats work.
+    assert first == (1, 1, 3600.0, None)
+    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, None)]
+
+
+@pytest.mark.parametrize("by", [(), ("system",), ("system", "kind"), "week"])
+def test_first_passes_and_retries_are_parts_of_all(snap: sa.Snapshot, by: object) -> None:
+    found = sa.failures.costs(snap, by=by)  # type: ignore[arg-type]
+    assert (found["n_first_pass"] <= found["n_completed"]).all()
+    assert (found["retries_usd"] <= found["total_usd"] + 1e-6).all()
+    sums = found.select(pl.col("n_first_pass", "run_s", "retries_usd").sum()).row(0)
+    [whole] = sa.failures.costs(snap, by=()).select("n_first_pass", "run_s", "retries_usd").rows()
+    assert sums == pytest.approx([part or 0.0 for part in whole])
 
 
 def test_each_model_of_a_run_is_priced_by_itself(tmp_path: Path) -> None:
@@ -312,7 +370,9 @@ def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
     assert "Costs by model" in page
     assert "Costs by project" in page
     assert "$0.26" in page
-    assert 'id="costs"' not in sa.report(demo, sections=["costs"]).as_html()
+    reported = sa.report(demo, sections=["costs"]).as_html()
+    assert "Costs by model" in reported
+    assert "Estimated" not in reported
 
 
 def test_the_command_prints_costs_by_prices_of_yours(

@@ -10,11 +10,7 @@ from polars.testing import assert_frame_equal
 
 from stateanalytics.survival import jackknife
 from stateanalytics.survival.curves import confidence_band, kaplan_meier, quantiles, restricted_mean
-from stateanalytics.survival.incidence import (
-    cause_table,
-    completion_times,
-    cumulative_incidence,
-)
+from stateanalytics.survival.incidence import cause_table, completion_times, cumulative_incidence
 from stateanalytics.survival.jackknife import LAST_COVARIANCE, UNIT_VARIANCE
 from tests.survival_data import TYPE_I
 

@@ -4,13 +4,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.state.definitions import (
-    BAD_ENDS,
-    ENDINGS,
-    FAILURES,
-    GOOD_ENDS,
-    STOPPED,
-)
+from stateanalytics.state.definitions import BAD_ENDS, ENDINGS, FAILURES, GOOD_ENDS, STOPPED
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.agent_orchestrator.mapping import RUNTIME_REASONS, SESSION_REASONS
 from tests.frames import ago, facts

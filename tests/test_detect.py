@@ -107,11 +107,6 @@ def test_row_order_does_not_matter(demo):
     )
 
 
-def test_no_snapshot_says_what_to_do():
-    with pytest.raises(ArgumentError, match=r"detect needs a snapshot.*\nHint: read one first"):
-        sa.detectors.detect("state.db")
-
-
 # --- at an earlier instant -------------------------------------------------------------
 
 
@@ -354,30 +349,6 @@ def test_the_classifiers_are_the_ones_that_the_oracle_proves(oracles):
         assert detector.classify(signs, detector.threshold_s).equals(
             rows[column].alias("session_health")
         ), column
-
-
-def test_the_phantom_detector_is_the_one_that_the_oracle_proves(oracles):
-    from tests.oracles import number
-
-    rows = read_oracle(oracles / "lionagi" / "oracle_phantom_0.36.csv").filter(
-        pl.col("error").is_null()
-    )
-    signs = rows.with_row_index("n").select(
-        source=pl.lit("s"), system=pl.lit("lionagi"), entity_type=pl.lit("session"),
-        entity_id=pl.col("n").cast(pl.String), session_id=pl.lit("s"), kind=pl.lit("agent"),
-        status=pl.lit("running"), raw_status=pl.lit("running"), agent=pl.lit(None, pl.String),
-        updated_age_s=number("updated_age_s"), is_foreign=pl.col("process") == "foreign_host",
-        process_alive=pl.col("process").replace_strict(
-            {"alive": True, "dead": False, "recycled": False}, default=None,
-            return_dtype=pl.Boolean,
-        ),
-    )  # fmt: skip
-    for (limit,), part in rows.with_columns(
-        signs.select(pl.struct(pl.all()).alias("row"))
-    ).group_by("stale_s"):
-        detector = dataclasses.replace(named("C2"), threshold_s=float(limit))
-        fires = in_words(truths(part["row"].struct.unnest(), [detector]), at=AS_OF)["fires"]
-        assert fires.to_list() == part["reason"].is_not_null().to_list()
 
 
 def test_the_schedule_detector_is_the_one_that_the_oracle_proves(oracles):

@@ -11,7 +11,7 @@ import stateanalytics as sa
 from stateanalytics.detectors.catalogue import named, registry
 from stateanalytics.detectors.comparing import CAUSES, _sentence
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import ArgumentError
 from tests.frames import ago, facts
 from tests.test_detect import session
 
@@ -239,11 +239,6 @@ def test_a_detector_that_nobody_knows_says_what_to_do():
         ArgumentError, match=r"'mine' that is not known here.*\n.*detectors=\[yours"
     ):
         sa.detectors.disagreements(detections)
-
-
-def test_another_frame_says_what_is_missing():
-    with pytest.raises(MissingColumnsError, match="disagreements needs columns"):
-        sa.detectors.disagreements(pl.DataFrame({"a": [1]}))
 
 
 def test_hostile_text_is_escaped_where_it_is_shown():

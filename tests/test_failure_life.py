@@ -442,3 +442,44 @@ def test_what_failed_three_times_a_week_is_gone_within_four_weeks_and_then_back(
     told = weeks_told([1.0, *before], n_weeks=12)
     assert told[0] == "back"
     assert told[1:9] == ["gone"] * 8
+
+
+def hours(name, *ages):
+    """Failures of one message so many hours before as-of."""
+    return [
+        run(f"{name}{place}", reason_message=f"{name} broke", ended=ago(hours=age))
+        for place, age in enumerate(ages)
+    ]
+
+
+OLD = run("old", status="completed", ended=ago(days=20))
+
+
+@pytest.mark.parametrize(
+    ("ages", "n_and_most"),
+    [
+        pytest.param([0.1] * 10, [(10, 0)], id="ten in three hours, never before"),
+        pytest.param([0] * 5 + [2.9] * 5, [(10, 0)], id="at as-of, and almost three hours ago"),
+        pytest.param([0.1] * 9, [], id="nine are too few"),
+        pytest.param([0.1] * 9 + [3.1], [], id="nine, and one before"),
+        pytest.param([0.1] * 12 + [50.0] * 4, [(12, 4)], id="three times the most of the week"),
+        pytest.param([0.1] * 11 + [50.0] * 4, [], id="less than three times"),
+        pytest.param([0.1] * 11 + [172.0] * 4, [(11, 0)], id="the week before does not count"),
+    ],
+)
+def test_what_fails_far_more_than_in_the_week_before_is_escalating(ages, n_and_most):
+    found = sa.failures.escalating(store(OLD, *hours("it", *ages), *hours("other", 1, 2, 90)))
+    assert found.select("n_requests", "n_most").rows() == n_and_most
+    assert set(found["cluster_id"]) <= {named("it")}
+
+
+def test_without_a_week_of_history_nothing_is_known_to_escalate():
+    assert sa.failures.escalating(store(*hours("it", *[0.1] * 20))).is_empty()
+    assert sa.failures.escalating(store()).is_empty()
+    nothing = sa.failures.escalating(store(OLD))
+    assert nothing.schema == sa.failures.escalating(store()).schema
+
+
+def test_sessions_of_one_request_that_fail_together_are_no_escalation():
+    rows = [{**row, "invocation_id": "one"} for row in hours("it", *[0.1] * 24)]
+    assert sa.failures.escalating(store(OLD, *rows)).is_empty()

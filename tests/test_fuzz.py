@@ -84,20 +84,20 @@ def test_a_lost_row_of_an_archive_is_noticed(monkeypatch, tmp_path):
         archives.check_shards(root, sa.read(root, progress=False))
 
 
-def test_an_input_that_takes_too_long_is_noticed(monkeypatch, tmp_path, originals):
-    monkeypatch.setattr(worker, "LIMIT_S", -1.0)
-    monkeypatch.setattr(worker, "S_A_BYTE", 0.0)
-    answer = worker.run(SEED, first_of("rules"), originals, tmp_path / "input")
-    assert (answer["verdict"], answer["kind"]) == ("defect", "TooSlow")
-
-
-def test_an_input_that_takes_too_much_memory_for_its_size_is_noticed(
-    monkeypatch, tmp_path, originals
+@pytest.mark.parametrize(
+    ("limits", "kind"),
+    [
+        ({"LIMIT_S": -1.0, "S_A_BYTE": 0.0}, "TooSlow"),
+        ({"PEAK_BYTES": -(10**9), "PEAK_RATIO": 0}, "TooLarge"),
+    ],
+)
+def test_an_input_that_takes_too_much_for_its_size_is_noticed(
+    monkeypatch, tmp_path, originals, limits, kind
 ):
-    monkeypatch.setattr(worker, "PEAK_BYTES", -(10**9))
-    monkeypatch.setattr(worker, "PEAK_RATIO", 0)
+    for name, value in limits.items():
+        monkeypatch.setattr(worker, name, value)
     answer = worker.run(SEED, first_of("rules"), originals, tmp_path / "input")
-    assert (answer["verdict"], answer["kind"]) == ("defect", "TooLarge")
+    assert (answer["verdict"], answer["kind"]) == ("defect", kind)
     assert 0 < answer["disk_bytes"] < 100_000
 
 

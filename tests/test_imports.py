@@ -40,6 +40,7 @@ ORDER = (
     ("queries", "weekly", "timeline", "summaries.shapes"),
     ("weekly_limits",),
     ("sql",),
+    ("comparing",),
     ("snapshot",),
     ("summaries",),
     ("live", "metrics", "otlp"),
@@ -115,6 +116,13 @@ def _imported(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from imported_when_called(path)
+
+
+def imported_when_called(path):
+    """Full names of the functions that a system's value names by texts."""
+    names = re.findall(r'\b_later\("(\w+):(\w+)"\)', (PACKAGE / path).read_text("utf-8"))
+    return [f"{name_of(path)}.{module}.{function}" for module, function in names]
 
 
 def ours(path):
@@ -139,6 +147,15 @@ def test_imports_run_from_left_to_right():
         if other != own and not is_to_the_left(other, own)
     ]
     assert not wrong
+
+
+def test_what_systems_import_when_it_is_called_exists():
+    names = [name for path in MODULES for name in imported_when_called(path)]
+    assert len(names) > 50
+    for module, _, function in (name.rpartition(".") for name in names):
+        assert callable(getattr(importlib.import_module(module), function)), (module, function)
+    texts = "".join(path.read_text("utf-8") for path in PACKAGE.glob("systems/*/__init__.py"))
+    assert len(names) == texts.count("_later(")
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -274,10 +291,7 @@ def test_the_import_loads_nothing_heavy():
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        (
-            "sa.Snapshot",
-            ("altair", "ipywidgets", "duckdb", "rich", "jinja2", "quickjs", "click"),
-        ),
+        ("sa.Snapshot", ("altair", "ipywidgets", "duckdb", "rich", "jinja2", "quickjs", "click")),
         ("sa.Policy.v1()", ("altair", "duckdb", "pyarrow", "rich", "jinja2", "click")),
         ("sa.errors.QueryError", ("polars", "duckdb")),
     ],
@@ -319,7 +333,7 @@ def test_a_list_of_one_system_loads_nothing_of_others_and_no_engine(tmp_path):
     assert "systems.opencode.reading" not in ours
 
 
-NAMESPACES = ("", "failures", "survival", "detectors", "thresholds")
+NAMESPACES = ("", "failures", "survival", "detectors", "thresholds", "charts")
 
 
 def namespace(name):
@@ -335,9 +349,16 @@ def test_every_public_name_is_there_and_only_those(name):
 
 
 def test_the_face_is_small():
-    assert len(stateanalytics.__all__) <= 30
-    with pytest.raises(AttributeError, match="stateanalytics attribute nothing"):
+    assert len(stateanalytics.__all__) <= 33
+    with pytest.raises(AttributeError, match="stateanalytics has no nothing"):
         stateanalytics.nothing  # noqa: B018
+
+
+def test_names_that_are_gone_say_what_to_type():
+    with pytest.raises(AttributeError, match=r"snap\.compare"):
+        stateanalytics.failures.rates  # noqa: B018
+    with pytest.raises(AttributeError, match=r"chart_compare\(snap\.compare"):
+        stateanalytics.charts.chart_rate  # noqa: B018
 
 
 @pytest.mark.parametrize("name", NAMESPACES)

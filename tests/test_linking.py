@@ -311,10 +311,7 @@ def pairs(*rows: dict) -> tuple[list[tuple[str, str]], int]:
             id="people's own only overlap",
         ),
         pytest.param(
-            [ran("d", 0, 60), wrote("t", 1, 59), wrote("own", 20, 40)],
-            [],
-            1,
-            id="one too many",
+            [ran("d", 0, 60), wrote("t", 1, 59), wrote("own", 20, 40)], [], 1, id="one too many"
         ),
         pytest.param(
             [ran("d", 0, 60, n_output_tokens=50), wrote("t", 1, 59), wrote("own", 20, 40, 70)],

@@ -12,9 +12,9 @@ import stateanalytics as sa
 from stateanalytics.core.schema import CALLS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.call_outcomes import calls
-from stateanalytics.failures.struggles import signs
+from stateanalytics.failures.struggles import signs, turns
 from stateanalytics.reporting.session import session_page
-from stateanalytics.systems.lionagi import calls as of_lionagi
+from stateanalytics.systems.lionagi import events as of_lionagi
 from tests.examples import examples
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 
@@ -199,6 +199,47 @@ def test_a_loop_is_a_sign_and_branches_that_work_at_once_are_none(tmp_path):
     snap = snapshot(tmp_path / "six", turned, branches=6)
     assert sorted(calls(snap)["part_id"]) == [f"b{n}" for n in range(6)]
     assert signs(snap)["sign"].to_list() == ["mostly_failing"]
+
+
+def said(identity, role, text, *, at):
+    key = "instruction" if role == "user" else "assistant_response"
+    return {**message(identity, {key: text}, at=at), "role": role}
+
+
+def test_turns_are_instructions_with_their_calls_and_last_answer(tmp_path):
+    rows = [
+        said("lost", "assistant", "I was unable to begin.", at=0),
+        said("u1", "user", "Fix it", at=1),
+        *(request("q", at=2), answer("a", "q", at=3, output="fine")),
+        said("m1", "assistant", "Which one?", at=4),
+        said("u2", "user", "No, the other", at=5),
+        said("m2", "assistant", "I was unable to fix the build.", at=6),
+        said("u3", "user", "Again", at=7),
+    ]
+    snap = snapshot(tmp_path, rows)
+    found = turns(snap)
+    shown = found.select("turn_no", "entity_id", "gives_up", "is_question", "is_correction")
+    assert shown.rows() == [
+        *((1, "u1", False, True, None), (2, "u2", True, False, None), (3, "u3", None, None, None))
+    ]
+    assert [at and at.timestamp() - NOW_S for at in found["ended_at"]] == [4, 6, None]
+    assert calls(snap)["turn_no"].to_list() == [1]
+    [gave_up] = signs(snap).to_dicts()
+    assert (gave_up["sign"], gave_up["turn_no"], gave_up["first_call"]) == ("gave_up", 2, "u2")
+    path = snap.sources["source"][0]
+    then = turns(sa.read(path, as_of=NOW_S + 5.5, progress=False))
+    assert then["gives_up"].to_list() == [False, None]
+
+
+def test_branches_that_work_at_once_have_turns_of_their_own(tmp_path):
+    rows = [
+        *(said("u1", "user", "One", at=1), said("u2", "user", "Two", at=2)),
+        *(request("q1", at=3), request("q2", at=4)),
+        *(said("m1", "assistant", "Done.", at=5), said("m2", "assistant", "I gave up.", at=6)),
+    ]
+    snap = snapshot(tmp_path, rows, branches=2)
+    assert dict(calls(snap).select("entity_id", "turn_no").rows()) == {"q1": 1, "q2": 2}
+    assert [at.timestamp() - NOW_S for at in turns(snap)["ended_at"]] == [5, 6]
 
 
 def test_calls_at_an_earlier_instant_have_no_later_results(tmp_path):

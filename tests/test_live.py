@@ -93,6 +93,20 @@ def test_an_alarm_is_told_once_and_only_looked_for_where_something_changed(path,
     assert (len(asked), len(told)) == (3, 1)
 
 
+def test_an_escalation_is_told_once_until_it_calms_down(path, monkeypatch):
+    seen, told = [["x"], ["x", "y"], [], ["x"]], []
+
+    def found(snap, *, policy):
+        return pl.DataFrame({"cluster_id": seen.pop(0)}, schema={"cluster_id": pl.String})
+
+    monkeypatch.setattr(live, "escalating", found)
+    steps = [write(path, f"UPDATE sessions SET status = '{word}' WHERE id = 'a'")
+             for word in ("failed", "aborted", "failed", "aborted")]  # fmt: skip
+    looks(path, Clock(nothing, *steps), 5,
+          on_escalating=lambda news: told.append(news["cluster_id"].to_list()))  # fmt: skip
+    assert told == [["x"], ["y"], ["x"]]
+
+
 def test_what_is_new_and_bad_is_told_and_what_is_new_and_well_is_not(path):
     new = (
         "INSERT INTO sessions (id, progression_id, status, started_at) VALUES ('{}', 'p', '{}', 1)"

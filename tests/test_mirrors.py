@@ -2,11 +2,9 @@
 
 from datetime import timedelta
 
-import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.population import counted, is_mirror, population
 from tests.frames import AS_OF, DONE, facts, states_of
 from tests.opencode_logs import event, facts_of, step
@@ -45,10 +43,8 @@ def test_what_another_row_tells_is_a_mirror(rows, expected):
     assert told(*rows) == expected
 
 
-def test_no_rows_are_no_mirrors_and_a_missing_column_is_named():
+def test_no_rows_are_no_mirrors():
     assert is_mirror(facts([]).entities).to_list() == []
-    with pytest.raises(MissingColumnsError, match=r"is_mirror needs columns.*started_at"):
-        is_mirror(pl.DataFrame({"entity_type": ["turn"]}))
 
 
 def test_totals_over_types_leave_mirrors_out():

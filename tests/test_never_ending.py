@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.stats import draws
+from tests.generators import draws
 
 
 def spells(ended, open_, **rest):
@@ -101,9 +101,7 @@ def fleet(seed, *, share, n_units=120, shape="exponential", limit_s=6000.0):
     """Fan-outs of one to three; a part never ends, by fan-out; some are cut off at any time."""
     row = pl.int_range(n_units, dtype=pl.UInt64)
     units = pl.select(
-        unit=row,
-        never=draws.uniform(row, seed, "never"),
-        n=draws.integer(row, seed, "n", 1, 3),
+        unit=row, never=draws.uniform(row, seed, "never"), n=draws.integer(row, seed, "n", 1, 3)
     )
     runs = units.select(pl.exclude("n").repeat_by("n")).explode(pl.all())
     each = pl.int_range(pl.len(), dtype=pl.UInt64)

@@ -1,12 +1,14 @@
 """Notebooks: committed without output, and every cell runs."""
 
 import re
+from doctest import DocTestParser
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import stateanalytics as sa
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -85,3 +87,15 @@ def test_the_gallery_shows_every_cell_of_a_notebook(path: Path) -> None:
         assert (ROOT / "docs" / "gallery" / drawing).read_text("utf-8").startswith("<svg xmlns=")
     assert str(ROOT) not in page
     assert "Output()" not in page, "a bar of progress that has gone"
+
+
+def test_the_page_of_charts_has_every_chart_its_example_and_its_drawing() -> None:
+    page = (ROOT / "docs" / "charts.md").read_text("utf-8")
+    names = [name for name in sa.charts.__all__ if name.startswith("chart_")]
+    assert re.findall(r"^## (\w+)$", page, re.M) == sorted(names)
+    for name in names:
+        *lines, said = DocTestParser().get_examples(getattr(sa.charts, name).__doc__)
+        assert "".join(line.source for line in lines) in page
+        assert "chart.description" in said.source
+        drawing = (ROOT / "docs" / "gallery" / "charts" / f"{name}.svg").read_text("utf-8")
+        assert drawing.startswith("<svg xmlns=")

@@ -11,8 +11,8 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.failures.cause_groups import add_cause_groups
-from stateanalytics.systems.provider_errors import cause_of_error
 from stateanalytics.systems.reading import read_facts
+from stateanalytics.systems.situations import cause_of_error
 from tests import test_claude_code as claude
 from tests import test_codex as codex
 from tests.conftest import SHARED

@@ -69,7 +69,7 @@ def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", a_few(["\n", ""]))
 def test_a_line_too_long_to_take_apart_is_counted(tmp_path, monkeypatch, chunk_bytes, ending):
     monkeypatch.setattr(json_lines, "CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 400)
+    monkeypatch.setattr(json_lines.budget, "MAX_LINE_BYTES", 400)
     lines = [json.dumps(line) for line in GOOD]
     assert max(map(len, lines)) < 400
     long = json.dumps({"type": "session.made.up", "id": "x" * 2000})

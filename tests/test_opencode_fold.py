@@ -208,47 +208,44 @@ def _rows(facts: Facts, table: str, session: str) -> pl.DataFrame:
     return facts.details[f"opencode_{table}"].filter(session_id=session)
 
 
-def test_a_crash_and_a_restart_are_one_turn(lives: Facts) -> None:
-    found = _rows(lives, "executions", "crash")
-    assert found.select("outcome", "turn_no", "is_continuation").rows() == [
-        ("crashed", 1, False),
-        ("succeeded", 1, True),
-    ]
+FOLDED = {
+    "a crash and a restart are one turn": (
+        "crash", "executions", ("outcome", "turn_no", "is_continuation", "n_text_chars"),
+        [("crashed", 1, False, 0), ("succeeded", 1, True, 5)],
+    ),
+    "a tool belongs to the execution of its step": (
+        "crash", "tools", ("exec_no", "end_exec_no", "is_stale", "cause"),
+        [(1, 2, True, "stale_after_crash")],
+    ),
+    "the last of several ends counts": (
+        "late end", "executions", ("outcome", "first_outcome", "n_terminals", "cause"),
+        [("failed", "interrupted", 2, "resume_exhausted")],
+    ),
+    "a start after a failure opens the step again": (
+        "start after a failure", "steps", ("state", "n_attempts", "error_type", "finish"),
+        [("open", 2, None, None)],
+    ),
+    "a capture that begins in the middle has an execution": (
+        "middle", "executions", ("exec_no", "outcome", "is_head_truncated"),
+        [(0, "succeeded", True)],
+    ),
+    "the last retry is the state of the step": (
+        "retries", "steps", ("is_retry_pending", "retry_attempt", "retry_at", "n_retries"),
+        [(True, 3, 1_795_300_009_000, 2)],
+    ),
+    "an input that was never promoted waits": (
+        "inputs", "inputs", ("kind", "is_pending", "wait_s"),
+        [("user", False, 2.0), ("user", True, None), ("move", False, None)],
+    ),
+}  # fmt: skip
 
 
-def test_a_tool_belongs_to_the_execution_of_its_step(lives: Facts) -> None:
-    tool = _rows(lives, "tools", "crash").row(0, named=True)
-    assert (tool["exec_no"], tool["end_exec_no"], tool["is_stale"]) == (1, 2, True)
-    assert tool["cause"] == "stale_after_crash"
-
-
-def test_text_is_counted_in_characters(lives: Facts) -> None:
-    assert _rows(lives, "executions", "crash")["n_text_chars"].to_list() == [0, 5]
-
-
-def test_the_last_of_several_ends_counts(lives: Facts) -> None:
-    late = _rows(lives, "executions", "late end").row(0, named=True)
-    assert (late["outcome"], late["first_outcome"], late["n_terminals"]) == (
-        "failed",
-        "interrupted",
-        2,
-    )
-    assert late["cause"] == "resume_exhausted"
-
-
-def test_a_start_after_a_failure_opens_the_step_again(lives: Facts) -> None:
-    found = _rows(lives, "steps", "start after a failure")
-    assert found.select("state", "n_attempts", "error_type", "finish").row(0) == (
-        "open",
-        2,
-        None,
-        None,
-    )
-
-
-def test_a_capture_that_begins_in_the_middle_has_an_execution(lives: Facts) -> None:
-    tail = _rows(lives, "executions", "middle")
-    assert tail.select("exec_no", "outcome", "is_head_truncated").row(0) == (0, "succeeded", True)
+@pytest.mark.parametrize("case", FOLDED)
+def test_a_life_is_folded_into_its_rows(lives: Facts, case: str) -> None:
+    session, table, columns, expected = FOLDED[case]
+    found = ms(_rows(lives, table, session))
+    ordered = found.sort("input_id") if table == "inputs" else found
+    assert ordered.select(columns).rows() == expected
 
 
 def test_a_place_that_two_events_claim_is_a_finding(lives: Facts) -> None:
@@ -261,25 +258,6 @@ def test_an_unknown_event_changes_nothing_and_stays_visible(lives: Facts) -> Non
     outcomes = _rows(lives, "executions", "unknown event")["outcome"]
     assert outcomes.to_list() == ["crashed", "succeeded"]
     assert "session.invented.yesterday" in lives.events["kind"].to_list()
-
-
-def test_the_last_retry_is_the_state_of_the_step(lives: Facts) -> None:
-    found = ms(_rows(lives, "steps", "retries"))
-    assert found.select("is_retry_pending", "retry_attempt", "retry_at", "n_retries").row(0) == (
-        True,
-        3,
-        1_795_300_009_000,
-        2,
-    )
-
-
-def test_an_input_that_was_never_promoted_waits(lives: Facts) -> None:
-    inputs = _rows(lives, "inputs", "inputs")
-    assert inputs.sort("input_id").select("kind", "is_pending", "wait_s").rows() == [
-        ("user", False, 2.0),
-        ("user", True, None),
-        ("move", False, None),
-    ]
 
 
 @pytest.mark.parametrize("name", COSTS)

@@ -23,7 +23,7 @@ from stateanalytics.errors import NotAStoreError
 from stateanalytics.io import json_lines
 from stateanalytics.systems.opencode import reading
 from stateanalytics.systems.opencode.places import find
-from stateanalytics.systems.opencode.tables import TABLES
+from stateanalytics.systems.opencode.reading import TABLES
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
 from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, write

@@ -16,7 +16,6 @@ from tests.opencode_logs import (
     event,
     facts_of,
     in_sessions,
-    read_once,
     reasons_once,
     states_once,
     step,
@@ -62,42 +61,6 @@ def test_every_expected_state_and_reason_holds(
         assert ("Blocked by provider" in ours["display"]) == row["blocked"]
         assert reasons.get(_id(row, kind), []) == row["reasons"]
     assert len(by_id) == len(lines)
-
-
-FILTERED = {
-    "era A": ("v1_1.18.34/event_table.jsonl", "A", 1),
-    "era B": ("v2_20260717/opencode-local.db", "B", 4),
-    "era C": ("synthetic/v2_edge_cases.jsonl", "C", 1),
-    # One of them only its words name: a gateway wrote it as a request that is invalid.
-    "V1": ("v1_1.18.34/opencode.db", "V1", 4),
-}
-
-
-@pytest.mark.parametrize("where", list(FILTERED))
-def test_a_content_filter_never_reads_as_success(samples: Path, where: str) -> None:
-    log, era, n_expected = FILTERED[where]
-    facts = read_once(samples / log)
-    blocked = facts.details["opencode_executions"].filter("is_blocked", pl.col("era") == era)
-    assert blocked.height == n_expected
-    states = states_once(samples / log)
-    touched = pl.concat(
-        [
-            blocked.select(entity_id="entity_id"),
-            blocked.filter("is_last").select(entity_id="session_id"),
-            blocked.select(pl.concat_str("session_id", pl.lit(":turn:"), "turn_no")).rename(
-                {"session_id": "entity_id"}
-            ),
-            facts.details["opencode_steps"].filter("is_blocked").select(entity_id="entity_id"),
-        ]
-    )
-    seen = states.join(touched, on="entity_id", how="semi")
-    assert seen["outcome"].cast(pl.String).unique().to_list() == ["failed"]
-    assert seen["is_terminal"].all()
-    assert seen["severity"].cast(pl.String).unique().to_list() == ["critical"]
-    assert seen["display"].str.contains("Blocked by provider content filter").all()
-    assert seen["reason_codes"].str.contains("content_filtered").all()
-    coded = facts.entities.join(seen, on="entity_id", how="semi")
-    assert coded["reason_code"].str.ends_with("failed.content_filtered").all()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.systems.opencode.reading import texts
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 from tests.contract.recording import restore
@@ -107,6 +108,8 @@ def test_a_call_that_completed_without_success_is_none(tmp_path, name):
     facts = v1_export(tmp_path, PROMPT, answer)
     told = sa.states(facts).filter(entity_type="tool_call").row(0, named=True)
     assert (told["lifecycle"], told["reason_codes"] or "") == (lifecycle, code)
+    reasons = facts.entities.filter(entity_type="tool_call")["recorded_reasons"].item()
+    assert {one["dimension"] for one in json.loads(reasons or "[]")} <= {"lifecycle"}
     assert session_of(facts)["lifecycle"] == "completed"
 
 
@@ -221,3 +224,35 @@ def test_the_last_messages_of_a_session_have_their_texts(tmp_path):
     assert sa.session(snap, told_id).timeline.height > 0
     database.unlink()
     assert hostile not in repr(sa.session(snap, told_id))
+
+
+def test_the_texts_of_opencode_2_are_those_of_its_events(tmp_path):
+    events = [
+        ("session.created.1", "ses_a", {"sessionID": "ses_a"}),
+        ("session.input.admitted.1", "ses_a", {"input": {"data": {"text": "Fix it's build"}}}),
+        ("session.inbox.enqueued.1", "ses_a", {"item": {"payload": {"text": "and the tests"}}}),
+        ("session.text.ended.1", "ses_a", {"text": "Done."}),
+        ("session.reasoning.ended.1", "ses_a", {"text": "a thought"}),
+        ("session.text.ended.1", "ses_b", {"text": "of another"}),
+    ]
+    with closing(sqlite3.connect(tmp_path / "opencode.db")) as db, db:
+        db.execute("CREATE TABLE event_sequence (aggregate_id, seq)")
+        db.execute("CREATE TABLE event (id, aggregate_id, seq, created, type, data)")
+        rows = [
+            (
+                f"evt_{seq}",
+                of,
+                seq,
+                1_779_840_000_000 + seq,
+                kind,
+                json.dumps({"sessionID": of, **data}),
+            )
+            for seq, (kind, of, data) in enumerate(events)
+        ]
+        db.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)", [*rows, (*rows[0][:5], "{")])
+    snap = sa.read(tmp_path / "opencode.db", progress=False)
+    found = texts(snap, {"entity_type": "session", "entity_id": "ses_a"})
+    assert found.select("role", "text").rows() == [
+        *(("user", "Fix it's build"), ("user", "and the tests"), ("assistant", "Done."))
+    ]
+    assert found["at"].is_sorted() and found["at"].dt.year().to_list() == [2026] * 3

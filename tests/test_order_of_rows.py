@@ -54,7 +54,8 @@ def page(facts: Facts) -> str:
 )
 def test_a_report_does_not_depend_on_the_order_of_rows(shared, sample):
     with sa.read(shared / "samples" / sample) as snap:
-        assert page(shuffled(snap)) == page(snap)
+        # Facts without their store, from which texts of messages are read.
+        assert page(shuffled(snap)) == page(with_frames(snap, lambda frame: frame))
 
 
 def with_rows_in_another_order(store: Path, copy: Path, seed: int) -> Path:

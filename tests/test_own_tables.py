@@ -77,7 +77,7 @@ def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for():
         "SELECT coalesce(owner, '(none)') AS owner FROM entity_states LEFT JOIN teams USING (kind) "
         "WHERE entity_type = 'session' AND ended_at IS NOT NULL"
     )["owner"]
-    assert set(sa.failures.rates(mine, by=by)["value"]) == set(whose) == {"ann", "bob"}
+    assert set(mine.compare("failed", by=by).frame[by].fill_null("(none)")) == set(whose)
     assert sa.failures.costs(mine, by=by)["n_runs"].sum() == sa.failures.costs(mine)["n_runs"].sum()
     look = sa.explore(mine, by=[by, "kind"]).choose(**{by: "ann"})
     assert look.selected.height == mine.sql(look.sql).height > 0
@@ -101,7 +101,7 @@ def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for():
 def test_a_column_of_ones_own_that_is_not_clear_is_one_line(snap, by, teams, words):
     mine = snap.with_table("teams", teams)
     with pytest.raises(ArgumentError, match=words):
-        sa.failures.rates(mine, by=by)
+        mine.compare("failed", by=by)
     with pytest.raises(ArgumentError, match=words):
         sa.report(mine, by=by, sections=["fleet"])
 

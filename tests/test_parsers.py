@@ -19,7 +19,7 @@ from stateanalytics.io.json_lines import Parser
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems.agent_orchestrator.logs import read_logs
 from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
-from stateanalytics.systems.agent_orchestrator.records import NoRecordError, key_value_record
+from stateanalytics.systems.agent_orchestrator.sessions import NoRecordError, key_value_record
 from stateanalytics.systems.lionagi.schedules import cadence_s
 from stateanalytics.systems.opencode.records import read_record_files
 from tests.examples import examples
@@ -92,7 +92,7 @@ def test_every_line_of_an_opencode_log_is_a_record_or_counted(tmp_path, written,
     path.write_bytes(b"\n".join(written) + ending)
     with Parser() as parser:
         gathered = read_record_files([("log", path)], parser)
-    n_named = sum(loss.n_rows for loss in gathered.broken)
+    n_named = gathered.broken["n_rows"].sum()
     n_read = gathered.log.events.height + gathered.messages.height + gathered.parts.height
     sound = [line for line in written if line in {json.dumps(one).encode() for one in SOUND[2:]}]
     assert n_read + n_named >= len(sound)

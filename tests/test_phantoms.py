@@ -6,19 +6,16 @@ import polars as pl
 import pytest
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states
 from stateanalytics.systems import reading as sources
-from stateanalytics.systems.lionagi.phantoms import (
-    NO_TERMINAL,
-    phantoms,
-    reapers,
-    with_phantom_reason,
-)
+from stateanalytics.systems.lionagi.audits import phantoms, reapers, with_phantom_reason
 from stateanalytics.systems.lionagi.transitions import KNOWN
 from tests.frames import AS_OF, ago, facts, frame
+
+NO_TERMINAL = "system.health.process_dead_no_terminal"
 
 HOUR = 3600
 OLD = {"created_at": ago(days=9), "started_at": ago(days=9), "updated_at": ago(days=9)}
@@ -54,15 +51,7 @@ def states_of(given, judged):
 def preview(*entities, judged=None, shows=(), **options):
     given = facts(list(entities))
     disk = frame("lionagi_shows_on_disk", [{"source": "state.db", **row} for row in shows])
-    given = Facts(
-        given.entities,
-        given.transitions,
-        given.events,
-        given.findings,
-        given.sources,
-        AS_OF,
-        details={"lionagi_shows_on_disk": disk},
-    )
+    given = changed_facts(given, details={"lionagi_shows_on_disk": disk})
     return phantoms(given, states_of(given, judged or {}), **options)
 
 
@@ -78,8 +67,55 @@ def aged(seconds):
     return ago(seconds=seconds)
 
 
-def test_a_fresh_running_session_is_left_alone():
-    assert closed(entity()) == {}
+LIMITS = [
+    # What reaps what, just before its limit and at it.
+    ("phantom_session", "session", {"updated_at": aged(3599)}, False),
+    ("phantom_session", "session", {"updated_at": aged(3600)}, True),
+    ("doctor", "session", {"started_at": aged(86400)}, False),
+    ("doctor", "session", {"started_at": aged(86401)}, True),
+    ("doctor", "session", {"started_at": None}, True),
+    ("kill_stale", "session", {"started_at": aged(3599)}, False),
+    ("kill_stale", "session", {"started_at": aged(3600)}, True),
+    ("invocation_deadline", "invocation", {"started_at": aged(7200), "n_children": 3}, False),
+    ("invocation_deadline", "invocation", {"started_at": aged(7201), "n_children": 3}, True),
+    ("zero_session_invocation", "invocation", {"updated_at": aged(300), "n_children": 0}, False),
+    ("zero_session_invocation", "invocation", {"updated_at": aged(301), "n_children": 0}, True),
+    ("zero_session_invocation", "invocation", {"updated_at": aged(301), "n_children": None}, True),
+    ("zero_session_invocation", "invocation", {"updated_at": aged(301), "n_children": 1}, False),
+    ("zero_session_invocation", "invocation",
+     {"updated_at": aged(301), "n_children": 0, "kind": "command"}, False),
+    ("stale_schedule_run", "schedule_run", {"updated_at": aged(86400), "parent_id": "s"}, False),
+    ("stale_schedule_run", "schedule_run", {"updated_at": aged(86401), "parent_id": "s"}, True),
+    ("stale_schedule_run", "schedule_run", {"updated_at": aged(86401), "parent_id": None}, False),
+    *(("stale_play", "play", {"raw_status": word, "updated_at": aged(6 * HOUR - 1)}, False)
+      for word in ("running", "running_complete", "prepared", "redoing")),
+    *(("stale_play", "play", {"raw_status": word, **OLD}, False)
+      for word in ("gated", "pending", "merged")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reaper", "entity_type", "columns", "is_closed"), LIMITS)
+def test_each_reaper_fires_exactly_at_its_limit(reaper, entity_type, columns, is_closed):
+    assert (reaper in closed(entity(entity_type, **columns))) is is_closed
+    assert closed(entity()) == {}, "what is fresh is left alone"
+
+
+@pytest.mark.parametrize("status", ["running", "running_complete", "prepared", "redoing"])
+def test_a_play_at_rest_for_six_hours_is_blocked(status):
+    at_limit = entity("play", status, updated_at=aged(6 * HOUR))
+    assert closed(at_limit)["stale_play"] == ("blocked", "run.cancelled.stale_auto")
+
+
+@pytest.mark.parametrize(
+    ("columns", "end"),
+    [
+        ({"agent": "claude-code"}, ("completed", "run.completed.ok")),
+        ({"has_stale_locks": True}, ("failed", "session.zombie.stale_locks")),
+    ],
+    ids=["a mirrored transcript", "left locks"],
+)
+def test_what_is_known_of_a_phantom_changes_its_end(columns, end):
+    assert closed(entity(**OLD, **columns))["phantom_session"] == end
 
 
 def test_a_quiet_session_of_unknown_liveness_is_closed_by_several_rules_that_disagree():
@@ -102,41 +138,6 @@ def test_a_dead_process_is_certain():
     assert preview(entity(**OLD, process_alive=False))["is_certain"].all()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(3599, None), (3600, "failed")], ids=["before", "at the limit"]
-)
-def test_the_phantom_reaper_fires_at_its_limit_of_the_last_write(seconds, expected):
-    row = entity(started_at=ago(minutes=1), updated_at=aged(seconds))
-    assert closed(row).get("phantom_session", (None,))[0] == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(86400, False), (86401, True), (None, True)],
-    ids=["at the limit", "past it", "never started"],
-)
-def test_the_doctor_fires_past_a_day_since_the_start(seconds, expected):
-    started = None if seconds is None else aged(seconds)
-    row = entity(started_at=started, updated_at=ago(minutes=1))
-    assert ("doctor" in closed(row)) is expected
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(3599, False), (3600, True)])
-def test_kill_all_stale_fires_at_an_hour_since_the_start(seconds, expected):
-    row = entity(started_at=aged(seconds), updated_at=ago(minutes=1))
-    assert ("kill_stale" in closed(row)) is expected
-
-
-def test_a_mirrored_transcript_is_completed_not_failed():
-    found = closed(entity(**OLD, agent="claude-code"))
-    assert found["phantom_session"] == ("completed", "run.completed.ok")
-
-
-def test_left_locks_change_the_reason():
-    found = closed(entity(**OLD, has_stale_locks=True))
-    assert found["phantom_session"] == ("failed", "session.zombie.stale_locks")
-
-
 def test_a_session_without_a_status_is_closed_as_failed():
     assert closed(entity(raw_status=None, **OLD)) == {
         "null_status": ("failed", "run.failed.exception")
@@ -151,45 +152,10 @@ def test_never_written_moments_count_as_infinitely_old():
     assert preview(row)["age_s"].to_list() == [None, None, None]
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(7200, False), (7201, True)])
-def test_an_invocation_has_two_hours_however_active(seconds, expected):
-    row = entity("invocation", started_at=aged(seconds), n_children=3)
-    found = closed(row)
-    assert ("invocation_deadline" in found) is expected
-
-
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        ({"updated_at": aged(300), "n_children": 0}, False),
-        ({"updated_at": aged(301), "n_children": 0}, True),
-        ({"updated_at": aged(301), "n_children": None}, True),
-        ({"updated_at": aged(301), "n_children": 1}, False),
-        ({"updated_at": aged(301), "n_children": 0, "kind": "command"}, False),
-    ],
-    ids=["at the limit", "past it", "no count", "with a session", "a plain command"],
-)
-def test_an_invocation_without_sessions_has_five_minutes(columns, expected):
-    found = closed(entity("invocation", **columns))
-    assert ("zero_session_invocation" in found) is expected
-
-
 def test_the_deadline_takes_an_invocation_before_the_empty_rule_does():
     found = closed(entity("invocation", **OLD, n_children=0))
     assert "zero_session_invocation" not in found
     assert found["invocation_deadline"] == ("timed_out", "run.timed_out.deadline")
-
-
-@pytest.mark.parametrize("status", ["running", "running_complete", "prepared", "redoing"])
-def test_a_play_at_rest_for_six_hours_is_blocked(status):
-    at_limit = entity("play", status, updated_at=aged(6 * HOUR))
-    assert closed(at_limit)["stale_play"] == ("blocked", "run.cancelled.stale_auto")
-    assert "stale_play" not in closed(entity("play", status, updated_at=aged(6 * HOUR - 1)))
-
-
-@pytest.mark.parametrize("status", ["gated", "pending", "merged"])
-def test_plays_that_wait_are_left_alone(status):
-    assert "stale_play" not in closed(entity("play", status, **OLD))
 
 
 def test_a_play_whose_session_is_alive_is_left_alone():
@@ -204,14 +170,6 @@ def test_a_running_play_whose_session_ended_is_swept_by_kill():
     assert closed(work, play)["kill_stale_play"] == ("blocked", "run.cancelled.stale_auto")
     unlinked = entity("play", entity_id="p", session_id="gone", started_at=aged(HOUR))
     assert "kill_stale_play" not in closed(unlinked)
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [(86400, False), (86401, True)])
-def test_a_fire_that_runs_for_a_day_is_timed_out(seconds, expected):
-    row = entity("schedule_run", parent_id="sched", updated_at=aged(seconds))
-    assert ("stale_schedule_run" in closed(row)) is expected
-    task = entity("schedule_run", parent_id=None, updated_at=aged(seconds))
-    assert "stale_schedule_run" not in closed(task)
 
 
 @pytest.mark.parametrize(

@@ -138,14 +138,9 @@ def test_it_is_at_most_100_lines_of_code():
 
 
 def test_it_is_found_by_its_entry_point_and_reads_what_is_its_own(answers):
-    assert answers["systems"] == [
-        "lionagi",
-        "agent_orchestrator",
-        "opencode",
-        "claude_code",
-        "codex",
-        "pulse",
-    ]
+    assert answers["systems"] == (
+        "lionagi agent_orchestrator opencode claude_code codex pulse".split()
+    )
     assert answers["of"] == ["pulse"]
     assert answers["findings"] == [["line.not_json", 1]]
 
@@ -211,7 +206,7 @@ def test_it_gets_the_command_line(folder, tmp_path):
     expected = [
         (["sql", "--schema"], "pulse_beats"),
         (["detectors", "--list", "--limit", "200"], "pulse_quiet"),
-        (["failures", folder, "--week", "2026-W21"], "run.failed.no_memory"),
+        (["failures", folder, "--show", "codes", "--week", "2026-W21"], "run.failed.no_memory"),
         (["report", folder, "-o", page, "--week", "2026-W21"], ""),
     ]
     check_commands(expected)
@@ -274,14 +269,9 @@ LIST = "import stateanalytics.systems as s; print(*(known.name for known in s.al
 def test_a_broken_package_is_a_warning_and_costs_its_own_rows_only(tmp_path, text, problem):
     folder = _installed(tmp_path, "broken_system", text, "broken = broken_system:SYSTEM")
     done = run("-c", LIST, more=(folder,))
-    assert done.stdout.split() == [
-        "lionagi",
-        "agent_orchestrator",
-        "opencode",
-        "claude_code",
-        "codex",
-        "pulse",
-    ]
+    assert done.stdout.split() == (
+        "lionagi agent_orchestrator opencode claude_code codex pulse".split()
+    )
     assert "RuntimeWarning: The system 'broken' of the package broken_system" in done.stderr
     assert problem in done.stderr
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import tomllib
 
 import polars as pl
@@ -13,6 +14,7 @@ import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.cli.questions import _for_terminal
 from stateanalytics.questions import questions_of
+from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, write_store
 from tests.samples import SAMPLES
@@ -98,9 +100,26 @@ def test_every_answer_is_a_table_for_people(run, show):
 
 
 def test_clusters_are_those_of_the_library(run, rows_of, demo):
-    found = rows_of("failures", "--week", "2026-W21")
+    found = rows_of("failures", "--week", "2026-W21", "--show", "clusters")
     expected = sa.failures.clusters(demo, window="2026-W21")
     assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
+
+
+def test_faults_come_first_and_their_clusters_and_rows_are_one_step_away(run, rows_of, demo):
+    found = rows_of("failures", "--week", "2026-W21")
+    expected = sa.failures.faults(demo, window="2026-W21", nested=True)
+    assert [row["fault_id"] for row in found] == expected["fault_id"].to_list()
+    fault = expected.row(
+        by_predicate=pl.col("n_clusters") == expected["n_clusters"].max(), named=True
+    )
+    week, chosen = ("--week", "2026-W21"), ("--cluster", fault["fault_id"][:9])
+    clusters = rows_of("failures", *week, "--show", "clusters", *chosen)
+    assert [row["cluster_id"] for row in clusters] == fault["cluster_ids"]
+    assert len(rows_of("failures", *week, *chosen)) == fault["n_rows"]
+    lives = rows_of("failures", "--show", "life", *chosen)
+    assert {row["fault_id"] for row in lives} == {fault["fault_id"]}
+    code, _, err = run("failures", STORE, "--show", "codes", *chosen)
+    assert (code, "--cluster does not apply to --show codes" in err) == (2, True)
 
 
 def test_a_code_and_a_cluster_narrow(run, rows_of, clusters):
@@ -124,7 +143,10 @@ def test_secrets_are_masked_and_counted_unless_asked_for(run):
 def test_rules_and_another_store_are_read(run, rows_of, tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text("[[rule]]\nname = 'limits'\naction = 'merge'\nmessage = 'rate limit'\n")
-    assert "limits" in {row["template"] for row in rows_of("failures", "--rules", str(path))}
+    shown = ("--show", "clusters")
+    assert "limits" in {
+        row["template"] for row in rows_of("failures", "--rules", str(path), *shown)
+    }
     [applied] = rows_of("failures", "--rules", str(path), "--show", "rules")
     assert applied["n_rows"] > 20
     change = rows_of("failures", "--show", "change", "--against", STORE, "--week", "2026-W21")
@@ -135,14 +157,13 @@ def test_rules_and_another_store_are_read(run, rows_of, tmp_path):
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_the_table_has_ids_that_lead_to_the_rows(run, rows_of, monkeypatch, clusters, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    code, out, _ = run("failures", STORE)
+    code, out, _ = run("failures", STORE, "--show", "clusters")
     assert code == 0
     table = out.splitlines()
-    assert table[0].split()[:5] == ["id", "state", "n_incidents", "cost", "run"]
-    assert "template" in table[0] and ("code" in table[0]) == (width == 160)
+    assert table[0].split()[:5] == ["state", "title", "n_incidents", "cost", "id"]
     assert max(map(len, table)) <= width
     first = clusters.row(0, named=True)
-    short = table[2].split()[0]
+    short = table[2][table[0].index("  id") + 2 :].split()[0]
     assert first["cluster_id"].removeprefix("v1:").startswith(short)
     assert len(rows_of("failures", "--cluster", short)) == first["n_rows"]
 
@@ -162,7 +183,7 @@ def test_a_code_that_nothing_has_names_one_that_is_like_it(run):
 
 def test_a_file_holds_every_column(run, tmp_path, clusters):
     path = tmp_path / "clusters.parquet"
-    assert run("failures", STORE, "-o", path)[0] == 0
+    assert run("failures", STORE, "--show", "clusters", "-o", path)[0] == 0
     assert pl.read_parquet(path).columns == clusters.columns
 
 
@@ -324,3 +345,28 @@ def test_a_list_that_needs_no_store_wins(run):
     code, out, _ = run("detectors", "--rows", "--list")
     assert code == 0
     assert "staleness_v1" in out
+
+
+PAGE = (ROOT / "docs" / "questions.md").read_text("utf-8")
+ASKED = re.findall(r"^\|[^|]+\| `stateanalytics ([^`]+)` \|", PAGE, re.M)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_each_command_of_the_page_of_questions_answers(run, monkeypatch, tmp_path, asked):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("LIONAGI_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / ".lionagi").symlink_to(SAMPLES)
+    (tmp_path / ".agent-orchestrator").symlink_to(SAMPLES / "agent_orchestrator")
+    code, out, err = run(*shlex.split(asked))
+    assert (code, bool(out)) == (0, True), err
+
+
+def test_the_page_of_questions_answers_each_of_the_threads():
+    page = PAGE.partition("Forty-two")[2]
+    threads, project = set(), ""
+    for cell in re.findall(r"(?:\| |\()([^|()]*#[^|()]*)(?: \|$|\))", page, re.M):
+        for thread in cell.split(", "):
+            project = thread.partition("#")[0] or project
+            threads.add((project, thread.partition("#")[2]))
+    assert len(threads) == 42

@@ -35,8 +35,7 @@ def long_runs(snap, *, window=None, policy=None, longer_than_s: float = 3600.0):
 NEW = Question(
     "runs that took long",
     "failures.long_runs",
-    "failures",
-    "--show long-runs",
+    "failures --show long-runs",
     options=("window", "longer_than_s"),
     columns=("entity_id", "duration_s"),
     table="long_runs",

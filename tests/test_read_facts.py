@@ -129,8 +129,8 @@ def test_without_a_name_the_usual_places_are_looked_up(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(SourceNotFoundError) as told:
         read_facts(shown=False)
-    assert str(tmp_path / "lion" / "state.db") in str(told.value)
-    assert str(tmp_path / ".lionagi" / "state.db") in str(told.value)
+    assert "usual places are empty" in str(told.value)
+    assert "LIONAGI_HOME" in str(told.value)
     assert "sa.demo() is a sample" in told.value.hint
     _store(tmp_path / ".lionagi" / "state.db")
     assert _facts().entities.height == 1
@@ -170,15 +170,12 @@ def test_nothing_at_a_path_says_what_is_there(tmp_path):
 
 
 def test_a_link_to_nothing_says_where_it_leads(tmp_path):
-    (tmp_path / "state.db").symlink_to("gone.db")
-    with pytest.raises(SourceNotFoundError, match=r"is a link to 'gone\.db', which does not exist"):
-        _facts(tmp_path / "state.db")
-
-
-def test_a_loop_of_links_is_no_store(tmp_path):
     (tmp_path / "loop.db").symlink_to(tmp_path / "loop.db")
     with pytest.raises(SourceNotFoundError):
         _facts(tmp_path / "loop.db")
+    (tmp_path / "state.db").symlink_to("gone.db")
+    with pytest.raises(SourceNotFoundError, match=r"is a link to 'gone\.db', which does not exist"):
+        _facts(tmp_path / "state.db")
 
 
 def test_a_pattern_without_a_match_says_so(tmp_path):
@@ -275,18 +272,10 @@ def test_a_clock_that_ran_ahead_does_not_age_the_store(tmp_path):
     assert ahead.select("table", "n_rows").rows() == [("transitions", 1)]
 
 
-def test_a_store_with_a_single_event_is_read_as_of_it(tmp_path):
-    path = write_store(
-        tmp_path / "state.db", sessions=[{"id": "a", "created_at": NOW_S, "progression_id": "p"}]
-    )
-    assert _facts(path).as_of == NOW
-
-
-def test_without_events_the_last_update_is_asked(tmp_path):
-    path = write_store(
-        tmp_path / "state.db", sessions=[{"id": "a", "updated_at": NOW_S, "progression_id": "p"}]
-    )
-    assert _facts(path).as_of == NOW
+@pytest.mark.parametrize("moment", ["created_at", "updated_at"])
+def test_a_single_event_or_else_the_last_update_is_as_of(tmp_path, moment):
+    rows = [{"id": "a", moment: NOW_S, "progression_id": "p"}]
+    assert _facts(write_store(tmp_path / "state.db", sessions=rows)).as_of == NOW
 
 
 def test_without_any_moment_the_clock_is_asked(tmp_path):
@@ -451,12 +440,8 @@ def test_two_stars_go_through_no_link_and_have_an_end(tmp_path, monkeypatch):
     (tmp_path / "b" / "up").symlink_to("..")
     (tmp_path / "b" / "self").symlink_to(".")
     both = ["a", "b/c"]
-    for pattern in (
-        "**/state.db",
-        "**/**/*.db",
-        "**",
-        "**/c/../../a/**/state.db",
-        "**/[bc]/**/*.db",
+    for pattern in tuple(
+        "**/state.db **/**/*.db ** **/c/../../a/**/state.db **/[bc]/**/*.db".split()
     ):
         expected = {"**/c/../../a/**/state.db": ["a"], "**/[bc]/**/*.db": ["b/c"]}
         found = _facts(str(tmp_path / pattern)).entities["entity_id"].to_list()

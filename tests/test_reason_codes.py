@@ -11,24 +11,18 @@ import pytest
 from stateanalytics.auditing import audit
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
-from stateanalytics.state.reasons import (
-    DOMAINS,
-    REGISTRY,
-    parents,
-    reason_codes,
-    with_code_facts,
-)
+from stateanalytics.state.reasons import DOMAINS, REGISTRY, parents, reason_codes, with_code_facts
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
     GO_MEANINGS,
     LEGACY_MEANINGS,
-    PAYLOAD_WORDS,
     REASON_CODES,
     SESSION_MEANINGS,
     map_axes,
     map_go_words,
     map_legacy_words,
+    words_of,
 )
 from stateanalytics.systems.opencode.states import CAUSES
 from tests.conftest import component
@@ -36,22 +30,13 @@ from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, WHOSE, facts
 
 ADR0033 = (
-    "run.failed.exit_nonzero",
-    "run.failed.artifact_contract",
-    "run.health.process_dead",
-    "run.health.stalled",
-    "run.delivery.missing",
-    "show.failed.critical_path_blocked",
-    "play.blocked.dependency_failed",
-    "play.blocked.dependency_invalid",
-    "schedule.health.misfired",
-    "team.health.orphaned",
-    "knowledge.disputed.conflicting_evidence",
-    "knowledge.disputed.user_rejection",
-    "knowledge.superseded.newer_observation",
-    "knowledge.stale.unverified_too_long",
-    "system.health.process_dead_no_terminal",
-)
+    "run.failed.exit_nonzero", "run.failed.artifact_contract", "run.health.process_dead",
+    "run.health.stalled", "run.delivery.missing", "show.failed.critical_path_blocked",
+    "play.blocked.dependency_failed", "play.blocked.dependency_invalid", "schedule.health.misfired",
+    "team.health.orphaned", "knowledge.disputed.conflicting_evidence",
+    "knowledge.disputed.user_rejection", "knowledge.superseded.newer_observation",
+    "knowledge.stale.unverified_too_long", "system.health.process_dead_no_terminal",
+)  # fmt: skip
 
 
 def test_every_code_of_the_installed_lionagi_is_registered():
@@ -104,7 +89,7 @@ def test_every_code_that_other_systems_are_mapped_to_is_registered():
         code for mapped in of_words for row in mapped["reason_codes"] for code in row.split(", ")
     }
     written |= {meaning.code for meaning in SESSION_MEANINGS.values()}
-    axes = itertools.product(*(PAYLOAD_WORDS[name] for name in AXES))
+    axes = itertools.product(*(words_of(name) for name in AXES))
     mapped = map_axes(pl.DataFrame(list(axes), schema=list(AXES), orient="row"))
     written |= {code for name in REASON_CODES for code in mapped[name].drop_nulls().unique()}
     written |= {f"run.failed.{cause}" for cause in CAUSES.values()}

@@ -30,8 +30,8 @@ from stateanalytics.io.sqlite import open_store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
-from stateanalytics.systems.derived import Derived
 from stateanalytics.systems.lionagi import reading as lionagi
+from stateanalytics.systems.lionagi.reading import Derived
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples
 from tests.frames import AS_OF, facts

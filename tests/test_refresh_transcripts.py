@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core.facts import unevaluated
+from stateanalytics.io import json_lines
 from stateanalytics.io.archive import manifests
 from stateanalytics.io.json_lines import chunks_of
 from stateanalytics.systems import folding, transcripts
@@ -154,7 +155,7 @@ def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch
         return part
 
     fold = folding.Folding._assembled
-    monkeypatch.setattr(transcripts, "chunks_of", chunks)
+    monkeypatch.setattr(json_lines, "chunks_of", chunks)
     monkeypatch.setattr(folding.Folding, "_assembled", part_of)
     root = sample(system, tmp_path)
     snap = read(root)

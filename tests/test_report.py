@@ -75,8 +75,12 @@ def numbers(summary):
     return {one["name"]: one for one in summary["headline"]["numbers"]}
 
 
-def test_the_five_numbers_stand_in_their_order(week):
-    assert list(numbers(week)) == ["runs", "completed", "timed_out", "unresolved", "incidents"]
+def test_the_five_numbers_stand_in_their_order_with_what_they_are_of(week):
+    told = {name: (one["n"], one["of"]) for name, one in numbers(week).items()}
+    assert [*told] == ["runs", "completed", "timed_out", "unresolved", "incidents"]
+    assert (told["timed_out"], told["unresolved"]) == ((1, 13), (1, 2))
+    assert told["incidents"][0] == 3, "a fan-out is one cause"
+    assert numbers(week)["incidents"]["note"] == "behind 5 failed or timed-out runs"
 
 
 def test_runs_are_what_ended_in_the_window_and_what_is_open(week):
@@ -93,19 +97,6 @@ def test_completed_is_of_ended_runs_and_names_the_empty_handed(week):
     assert completed["interval"] == pytest.approx([0.2528, 0.8009], abs=1e-3)
     assert completed["note"] == "1 of them did not deliver everything they promised"
     assert completed["denominator"] == "runs that ended in the window"
-
-
-def test_timed_out_is_of_ended_runs(week):
-    assert (numbers(week)["timed_out"]["n"], numbers(week)["timed_out"]["of"]) == (1, 13)
-
-
-def test_unresolved_is_of_open_runs(week):
-    assert (numbers(week)["unresolved"]["n"], numbers(week)["unresolved"]["of"]) == (1, 2)
-
-
-def test_a_fan_out_is_one_cause(week):
-    assert numbers(week)["incidents"]["n"] == 3
-    assert numbers(week)["incidents"]["note"] == "behind 5 failed or timed-out runs"
 
 
 def test_what_is_left_out_is_counted_and_named(week):
@@ -299,7 +290,8 @@ def test_our_own_words_are_never_cut(week):
             for value in part.values() if isinstance(part, dict) else part:
                 yield from texts(value)
 
-    assert not [text for text in texts(week) if text.endswith("…")]
+    # A message in a title is not ours, and may end in a gap.
+    assert not [text for text in texts(week) if text.endswith("…") and " · " not in text]
 
 
 NOTHING_TO_SAY = [
@@ -319,13 +311,18 @@ NOTHING_TO_SAY = [
 def test_little_or_nothing_still_makes_a_report(entities):
     made = report(facts(entities))
     json.loads(made.as_json())
-    assert made.as_html().count("<h2") >= 8
+    page = made.as_html()
+    # A store without anything is one sentence, and where it comes from.
+    assert page.count("<h2") >= (1 if not entities else 4)
+    assert ("For operators" in page) == bool(entities)
     assert "None" not in re.sub(r"None of|None is", "", made.summary["headline"]["finding"])
 
 
 def test_nothing_at_all_is_said_in_words():
     summary = report(facts([])).summary
-    assert "No run ended in this window" in summary["headline"]["finding"]
+    assert summary["headline"]["finding"] == (
+        "Nothing is recorded here yet: no run, no message, no event."
+    )
     assert summary["attention"]["finding"] == ("Nothing in this window needs attention.")
     assert summary["failures"]["finding"] == "Nothing failed or timed out in this window."
     assert "No run that started in this window" in summary["durations"]["finding"]
@@ -358,11 +355,6 @@ def test_a_past_week_says_that_states_are_of_now():
 def test_what_makes_no_sense_is_refused_in_words(asked, words):
     with pytest.raises(ArgumentError, match=words):
         report(facts(WEEK), **asked)
-
-
-def test_a_path_is_no_snapshot():
-    with pytest.raises(ArgumentError, match=r"report needs a snapshot; found str[\s\S]*read one"):
-        report("state.db")
 
 
 def test_a_report_is_written_and_says_where(tmp_path, small_week):

@@ -11,14 +11,13 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.cli import reports
 from stateanalytics.cli import run as cli
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.digest import MOST_BLOCKS, as_markdown, as_slack
 from stateanalytics.reporting.entities import named_runs, place_of, show_command
-from stateanalytics.reporting.first_screen import actions_of, tripped
+from stateanalytics.reporting.first_screen import actions_of, opening, tripped
 from stateanalytics.reporting.material import clean
 from stateanalytics.reporting.summarize import _window_arguments
 from tests.conftest import ROOT, component
@@ -33,9 +32,10 @@ HOSTILE = "<img src=x onerror=alert(1)> @everyone [x](http://evil.invalid) | `rm
 def cluster(**more):
     return {
         "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
+        "is_consequence": False,
         "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
         "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
-        "cost_usd": None, "cause_group": "bug", **more,
+        "cost_usd": None, "cause_group": "bug", "where": None, **more,
     }  # fmt: skip
 
 
@@ -85,17 +85,22 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert found[2]["who"] == "ann (T-1)"
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
-    assert actions_of(summary(), "SOURCES", WEEK) == []
+    assert actions_of(summary(), "", WEEK) == []
     [several] = actions_of(summary(items=[item(), item()]), "'a b.db'", WEEK)
     assert several["command"] == f"stateanalytics attention 'a b.db' {WEEK}"
 
 
-def test_thresholds_come_last_and_several_sources_have_no_name():
+def test_a_failure_names_where_it_is_concentrated():
+    [found] = actions_of(summary([cluster(where="9 of 9 in project mobile")]), "a.db", WEEK)
+    assert "9 of 9 in project mobile" in found["why"]
+
+
+def test_thresholds_come_last_and_facts_without_a_source_have_no_place():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
              "in_words": "why"}, {"verdict": "keep"}]  # fmt: skip
-    found = actions_of(summary([cluster()], thresholds={"rows": rows}), "SOURCES", WEEK)
+    found = actions_of(summary([cluster()], thresholds={"rows": rows}), "", WEEK)
     assert [one["what"] for one in found] == ["Fix “boom”", "Set slow to 2 h, from 1 h"]
-    assert found[0]["command"].startswith("stateanalytics failures SOURCES --week 2026-W21 --show")
+    assert found[0]["command"].startswith("stateanalytics failures --week 2026-W21 --show")
 
 
 def test_a_thing_to_do_says_what_is_known_and_nothing_else():
@@ -227,11 +232,12 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
         assert words in capsys.readouterr().err
 
 
-def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week, capsys):
-    reports._print_verdict(demo_week.summary)
-    lead = f"{demo_week.summary['verdict']}. {demo_week.summary['headline']['finding']}"
-    assert lead.startswith("No significant change. 146 of 255 ")
-    assert capsys.readouterr().out.startswith(f"{lead}\n1. ")
+def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week):
+    lead = opening(demo_week.summary)
+    # Nothing changed clearly, so nothing is explained.
+    assert demo_week.summary["story"]["explained"] is None
+    assert lead.startswith("Worse than before: incidents 41 more than 24 before")
+    assert repr(demo_week).split("\n")[1:4:2] == [lead, demo_week.story()[2]]
     assert f"<strong>{demo_week.summary['verdict']}.</strong>" in demo_week.as_html()
 
 
@@ -392,8 +398,9 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
         assert snap.named == ("twelve_weeks/history",)
         many = _sources("state.db", *(f"host-{n}/state.db" for n in range(20)))
         assert place_of(changed_facts(snap, sources=many, named=("host-*/",))) == "'host-*/'"
-        assert place_of(changed_facts(snap, sources=many, named=("x" * 200,))) == "SOURCES"
-        assert place_of(changed_facts(snap, sources=many, named=())) == "SOURCES"
+        for named in (("x" * 2000,), ()):
+            assert place_of(changed_facts(snap, sources=many, named=named)).endswith("19/state.db")
+        assert place_of(changed_facts(snap, sources=many.clear())) == ""
     as_of = datetime(2026, 5, 25, 6, tzinfo=UTC)
     windows = {
         "2026-W21": "--week 2026-W21",

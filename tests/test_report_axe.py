@@ -47,10 +47,7 @@ def violations(chromium, axe, address, *, width, theme):
 
 @pytest.mark.parametrize(
     ("width", "theme"),
-    [
-        pytest.param(1280, "light", id="desktop-light"),
-        pytest.param(390, "dark", id="phone-dark"),
-    ],
+    [pytest.param(1280, "light", id="desktop-light"), pytest.param(390, "dark", id="phone-dark")],
 )
 def test_axe_finds_no_violation(chromium, axe, week, width, theme):
     assert violations(chromium, axe, week.as_uri(), width=width, theme=theme) == []

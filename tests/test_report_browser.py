@@ -50,13 +50,15 @@ function faint(page, look) {
 }
 window.onload = () => {
   const view = document.querySelector("iframe").contentWindow, page = view.document;
+  // The first screen is what stands there before anything is unfolded.
+  const front = page.querySelector("#headline .front")?.getBoundingClientRect().bottom;
   for (const one of page.querySelectorAll("details")) one.open = true;
   const box = page.documentElement, look = element => view.getComputedStyle(element);
   document.getElementById("seen").textContent = JSON.stringify({
     pwned: view.PWNED ?? null,
     fetched: view.performance.getEntriesByType("resource").map(one => one.name),
     overflow: box.scrollWidth - box.clientWidth,
-    front: page.querySelector("#headline .front")?.getBoundingClientRect().bottom,
+    front,
     background: look(page.body).backgroundColor,
     bar: look(page.querySelector("figure rect, figure path[fill^=var]") || page.body).fill,
     drawings: [...page.querySelectorAll("figure svg")]

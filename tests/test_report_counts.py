@@ -9,6 +9,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.reporting import summarize
+from stateanalytics.reporting.sections.failures import NO_CODE
 from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
 from tests.frames import facts
 from tests.samples import SAMPLES
@@ -27,7 +28,9 @@ class Case:
     def __init__(self, names):
         self.paths = [str(SAMPLES / name) for name in names]
         self.snap = sa.read(*self.paths, progress=False)
-        self.window = (self.snap.as_of - timedelta(days=7), self.snap.as_of + timedelta(seconds=1))
+        # A source that ended before the window is in no number of the page.
+        since = min(self.snap.as_of, *self.snap.sources["last_at"]) - timedelta(days=7)
+        self.window = (since, self.snap.as_of + timedelta(seconds=1))
         self.summary = sa.report(self.snap, window=self.window).summary
         self.numbers = {one["name"]: one for one in self.summary["headline"]["numbers"]}
 
@@ -166,7 +169,7 @@ def test_failed_rows_and_their_causes(case, capsys):
     members = sa.failures.members(case.snap, window=case.window)
     clusters = sa.failures.clusters(case.snap, window=case.window)
     since, until = (moment.isoformat() for moment in case.window)
-    asked = ["--since", since, "--until", until, "--format", "json"]
+    asked = ["--since", since, "--until", until, "--format", "json", "--show", "clusters"]
     assert run(["failures", *case.paths, "--as-of", case.snap.as_of.isoformat(), *asked]) == 0
     printed = capsys.readouterr().out
     listed = json.loads(printed) if printed.strip() else []
@@ -188,10 +191,18 @@ def test_failed_rows_and_their_causes(case, capsys):
             "members": members["cause"].n_unique() if members.height else 0,
         }
     )
+    codes = summary["failures"]["codes"]
+    shown = [None if code["code"] == NO_CODE else code["code"] for code in codes]
+    of_codes = pl.DataFrame({"code": shown}, {"code": pl.String})
+    one_number(
+        {
+            "codes": sum(code["n_clusters"] for code in codes),
+            "clusters": clusters.join(of_codes, on="code", how="semi", nulls_equal=True).height,
+        }
+    )
     one_number(
         {
             "report": summary["failures"]["n_clusters"],
-            "codes": sum(code["n_clusters"] for code in summary["failures"]["codes"]),
             "clusters": clusters.height,
             "command": len(listed),
         }

@@ -94,7 +94,7 @@ def test_without_open_runs_there_is_nothing_to_contradict():
     found, made = section([])
     assert found["finding"] == "No run is open, so no detector could contradict another."
     assert found["pairs"] == []
-    assert "Do the detectors agree?" in made.as_html()
+    assert "Nothing is recorded here yet" in made.as_html()
 
 
 def test_the_words_say_what_each_detector_looked_at():

@@ -79,10 +79,30 @@ def test_the_same_report_twice_has_nothing_to_explain():
     assert found.schema == module.DIFF.dtypes
 
 
-def test_new_rows_began_after_the_first_report_and_late_rows_before():
-    later = AS_OF + timedelta(hours=6)
-    this = made([*OLD, entity("n", hours_ago=-1), entity("l", hours_ago=3)], as_of=later)
-    assert steps(old(), this) == {"new rows": 1, "late rows": 1}
+NEW = [*OLD, entity("n", hours_ago=-1), entity("l", hours_ago=3)]
+EMPTY_HANDED = [*OLD, entity("e", "completed_empty")]
+SILENT = [*OLD, entity("r", "running", hours_ago=0.5)]
+THREE_DAYS = [*OLD, entity("w", hours_ago=72)]
+LATER = {"as_of": AS_OF + timedelta(hours=10)}
+MOVED = {
+    "new and late rows": (OLD, NEW, LATER, "runs", {"new rows": 1, "late rows": 1}),
+    "another policy": (EMPTY_HANDED, EMPTY_HANDED, {"policy": sa.Policy.parity()}, "completed",
+                       {"another policy": -1}),
+    "another as-of": (SILENT, SILENT, LATER, "unresolved", {"another as-of": 1}),
+    "nobody can say which": (SILENT, SILENT, {**LATER, "policy": sa.Policy.operator()},
+                             "unresolved", {"another policy or as-of": 1}),
+    "another window": (THREE_DAYS, THREE_DAYS, {"window": (ago(days=2), AS_OF)}, "runs",
+                       {"another window": -1}),
+    "rows that are gone": (THREE_DAYS, OLD, {}, "runs", {"rows that are gone": -1}),
+    "a row that was written to": (OLD, [OLD[0], entity("b", "completed")], {}, "completed",
+                                  {"changed rows": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_a_number_that_moved_has_its_cause(case):
+    rows, rows_now, changed, number, causes = MOVED[case]
+    assert steps(made(rows), made(rows_now, **changed), number) == causes
 
 
 def test_work_that_has_ended_closes_a_censoring():
@@ -92,24 +112,6 @@ def test_work_that_has_ended_closes_a_censoring():
     assert steps(last, this, "timed_out") == {"closed censoring": 1}
     step = sa.diff(last, this).filter(number="timed_out", cause="closed censoring")
     assert step.select("before", "after", "of_before", "of_after").row(0) == (0.0, 1 / 3, 2, 3)
-
-
-def test_another_policy_moves_what_nobody_wrote_to():
-    rows = [*OLD, entity("e", "completed_empty")]
-    this = made(rows, policy=sa.Policy.parity())
-    assert steps(made(rows), this, "completed") == {"another policy": -1}
-
-
-def test_another_as_of_moves_what_nobody_wrote_to():
-    rows = [*OLD, entity("r", "running", hours_ago=0.5)]
-    this = made(rows, as_of=AS_OF + timedelta(hours=10))
-    assert steps(made(rows), this, "unresolved") == {"another as-of": 1}
-
-
-def test_of_open_work_under_both_nobody_can_say_which():
-    rows = [*OLD, entity("r", "running", hours_ago=0.5)]
-    this = made(rows, as_of=AS_OF + timedelta(hours=10), policy=sa.Policy.operator())
-    assert steps(made(rows), this, "unresolved") == {"another policy or as-of": 1}
 
 
 def test_another_input_is_told_by_its_name_and_its_runs():
@@ -122,17 +124,6 @@ def test_another_input_is_told_by_its_name_and_its_runs():
     }
     moved = [{**row, "source": "/elsewhere/state.db"} for row in [*OLD, entity("l")]]
     assert steps(old(), made(moved, sources=("/elsewhere/state.db",))) == {"late rows": 1}
-
-
-def test_another_window_and_rows_that_are_gone():
-    rows = [*OLD, entity("w", hours_ago=72)]
-    assert steps(made(rows), made(rows, window=(ago(days=2), AS_OF))) == {"another window": -1}
-    assert steps(made(rows), old()) == {"rows that are gone": -1}
-
-
-def test_a_row_that_was_written_to_is_named_as_that():
-    changed = [OLD[0], entity("b", "completed")]
-    assert steps(old(), made(changed), "completed") == {"changed rows": 1}
 
 
 def test_a_run_that_rates_leave_out_is_no_run_until_it_counts():

@@ -72,13 +72,30 @@ def test_what_cost_most_comes_first_and_its_cost_is_shown(made):
     )
 
 
+def test_the_page_begins_with_what_one_person_would_fix(demo):
+    made = sa.report(demo, window="2026-W21")
+    it = made.summary["failures"]
+    expected = sa.failures.faults(demo, window="2026-W21")
+    assert it["n_faults"] == expected.height
+    shown = expected.head(len(it["faults"]))
+    for column in ("fault_id", "title", "where", "n_clusters", "n_rows"):
+        assert [fault[column] for fault in it["faults"]] == shown[column].to_list()
+    # Each names the rows of its clusters, which are one step away.
+    for fault in it["faults"]:
+        ranks = [one["rank"] for one in it["clusters"] if one["fault_id"] == fault["fault_id"]]
+        assert fault["ranks"] == ranks
+    words = next(fault["where"] for fault in it["faults"] if fault["where"])
+    page = made.as_html()
+    assert page.index(words) < page.index("By code and message")
+
+
 def test_a_code_shows_its_dearest_clusters_and_counts_the_others(made):
     it = made.summary["failures"]
     code = it["codes"][0]
     assert (code["n_clusters"], code["n_more"]) == (4, 1)
     shown = [one["name"] for one in it["clusters"] if one["code"] == code["code"]]
     assert shown == ["dear", "old friend", "cheap"]
-    page = made.as_html()
+    page = made.as_html().partition("By code and message")[2]
     order = ("run.failed.exception<", "dear\n", "old friend\n", "run.failed.exit_nonzero<",
              "returned\n")  # fmt: skip
     places = [page.index(f">{text}") for text in order]
@@ -101,7 +118,7 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     news = {one["title"]: one["n"] for one in made.summary["news"]}
     assert (news["Reappeared"], news["No longer seen"]) == (1, 1)
     assert made.summary["failures"]["finding"].endswith(
-        "3 new, 1 reappeared after weeks without and 1 no longer seen."
+        "3 new, 1 reappeared after weeks without and 1 no longer seen, in 7 weeks of history."
     )
 
 
@@ -179,7 +196,7 @@ def test_the_fan_out_of_the_sample_is_one_incident_everywhere(demo, capsys):
     made = sa.report(demo, window=HOUR, sections=["failures"]).summary
     headline = {one["name"]: one["n"] for one in made["headline"]["numbers"]}
     it = made["failures"]
-    fan = next(one for one in it["clusters"] if "429" in one["name"])
+    fan = max(it["clusters"], key=lambda one: one["n_rows"])
     code = next(one for one in it["codes"] if one["code"] == fan["code"])
     counts = {
         "headline": headline["incidents"],

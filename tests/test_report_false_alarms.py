@@ -48,11 +48,6 @@ def claims(summary):
     for number in summary["headline"]["numbers"]:
         if (number.get("change") or {}).get("is_clear"):
             said.append(("change", number["name"]))
-        limits = number.get("limits")
-        if limits and limits["verdict"] != "within":
-            said.append(("limits", number["name"]))
-        if limits and limits["level_before"] is not None:
-            said.append(("level", number["name"]))
     if " growing" in summary["failures"]["finding"]:
         said.append(("growing", ""))
     return said
@@ -63,6 +58,47 @@ def said_of(draw, n_weeks):
     window = (AS_OF - timedelta(days=7), AS_OF)
     return claims(
         report(given, window=window, compare="previous", sections=["headline", "failures"]).summary
+    )
+
+
+def rare_failures(draw, n_weeks, *, longest=0.0, n_now=0):
+    """Ten failures of .2 to 5 a week, each alone or in bursts; the truth: none of them is news."""
+    rows = [("ok", None, 7 * n_weeks * draw.random()) for _ in range(60 * n_weeks)]
+    rows += [("bad", "zulu", 7 * draw.random()) for _ in range(n_now)]
+    for name in "abcdefghij":
+        rate, day = 0.2 * 25 ** draw.random() / 7, draw.expovariate(1)
+        while day < 7 * n_weeks:
+            n = draw.randint(1, 8) if longest else 1
+            rows += [("bad", 3 * name, day - longest * draw.random()) for _ in range(n)]
+            day += draw.expovariate(rate)
+    return facts([
+        run(f"{i}", status="failed" if word else "completed", ended=AS_OF - timedelta(days=day),
+            reason_message=word and f"the {word} service said {word} is not {word} at all")
+        for i, (_, word, day) in enumerate(rows) if day > 0
+    ])  # fmt: skip
+
+
+def news_of(given):
+    window, asked = (AS_OF - timedelta(days=7), AS_OF), ["headline", "failures"]
+    found = report(given, window=window, compare="previous", sections=asked).summary["news"]
+    # What grows has a test of its own.
+    return {each["title"]: str(each["names"]) for each in found if each["title"] != "Worse"}
+
+
+def test_new_is_news_only_where_the_history_is_long_enough_for_a_surprise():
+    assert news_of(rare_failures(Random(5), 2)) == {}
+    [(title, names)] = news_of(rare_failures(Random(5), 12, n_now=6)).items()
+    assert title == "Surprisingly new in 12 weeks" and "zulu" in names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_weeks", "longest", "most"), [(2, 0, 3), (4, 0, 4), (12, 0, 4), (26, 0, 4), (12, 2, 9)]
+)
+def test_news_of_rare_failures_is_rare(n_weeks, longest, most):
+    draw = Random(n_weeks)
+    assert sum(bool(news_of(rare_failures(draw, n_weeks, longest=longest))) for _ in range(30)) <= (
+        most
     )
 
 
@@ -77,7 +113,7 @@ def test_at_most_one_report_in_twenty_of_weeks_alike_says_that_something_changed
 
 
 def test_all_families_together_spend_what_a_report_may():
-    many_weeks = 2 * LIMITS + 3 * false_alarm_rate(3, has_limits=True)
+    many_weeks = sum(LIMITS.values()) + 3 * false_alarm_rate(3, has_limits=True)
     assert GROWING + many_weeks == pytest.approx(FALSE_ALARMS)
     assert GROWING + 3 * false_alarm_rate(3, has_limits=False) == pytest.approx(FALSE_ALARMS)
 
@@ -89,7 +125,7 @@ def number(name, n, of, **rest):
 
 def test_a_difference_beyond_chance_may_be_too_little_for_one_of_several():
     """At 95 % alone it would be one."""
-    now = [number("completed", 52, 70, limits={}), number("timed_out", 5, 70)]
+    now = [number("completed", 52, 70), number("timed_out", 5, 70)]
     then = [number("completed", 46, 80), number("timed_out", 6, 80)]
     change = with_changes(now, then)[0]["change"]
     assert change["interval"][0] > 0

@@ -125,4 +125,4 @@ def test_an_end_that_an_observer_wrote_is_no_duration():
 def test_a_snapshot_without_rows_has_both_sections():
     made = report(facts([]), sections=["over_time", "slow"])
     assert made.summary["slow"]["finding"].startswith("No run is open; none ended")
-    assert "Slow and running work" in made.as_html()
+    assert "Nothing to show: over time, slow" in made.as_html()

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -181,6 +183,44 @@ def test_totals_are_those_that_sqlite_and_json_count_by_themselves(snap, systems
     assert used["opencode"] == (sum(steps.row(0)[:3]), steps["n_output_tokens"].item())
 
 
+def test_ends_in_the_store_of_lionagi_are_those_of_the_report(systems):
+    query = (
+        "SELECT CASE status WHEN 'completed_empty' THEN 'completed' ELSE status END, count(*) "
+        "FROM sessions WHERE source_kind <> 'imported_fs' AND cc_session_id IS NULL GROUP BY 1"
+    )
+    with closing(sqlite3.connect(SHIPPED["lionagi"])) as store:
+        counts = dict(store.execute(query).fetchall())
+    ends = systems["lionagi"]["runs"]["ends"]
+    for name in ("completed", "failed", "timed_out", "aborted", "cancelled"):
+        assert ends[name] == counts[name] > 0, name
+
+
+@pytest.mark.slow
+def test_calls_and_tokens_are_those_of_the_files(snap):
+    calls, answers = set(), {}
+    for record in chain.from_iterable(whole_lines(SHIPPED["claude_code"] / "projects")):
+        message = record.get("message") or {}
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():
+            if block.get("type") == "tool_use":
+                calls.add(block["id"])
+        if record.get("type") == "assistant" and message.get("model") != "<synthetic>":
+            key = (message["id"], record.get("requestId"))
+            used = message["usage"]["output_tokens"]
+            answers[key] = max(used, answers.get(key, 0))
+    entities = snap.entities.filter(pl.col("system") == "claude_code")
+    assert entities.filter(entity_type="tool_call").height == len(calls)
+    for kind in ("session", "turn"):
+        of_kind = entities.filter(entity_type=kind)
+        assert of_kind["n_output_tokens"].sum() == sum(answers.values())
+    logs = whole_lines(SHIPPED["opencode"])
+    started = Counter(record["type"] for record in chain.from_iterable(logs))
+    of_opencode = snap.entities.filter(pl.col("system") == "opencode")
+    by_type = dict(of_opencode["entity_type"].value_counts().iter_rows())
+    assert by_type["tool_call"] == started["session.tool.input.started"]
+    assert by_type["execution"] == started["session.execution.started"]
+
+
 def test_sql_gives_the_same_numbers_by_system(snap, systems):
     rows = snap.sql(
         """
@@ -261,7 +301,7 @@ def test_hostile_text_is_inert_in_every_system(text):
 def test_one_system_alone_has_no_section():
     alone = report(facts(WEEK), window="2026-W21", sections=["systems"])
     assert alone.summary["systems"]["systems"] == []
-    assert 'id="systems"' not in alone.as_html()
+    assert '<section id="systems"' not in alone.as_html()
 
 
 def test_a_system_without_anything_in_the_window_is_still_told(snap):

@@ -2,14 +2,12 @@
 
 import contextlib
 import csv
-import json
 import os
 import re
 import sqlite3
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,36 +22,6 @@ from tests.conftest import ROOT, absent
 from tests.generators.templates import BY_ID
 from tests.samples import AS_OF, SAMPLES
 
-TABLES = {
-    "session": "sessions",
-    "branch": "branches",
-    "show": "shows",
-    "play": "plays",
-    "invocation": "invocations",
-    "schedule": "schedules",
-    "schedule_run": "schedule_runs",
-    "team": "teams",
-    "engine_run": "engine_runs",
-    "dispatch": "dispatch_outbox",
-}
-# ADR-0033's words for a raw status, where they differ; written here a second time on purpose.
-LIFECYCLES = {
-    ("session", "completed_empty"): "completed",
-    ("session", "done"): "unknown",
-    ("session", ""): "unknown",
-    ("invocation", "completed"): "succeeded",
-    ("invocation", "completed_empty"): "succeeded",
-    ("play", "pending"): "planned",
-    ("play", "gated"): "run_complete",
-    ("play", "gate_failed"): "failed",
-    ("play", "escalated"): "failed",
-    ("play", "aborted_after_finish"): "cancelled",
-    ("team", "archived"): "closed",
-    ("dispatch", "delivered"): "succeeded",
-    ("dispatch", "acked"): "succeeded",
-    ("dispatch", "dead_letter"): "failed",
-    ("dispatch", "expired"): "timed_out",
-}
 AS_OF_S = 1_779_688_800.0
 
 
@@ -72,11 +40,7 @@ def truth():
 
 @pytest.fixture(scope="module")
 def truth_frame():
-    return pl.read_csv(
-        SAMPLES / "truth.csv",
-        infer_schema=False,
-        null_values=[""],
-    ).with_columns(
+    return pl.read_csv(SAMPLES / "truth.csv", infer_schema=False, null_values=[""]).with_columns(
         pl.col("duration_s", "timeout_s").cast(pl.Float64),
         pl.col("n_messages", "n_tool_errors").cast(pl.Int64),
         is_legacy=pl.col("is_legacy") == "true",
@@ -89,42 +53,6 @@ def facts_and_stores():
 
 
 # --- the store and its truth, by plain SQL ---------------------------------------------
-
-
-@pytest.mark.parametrize("entity_type", TABLES)
-def test_truth_covers_every_entity_once(truth, entity_type):
-    stored = sorted(row[0] for row in read(f"SELECT id FROM {TABLES[entity_type]}"))
-    assert sorted(row["entity_id"] for row in truth if row["entity_type"] == entity_type) == stored
-
-
-@pytest.mark.parametrize("entity_type", [name for name in TABLES if name != "schedule"])
-def test_lifecycles_of_the_truth_are_the_statuses_of_the_store(truth, entity_type):
-    meant = Counter(row["lifecycle"] for row in truth if row["entity_type"] == entity_type)
-    stored = Counter()
-    for status, n in read(f"SELECT status, count(*) FROM {TABLES[entity_type]} GROUP BY status"):
-        word = "unknown" if status is None else status
-        stored[LIFECYCLES.get((entity_type, status), word)] += n
-    assert meant == stored
-
-
-def test_schedules_are_on_or_off_as_meant(truth):
-    meant = {
-        row["entity_id"]: row["lifecycle"] == "enabled"
-        for row in truth
-        if row["entity_type"] == "schedule"
-    }
-    assert meant == {name: bool(on) for name, on in read("SELECT id, enabled FROM schedules")}
-
-
-@pytest.mark.parametrize(
-    "entity_type", ["session", "show", "play", "invocation", "schedule_run", "team"]
-)
-def test_reason_codes_are_those_that_were_meant(truth, entity_type):
-    meant = {
-        row["entity_id"]: row["reason_code"] for row in truth if row["entity_type"] == entity_type
-    }
-    stored = read(f"SELECT id, coalesce(status_reason_code, '') FROM {TABLES[entity_type]}")
-    assert meant == dict(stored)
 
 
 def test_what_an_executor_ended_took_as_long_as_the_row_says(truth):
@@ -179,16 +107,6 @@ def test_failures_carry_the_message_of_their_template(truth):
         assert re.fullmatch(pattern, stored[row["entity_id"]], re.DOTALL), row["scenario"]
 
 
-def test_one_cause_failed_twenty_four_sessions_of_one_invocation(truth):
-    failed = [row["entity_id"] for row in truth if row["scenario"] == "fan_out_one_cause"]
-    groups = read(
-        "SELECT invocation_id, count(*) FROM sessions WHERE status_reason_code ="
-        " 'run.failed.provider_retryable' AND invocation_id IS NOT NULL GROUP BY 1"
-    )
-    assert [n for _, n in groups] == [24]
-    assert groups[0][0] in failed
-
-
 def test_timeouts_reach_their_limit(truth):
     limits = {
         row["entity_id"]: float(row["timeout_s"])
@@ -222,16 +140,6 @@ def test_nothing_in_the_store_is_later_than_as_of():
     ]
     for table, column in moments:
         assert read(f"SELECT max({column}) <= {AS_OF_S} FROM {table}") == [(1,)], table
-
-
-def test_both_weeks_hold_work():
-    monday = 1_779_062_400.0
-    weeks = read(
-        f"SELECT sum(started_at < {monday}), sum(started_at >= {monday}"
-        f" AND started_at < {monday + 7 * 86_400}) FROM sessions"
-    )[0]
-    assert weeks[0] > 80
-    assert 200 < weeks[1] < 400
 
 
 # --- safe to ship ----------------------------------------------------------------------
@@ -293,10 +201,6 @@ def test_no_path_of_a_real_machine_is_in_it():
 # --- where it is -----------------------------------------------------------------------
 
 
-def test_the_sample_is_found_in_a_checkout():
-    assert demo_data.demo_path() == SAMPLES / "twelve_weeks"
-
-
 def test_the_sample_of_an_installation_wins(tmp_path, monkeypatch):
     package = tmp_path / "stateanalytics"
     (package / "demo" / "history").mkdir(parents=True)
@@ -323,6 +227,12 @@ def test_facts_know_who_wrote_each_end(facts_and_stores, truth_frame):
     entities = facts_and_stores[0].entities
     both = entities.join(truth_frame, on=["entity_type", "entity_id"], how="full", suffix="_meant")
     assert both.filter(pl.col("source").is_null() | pl.col("scenario").is_null()).height == 0
+    # A truth of these types names no code; a session of which no code is stored may be told one.
+    codes = both.filter(
+        ~pl.col("entity_type").is_in(["schedule", "branch", "engine_run", "dispatch"]),
+        pl.col("reason_code_meant").ne_missing(pl.col("reason_code")),
+    )
+    assert codes.select("entity_type", "reason_code", "reason_code_meant").rows() == []
     # An invocation that an engine or a reaper closed may be told by its reason alone.
     wrong = both.filter(pl.col("end_written_by").ne_missing(pl.col("ended_by")))
     assert wrong.select("entity_type", "scenario", "end_written_by", "ended_by").rows() == []
@@ -407,14 +317,3 @@ def test_making_it_again_gives_the_same(tmp_path):
         files = [file.relative_to(kept) for file in kept.rglob("*") if file.is_file()] or [Path()]
         assert all((kept / file).read_bytes() == (made / file).read_bytes() for file in files)
         assert len(list(kept.rglob("*"))) == len(list(made.rglob("*")))
-
-
-def test_run_directories_are_json():
-    files = list((SAMPLES / "runs").glob("*/*.json"))
-    assert len(files) > 80
-    limits = {
-        json.loads(file.read_text(encoding="utf-8"))["config"]["timeout"]
-        for file in files
-        if file.name == "checkpoint.json"
-    }
-    assert {3_600.0, 5_400.0} <= limits

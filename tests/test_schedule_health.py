@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.systems.lionagi.schedules import (
-    WORDS,
-    schedule_ages,
-    with_schedule_health,
-)
+from stateanalytics.systems.lionagi.schedules import WORDS, schedule_ages, with_schedule_health
 from tests.examples import examples
 from tests.frames import AS_OF, ago, frame
 

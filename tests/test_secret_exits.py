@@ -24,18 +24,7 @@ PLANTED = [case for case in planted() if len(case.secret) >= 8]
 GROUPS = [
     "\n".join(case.text for case in PLANTED[i::6] if case.name != "cut off") for i in range(6)
 ]
-FREE = (
-    "message",
-    "error",
-    "reason",
-    "title",
-    "name",
-    "prompt",
-    "text",
-    "summary",
-    "detail",
-    "note",
-)
+FREE = tuple("message error reason title name prompt text summary detail note".split())
 
 STORES = {
     "lionagi_in_part": ROOT / "data" / "samples" / "state.db",

@@ -205,7 +205,7 @@ def test_other_entities_explain_what_is_blocked(tmp_path, seed):
     snap = adr_store(tmp_path, plays=plays, shows=[{"id": "show", "status": "failed"}])
     found = sa.reasons(snap).filter(
         pl.col("code").is_in(["show.failed.critical_path_blocked"])
-        | pl.col("code").str.starts_with("play.blocked.dependency"),
+        | pl.col("code").str.starts_with("play.blocked.dependency")
     )
     assert dict(found.select("entity_id", "code").rows()) == BECAUSE
     assert found["claim_status"].unique().to_list() == ["inferred"]

@@ -25,7 +25,8 @@ NAMED = {
     for node in ast.walk(ast.parse(text))
     if isinstance(node, ast.Constant) and isinstance(node.value, str)
 }
-BY_STATE = {f"failures.{state}" for state in ("new", "back", "growing", "gone")} | {
+BY_STATE = {
+    *(f"failures.{state}" for state in ("new", "back", "flapping", "growing", "gone")),
     *(f"limits.{verdict}" for verdict in ("within", "above", "below")),
     *(f"advice.{verdict}" for verdict in ("choose", "keep")),
 }

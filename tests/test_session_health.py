@@ -14,7 +14,6 @@ from lionagi.state.staleness import staleness_check
 from stateanalytics.core.engines import epoch_s
 from stateanalytics.core.session_health import (
     HEALTH_ORDER,
-    VERSIONS,
     classify_session_health,
     classify_session_health_by_age,
     staleness_by_age,
@@ -34,13 +33,6 @@ COLUMNS = {
     "process_alive": pl.Boolean,
     "has_artifacts": pl.Boolean,
     "has_stale_locks": pl.Boolean,
-}
-ORACLE_VERSIONS = {
-    "health_v1_0.26.1": "0.26.1",
-    "health_v2_2026-07-04a": "2026-07-04a",
-    "health_v3_0.28": "0.28",
-    "health_v4_0.29.1": "0.29.1",
-    "health_0.36.0": "0.36",
 }
 
 
@@ -105,22 +97,6 @@ def test_every_row_of_the_oracle_agrees(engine, oracles):
     found = engine.back(classify_session_health(engine.of(frame), now=NOW))
     expected = frame.with_columns(session_health=text["health"])
     assert_same_rows(found, expected)
-
-
-@pytest.mark.parametrize(("column", "version"), ORACLE_VERSIONS.items())
-def test_every_historical_version_agrees_with_its_oracle(column, version, oracles):
-    text = read_oracle(oracles / "lionagi/oracle_health_versions.csv")
-    found = classify_session_health_by_age(by_age(text), version=version)
-    assert found["session_health"].to_list() == text[column].to_list()
-
-
-@pytest.mark.parametrize(
-    ("column", "version"), [("staleness_v1_0.26.1", "v1"), ("staleness_0.36.0", "v2")]
-)
-def test_staleness_agrees_with_its_oracle(column, version, oracles):
-    text = read_oracle(oracles / "lionagi/oracle_health_versions.csv")
-    found = staleness_by_age(by_age(text), version=version)
-    assert found["staleness"].to_list() == text[column].to_list()
 
 
 @on_every_engine
@@ -285,7 +261,6 @@ def test_the_order_of_healths_is_lionagis():
 
 def test_epoch_seconds_are_kept_to_the_last_bit():
     assert epoch_s(0.1 + 0.2) == 0.1 + 0.2
-    assert list(VERSIONS) == list(ORACLE_VERSIONS.values())
 
 
 @pytest.mark.parametrize("dtype", [pl.Categorical(), pl.Enum(["running", "flow", "agent"])])

@@ -236,13 +236,7 @@ def test_the_chart_draws_bars_moments_and_silences_past_a_limit(one):
 @pytest.mark.slow
 def test_a_long_life_is_cut_and_says_so():
     events = [
-        {
-            **WHOSE,
-            "entity_id": "s",
-            "at": ago(minutes=n),
-            "kind": "message",
-            "is_activity": True,
-        }
+        {**WHOSE, "entity_id": "s", "at": ago(minutes=n), "kind": "message", "is_activity": True}
         for n in range(400)
     ]
     snap = facts([{"entity_id": "s", "raw_status": "running", "started_at": ago(hours=9)}],

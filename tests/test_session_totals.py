@@ -21,8 +21,7 @@ OWN_MEANING = {"n_input_tokens", "n_turns"}
 
 
 @pytest.mark.parametrize(
-    ("system", "frame"),
-    [("claude_code", "claude_sessions"), ("codex", "codex_sessions")],
+    ("system", "frame"), [("claude_code", "claude_sessions"), ("codex", "codex_sessions")]
 )
 @pytest.mark.parametrize("of", ["shipped", "shared"])
 def test_sums_of_sessions_are_those_of_their_own_frame(system, frame, of):

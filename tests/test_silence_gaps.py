@@ -12,7 +12,7 @@ from stateanalytics import Policy, read
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import CLOSED_BY, lean_gaps, silence_gaps
 from stateanalytics.detectors.quality import gap_sums, quality_of_service
-from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.definitions import LEFT_OUT_OF_SILENCES
 from stateanalytics.systems import system_named
 from tests.examples import a_few, examples
@@ -227,11 +227,6 @@ def test_no_sessions_give_a_frame_of_the_same_shape():
     empty = silence_gaps(facts([]))
     assert empty.is_empty()
     assert empty.schema == gaps_of(RUNNING, MIDDLE).schema
-
-
-def test_something_else_than_a_snapshot_is_refused():
-    with pytest.raises(ArgumentError, match=r"silence_gaps needs a snapshot; found str 'x'"):
-        silence_gaps("x")
 
 
 def test_a_policy_that_reads_statuses_otherwise_decides_what_has_ended():

@@ -27,10 +27,3 @@ def test_walks_stay_within_their_budgets():
 @pytest.mark.slow
 def test_a_report_of_the_sample_stays_within_its_engine_calls():
     assert not too_much(size.engine_calls())
-
-
-def test_only_lines_of_code_count(tmp_path):
-    module = tmp_path / "module.py"
-    lines = ['"""A module."""', "", "# why", "x = 1", "def f():", '    """One."""', "    return x"]
-    module.write_text("\n".join(lines))
-    assert size.n_code_lines(module) == 3

@@ -11,11 +11,7 @@ from stateanalytics.core.schema import SPELLS
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS
-from stateanalytics.survival.run_spells import (
-    count_left_out,
-    count_spells,
-    spells,
-)
+from stateanalytics.survival.run_spells import count_left_out, count_spells, spells
 from tests.frames import (
     AS_OF,
     DONE,
@@ -186,14 +182,6 @@ def test_runs_that_were_over_before_the_window_were_not_active_in_it():
 def test_options_without_meaning_say_what_there_is(option):
     with pytest.raises(ArgumentError, match=f"{option} is .* or .*; found 'sometimes'"):
         measured({}, RUNNING, **{option: "sometimes"})
-
-
-@pytest.mark.parametrize(
-    "question", [sa.survival.spells, sa.survival.timeouts, sa.survival.duration_change]
-)
-def test_what_is_no_snapshot_says_what_to_type(question):
-    with pytest.raises(ArgumentError, match=r"needs a snapshot; found str[\s\S]*sa.read"):
-        question("state.db")
 
 
 def test_why_runs_do_not_count_is_counted():

@@ -359,7 +359,7 @@ def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     refused = {
         "stores cannot be reported together; found the store 'state.db'": ["state.db"],
         "found --as-of, --policy, --salvage or --probe": ["--policy", "operator"],
-        "policy, by, ledger, prices, compare or detectors": ["--compare", "2026-W10"],
+        "policy, by, ledger, prices, compare, detectors or tz": ["--compare", "2026-W10"],
         "is in '" + folders[0]: ["-o", f"{folders[0]}/week.html"],
     }
     for words, arguments in refused.items():

@@ -91,10 +91,7 @@ def test_aml_medians_by_arm_equal_r(aml):
 )
 def test_aml_medians_equal_r_on_every_scale(aml, conf_type, maintained, nonmaintained):
     medians = quantiles(kaplan_meier(aml, by="arm", conf_type=conf_type), [0.5])
-    assert medians.select("duration_low_s", "duration_high_s").rows() == [
-        maintained,
-        nonmaintained,
-    ]
+    assert medians.select("duration_low_s", "duration_high_s").rows() == [maintained, nonmaintained]
 
 
 def test_an_unknown_scale_or_level_is_refused(aml):
@@ -296,11 +293,7 @@ def test_any_number_is_a_duration(dtype):
 def test_durations_that_differ_by_rounding_are_ties():
     """survfit's timefix: 0.1 + 0.2 and 0.3 are one time."""
     noisy = pl.DataFrame(
-        {
-            "duration_s": [0.1 + 0.2, 0.3, 1.0],
-            "ended": [True, True, True],
-            "arm": ["a", "b", "b"],
-        }
+        {"duration_s": [0.1 + 0.2, 0.3, 1.0], "ended": [True, True, True], "arm": ["a", "b", "b"]}
     )
     exact = noisy.with_columns(duration_s=pl.Series([0.3, 0.3, 1.0]))
     assert kaplan_meier(noisy).equals(kaplan_meier(exact))
@@ -430,9 +423,7 @@ SPELLS = st.lists(
 
 def frame(rows: list[tuple[int, str | None, str]]) -> pl.DataFrame:
     return pl.DataFrame(
-        rows,
-        schema={"duration_s": pl.Float64, "cause": pl.String, "kind": pl.String},
-        orient="row",
+        rows, schema={"duration_s": pl.Float64, "cause": pl.String, "kind": pl.String}, orient="row"
     ).with_columns(ended=pl.col("cause").is_not_null())
 
 

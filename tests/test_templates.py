@@ -176,33 +176,26 @@ def test_characters_that_we_use_inside_cannot_be_smuggled_in():
     assert templates("a <*> b \x00 c") == ["a <*> b c"]
 
 
-SOME_WORDS = ["job", "17", "of", "x1", "failed", "ada", "ben", "exit code 3", "(a)", "="]
-WORDS = st.sampled_from(SOME_WORDS)
+WORDS = st.sampled_from(
+    ["job", "17", "of", "x1", "failed", "ada", "ben", "exit code 3", "(a)", "="]
+)
 
 
-def check_order(messages: list[str], chance: random.Random) -> None:
+@given(st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=25), st.randoms())
+@examples(60)
+def test_order_and_repetition_never_matter(messages, chance: random.Random):
     shuffled = messages * 2
     chance.shuffle(shuffled)
     by_message = dict(zip(messages, templates(*messages), strict=True))
     assert templates(*shuffled) == [by_message[message] for message in shuffled]
 
 
-def test_order_and_repetition_do_not_matter():
-    chance = random.Random(3)
-    check_order([" ".join(chance.choices(SOME_WORDS, k=n % 6)) for n in range(25)], chance)
-
-
-@pytest.mark.slow
-@given(st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=25), st.randoms())
-@examples(60)
-def test_order_and_repetition_never_matter(messages, chance: random.Random):
-    check_order(messages, chance)
-
-
 MESSAGES = st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=15)
 
 
-def check_merged(one, two, three):
+@given(MESSAGES, MESSAGES, MESSAGES)
+@examples(40)
+def test_any_parts_that_are_merged_are_what_the_whole_would_be(one, two, three):
     mined = [mine_templates(part) for part in (one, two, three)]
     whole = merge_templates(mine_templates(one + two + three))
     assert merge_templates(*mined).equals(whole)
@@ -210,18 +203,6 @@ def check_merged(one, two, three):
     known = dict(whole.select("pattern", "template").iter_rows())
     later = mine_templates(three, earlier=merge_templates(*mined[:2]))
     assert later["template"].to_list() == [known[pattern] for pattern in later["pattern"]]
-
-
-def test_parts_that_are_merged_are_what_the_whole_would_be():
-    users = [f"login of {user} went wrong" for user in ("ada", "ben", "cyd", "dov")]
-    check_merged(users[:2], [users[2], "disk 7 is full", ""], [*users[3:], "disk 9 is full"])
-
-
-@pytest.mark.slow
-@given(MESSAGES, MESSAGES, MESSAGES)
-@examples(40)
-def test_any_parts_that_are_merged_are_what_the_whole_would_be(one, two, three):
-    check_merged(one, two, three)
 
 
 @pytest.mark.slow

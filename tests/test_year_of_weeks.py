@@ -21,7 +21,9 @@ from tests.test_report_late import BRIEF, MONDAY, WEEK_H, moment_s, store_at, wi
 KEPT_H = 2 * WEEK_H
 """How long the store remembers a run after anybody wrote of it."""
 OF_EARLIER_WEEKS = ("limits", "weeks", "bars", "drawn")
-OF_ALL_HISTORY = ("finding", "n_unknown", "clusters", "lives", "gone")
+OF_ALL_HISTORY = (
+    *("finding", "n_unknown", "clusters", "lives", "gone", "news", "n_weeks_of_history"),
+)
 """What the section of failures says of their life."""
 
 
@@ -118,11 +120,21 @@ def written_since(script, hours, last_hour):
 def without_memory(summary):
     """Whether a cause was ever seen before, and since when, is asked of all that is remembered."""
     told = without_provenance(summary)
+    # What explains a change compares with all weeks before it.
+    told.pop("story")
+    # Where the page's commands read from.
+    told.pop("place", None)
+    told["actions"] = [
+        {**action, "examples": [{**one, "command": None} for one in action["examples"]]}
+        for action in told["actions"]
+    ]
     headline = told["headline"]
     numbers = [
         {name: part for name, part in number.items() if name not in OF_EARLIER_WEEKS}
+        | {"change": {name: number["change"][name] for name in ("n", "of", "difference")}}
         for number in headline["numbers"]
     ]
+    told.pop("verdict")
     told["headline"] = {**headline, "numbers": numbers, "weeks": None}
     told.pop("news")
     if "failures" in told:

@@ -12,6 +12,7 @@ import polars as pl
 
 from stateanalytics.auditing.contradictions import (
     CHECKS,
+    Check,
     changes_against_graphs,
     judged_transitions,
     outside_vocabulary,
@@ -76,7 +77,7 @@ def audited(
     """The results of `audit` and `count_transitions`, which share their judged transitions."""
     cases = _cases(snap, policy, states)
     judged = judged_transitions(cases.facts)
-    own = [check for known in all_systems() for check in known.auditing().checks]
+    own: list[Check] = [check for known in all_systems() for check in known.auditing().checks]
     parts = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
     # A parent may belong to two families with the same contradiction.
     rows = _with_commands(pl.concat(parts)).unique(maintain_order=True)

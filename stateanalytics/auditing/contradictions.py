@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import polars as pl
 
@@ -10,12 +11,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import deduplicated, left_join
-from stateanalytics.core.vocabulary import (
-    ADR_DELIVERIES,
-    ADR_HEALTHS,
-    ADR_LIFECYCLES,
-    EXIT_CODES,
-)
+from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES, EXIT_CODES
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
 from stateanalytics.state.display import delivery_code, domain, health_code
@@ -55,15 +51,12 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
     """Judged changes that the graph of their entity type does not allow."""
     return pl.concat(
         audit_rows(
-            judged.filter(pl.col("verdict") == verdict),
+            judged.lazy().filter(pl.col("verdict") == verdict),
             code,
             at="at",
             says=pl.format("went from {} to {}", word("previous_status"), word("status")),
             against=pl.format(
-                "{}, with reason {} by {}",
-                pl.lit(expected),
-                word("reason_code"),
-                word("actor"),
+                "{}, with reason {} by {}", pl.lit(expected), word("reason_code"), word("actor")
             ),
         )
         for verdict, (code, expected) in _CODE_OF.items()
@@ -168,8 +161,8 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
     )
     is_silent = pl.col("health").is_in(SILENT) | is_timeless
     # A team is orphaned by its parent, whatever its members do.
-    silent = cases.rows.filter("is_open", is_silent, ~is_young, pl.col("entity_type") != "team")
-    empty = cases.rows.filter(
+    silent = cases.plan.filter("is_open", is_silent, ~is_young, pl.col("entity_type") != "team")
+    empty = cases.plan.filter(
         "is_open",
         pl.col("entity_type") == "invocation",
         pl.col("n_children") == 0,
@@ -198,7 +191,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
 
 def end_times(cases: Cases) -> pl.DataFrame:
     """Ends that are missing, too early, or recorded for an open status."""
-    rows = cases.rows
+    rows = cases.plan
     has_moment = pl.any_horizontal(
         (pl.col("entity_type") == entity_type) & pl.col("outcome").is_in(outcomes)
         for entity_type, outcomes in _HAS_END.items()
@@ -207,7 +200,7 @@ def end_times(cases: Cases) -> pl.DataFrame:
     for known in all_systems():
         if known.ends.never_there is not None:
             never_had = known.ends.never_there(cases.facts)
-            unended = unended.join(never_had, on=list(schema.ENTITY_KEY), how="anti")
+            unended = unended.join(never_had.lazy(), on=list(schema.ENTITY_KEY), how="anti")
     early = rows.filter(pl.col("ended_at") < pl.col("started_at"))
     open_ended = rows.filter(
         "is_open", pl.col("lifecycle").is_in(_AT_WORK), pl.col("ended_at").is_not_null()
@@ -242,7 +235,7 @@ def end_times(cases: Cases) -> pl.DataFrame:
 def stored_durations(cases: Cases) -> pl.DataFrame:
     """Stored durations that differ from the time between start and end."""
     took = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    differing = cases.rows.with_columns(took_s=took).filter(
+    differing = cases.plan.with_columns(took_s=took).filter(
         pl.col("took_s") >= 0, (pl.col("stored_duration_s") - pl.col("took_s")).abs() > TOLERANCE_S
     )
     return audit_rows(
@@ -263,7 +256,7 @@ _MISSING = "run.failed.missing_artifact"
 
 def contract_verdicts(cases: Cases) -> pl.DataFrame:
     """Verdicts that contradict the reason, the status or the verdict's own counts."""
-    rows = cases.rows.filter(pl.col("verdict").is_not_null())
+    rows = cases.plan.filter(pl.col("verdict").is_not_null())
     n_missing = pl.col("n_required_missing")
     for_nothing = (pl.col("reason_code") == _MISSING) & (
         (n_missing == 0) | pl.col("verdict").is_in(["passed", "warning"])
@@ -301,10 +294,7 @@ def contract_verdicts(cases: Cases) -> pl.DataFrame:
 _WORK = ["source", "system"]
 # (parent, child, the child's column that names the parent). A play does not contain its
 # session but follows it, through a gate that may refuse: only whether both are over is compared.
-_FAMILIES = (
-    ("invocation", "session", "invocation_id"),
-    ("show", "play", "parent_id"),
-)
+_FAMILIES = (("invocation", "session", "invocation_id"), ("show", "play", "parent_id"))
 # Different words of parent and child for the same end.
 _OUTCOMES = {"succeeded": "completed"}
 
@@ -313,7 +303,7 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
     """Parents that ended before a child, or stay open after the last one ended."""
     parts = []
     for parent, child, column in _FAMILIES:
-        grouped = family(cases.rows, parent, child, column)
+        grouped = family(cases.plan, parent, child, column)
         late = grouped.filter("is_over", pl.col("n_open") > 0)
         # A request may continue by itself for a while, and a show waits for its gate.
         quiet_s = cases.policy.idle_after_s
@@ -349,20 +339,15 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
 
 def plays_and_sessions(cases: Cases) -> pl.DataFrame:
     """Plays that are over while their session is not, or at work long after it ended."""
-    rows = cases.rows
+    rows = cases.plan
     plays = rows.filter(pl.col("entity_type") == "play")
-    sessions = (
-        rows.lazy()
-        .filter(pl.col("entity_type") == "session")
-        .select(
-            *_WORK,
-            "session_id",
-            child_status="raw_status",
-            child_is_open="is_open",
-            child_is_over="is_over",
-            child_ended_at="ended_at",
-        )
-        .collect()
+    sessions = rows.filter(pl.col("entity_type") == "session").select(
+        *_WORK,
+        "session_id",
+        child_status="raw_status",
+        child_is_open="is_open",
+        child_is_over="is_over",
+        child_ended_at="ended_at",
     )
     both = plays.join(sessions, on=[*_WORK, "session_id"], how="inner")
     # A play is updated a while after its session ends: that alone contradicts nothing.
@@ -407,7 +392,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
 
 def fires_and_requests(cases: Cases) -> pl.DataFrame:
     """Fires of a schedule that completed though their request did not, or the reverse."""
-    rows, of_type = cases.rows, pl.col("entity_type")
+    rows, of_type = cases.plan, pl.col("entity_type")
     outcome = pl.col("outcome").replace(_OUTCOMES)
     requests = rows.filter(of_type == "invocation", "is_over").select(
         *_WORK, invocation_id="entity_id", child_status="raw_status", child_outcome=outcome
@@ -438,7 +423,7 @@ def exit_codes(cases: Cases) -> pl.DataFrame:
     of_signals = [code for code in EXIT_CODES.values() if code > 1]
     code = pl.col("exit_code")
     is_other_signal = code.is_in(of_signals) & expected.is_in(of_signals) & (code != expected)
-    differing = cases.rows.filter(((code == 0) != (expected == 0)) | is_other_signal)
+    differing = cases.plan.filter(((code == 0) != (expected == 0)) | is_other_signal)
     return audit_rows(
         differing,
         "audit.exit_code_differs",
@@ -526,11 +511,15 @@ def unknown_reasons(cases: Cases) -> pl.DataFrame:
     is_unknown = pl.any_horizontal(
         (pl.col("system") == name) & ~code.is_in(codes) for name, codes in of_system.items()
     )
-    listed = cases.rows.filter(pl.col("stored_reason_codes").is_not_null())
+    listed = cases.plan.filter(pl.col("stored_reason_codes").is_not_null())
     in_lists = listed.with_columns(reason_code=texts_of("stored_reason_codes")).explode(
         "reason_code"
     )
-    sources = (cases.rows, "ended_at"), (in_lists, "ended_at"), (cases.facts.transitions, "at")
+    sources = (
+        (cases.plan, "ended_at"),
+        (in_lists, "ended_at"),
+        (cases.facts.transitions.lazy(), "at"),
+    )
     coded = [rows.select(*schema.ENTITY_KEY, code.cast(pl.String), at=at) for rows, at in sources]
     unknown = pl.concat(coded).filter(is_unknown, code != "")
     return audit_rows(
@@ -605,7 +594,8 @@ def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...
     )
 
 
-CHECKS = (
+Check: TypeAlias = Callable[[Cases], pl.DataFrame]
+CHECKS: tuple[Check, ...] = (
     changes_against_history,
     without_sign_of_life,
     end_times,

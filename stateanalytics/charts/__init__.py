@@ -1,39 +1,13 @@
-"""Frames drawn with Altair. No statistics: every number is in the frame already."""
+"""Frames drawn with Altair. No statistics: every number is in the frame already.
 
-from stateanalytics.charts.detectors import chart_alarms, chart_disagreement, chart_intersections
-from stateanalytics.charts.durations import chart_durations, chart_limits
-from stateanalytics.charts.failures import (
-    chart_failure_codes,
-    chart_failure_trend,
-    chart_incidents,
-    chart_severity,
-)
-from stateanalytics.charts.over_time import chart_over_time, chart_rate, chart_weeks
-from stateanalytics.charts.style import DARK, LIGHT, ORDER, VARIABLES
-from stateanalytics.charts.survival import chart_cumulative_incidence, chart_survival
-from stateanalytics.charts.svg import to_svg
-from stateanalytics.charts.thresholds import chart_false_alarms, chart_worksheet
+A chart is an Altair chart in the colours of the report: it can be layered, concatenated and
+configured, and shows itself in a notebook without a network.
+"""
 
-__all__ = [
-    "DARK",
-    "LIGHT",
-    "ORDER",
-    "VARIABLES",
-    "chart_alarms",
-    "chart_cumulative_incidence",
-    "chart_disagreement",
-    "chart_durations",
-    "chart_failure_codes",
-    "chart_failure_trend",
-    "chart_false_alarms",
-    "chart_incidents",
-    "chart_intersections",
-    "chart_limits",
-    "chart_over_time",
-    "chart_rate",
-    "chart_severity",
-    "chart_survival",
-    "chart_weeks",
-    "chart_worksheet",
-    "to_svg",
-]
+import lazy_loader
+
+from stateanalytics.errors import with_gone
+
+_loaded, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_INSTEAD = {"chart_rate": 'chart_compare(snap.compare("failed", by=["project"], every="1d"))'}
+__getattr__ = with_gone(_loaded, "charts", _INSTEAD)

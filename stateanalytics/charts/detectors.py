@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import (
-    click_selection,
-    fading,
-    finished,
-    movable_axes,
-    with_tooltips,
-)
+from stateanalytics.charts import interactive
 from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, label_axis, largest, utc_axis
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
@@ -64,17 +58,26 @@ def chart_disagreement(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> detections = sa.detectors.detect(sa.demo(), detectors=["B1", "B2", "B4"])
+    >>> pairs = sa.detectors.agreement(detections, n_resamples=0).pairs
+    >>> chart = sa.charts.chart_disagreement(pairs)
+    >>> print(chart.description)
+    3 detectors; at most 3 rows differ.
     """
     import altair as alt
 
     check_columns(pairs, ("a", "b", "n", "n_only_a", "n_only_b"), "chart_disagreement")
     directed = _directed(pairs)
     order = list(detectors) if detectors is not None else _most_disagreeing(directed)
-    drawn, tips = with_tooltips(
+    drawn, tips = interactive.with_tooltips(
         directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order)),
         flags="flags", and_this_one_does_not="silent", rows="n_only", of="n",
     )  # fmt: skip
-    chosen = click_selection("chosen_pair", "flags", "silent")
+    chosen = interactive.click_selection("chosen_pair", "flags", "silent")
     side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
     axis = label_axis(_LABEL_WIDTH - 10, labelPadding=4)
     base = alt.Chart(drawn).encode(
@@ -85,12 +88,10 @@ def chart_disagreement(
         base.mark_rect(strokeWidth=1)
         .encode(
             fill=alt.value(palette["critical"]),
-            fillOpacity=alt.Opacity(
-                "share:Q", scale=alt.Scale(domain=[0, 1], range=[0, 0.6]), legend=None
-            ),
+            fillOpacity=alt.Opacity("share:Q", legend=None).scale(domain=[0, 1], range=[0, 0.6]),
             stroke=alt.value(palette["line"]),
             tooltip=tips,
-            opacity=fading(chosen),
+            opacity=interactive.fading(chosen),
         )
         .add_params(chosen)
     )
@@ -107,7 +108,7 @@ def chart_disagreement(
     described = chart.properties(
         description=f"{len(order)} detectors; at most {total} rows differ."
     )
-    return finished(alt.LayerChart, described, sentence, palette=palette, width=width)
+    return interactive.finished(alt.LayerChart, described, sentence, palette=palette, width=width)
 
 
 def _tilted(axis: alt.Axis) -> alt.Axis:
@@ -163,6 +164,14 @@ def chart_intersections(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> detections = sa.detectors.detect(sa.demo(), detectors=["B1", "B2", "B4"])
+    >>> chart = sa.charts.chart_intersections(sa.detectors.intersections(detections))
+    >>> print(chart.description)
+    6 rows in 3 sets of detectors.
     """
     import altair as alt
 
@@ -178,20 +187,15 @@ def chart_intersections(
     columns = alt.X("rank:O", axis=None)
     members = pl.col("detector").filter("is_member").sort().str.join(", ")
     totals = used.group_by("rank", "n").agg(detectors=members).sort("rank")
-    totals, tips = with_tooltips(totals, rows="n", flagged_by="detectors")
-    chosen = click_selection("chosen_set", "rank")
+    totals, tips = interactive.with_tooltips(totals, rows="n", flagged_by="detectors")
+    chosen = interactive.click_selection("chosen_set", "rank")
     bars = alt.Chart(totals).encode(
         x=columns,
-        y=alt.Y(
-            "n:Q",
-            title=None,
-            axis=None,
-            scale=alt.Scale(domain=[0, 1.2 * max(largest(totals, "n"), 1)]),
-        ),
+        y=alt.Y("n:Q", title=None, axis=None).scale(domain=[0, 1.2 * max(largest(totals, "n"), 1)]),
     )
     above = alt.layer(
         bars.mark_bar(width=16)
-        .encode(color=alt.value(palette["info"]), tooltip=tips, opacity=fading(chosen))
+        .encode(color=alt.value(palette["info"]), tooltip=tips, opacity=interactive.fading(chosen))
         .add_params(chosen),
         bars.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE).encode(
             text="n:Q", color=alt.value(palette["text"])
@@ -199,11 +203,8 @@ def chart_intersections(
     ).properties(width=room, height=_BARS)
     grid = alt.Chart(used).encode(
         x=columns,
-        y=alt.Y(
-            "detector:N",
-            scale=alt.Scale(domain=order),
-            title=None,
-            axis=label_axis(_SET_LABEL_WIDTH - 10),
+        y=alt.Y("detector:N", title=None, axis=label_axis(_SET_LABEL_WIDTH - 10)).scale(
+            domain=order
         ),
     )
     # Members are large, others small: no colour is needed.
@@ -230,7 +231,7 @@ def chart_intersections(
     chart = alt.vconcat(above, below, spacing=4).resolve_scale(x="shared")
     n = int(totals["n"].sum() or 0)
     described = chart.properties(description=f"{n} rows in {totals.height} sets of detectors.")
-    return finished(alt.VConcatChart, described, sentence, palette=palette, width=width)
+    return interactive.finished(alt.VConcatChart, described, sentence, palette=palette, width=width)
 
 
 def chart_alarms(
@@ -266,6 +267,17 @@ def chart_alarms(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> snap = sa.demo()
+    >>> alarms = sa.detectors.alarms(snap, detectors=["B1", "B2", "B4"])
+    >>> session = alarms["entity_id"].mode().sort()[0]
+    >>> events = snap.events.filter(entity_id=session)
+    >>> chart = sa.charts.chart_alarms(events, alarms.filter(entity_id=session))
+    >>> print(chart.description)
+    8 signs of life and 3 alarms of 3 detectors.
     """
     import altair as alt
 
@@ -274,18 +286,14 @@ def chart_alarms(
     ticks = events.select("at").drop_nulls().unique().sort("at")
     ticks = ticks.gather_every(max(1, -(-ticks.height // MOST_TICKS)))
     ticks = ticks.with_columns(detector=pl.lit(SIGNS))
-    bars, tips = with_tooltips(
+    bars, tips = interactive.with_tooltips(
         alarms.select(NEEDED_ALARMS).sort("started_at", "detector"), detector="detector",
         since="started_at", until="ended_at", still_on="is_censored",
     )  # fmt: skip
     order = [SIGNS, *bars["detector"].unique(maintain_order=True).to_list()]
     line = alt.Y(
-        "detector:N",
-        sort=order,
-        scale=alt.Scale(domain=order),
-        title=None,
-        axis=label_axis(_ALARM_LABEL_WIDTH - 10, grid=True),
-    )
+        "detector:N", sort=order, title=None, axis=label_axis(_ALARM_LABEL_WIDTH - 10, grid=True)
+    ).scale(domain=order)
     marks = (
         alt.Chart(ticks)
         .mark_tick(thickness=1.5, height=14, clip=True)
@@ -303,7 +311,7 @@ def chart_alarms(
             fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
             tooltip=tips,
         )
-        .add_params(movable_axes("alarms_axis"))
+        .add_params(interactive.movable_axes("alarms_axis"))
     )
     chart = alt.layer(marks, calls).properties(
         width=width - _ALARM_LABEL_WIDTH,
@@ -312,7 +320,7 @@ def chart_alarms(
             f"{ticks.height} signs of life and {bars.height} alarms of {len(order) - 1} detectors."
         ),
     )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    return interactive.finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
 def _utc(field: str) -> alt.X:

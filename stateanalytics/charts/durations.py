@@ -6,29 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import (
-    click_selection,
-    displayable,
-    drag_selection,
-    fading,
-    finished,
-    movable_axes,
-    with_tooltips,
-)
-from stateanalytics.charts.style import (
-    FONT_SIZE,
-    LIGHT,
-    SHORTEST_S,
-    TICKS,
-    Palette,
-    Source,
-    facet_header,
-    largest,
-    log_time,
-    tick_labels,
-)
+from stateanalytics.charts import interactive, style
 from stateanalytics.core.words import say
 from stateanalytics.errors import ColumnTypeError, check_columns
+from stateanalytics.survival.run_spells import count_spells
 
 if TYPE_CHECKING:
     import altair as alt
@@ -46,7 +27,7 @@ ENDINGS = {
 SLOW_S = 3_600
 ROW_HEIGHT = 46
 NEEDED = ("ending", "low_s", "high_s", "n", "n_cut_off")
-_OF_STEP = Source(
+_OF_STEP = style.Source(
     "spells",
     (("ending", "ending = {}"), ("low_s", "duration_s >= {}"), ("high_s", "duration_s < {}")),
 )
@@ -56,7 +37,7 @@ def chart_durations(
     steps: pl.DataFrame,
     *,
     slow_after_s: float = SLOW_S,
-    palette: Palette = LIGHT,
+    palette: style.Palette = style.LIGHT,
     width: int = 620,
 ) -> alt.FacetChart:
     """A row of bars for each ending, by duration; hollow bars are lower bounds.
@@ -64,7 +45,8 @@ def chart_durations(
     Parameters
     ----------
     steps : polars.DataFrame
-        From `count_spells`: ``ending``, ``low_s``, ``high_s``, ``n``, ``n_cut_off``.
+        From `survival.spells`, or counted: ``ending``, ``low_s``, ``high_s``, ``n``,
+        ``n_cut_off``.
     slow_after_s : float
         Position of the dashed line.
     palette : mapping of str to str, optional
@@ -83,34 +65,39 @@ def chart_durations(
         If a column is absent.
     ColumnTypeError
         If a count or an edge is no number.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> spells = sa.survival.spells(sa.demo())
+    >>> chart = sa.charts.chart_durations(spells)
+    >>> print(chart.description)
+    Durations of 1232 runs by how they ended, on a logarithmic axis of time.
     """
     import altair as alt
 
-    drawn, tips = with_tooltips(
-        _drawable(steps, slow_after_s), ended="ending_name", runs="n", at_least="low_s",
+    counted = count_spells(steps) if "duration_s" in getattr(steps, "columns", ()) else steps
+    drawn, tips = interactive.with_tooltips(
+        _drawable(counted, slow_after_s), ended="ending_name", runs="n", at_least="low_s",
         below="high_s", cut_off="n_cut_off",
     )  # fmt: skip
-    chosen = click_selection("chosen_durations", "ending", "low_s", "high_s")
+    chosen = interactive.click_selection("chosen_durations", "ending", "low_s", "high_s")
     endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
     names = [ENDINGS[ending][0] for ending in endings]
     colours = [palette[ENDINGS[ending][1]] for ending in endings]
-    time = alt.X(
-        "from_s:Q",
-        title="duration",
-        scale=alt.Scale(type="log", domain=_domain(drawn), nice=False),
-        axis=alt.Axis(
+    time = (
+        alt.X("from_s:Q", title="duration")
+        .scale(type="log", domain=_domain(drawn), nice=False)
+        .axis(
             values=_ticks(drawn, sparse=width < 400),
-            labelExpr=tick_labels(),
+            labelExpr=style.tick_labels(),
             grid=True,
             gridOpacity=0.6,
             labelFlush=True,
-        ),
+        )
     )
-    runs = alt.Y(
-        "n:Q",
-        title=None,
-        scale=alt.Scale(domain=[0, max(largest(drawn, "n"), 1)], nice=False),
-        axis=None,
+    runs = alt.Y("n:Q", title=None, axis=None).scale(
+        domain=[0, max(style.largest(drawn, "n"), 1)], nice=False
     )
     base = alt.Chart(drawn)
     scale = alt.Scale(domain=names, range=colours)
@@ -120,12 +107,12 @@ def chart_durations(
         y=runs,
         y2=alt.datum(0),
         tooltip=tips,
-        opacity=fading(chosen),
+        opacity=interactive.fading(chosen),
         fill=alt.Fill("ending_name:N", scale=scale, legend=None),
         fillOpacity=alt.condition("datum.is_cut_off", alt.value(0.15), alt.value(1)),
         stroke=alt.Stroke("ending_name:N", scale=scale, legend=None),
     )
-    counts = base.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE - 1).encode(
+    counts = base.mark_text(baseline="bottom", dy=-2, fontSize=style.FONT_SIZE - 1).encode(
         x=alt.X("middle_s:Q", scale=alt.Scale(type="log")),
         y=runs,
         text="n:Q",
@@ -137,15 +124,14 @@ def chart_durations(
     bars = bars.add_params(chosen)
     layers = [slow, bars] if width < 400 else [slow, bars, counts]
     rows = alt.layer(*layers, data=drawn).properties(width=width, height=ROW_HEIGHT)
+    described = (
+        f"Durations of {drawn['n'].sum()} runs by how they ended, on a logarithmic axis of time."
+    )
     chart = rows.facet(
-        row=alt.Row(
-            "row_name:N",
-            sort=_row_names(drawn, endings),
-            header=facet_header(),
-        ),
+        row=alt.Row("row_name:N", sort=_row_names(drawn, endings), header=style.facet_header()),
         spacing=12,
     )
-    return displayable(chart.properties(description=_description(drawn)), palette, _OF_STEP)
+    return interactive.displayable(chart.properties(description=described), palette, _OF_STEP)
 
 
 def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
@@ -158,7 +144,7 @@ def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
     ]:
         raise ColumnTypeError(
             f"chart_durations needs numbers in {wrong}; found {steps[wrong[0]].dtype}.",
-            "pass what count_spells returned",
+            "pass what sa.survival.spells returned",
         )
     counts = pl.col("n").sum().over("ending")
     is_cut_off = pl.col("n_cut_off") > 0
@@ -196,17 +182,13 @@ def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
 def _domain(drawn: pl.DataFrame) -> list[float]:
     """The axis: at least from a second to two hours, so that charts of two weeks are comparable."""
     is_below_a_second = (drawn["from_s"] < 1).any()
-    return [0.5 if is_below_a_second else 1.0, max(2.0 * SLOW_S, largest(drawn, "to_s"))]
+    return [0.5 if is_below_a_second else 1.0, max(2.0 * SLOW_S, style.largest(drawn, "to_s"))]
 
 
 def _ticks(drawn: pl.DataFrame, *, sparse: bool) -> list[int]:
     low, high = _domain(drawn)
-    inside = [tick for tick in TICKS if low <= tick <= high]
+    inside = [tick for tick in style.TICKS if low <= tick <= high]
     return [tick for tick in inside if tick not in (10, 600)] if sparse else inside
-
-
-def _description(drawn: pl.DataFrame) -> str:
-    return f"Durations of {drawn['n'].sum()} runs by how they ended, on a logarithmic axis of time."
 
 
 SHAPES = {
@@ -229,7 +211,7 @@ OFFSETS = {
 }
 """Endings with the same limit stand side by side; runs that reached it stand on it."""
 _STEPS_A_DECADE = 20
-_OF_LIMIT = Source(
+_OF_LIMIT = style.Source(
     "timeouts", (("ending", "ending = {}"), ("limit_s", "limit_s = {}")), ranges=("elapsed_s",)
 )
 
@@ -238,7 +220,7 @@ def chart_limits(
     runs: pl.DataFrame,
     *,
     sentence: str | None = None,
-    palette: Palette = LIGHT,
+    palette: style.Palette = style.LIGHT,
     width: int = 620,
     height: int = 320,
 ) -> alt.LayerChart:
@@ -266,21 +248,30 @@ def chart_limits(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> chart = sa.charts.chart_limits(sa.survival.timeouts(sa.demo()))
+    >>> print(chart.description)
+    37 of 238 runs with a known limit ran into it.
     """
     import altair as alt
 
     check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
-    drawn, tips = with_tooltips(
+    drawn, tips = interactive.with_tooltips(
         _binned(runs), ended="how", runs="n", limit="limit_s", took="elapsed_s", run="run"
     )
     kept, chosen = (
-        click_selection("chosen_endings", "how", in_legend=True),
-        drag_selection("chosen_runs", "x", "y"),
+        interactive.click_selection("chosen_endings", "how", in_legend=True),
+        interactive.drag_selection("chosen_runs", "x", "y"),
     )
-    high = 2 * max(largest(drawn, "limit_s"), largest(drawn, "elapsed_s"), 60.0)
+    high = 2 * max(style.largest(drawn, "limit_s"), style.largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
-    limit = log_time("drawn_limit_s", low_s=low, high_s=high, title="configured limit", width=width)
-    took = log_time(
+    limit = style.log_time(
+        "drawn_limit_s", low_s=low, high_s=high, title="configured limit", width=width
+    )
+    took = style.log_time(
         "elapsed_s", low_s=low, high_s=high, title="how long it took", width=height, vertical=True
     )
     occurring = [name for name in ENDINGS if name in drawn["ending"].to_list()]
@@ -292,7 +283,7 @@ def chart_limits(
     )
     word = (
         alt.Chart(pl.DataFrame({"drawn_limit_s": [high], "elapsed_s": [high]}))
-        .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=FONT_SIZE - 1)
+        .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=style.FONT_SIZE - 1)
         .encode(x=limit, y=took, text=alt.value("at its limit"), color=alt.value(palette["muted"]))
     )
     colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in occurring])
@@ -302,24 +293,23 @@ def chart_limits(
         .encode(
             x=limit,
             y=took,
-            shape=alt.Shape(
-                "how:N",
-                title=None,
-                scale=alt.Scale(domain=names, range=[SHAPES[name] for name in occurring]),
-                legend=alt.Legend(orient="top", symbolSize=70, labelColor=palette["text"]),
-            ),
+            shape=alt.Shape("how:N", title=None)
+            .scale(domain=names, range=[SHAPES[name] for name in occurring])
+            .legend(orient="top", symbolSize=70, labelColor=palette["text"]),
             stroke=alt.Stroke("how:N", scale=colours, title=None),
             fill=alt.Fill("how:N", scale=colours, title=None),
             fillOpacity=alt.condition("datum.is_hollow", alt.value(0), alt.value(0.5)),
             size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
             tooltip=tips,
-            opacity=fading(kept),
+            opacity=interactive.fading(kept),
         )
-        .add_params(kept, chosen, movable_axes("limits_axes", "x", "y"))
+        .add_params(kept, chosen, interactive.movable_axes("limits_axes", "x", "y"))
     )
     chart = alt.layer(line, word, points).properties(width=width, height=height)
     words = say_limits(runs) if sentence is None else sentence
-    return finished(alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_LIMIT)
+    return interactive.finished(
+        alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_LIMIT
+    )
 
 
 def _binned(runs: pl.DataFrame) -> pl.DataFrame:
@@ -333,7 +323,7 @@ def _binned(runs: pl.DataFrame) -> pl.DataFrame:
             pl.col("limit_s") > 0, pl.col("elapsed_s") >= 0, pl.col("ending").is_in(list(words))
         )
         .with_columns(
-            elapsed_s=pl.max_horizontal("elapsed_s", pl.lit(SHORTEST_S)),
+            elapsed_s=pl.max_horizontal("elapsed_s", pl.lit(style.SHORTEST_S)),
             is_hollow=pl.col("has_no_turns").fill_null(False),
         )
         .group_by("limit_s", "ending", "is_hollow", step.alias("step"))

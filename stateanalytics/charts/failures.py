@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -71,6 +72,14 @@ def chart_failure_codes(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> codes = sa.failures.codes(sa.demo(), window="2026-W21")
+    >>> chart = sa.charts.chart_failure_codes(codes)
+    >>> print(chart.description)
+    45 failed rows over 7 nodes of reason codes.
     """
     import altair as alt
 
@@ -92,11 +101,7 @@ def chart_failure_codes(
         tooltip=tips,
         opacity=fading(chosen),
         fill=alt.value(palette["critical"]),
-        fillOpacity=alt.Opacity(
-            "depth:O",
-            scale=alt.Scale(domain=[1, 2, 3, 4], range=DEPTHS),
-            legend=None,
-        ),
+        fillOpacity=alt.Opacity("depth:O", legend=None).scale(domain=[1, 2, 3, 4], range=DEPTHS),
         stroke=alt.value(palette["surface"]),
     )
     names = base.mark_text(
@@ -132,8 +137,7 @@ def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
     room = pl.col("n_rows") / total * width - 10
     taken = label.map_elements(width_of, return_dtype=pl.Float64)
     return placed.with_columns(
-        bottom=pl.col("top") + 1,
-        shown=pl.when(taken <= room).then(label).otherwise(pl.lit("")),
+        bottom=pl.col("top") + 1, shown=pl.when(taken <= room).then(label).otherwise(pl.lit(""))
     )
 
 
@@ -169,6 +173,16 @@ def chart_failure_trend(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> from datetime import datetime, timezone
+    >>> clusters = sa.failures.clusters(sa.demo(), window="2026-W21")
+    >>> monday = datetime(2026, 5, 18, tzinfo=timezone.utc)
+    >>> chart = sa.charts.chart_failure_trend(clusters, since=monday)
+    >>> print(chart.description)
+    10 clusters of failures over 7 steps of time.
     """
     import altair as alt
 
@@ -190,11 +204,8 @@ def chart_failure_trend(
     room = width - labels
     shown = steps[:: max(1, -(-len(steps) * 46 // max(room, 1)))]
     base = alt.Chart(drawn).encode(
-        x=alt.X(
-            "step:O",
-            sort=steps,
-            title=None,
-            axis=alt.Axis(values=shown, labelAngle=0, domain=False, ticks=False),
+        x=alt.X("step:O", sort=steps, title=None).axis(
+            values=shown, labelAngle=0, domain=False, ticks=False
         ),
         y=alt.Y("name:N", sort=lines, title=None, axis=axis),
     )
@@ -202,10 +213,8 @@ def chart_failure_trend(
         tooltip=tips,
         opacity=fading(chosen),
         fill=alt.value(palette["critical"]),
-        fillOpacity=alt.Opacity(
-            "n:Q",
-            scale=alt.Scale(type="sqrt", domain=[0, max(largest(drawn, "n"), 1)], range=[0, 0.6]),
-            legend=None,
+        fillOpacity=alt.Opacity("n:Q", legend=None).scale(
+            type="sqrt", domain=[0, max(largest(drawn, "n"), 1)], range=[0, 0.6]
         ),
         stroke=alt.value(palette["line"]),
     )
@@ -236,14 +245,7 @@ def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame
         fold = max(1, round(86_400 / step_s))  # steps of whole days read best
     form = "%a %-d" if step_s * fold < 7 * 86_400 else "%-d %b"
     form = form if step_s * fold >= 86_400 else "%a %H:%M"
-    names = [
-        fitted(
-            f"{row['rank']} "
-            + visible(row["rule_name"] or row["template"] or row["code"] or NO_MESSAGE),
-            room,
-        )
-        for row in clusters.iter_rows(named=True)
-    ]
+    names = [fitted(f"{row['rank']} {_title(row)}", room) for row in clusters.iter_rows(named=True)]
     long = (
         clusters.select(
             "cluster_id", "code", "template", "trend", name=pl.Series(names, dtype=pl.String)
@@ -252,10 +254,7 @@ def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame
         .explode("trend", "at")
         .drop_nulls("at")
         .group_by(
-            "name",
-            "cluster_id",
-            "code",
-            "template",
+            *("name", "cluster_id", "code", "template"),
             place=pl.col("at") // fold,
             maintain_order=True,
         )
@@ -266,6 +265,12 @@ def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame
         step=moments.dt.strftime(form),
         shown=pl.when(pl.col("n") > 0).then(pl.col("n").cast(pl.String)).otherwise(pl.lit("")),
     ).drop("place")
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    """What a row of failures is called: two messages may begin with the same words."""
+    names = (row.get(name) for name in ("rule_name", "title", "template", "code"))
+    return visible(next(filter(None, names), NO_MESSAGE))
 
 
 def chart_incidents(
@@ -294,6 +299,14 @@ def chart_incidents(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> incidents = sa.failures.incidents(sa.demo(), window="2026-W21")
+    >>> chart = sa.charts.chart_incidents(incidents)
+    >>> print(chart.description)
+    2 incidents, 2 of them drawn.
     """
     import altair as alt
 
@@ -314,12 +327,7 @@ def chart_incidents(
     room = alt.Scale(type="utc", padding=8)  # for the marks at both ends
     time = alt.X("since:T", title="UTC", scale=room, axis=utc_axis())
     base = alt.Chart(drawn).encode(
-        y=alt.Y(
-            "name:N",
-            sort=lines,
-            title=None,
-            axis=label_axis(labels - 10),
-        )
+        y=alt.Y("name:N", sort=lines, title=None, axis=label_axis(labels - 10))
     )
     # A burst of seconds would be too thin to see, so its start is marked.
     bars = base.mark_bar(height=10, cornerRadius=2, clip=True).encode(
@@ -358,7 +366,7 @@ def _named(incidents: pl.DataFrame, room: float, width: float) -> pl.DataFrame:
     """The largest incidents by start, with their names and labels cut to their width."""
     top = incidents.sort("n_rows", "since", descending=True).head(_MOST_INCIDENTS).sort("since")
     names = [
-        fitted(f"{place} {visible(row['template'] or row['code'] or NO_MESSAGE)}", room)
+        fitted(f"{place} {_title(row)}", room)
         for place, row in enumerate(top.iter_rows(named=True), start=1)
     ]
     words = pl.format("{} rows, {} sessions: {}", "n_rows", "n_sessions", "linked_by")
@@ -414,6 +422,17 @@ def chart_severity(
         If a column is absent.
     ColumnTypeError
         If a count is no number.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> counts = sa.demo().sql(
+    ...     "PIVOT (SELECT entity_type, severity FROM states) ON severity "
+    ...     "IN ('critical', 'warning', 'info') USING count(*) ORDER BY entity_type"
+    ... )
+    >>> chart = sa.charts.chart_severity(counts)
+    >>> print(chart.description)
+    711 entities by type and severity.
     """
     import altair as alt
 
@@ -438,11 +457,7 @@ def chart_severity(
             axis=label_axis(_TYPE_LABEL_WIDTH, labelPadding=6),
         ),
         # Room right of the longest bar, where its number stands.
-        x=alt.X(
-            "n:Q",
-            axis=None,
-            scale=alt.Scale(domain=[0, 1.35 * max(largest(drawn, "n"), 1)], nice=False),
-        ),
+        x=alt.X("n:Q", axis=None).scale(domain=[0, 1.35 * max(largest(drawn, "n"), 1)], nice=False),
     )
     fills = alt.Scale(
         domain=list(SEVERITIES_DRAWN), range=[palette[name] for name in SEVERITIES_DRAWN]
@@ -467,11 +482,7 @@ def chart_severity(
         height=_TYPE_ROW * by_type.height,
     )
     chart = layers.facet(
-        column=alt.Column(
-            "severity:N",
-            sort=list(SEVERITIES_DRAWN),
-            header=facet_header(),
-        ),
+        column=alt.Column("severity:N", sort=list(SEVERITIES_DRAWN), header=facet_header()),
         spacing=10,
     )
     total = int(drawn["n"].sum())

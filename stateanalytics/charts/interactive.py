@@ -222,7 +222,14 @@ class _Displayable:
             return SelectableChart(self)
 
     def __add__(self, other: Any) -> Any:
-        return displayable(super().__add__(other), self._palette, self._source)  # type: ignore[misc]
+        """Draw another chart over this one; where a table stands below it, over the first."""
+        whole: Any = self
+        if self._plain.__name__ == "VConcatChart":
+            both = whole.copy(deep=False)
+            both.vconcat = [whole.vconcat[0] + other, *whole.vconcat[1:]]
+        else:
+            both = super().__add__(other)  # type: ignore[misc]
+        return displayable(both, self._palette, self._source)
 
     def __or__(self, other: Any) -> Any:
         with shared_selections():

@@ -1,45 +1,22 @@
-"""Numbers over time: runs by ending, rates and costs by group, and weekly numbers."""
+"""Numbers over time: runs by ending, any measure by group, and weekly numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from stateanalytics.charts import interactive, style
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.interactive import (
-    click_selection,
-    displayable,
-    fading,
-    finished,
-    movable_axes,
-    shared_selections,
-    with_tooltips,
-)
-from stateanalytics.charts.style import (
-    FONT_SIZE,
-    LIGHT,
-    Palette,
-    Source,
-    facet_header,
-    fitted,
-    largest,
-    utc_axis,
-    width_of,
-)
-from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import own_column
 from stateanalytics.core.text import visible
-from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.failures.failure_rates import OTHERS, UNKNOWN, rates
-from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.conditions import NOT_DRIVEN, is_run, literal, with_own_columns
+from stateanalytics.queries import in_one_line
 
 if TYPE_CHECKING:
     import altair as alt
 
+    from stateanalytics.comparing import Comparison
 
 NEEDED = (
     *("week", "coverage", "measure", "group_kind", "group_id", "group_label"),
@@ -59,7 +36,7 @@ WORDS = {
     "duration": "Median duration",
 }
 LIMITS = ("limit_low", "limit_high")
-_OF_WEEK = Source("weeks", (("week", "week = {}"),))
+_OF_WEEK = style.Source("weeks", (("week", "week = {}"),))
 MOST = 24
 """More drawings cannot be compared; the first series of the frame are drawn."""
 _UNITS_OF_TIME = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -69,7 +46,8 @@ def chart_weeks(
     weeks: pl.DataFrame,
     *,
     sentence: str | None = None,
-    palette: Palette = LIGHT,
+    changes: pl.DataFrame | None = None,
+    palette: style.Palette = style.LIGHT,
     width: int = 620,
     columns: int = 2,
 ) -> alt.ConcatChart:
@@ -82,6 +60,8 @@ def chart_weeks(
         a group are drawn if there are any, otherwise the series of groups.
     sentence : str, optional
         Heading; by default the weeks that are drawn, "" for none.
+    changes : polars.DataFrame, optional
+        From `changes`: a thin rule at the week of each.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -103,10 +83,10 @@ def chart_weeks(
 
     Examples
     --------
-    >>> from stateanalytics import demo
-    >>> weeks = demo().weeks(2)
-    >>> len(chart_weeks(weeks).concat)
-    11
+    >>> import stateanalytics as sa
+    >>> chart = sa.charts.chart_weeks(sa.demo().weeks(4))
+    >>> print(chart.description)
+    2026-W19 to 2026-W22, each week as of its end; 2026-W22 only in part.
     """
     import altair as alt
 
@@ -120,17 +100,25 @@ def chart_weeks(
         _panel(rows_of_series, room, palette, has_measure=not has_one_measure)
         for rows_of_series in series[:MOST]
     ]
+    if changes is not None and changes.height:
+        week = pl.col("changed_at").dt.strftime("%G-W%V").alias("week")
+        marks = changes.select(week, change=pl.Series(in_one_line(changes), dtype=pl.String))
+        marks = marks.filter(pl.col("week").is_in(rows["week"].implode()))
+        rules = _change_rules(alt.Chart(marks).encode(x="week:O"), "change", palette)
+        panels = [panel + rules for panel in panels]
     if not panels:
         panels = [alt.Chart(pl.DataFrame({"week": [], "value": []})).mark_point()]
-    with shared_selections():
+    with interactive.shared_selections():
         chart = alt.concat(*panels, columns=columns, spacing=18)
     words = _weeks_sentence(rows) if sentence is None else sentence
     drawn = min(columns, len(panels)) * (room + 40)
-    return finished(alt.ConcatChart, chart, words, palette=palette, width=drawn, source=_OF_WEEK)
+    return interactive.finished(
+        alt.ConcatChart, chart, words, palette=palette, width=drawn, source=_OF_WEEK
+    )
 
 
 def _panel(
-    series: pl.DataFrame, width: int, palette: Palette, *, has_measure: bool
+    series: pl.DataFrame, width: int, palette: style.Palette, *, has_measure: bool
 ) -> alt.LayerChart:
     import altair as alt
 
@@ -147,19 +135,16 @@ def _panel(
         *(pl.col(name) / scale for name in LIMITS if name in series.columns),
         is_part=pl.col("coverage") == "part",
     )
-    drawn, tips = with_tooltips(
+    drawn, tips = interactive.with_tooltips(
         drawn.with_columns(coverage=series["coverage"]), week="week", value="value",
         at_least="lower", at_most="upper", covered="coverage",
     )  # fmt: skip
-    chosen = click_selection("chosen_week", "week")
+    chosen = interactive.click_selection("chosen_week", "week")
     every = max(1, -(-drawn.height * 64 // width))
     ticks = drawn["week"].to_list()[::-1][::every]
-    x = alt.X(
-        "week:O", title=None, scale=alt.Scale(domain=drawn["week"].to_list()),
-        axis=alt.Axis(labelAngle=0, values=ticks, ticks=False, grid=False),
-    )  # fmt: skip
-    axis = alt.Axis(tickCount=3)
-    y = alt.Y("value:Q", title=None, axis=axis, scale=alt.Scale(zero=True, nice=True))
+    x = alt.X("week:O", title=None).scale(domain=drawn["week"].to_list())
+    x = x.axis(labelAngle=0, values=ticks, ticks=False, grid=False)
+    y = alt.Y("value:Q", title=None).axis(tickCount=3).scale(zero=True, nice=True)
     base = alt.Chart(drawn)
     colour = alt.value(palette["info"])
     band = base.mark_area(fillOpacity=0.2).encode(x=x, y="lower:Q", y2="upper:Q", fill=colour)
@@ -173,15 +158,15 @@ def _panel(
             fill=colour,
             fillOpacity=alt.condition("datum.is_part", alt.value(0), alt.value(1)),
             tooltip=tips,
-            opacity=fading(chosen),
+            opacity=interactive.fading(chosen),
         )
         .add_params(chosen)
     )
     name = _panel_title(series.row(0, named=True), has_measure=has_measure)
     ending = f" ({unit})" if unit else ""
-    words = fitted(visible(name), width + 40 - width_of(ending)) + ending
+    words = style.fitted(visible(name), width + 40 - style.width_of(ending)) + ending
     title = alt.Title(
-        words, anchor="start", fontSize=FONT_SIZE,
+        words, anchor="start", fontSize=style.FONT_SIZE,
         fontWeight="normal", color=palette["text"], offset=4,
     )  # fmt: skip
     limits = [
@@ -210,7 +195,7 @@ def _scale(series: pl.DataFrame) -> tuple[float, str]:
     if unit.startswith("share"):
         return 0.01, "%" + unit.removeprefix("share")
     if unit == "s":
-        most = largest(series, "value")
+        most = style.largest(series, "value")
         return next((pair for pair in _UNITS_OF_TIME if most >= 2 * pair[0]), _UNITS_OF_TIME[-1])
     return 1.0, "" if unit in ("runs", "causes", "incidents", "rows") else unit
 
@@ -228,162 +213,136 @@ def _weeks_sentence(rows: pl.DataFrame) -> str:
     return say("chart.weeks", what=what, weeks=span, in_part=end)
 
 
-# Measure: its column, the title of its axis, its format.
-MEASURES = {
-    "failed": ("share", "share of ended runs that failed", "%"),
-    "runs": ("n_ended", "runs that ended", "~s"),
-    "failures": ("n_failed", "runs that failed", "~s"),
-    "cost": ("cost_usd", "cost of ended runs", "$~s"),
-    "lost": ("failed_cost_usd", "cost of failed runs", "$~s"),
-}
-# `state.population` in SQL: runs that rates count and that have ended.
-_COUNTED = (
-    "is_terminal AND NOT is_legacy AND lifecycle <> 'unknown' "
-    f"AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported') AND {NOT_DRIVEN}"
-)
-COLOURS = ("info", "critical", "success", "warning", "neutral", "muted")
-SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down")
+FORMATS = {"share": "%", "USD": "$~s", "s": "~s"}
+NONE = "(none)"
 
 
-def chart_rate(
-    snap: Facts,
+def chart_compare(
+    comparison: Comparison,
     *,
-    by: str | None = None,
-    every: str = "1d",
-    of: Literal["failed", "runs", "failures", "cost", "lost"] = "failed",
-    window: object = None,
     sentence: str = "",
-    palette: Palette = LIGHT,
+    changes: pl.DataFrame | None = None,
+    palette: style.Palette = style.LIGHT,
     width: int = 620,
-    height: int = 240,
-) -> alt.LayerChart:
-    """A share, a count or a cost of runs over time, by project, model, kind or another column.
+) -> alt.FacetChart | alt.LayerChart:
+    """What `Snapshot.compare` found: a row for each group over time, or groups side by side.
 
     Parameters
     ----------
-    snap : Snapshot or Facts
-        From `read`.
-    by, every, window
-        As in `failures.rates`.
-    of : {"failed", "runs", "failures", "cost", "lost"}
-        The share of failed or timed-out runs; the number that ended or failed; their cost.
+    comparison : Comparison
+        With ``every``: a line with its interval for each group, at most the 24 largest ones.
+        Else a point with its interval for each, and the window compared with, in grey.
     sentence : str
-        Heading: what the chart proves.
+        Heading; by default the measure and its meaning.
+    changes : polars.DataFrame, optional
+        From `changes`: each is a thin rule, over time, that says what changed.
     palette : mapping of str to str, optional
         Colours by name.
-    width, height : int
+    width : int
         Of the plotting area, in pixels.
 
     Returns
     -------
-    altair.LayerChart
-        ``.data`` is the frame of `failures.rates`, at most five values and the others. A click
-        in the legend selects lines; a single line has its interval as a band.
+    altair.FacetChart or altair.LayerChart
+        ``.data`` is the frame, with ``group``.
 
     Raises
     ------
     ArgumentError
-        If there is no such column, step or measure.
+        If it is no comparison.
 
     Examples
     --------
-    >>> from stateanalytics import demo
-    >>> hours = chart_rate(demo(), by="project", every="1h", of="cost")
-    >>> hours.data["value"].n_unique()
-    5
+    >>> import stateanalytics as sa
+    >>> weeks = sa.demo().compare("failed", by="project", every="1w")
+    >>> chart = sa.charts.chart_compare(weeks)
+    >>> print(chart.description)
+    failed (share): ended runs that failed, timed out too
     """
     import altair as alt
 
-    if of not in MEASURES:
+    from stateanalytics.comparing import Comparison
+
+    if not isinstance(comparison, Comparison):
         raise ArgumentError(
-            f"There is no measure {of!r:.40}; there are {', '.join(MEASURES)}.",
-            'chart_rate(snap, by="project", of="failed")',
+            f"chart_compare draws a comparison; found {type(comparison).__name__}.",
+            'chart_compare(snap.compare("failed", by="project", every="1w"))',
         )
-    column, title, form = MEASURES[of]
-    drawn, tips = with_tooltips(
-        _named(rates(snap, by=by, every=every, window=window)), of="name", from_="step_at",
-        to="until", runs="n_ended", failed="n_failed", share="share", at_least="share_low",
-        at_most="share_high", cost="cost_usd", cost_of_failed="failed_cost_usd",
+    measure, by = comparison.measure, comparison.by
+    texts = [pl.col(name).cast(pl.String).fill_null(NONE) for name in by] or [pl.lit(measure.name)]
+    frame = comparison.frame.with_columns(
+        group=pl.concat_str(texts, separator=" · ").map_elements(
+            lambda text: style.fitted(visible(text), 300), return_dtype=pl.String
+        )
+    )
+    size = pl.col("n_of").sum().alias("size")
+    sizes = frame.group_by("group").agg(size).sort("size", "group", descending=[True, False])
+    names = sizes["group"].head(MOST).to_list()
+    frame = frame.filter(pl.col("group").is_in(names))
+    if comparison.every and changes is not None:
+        lines = changes.select(
+            "changed_at", change=pl.Series(in_one_line(changes), dtype=pl.String)
+        )
+        frame = pl.concat([frame, lines.join(sizes.select("group"), how="cross")], how="diagonal")
+        frame = frame.filter(pl.col("group").is_in(names))
+    drawn, tips = interactive.with_tooltips(
+        frame, of="group", from_="since", to="until", value="value", at_least="low",
+        at_most="high", n="n", of_runs="n_of", before="value_before", difference="difference",
+        verdict="verdict",
     )  # fmt: skip
-    names = drawn["name"].unique(maintain_order=True).to_list()
-    kept = click_selection("chosen_lines", "name", in_legend=True)
-    chosen = click_selection("chosen_rates", "value", "step_at", "until")
-    fills = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
-    legend = None if len(names) < 2 else alt.Legend(orient="top", labelColor=palette["text"])
-    step = alt.X("step_at:T", title="UTC", scale=alt.Scale(type="utc", padding=8), axis=utc_axis())
-    base = alt.Chart(drawn).encode(
-        x=step, color=alt.Color("name:N", title=None, scale=fills, legend=legend)
-    )
-    value = alt.Y(f"{column}:Q", title=title, axis=alt.Axis(format=form, tickCount=5))
-    # The legend belongs to the first layer that has one, so clicks reach only its selection.
-    line = (
-        base.mark_line(strokeWidth=1.5, clip=True)
-        .encode(y=value, opacity=fading(kept))
-        .add_params(kept)
-    )
+    chosen = interactive.click_selection("chosen_groups", *by, "since", "until")
+    kept = drawn.filter(pl.col("value").is_not_null())
+    title = f"{measure.name.replace('_', ' ')} ({measure.unit})"
+    form = FORMATS.get(measure.unit, "~s")
+    scale = alt.Scale(zero=measure.kind != "median")
+    number: dict[str, Any] = {"axis": alt.Axis(format=form, tickCount=3 if comparison.every else 5)}
+    colour, muted = alt.value(palette["info"]), alt.value(palette["muted"])
     points = (
-        base.mark_point(filled=True, size=40, clip=True)
-        .encode(
-            y=value,
-            tooltip=tips,
-            opacity=fading(kept & chosen),
-            shape=alt.Shape(
-                "name:N",
-                title=None,
-                legend=legend,
-                scale=alt.Scale(domain=names, range=list(SHAPES[: len(names)])),
-            ),
+        alt.Chart(drawn)
+        .mark_point(filled=True, size=40)
+        .encode(tooltip=tips, color=colour, opacity=interactive.fading(chosen))
+        .add_params(chosen)
+    )
+    source = style.Source(comparison.table, comparison.conditions, where=comparison.where)
+    about = f"{title}, {len(names)} groups, {kept.height} values."
+    room: dict[str, Any] = {"palette": palette, "width": width, "source": source}
+    words = visible(sentence or comparison.title)
+    if not comparison.every:
+        y = alt.Y("group:N", sort=names, title=None, axis=style.label_axis(220))
+        x = alt.X("value:Q", title=title, scale=scale, **number)
+        base = alt.Chart(drawn).encode(y=y)
+        layers = [base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q", color=colour)]
+        if "value_before" in drawn.columns:
+            layers.append(base.mark_tick(thickness=2).encode(x="value_before:Q", color=muted))
+        layers.append(points.encode(x=x, y=y))
+        side = alt.layer(*layers, data=drawn).properties(
+            width=width - 220, height=alt.Step(24), description=about
         )
-        .add_params(chosen, movable_axes("rates_axis"))
-    )
-    band = base.mark_area(fillOpacity=0.15, clip=True).encode(
-        y=alt.Y("share_low:Q", title=title), y2="share_high:Q"
-    )
-    layers = [band, line, points] if of == "failed" and len(names) == 1 else [line, points]
-    chart = alt.layer(*layers, data=drawn).properties(
-        width=width,
-        height=height,
-        description=f"{title.capitalize()}, {drawn['step_at'].n_unique()} steps of {every}.",
-    )
-    # A step may begin before the window, and end after it.
-    chosen_window = None if window is None else read_window(window, as_of=snap.as_of)
-    within = [] if chosen_window is None else [_between(chosen_window)]
-    own = getattr(snap, "own_tables", {})
-    joined = own_column(snap.table("entity_states"), by, own) if own else None  # type: ignore[attr-defined]
-    source = Source(
-        with_own_columns("entity_states", [joined] if joined else []),
-        (*_conditions(by, drawn), ("step_at", "ended_at >= {}"), ("until", "ended_at < {}")),
-        where=" AND ".join([is_run(snap.entities["system"].unique()), _COUNTED, *within]),
-    )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width, source=source)
+        return interactive.finished(alt.LayerChart, side, words, **room)
+    x = alt.X("since:T", title="UTC", axis=style.utc_axis()).scale(type="utc", padding=8)
+    y = alt.Y("value:Q", title=None, scale=scale, **number)
+    base = alt.Chart(drawn).encode(x=x)
+    layers = [
+        base.mark_area(fillOpacity=0.2).encode(y="low:Q", y2="high:Q", fill=colour),
+        base.mark_line(strokeWidth=1.5).encode(y=y, stroke=colour),
+        points.encode(x=x, y=y),
+    ]
+    if "change" in drawn.columns:
+        at = alt.X("changed_at:T").scale(type="utc")
+        layers.insert(0, _change_rules(alt.Chart(drawn).encode(x=at), "change", palette))
+    rows = alt.layer(*layers, data=drawn).properties(width=width, height=80)
+    chart = rows.facet(row=alt.Row("group:N", sort=names, header=style.facet_header()), spacing=12)
+    return interactive.finished(alt.FacetChart, chart.properties(description=about), words, **room)
 
 
-def _between(window: Window) -> str:
-    return f"ended_at >= {literal(window.since)} AND ended_at < {literal(window.until)}"
+def _change_rules(base: alt.Chart, column: str, palette: style.Palette) -> alt.Chart:
+    """A thin rule at each change, which says in its tooltip what changed."""
+    import altair as alt
 
-
-def _conditions(by: str | None, drawn: pl.DataFrame) -> tuple[tuple[str, str], ...]:
-    """SQL conditions for the runs of a line; the others are runs of no line."""
-    if by is None:
-        return ()
-    kept = ", ".join(literal(value) for value in drawn["value"].unique().sort())
-    value = f"coalesce({quoted(by)}::VARCHAR, {literal(UNKNOWN)})"
-    line = f"CASE WHEN {value} IN ({kept}) THEN {value} ELSE {literal(OTHERS)} END"
-    return (("value", f"{line} = {{}}"),)
-
-
-def _named(steps: pl.DataFrame) -> pl.DataFrame:
-    """The steps with names that fit into a legend, values with most runs first."""
-    values = steps["value"].unique(maintain_order=True)
-    names = {value: fitted(visible(value), 150) for value in values}
-    size = pl.col("n_ended").sum().over("value")
-    return (
-        steps.with_columns(
-            name=pl.col("value").replace_strict(names, return_dtype=pl.String), _size=size
-        )
-        .sort("_size", "value", "step_at", descending=[True, False, False])
-        .drop("_size")
-    )
+    what = alt.Tooltip(f"{column}:N", title="changed")
+    rule: Any = base.mark_rule(strokeWidth=1, strokeDash=[2, 2])
+    rules: alt.Chart = rule.encode(color=alt.value(palette["muted"]), tooltip=what)
+    return rules
 
 
 OPEN = "open"
@@ -392,11 +351,11 @@ OPEN = "open"
 _STEP_HEIGHT = 40
 
 
-_OF_ENDING = Source("spells", (("ending", "ending = {}"),))
+_OF_ENDING = style.Source("spells", (("ending", "ending = {}"),))
 
 
 def chart_over_time(
-    counts: pl.DataFrame, *, palette: Palette = LIGHT, width: int = 620
+    counts: pl.DataFrame, *, palette: style.Palette = style.LIGHT, width: int = 620
 ) -> alt.FacetChart:
     """A row of bars for each ending, over steps of time, with their numbers.
 
@@ -404,7 +363,8 @@ def chart_over_time(
     ----------
     counts : polars.DataFrame
         ``label`` of the step, in order of time; ``ending`` (an outcome, or ``open`` for
-        runs that were open at the end of the step); ``n``.
+        runs that were open at the end of the step); ``n``; optional ``changed``, what changed
+        in the step: a thin rule.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -419,65 +379,74 @@ def chart_over_time(
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import stateanalytics as sa
+    >>> counts = pl.DataFrame(
+    ...     {
+    ...         "label": ["Mon", "Mon", "Tue", "Tue"],
+    ...         "ending": ["completed", "failed", "completed", "failed"],
+    ...         "n": [12, 3, 9, 5],
+    ...     }
+    ... )
+    >>> chart = sa.charts.chart_over_time(counts)
+    >>> print(chart.description)
+    29 runs by when and how they ended.
     """
     import altair as alt
 
     check_columns(counts, ("label", "ending", "n"), "chart_over_time")
-    drawn, tips = with_tooltips(_heights(counts), step="label", ended="row_name", runs="n")
-    chosen = click_selection("chosen_steps", "label", "ending")
+    drawn, tips = interactive.with_tooltips(
+        _heights(counts), step="label", ended="row_name", runs="n"
+    )
+    chosen = interactive.click_selection("chosen_steps", "label", "ending")
     steps = counts["label"].unique(maintain_order=True).to_list()
     rows = drawn["row_name"].unique(maintain_order=True).to_list()
     fills = [palette[colour] for colour in drawn.unique("row_name", maintain_order=True)["colour"]]
     room = width / max(len(steps), 1)
     base = alt.Chart(drawn).encode(
-        x=alt.X(
-            "label:N",
-            sort=steps,
-            title=None,
-            axis=alt.Axis(
-                labelAngle=0,
-                ticks=False,
-                values=steps[:: max(1, -(-len(steps) * 70 // width))],
-                labelLimit=90,
-            ),
-            scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1),
-        ),
+        x=alt.X("label:N", sort=steps, title=None)
+        .axis(
+            labelAngle=0,
+            ticks=False,
+            values=steps[:: max(1, -(-len(steps) * 70 // width))],
+            labelLimit=90,
+        )
+        .scale(paddingInner=0.25, paddingOuter=0.1),
         y=alt.Y("height:Q", title=None, axis=None, scale=alt.Scale(domain=[0, 1.35], nice=False)),
     )
     bars = base.mark_bar().encode(
         tooltip=tips,
-        opacity=fading(chosen),
+        opacity=interactive.fading(chosen),
         color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None),
     )
-    numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE - 1).encode(
+    numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=style.FONT_SIZE - 1).encode(
         text="n:Q",
         color=alt.condition("datum.n > 0", alt.value(palette["text"]), alt.value(palette["muted"])),
     )
     bars = bars.add_params(chosen)
     layers = [bars, numbers] if room >= 24 else [bars]
+    if "changed" in drawn.columns and drawn["changed"].count():
+        marked = base.transform_filter("datum.changed != null").encode(x="label:N")
+        layers.insert(0, _change_rules(marked, "changed", palette))
     chart = (
         alt.layer(*layers, data=drawn)
         .properties(width=width, height=_STEP_HEIGHT)
-        .facet(
-            row=alt.Row(
-                "row_name:N",
-                sort=rows,
-                header=facet_header(),
-            ),
-            spacing=10,
-        )
+        .facet(row=alt.Row("row_name:N", sort=rows, header=style.facet_header()), spacing=10)
     )
     n = int(counts.filter(pl.col("ending") != OPEN)["n"].sum())
     described = chart.properties(description=f"{n} runs by when and how they ended.")
-    return displayable(described, palette, _OF_ENDING)
+    return interactive.displayable(described, palette, _OF_ENDING)
 
 
 def _heights(counts: pl.DataFrame) -> pl.DataFrame:
     """The counts as heights from 0 to 1, with the name and colour of each row."""
     is_open = pl.col("ending") == OPEN
     most = {
-        True: largest(counts.filter(is_open), "n") or 1.0,
-        False: largest(counts.filter(~is_open), "n") or 1.0,
+        True: style.largest(counts.filter(is_open), "n") or 1.0,
+        False: style.largest(counts.filter(~is_open), "n") or 1.0,
     }
     known = [name for name in ENDINGS if name != "running"]
     names = {name: ENDINGS[name][0] for name in known} | {OPEN: "open at the end of the step"}

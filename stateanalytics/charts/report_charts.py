@@ -133,12 +133,19 @@ def _over_time(section: Plain) -> dict[str, str]:
         return {}
     frame = pl.DataFrame(
         [
-            {"label": row["label"], "ending": ending, "n": n}
+            {
+                "label": row["label"],
+                "ending": ending,
+                "n": n,
+                "changed": "; ".join(row.get("changed", ())) or None,
+            }
             for row in section["rows"]
             for ending, n in zip(
                 (*section["endings"], "open"), (*row["counts"], row["n_open"]), strict=True
             )
-        ]
+        ],
+        schema_overrides={"changed": pl.String},
+        infer_schema_length=None,
     )
     return both_widths(chart_over_time, frame, "over-time", section["finding"])
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from stateanalytics.charts import vega
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.conditions import literal
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _any_of(rows: pl.DataFrame, source: Source) -> str:
         " AND ".join(
             texts[column].replace("{}", literal(value))
             if value is not None
-            else f"{column} IS NULL"
+            else f"{quoted(column)} IS NULL"
             for column, value in row.items()
         )
         for row in rows.select(columns).unique(maintain_order=True).to_dicts()

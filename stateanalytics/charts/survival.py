@@ -5,21 +5,13 @@ Lines can be distinguished without colour: each stratum has a dash pattern and a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.charts import interactive
 from stateanalytics.charts.durations import ENDINGS
-from stateanalytics.charts.interactive import (
-    click_selection,
-    drag_selection,
-    fading,
-    finished,
-    movable_axes,
-    with_tooltips,
-)
 from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
@@ -45,23 +37,17 @@ if TYPE_CHECKING:
     import altair as alt
 
 
-NEEDED = (
-    "duration_s",
-    "n_at_risk",
-    "n_events",
-    "survival",
-    "survival_low",
-    "survival_high",
-)
+NEEDED = ("duration_s", "n_at_risk", "n_events", "survival", "survival_low", "survival_high")
 _CURVE_COLUMNS = (*NEEDED, "survival_se", "from_s", "n_units")
 _STEPS = 300
-_MOST_LABELS = 190
-_LINE = 0.065
+_MOST_LABELS = 150
 MOST = 5
 """More lines cannot be distinguished; the largest strata are drawn."""
 COLOURS = ("info", "critical", "success", "warning", "neutral")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 ALL = "all"
+# A single stratum needs no name.
+_ROW_LABEL = f"datum.label === '{ALL}' ? 'at risk' : datum.label"
 _OF_DURATION = Source("spells", ranges=("duration_s",))
 
 
@@ -93,39 +79,47 @@ def chart_survival(
     -------
     altair.VConcatChart
         The curve with its pointwise band, a tick where runs were cut off, and below it how
-        many runs were still at risk. Carries the rows that it draws.
+        many runs were still at risk. What is added with ``+`` is drawn over the curve.
 
     Raises
     ------
     MissingColumnsError
         If a column is absent.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> curve = sa.survival.kaplan_meier(sa.survival.spells(sa.demo()), by="kind")
+    >>> chart = sa.charts.chart_survival(curve)
+    >>> print(chart.description.split(";")[0])
+    Half of the runs end: agent within 10 min 10 s (9 min 39 s to 10 min 48 s)
     """
     import altair as alt
 
     check_columns(curve, NEEDED, "chart_survival")
     strata = [name for name in curve.columns if name not in _CURVE_COLUMNS]
     drawn = _drawable(with_strata(curve, strata, size="n_at_risk"))
-    drawn, tips = with_tooltips(
+    drawn, tips = interactive.with_tooltips(
         drawn, of="stratum", after="duration_s", still_going="survival", at_least="survival_low",
         at_most="survival_high", at_risk="n_at_risk", ended="n_events", cut_off="n_cut_off",
     )  # fmt: skip
     names, high = strata_of(drawn), max(largest(drawn, "duration_s"), 60.0)
     low = _beginning(drawn)
-    labels = round(min(widest(names, is_bold=True) + 10, _MOST_LABELS))
-    room = width if names == [ALL] else width - labels
+    left = round(widest([*names, "at risk"])) + 20
+    room = width - (0 if names == [ALL] else round(widest(names)) + 40)
     time = log_time(
         "duration_s",
         low_s=low,
         high_s=high,
         title=axis_title(f"time since start of {what}"),
-        width=width,
+        width=room,
     )
     share = share_axis("survival", "still going")
     fill = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
-    colour = alt.Color("stratum:N", scale=fill, legend=None)
-    dash = alt.StrokeDash(
-        "stratum:N", scale=alt.Scale(domain=names, range=list(DASHES[: len(names)])), legend=None
-    )
+    dashes = alt.Scale(domain=names, range=list(DASHES[: len(names)]))
+    key = None if names == [ALL] else _key(palette)
+    colour = alt.Color("stratum:N", scale=fill, legend=key, title=None)
+    dash = alt.StrokeDash("stratum:N", scale=dashes, legend=key, title=None)
     base = alt.Chart(drawn)
     band = base.mark_area(interpolate="step-after", opacity=0.15, clip=True).encode(
         x=time, y="survival_low:Q", y2="survival_high:Q", color=colour
@@ -138,27 +132,13 @@ def chart_survival(
         .mark_tick(orient="vertical", size=9, thickness=1.5, clip=True)
         .encode(x=time, y=share, color=colour)
     )
-    layers = [
-        band.add_params(drag_selection("chosen_durations"), movable_axes("survival_axis")),
-        line,
-        cut,
-    ]
-    if names != [ALL]:
-        label = alt.Chart(_labels(drawn, min_distance=math.log10(high / low) * labels / room))
-        layers.append(
-            label.mark_text(
-                align="left", dx=5, fontSize=FONT_SIZE, fontWeight="bold", clip=False
-            ).encode(x=time, y="label_at:Q", text="stratum:N", color=colour)
-        )
     # Invisible and last, so that the pointer meets it: a line has the tooltip of one row only.
-    layers.append(
-        base.mark_point(size=120, opacity=0, filled=True, clip=True).encode(
-            x=time, y=share, color=colour, tooltip=tips
-        )
+    points = base.mark_point(size=120, opacity=0, filled=True, clip=True).encode(
+        x=time, y=share, color=colour, tooltip=tips
     )
-    counts = _counts(drawn, names, ticks_between(low, high, room))
+    at_risk = _counts(drawn, names, ticks_between(low, high, room))
     table = (
-        alt.Chart(counts)
+        alt.Chart(at_risk)
         .mark_text(fontSize=FONT_SIZE - 1)
         .encode(
             x=log_time("duration_s", low_s=low, high_s=high, title=None, width=room).axis(None),
@@ -166,18 +146,38 @@ def chart_survival(
                 "stratum:N",
                 sort=names,
                 title=None,
-                axis=label_axis(labels + 20, labelExpr=_row_label()),
+                axis=label_axis(left, labelExpr=_ROW_LABEL),
             ),
             text="n_at_risk:Q",
             color=alt.value(palette["muted"]),
         )
         .properties(width=room, height=16 * len(names))
     )
-    top = alt.layer(*layers).properties(width=room, height=height)
+    drag = interactive.drag_selection("chosen_durations")
+    axes = interactive.movable_axes("survival_axis")
+    top = alt.layer(band.add_params(drag, axes), line, cut, points).properties(
+        width=room, height=height
+    )
     words = say_survival(curve, what=what) if sentence is None else sentence
     chart = alt.vconcat(top, table, spacing=4)
-    return finished(
+    return interactive.finished(
         alt.VConcatChart, chart, words, palette=palette, width=width, source=_OF_DURATION
+    )
+
+
+def _key(palette: Palette) -> alt.Legend:
+    """Names of lines next to the plot: at their ends, a line would cross a name."""
+    import altair as alt
+
+    return alt.Legend(
+        orient="right",
+        symbolType="stroke",
+        symbolSize=400,
+        symbolStrokeWidth=2,
+        labelColor=palette["text"],
+        labelFontSize=FONT_SIZE,
+        labelLimit=_MOST_LABELS,
+        symbolOpacity=1,
     )
 
 
@@ -233,26 +233,6 @@ def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataF
     )
 
 
-def _labels(drawn: pl.DataFrame, *, min_distance: float) -> pl.DataFrame:
-    """Labels at the ends of lines, moved up where they would overlap."""
-    ends = drawn.group_by("stratum", maintain_order=True).last()
-    placed: list[dict[str, Any]] = []
-    for row in ends.sort("survival", "duration_s", maintain_order=True).to_dicts():
-        near = [
-            other["label_at"]
-            for other in placed
-            if abs(math.log10(row["duration_s"] / other["duration_s"])) < min_distance
-        ]
-        at = max([row["survival"], 0.02, *(taken + _LINE for taken in near)])
-        placed.append({**row, "label_at": min(at, 1.0)})
-    return pl.DataFrame(placed)
-
-
-def _row_label() -> str:
-    """The label of a row of counts; a single stratum needs no name."""
-    return f"datum.label === '{ALL}' ? 'at risk' : datum.label"
-
-
 def _beginning(drawn: pl.DataFrame) -> float:
     """Half of the shortest duration, so that the curve visibly begins at 1."""
     shortest = drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0)["duration_s"].min()
@@ -304,20 +284,10 @@ NEEDED_INCIDENCE = ("cause", "duration_s", "incidence")
 RUNNING = "running"
 _INCIDENCE_COLUMNS = (
     *NEEDED_INCIDENCE,
-    "incidence_se",
-    "incidence_low",
-    "incidence_high",
-    "from_s",
-    "n_units",
+    *("incidence_se", "incidence_low", "incidence_high", "from_s", "n_units"),
 )
-_OF_STATES = (
-    "n_in_state",
-    "share_se",
-    "share_low",
-    "share_high",
-    "recover",
-    "recover_low",
-    "recover_high",
+_OF_STATES = tuple(
+    "n_in_state share_se share_low share_high recover recover_low recover_high".split()
 )
 _AREA_STEPS = 200
 _LEAST_HEIGHT = 0.035
@@ -364,6 +334,15 @@ def chart_cumulative_incidence(
         If a column is absent.
     ArgumentError
         If there are several strata: they cannot be stacked.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> spells = sa.survival.spells(sa.demo()).filter(kind="flow")
+    >>> incidence = sa.survival.cumulative_incidence(spells)
+    >>> chart = sa.charts.chart_cumulative_incidence(incidence, what="flow runs")
+    >>> print(chart.description)
+    By 1 h, of 100 flow runs: 58 completed, 21 failed, 2 aborted, 1 cancelled, 18 still running.
     """
     import altair as alt
 
@@ -377,11 +356,11 @@ def chart_cumulative_incidence(
             "filter one: incidence.filter(kind='flow').drop('kind')",
         )
     drawn, order = _stacked(incidence)
-    drawn, tips = with_tooltips(
+    drawn, tips = interactive.with_tooltips(
         drawn.with_columns(share=pl.col("high") - pl.col("low")), what="fate", share="share",
         after="duration_s",
     )  # fmt: skip
-    chosen = click_selection("chosen_fate", "ending")
+    chosen = interactive.click_selection("chosen_fate", "ending")
     high = max(largest(drawn, "duration_s"), 60.0)
     shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
     low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
@@ -406,7 +385,7 @@ def chart_cumulative_incidence(
             y=share,
             y2="high:Q",
             fill=alt.Fill("fate:N", scale=fill, legend=None),
-            opacity=fading(chosen),
+            opacity=interactive.fading(chosen),
             detail="ending:N",
         )
         .add_params(chosen)
@@ -432,7 +411,9 @@ def chart_cumulative_incidence(
     words = (
         say_cumulative_incidence(incidence, at_s=at_s, what=what) if sentence is None else sentence
     )
-    return finished(alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_FATE)
+    return interactive.finished(
+        alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_FATE
+    )
 
 
 def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -471,10 +452,7 @@ def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         low=pl.col("high").max(), high=pl.lit(1.0), fate=pl.lit(still), cause=pl.lit(RUNNING)
     )
     columns = ("duration_s", "fate", "low", "high", pl.col("cause").alias("ending"))
-    return (
-        pl.concat([stacked.select(columns), running.select(columns)]),
-        [*words.values(), still],
-    )
+    return (pl.concat([stacked.select(columns), running.select(columns)]), [*words.values(), still])
 
 
 def _area_labels(drawn: pl.DataFrame, order: list[str]) -> pl.DataFrame:

@@ -67,6 +67,14 @@ def chart_worksheet(
         If a column is absent.
     ArgumentError
         If there are several constants in the frame.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> curves = sa.thresholds.recommend(sa.demo()).curves
+    >>> chart = sa.charts.chart_worksheet(curves.filter(name="slow"))
+    >>> print(chart.description)
+    Today 1 h: 4.3 good runs flagged per 100 runs. The cheapest, 1 h 30 min: 0.63, 30 min later.
     """
     import altair as alt
 
@@ -91,11 +99,10 @@ def chart_worksheet(
     what = "delay until it acts (the threshold)"
     delay = log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
     top = max(largest(drawn, "mistakes"), 1.0)
-    alarms = alt.Y(
-        "mistakes:Q",
-        title=axis_title(counted, height),
-        scale=alt.Scale(type="sqrt", domain=[0, 1.1 * top], nice=False),
-        axis=alt.Axis(tickCount=5),
+    alarms = (
+        alt.Y("mistakes:Q", title=axis_title(counted, height))
+        .scale(type="sqrt", domain=[0, 1.1 * top], nice=False)
+        .axis(tickCount=5)
     )
     base = alt.Chart(drawn).mark_line(strokeWidth=2, clip=True)
     line = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
@@ -113,10 +120,8 @@ def chart_worksheet(
         .mark_rule(strokeWidth=1.5)
         .encode(
             x=delay,
-            strokeDash=alt.StrokeDash(
-                "mark:N",
-                scale=alt.Scale(domain=["today", "cheapest"], range=[[4, 3], [1, 0]]),
-                legend=None,
+            strokeDash=alt.StrokeDash("mark:N", legend=None).scale(
+                domain=["today", "cheapest"], range=[[4, 3], [1, 0]]
             ),
             color=alt.value(palette["muted"]),
         )
@@ -198,6 +203,14 @@ def chart_false_alarms(
         If a column is absent.
     ArgumentError
         If a threshold is there twice: the frame holds several strata.
+
+    Examples
+    --------
+    >>> import stateanalytics as sa
+    >>> sheet = sa.thresholds.stale(sa.demo()).filter(kind="agent")
+    >>> chart = sa.charts.chart_false_alarms(sheet, what="agents")
+    >>> print(chart.description)
+    Of agents, per 100 session-hours: 10 min flags 67 wrongly (55 to 81), 6 h 0 (0 to 2.4).
     """
     import altair as alt
 
@@ -228,19 +241,13 @@ def chart_false_alarms(
     scale = alt.Scale(type="sqrt", domain=[0, max(largest(drawn, f"{RATE}_high"), 1.0)], nice=False)
 
     def alarms(column: str) -> alt.Y:
-        return alt.Y(
-            f"{column}:Q",
-            title="false alarms per 100 session-hours",
-            scale=scale,
-            axis=alt.Axis(tickCount=5),
+        return alt.Y(f"{column}:Q", title="false alarms per 100 session-hours", scale=scale).axis(
+            tickCount=5
         )
 
     base = alt.Chart(drawn)
     band = base.mark_area(opacity=0.18).encode(
-        x=silence,
-        y=alarms(f"{RATE}_low"),
-        y2=f"{RATE}_high:Q",
-        color=alt.value(palette["info"]),
+        x=silence, y=alarms(f"{RATE}_low"), y2=f"{RATE}_high:Q", color=alt.value(palette["info"])
     )
     line = base.mark_line(strokeWidth=2, clip=True).encode(
         x=silence, y=alarms(RATE), color=alt.value(palette["info"])

@@ -29,11 +29,7 @@ _FILLS = {
 
 
 def chart_timeline(
-    timeline: pl.DataFrame,
-    *,
-    sentence: str = "",
-    palette: Palette = LIGHT,
-    width: int = 620,
+    timeline: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
 ) -> alt.LayerChart:
     """The timeline of an entity: durations as bars, moments as ticks, a lane for each kind.
 
@@ -68,17 +64,11 @@ def chart_timeline(
     )
     lanes = [lane for lane in LANES if lane in drawn["lane"]]
     lines = drawn["line"].unique(maintain_order=True).to_list()
-    lane = alt.Y(
-        "line:N",
-        sort=lines,
-        title=None,
-        axis=label_axis(_LABELS),
-    )
-    time = alt.X(
-        "at:T",
-        title="UTC",
-        scale=alt.Scale(type="utc", nice=False),
-        axis=alt.Axis(format=_day_or_hour(drawn), tickCount=max(2, width // 110)),
+    lane = alt.Y("line:N", sort=lines, title=None, axis=label_axis(_LABELS))
+    time = (
+        alt.X("at:T", title="UTC")
+        .scale(type="utc", nice=False)
+        .axis(format=_day_or_hour(drawn), tickCount=max(2, width // 110))
     )
     fills = alt.Scale(
         domain=[*lanes, "past a limit", "failed"],

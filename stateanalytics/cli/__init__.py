@@ -133,7 +133,7 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    no_args_is_help=True,
+    invoke_without_command=True,
     epilog=examples(
         "stateanalytics report state.db -o week.html --week 2026-W21",
         'stateanalytics sql state.db "SELECT severity, count(*) FROM attention GROUP BY ALL"',
@@ -141,13 +141,19 @@ class _Commands(click.Group):
     ),
 )
 @click.version_option(package_name="stateanalytics", prog_name="stateanalytics")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Analytics for fleets of coding agents, from the data that orchestrators store.
 
-    SOURCES are stores (such as a state.db), directories that contain stores, or patterns;
+    Without a COMMAND, the last seven days of the usual places are summed up, with three things
+    to do. SOURCES are stores (such as a state.db), directories that contain stores, or patterns;
     without any, the usual places are read (`stateanalytics doctor` lists them). Nothing is
     written next to a store, and a store that is in use is not disturbed.
     """
+    if context.invoked_subcommand is None:
+        from stateanalytics.cli.reports import sum_up
+
+        sum_up()
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -13,10 +13,8 @@ import click
 from stateanalytics.cli.options import (
     BUDGET,
     FILE,
-    as_of_option,
-    bodies_option,
+    STORED,
     examples,
-    policy_option,
     redact_option,
     salvage_option,
     sources_argument,
@@ -24,13 +22,7 @@ from stateanalytics.cli.options import (
     warn,
     with_tables,
 )
-from stateanalytics.cli.output import (
-    Request,
-    chosen_format,
-    put,
-    refuse_input_as_output,
-    takes,
-)
+from stateanalytics.cli.output import Request, chosen_format, put, refuse_input_as_output, takes
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import day_of
 from stateanalytics.errors import ArgumentError
@@ -96,7 +88,7 @@ _N_STALE = 3
     help="Write the SQL of the predefined views into this folder, one file each; reads no store.",
 )
 @tables_option
-@takes(as_of_option, policy_option, bodies_option, salvage_option, redact_option, formats=None)
+@takes(*STORED, redact_option, formats=None)
 def export(
     request: Request,
     *,

@@ -21,6 +21,8 @@ BUDGET = f"{__name__}.budget"
 """Where the context keeps the value of ``--budget``."""
 NO_CACHE = f"{__name__}.no_cache"
 """Where it keeps whether ``--no-cache`` was given."""
+_HELD = f"{__name__}.held"
+"""Where it keeps the notes of a command that prints a table."""
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -137,6 +139,8 @@ ledger_option = click.option(
 )
 READING = (as_of_option, probe_option, salvage_option, policy_option)
 """The options of every command that derives states from stores."""
+STORED = (as_of_option, policy_option, bodies_option, salvage_option)
+"""The options of commands that show what stores hold."""
 
 
 def _by_option(default: str, about: str) -> Option:
@@ -162,6 +166,12 @@ OPTIONS: Mapping[str, Option] = {
     "detectors": detectors_option,
     "prices": prices_option,
     "ledger": ledger_option,
+    "registry": click.option(
+        "--registry",
+        type=FILE,
+        help="Keep the ids of faults as in this file; by default faults.csv next to --ledger, else "
+        "in this folder.",
+    ),
     "entity_type": click.option(
         "--type", "entity_type", metavar="TYPE", help="List only this entity type."
     ),
@@ -170,7 +180,9 @@ OPTIONS: Mapping[str, Option] = {
         "--code", help="Count only this code and those below it, such as run.failed."
     ),
     "cluster": click.option(
-        "--cluster", metavar="ID", help="Count only this cluster, by its id or the beginning of it."
+        "--cluster",
+        metavar="ID",
+        help="Count only this cluster or fault, by the beginning of its id.",
     ),
     "of": click.option(
         "--of",
@@ -204,7 +216,8 @@ OPTIONS: Mapping[str, Option] = {
     "cost_by": _by_option(
         "system,model",
         "Sum by these columns, joined by commas: system, model, provider, project, agent, kind, "
-        "playbook, or a column of --table, such as teams.owner; none: all runs together.",
+        "playbook, day, week, month, or a column of --table, such as teams.owner; none: all runs "
+        "together.",
     ),
     "probs": click.option(
         "--prob",
@@ -232,6 +245,12 @@ OPTIONS: Mapping[str, Option] = {
             type=float,
             help="Assume this many deaths per 100 session-hours; by default those in the data.",
         ),
+    ),
+    "loses": click.option(
+        "--loses",
+        type=float,
+        metavar="SHARE",
+        help="Lose at most this share of the runs that would end well, with --covering: .05.",
     ),
     "settings": click.option(
         "--settings",
@@ -302,10 +321,7 @@ def output_options(formats: Iterable[str], otherwise: str = "a table") -> Option
             help=f"Print in this format; {otherwise} by default.",
         ),
         click.option(
-            "-o",
-            "--output",
-            type=FILE,
-            help="Write to this file; its suffix chooses the format.",
+            "-o", "--output", type=FILE, help="Write to this file; its suffix chooses the format."
         ),
         click.option(
             "--safe-csv/--raw-csv",
@@ -321,8 +337,22 @@ def output_options(formats: Iterable[str], otherwise: str = "a table") -> Option
 
 
 def note(text: str) -> None:
-    """One line for people, on standard error."""
-    print(f"note: {visible(text)}", file=sys.stderr)
+    """One line for people, on standard error; after a first one, others wait for the table."""
+    context = click.get_current_context(silent=True)
+    held = context.meta.get(_HELD) if context is not None else None
+    line = f"note: {visible(text)}\n"
+    if not held:
+        sys.stderr.write(line)
+    if held is not None:
+        held.append(line)
+
+
+def hold_notes() -> None:
+    """Let notes but the first come after the table, when the command ends."""
+    context = click.get_current_context()
+    if _HELD not in context.meta:
+        held: list[str] = context.meta.setdefault(_HELD, [])
+        context.find_root().call_on_close(lambda: sys.stderr.writelines(held[1:]))
 
 
 def warn(text: str) -> None:

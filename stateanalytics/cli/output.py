@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,13 +24,13 @@ from stateanalytics.cli.options import (
     NO_CACHE,
     Option,
     combined,
+    hold_notes,
     note,
     output_options,
-    warn,
 )
-from stateanalytics.cli.tables import as_csv, as_json, as_parquet, table_for_people
 from stateanalytics.core.redaction import redact_with_names
-from stateanalytics.core.text import visible
+from stateanalytics.core.tables import PROSE, as_table, for_people, plain
+from stateanalytics.core.text import shell_word, visible, without_formula
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
 
@@ -43,6 +46,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
 }
 """What a table is written as, and the suffixes of each."""
 PAGES: Mapping[str, Sequence[str]] = {"html": (".html", ".htm")}
+_PIPE_WIDTH = 160
 _PIECE_BYTES = 2**16
 _OUTPUTS = frozenset({"output", "target", "metadata", "otlp", "metrics_file"})
 """Options that name what is written, which may be there from the last time."""
@@ -103,12 +107,11 @@ class Request:
         refuse_input_as_output(self.output)
         if is_table:
             chosen_format(self.form, self.output)
+            hold_notes()
         from stateanalytics.io import processes
 
         processes.start_ahead()  # while all that reads is imported
         from stateanalytics import snapshot
-        from stateanalytics.core.facts import losses_of
-        from stateanalytics.core.redaction import redact
 
         given = click.get_current_context().meta
         read = snapshot.read if is_followed else snapshot.read_for_once
@@ -121,17 +124,26 @@ class Request:
             budget=given.get(BUDGET),
             cache=not given.get(NO_CACHE),
         )
-        lost = losses_of(snap.findings).select("source", "message", "severity")
-        for source, message, severity in redact(lost)[0].iter_rows():
-            if severity == "warning":
-                warn(f"{source}: {message}")
-            else:
-                note(f"lost: {source}: {message}")
-        if not self.sources:
-            note(f"reading {', '.join(snap.sources['source'])}")
-        if self.as_of is not None and snap.as_of > datetime.now(UTC):
-            note(f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC is in the future; ages count up to it")
+        for line in self.notes(snap):
+            click.echo(line, err=True)
         return snap
+
+    def notes(self, snap: Snapshot) -> list[str]:
+        """Lines about what was read and what is lost, for standard error."""
+        from stateanalytics.core.facts import losses_of
+        from stateanalytics.core.redaction import redact
+
+        lost = redact(losses_of(snap.findings).select("source", "message", "severity"))[0]
+        kinds = {"warning": "warning"}
+        lines = [
+            f"{kinds.get(kind, 'note: lost')}: {of}: {why}" for of, why, kind in lost.iter_rows()
+        ]
+        if not self.sources:
+            lines.append(f"note: reading {', '.join(snap.sources['source'])}")
+        if self.as_of is not None and snap.as_of > datetime.now(UTC):
+            at = f"as-of {snap.as_of:%Y-%m-%d %H:%M} UTC"
+            lines.append(f"note: {at} is in the future; ages count up to it")
+        return [visible(line) for line in lines]
 
     def write(
         self,
@@ -187,9 +199,7 @@ class Request:
 
 
 def takes(
-    *own: Option,
-    formats: Mapping[str, Sequence[str]] | None = FORMATS,
-    otherwise: str = "a table",
+    *own: Option, formats: Mapping[str, Sequence[str]] | None = FORMATS, otherwise: str = "a table"
 ) -> Option:
     """Give a command shared options, and its function one `Request` in place of them.
 
@@ -260,11 +270,7 @@ def chosen_format(
 
 
 def put(
-    content: bytes,
-    output: Path | None,
-    *,
-    inputs: Sequence[Path] = (),
-    is_private: bool = False,
+    content: bytes, output: Path | None, *, inputs: Sequence[Path] = (), is_private: bool = False
 ) -> None:
     """Write bytes to a file that is no input, or to standard output."""
     if output is not None:
@@ -276,6 +282,17 @@ def put(
     for begin in range(0, len(content), _PIECE_BYTES):
         sys.stdout.buffer.write(content[begin : begin + _PIECE_BYTES])
         sys.stdout.buffer.flush()
+
+
+def program() -> str:
+    """How a shell runs this program: by its name where it is on PATH, else by its interpreter."""
+    if shutil.which("stateanalytics"):
+        return "stateanalytics"
+    home, python = f"{Path.home()}{os.sep}", sys.executable
+    # Only a shell that sees the sign outside of quotes puts the home folder in its place.
+    is_own = python.startswith(home)
+    shown = f"~/{shell_word(python.removeprefix(home))}" if is_own else shell_word(python)
+    return f"{shown} -m stateanalytics"
 
 
 def show_in_browser(page: Path) -> None:
@@ -343,3 +360,103 @@ def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) ->
     reach = f"go from {in_utc(first)} to {in_utc(snap.as_of)}" if first else "have no timestamp"
     label = read_window(window, as_of=snap.as_of).label
     note(f"nothing found in {label}; the data that were read {reach}")
+
+
+def table_for_people(
+    frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool, is_wide: bool
+) -> str:
+    """Columns of a frame as a table for people, with a note of what did not fit."""
+    chosen = frame if columns is None else for_people(frame.select(_with_system(frame, columns)))
+    is_coloured = not is_file and _has_colour()
+    text, n_hidden = as_table(chosen, _width(is_file), is_wide=is_wide, is_coloured=is_coloured)
+    if n_hidden:
+        plural = "column" if n_hidden == 1 else "columns"
+        note(f"{n_hidden} more {plural} did not fit; --format csv has them all")
+    if not is_wide and "…" in text and PROSE & {*chosen.columns}:
+        note("long texts are cut; --wide wraps them")
+    return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
+
+
+def _has_colour() -> bool:
+    is_refused = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not is_refused and sys.stdout.isatty()
+
+
+def _with_system(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """The columns to show, with the system where there are several."""
+    is_needed = "system" in frame.columns and frame["system"].drop_nulls().n_unique() > 1
+    return list(dict.fromkeys([*columns[:1], "system", *columns] if is_needed else columns))
+
+
+def _width(is_file: bool) -> int:
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return max(20, int(os.environ["COLUMNS"]))
+    if is_file or not sys.stdout.isatty():
+        return _PIPE_WIDTH
+    return os.get_terminal_size(sys.stdout.fileno()).columns
+
+
+def named_entities(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with an ``entity`` that ``show`` takes: type and id, a UUID by its beginning."""
+    start = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+    is_unique = pl.col("entity_id").n_unique().over("_start") == 1
+    return (
+        rows.with_columns(_start=start)
+        .with_columns(_start=pl.when(is_unique).then("_start"))
+        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_start", "entity_id")))
+        .drop("_start")
+    )
+
+
+def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.DataFrame:
+    """The rows of a table that have a change, if any has, and a note of the number of others."""
+    is_quiet = pl.col(column).cast(pl.String).is_in(list(quiet))
+    counts = frame.filter(is_quiet)[column].cast(pl.String).value_counts(sort=True)
+    if counts["count"].sum() in (0, frame.height):
+        return frame
+    words = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
+    note(f"{words}: not shown; --format csv has them")
+    return frame.filter(~is_quiet)
+
+
+def as_csv(frame: pl.DataFrame, *, is_safe: bool = False, is_seen: bool = False) -> str:
+    """A frame as CSV: moments in ISO 8601, lists and structs as JSON, null as an empty field."""
+    flat = frame.select(_flat(column) for column in frame.get_columns())
+    if is_safe:
+        texts = pl.col(pl.String).map_elements(without_formula, return_dtype=pl.String)
+        flat = flat.with_columns(texts).rename(without_formula)
+    if is_seen:
+        texts = pl.col(pl.String).map_elements(visible, return_dtype=pl.String)
+        flat = flat.with_columns(texts).rename(visible)
+    return flat.write_csv()
+
+
+def _flat(column: pl.Series) -> pl.Series:
+    """A column that CSV can hold."""
+    dtype = column.dtype
+    if isinstance(dtype, pl.Datetime):
+        zone = "Z" if dtype.time_zone else ""
+        return column.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.6f{zone}")
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
+        texts = [None if value is None else _json(value) for value in column.to_list()]
+        return pl.Series(column.name, texts, dtype=pl.String)
+    return column.cast(pl.String) if isinstance(dtype, pl.Enum | pl.Categorical) else column
+
+
+def as_json(frame: pl.DataFrame, *, is_seen: bool = False) -> str:
+    """A frame as a JSON list of objects; NaN and infinity are null."""
+    rows = [_json(row, is_ascii=is_seen) for row in frame.iter_rows(named=True)]
+    return "[" + ",\n ".join(rows) + "]\n"
+
+
+def _json(value: Any, *, is_ascii: bool = False) -> str:
+    return json.dumps(plain(value), ensure_ascii=is_ascii, allow_nan=False)
+
+
+def as_parquet(frame: pl.DataFrame, *, is_seen: bool) -> bytes:
+    """A frame as Parquet, which is for files only."""
+    if is_seen:
+        raise ArgumentError("Parquet cannot be printed to a terminal.", "-o result.parquet")
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()

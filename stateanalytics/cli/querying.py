@@ -10,19 +10,7 @@ from dataclasses import replace
 import click
 import polars as pl
 
-from stateanalytics.cli.options import (
-    as_of_option,
-    bodies_option,
-    examples,
-    note,
-    pairs_given,
-    policy_option,
-    refuse_options_of_others,
-    salvage_option,
-    sources_argument,
-    tables_option,
-    with_tables,
-)
+from stateanalytics.cli import options
 from stateanalytics.cli.output import FORMATS, Request, chosen_format, put, takes
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.errors import MaskedWarning, TruncatedWarning
@@ -47,7 +35,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
 
 
 @click.command(
-    epilog=examples(
+    epilog=options.examples(
         'stateanalytics sql state.db "FROM attention"',
         'stateanalytics sql state.db "SELECT * FROM entities WHERE agent = $who" -p who=coder',
         'stateanalytics sql state.db "FROM states" -o states.parquet --max-rows 1000000',
@@ -55,7 +43,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
         "stateanalytics sql state.db --schema raw_sessions",
     )
 )
-@sources_argument
+@options.sources_argument
 @click.argument("query", required=False)
 @click.option(
     "--schema",
@@ -102,8 +90,8 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
     metavar="SIZE",
     help="Limit the memory of the query, such as 500MB.",
 )
-@tables_option
-@takes(as_of_option, policy_option, bodies_option, salvage_option, formats=SCHEMA_FORMATS)
+@options.tables_option
+@takes(*options.STORED, formats=SCHEMA_FORMATS)
 def sql(
     request: Request,
     *,
@@ -125,7 +113,7 @@ def sql(
     read from standard input.
     """
     mode = "--schema" if schema is not None else "--views" if is_views else "QUERY"
-    refuse_options_of_others(
+    options.refuse_options_of_others(
         mode, {**dict.fromkeys(_OF_A_QUERY, ("QUERY",)), "is_views": ["--views"]}
     )
     if mode != "QUERY":
@@ -141,13 +129,13 @@ def sql(
         raise click.UsageError(
             "Missing argument 'QUERY'. Hint: stateanalytics sql state.db \"FROM states\""
         )
-    values = pairs_given(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
+    values = options.pairs_given(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
     text = sys.stdin.read() if query == "-" else query
     with request.opened() as snap:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TruncatedWarning)
             warnings.simplefilter("always", MaskedWarning)
-            frame = with_tables(snap, own).sql(
+            frame = options.with_tables(snap, own).sql(
                 text,
                 values or None,
                 max_rows=max_rows,
@@ -157,14 +145,14 @@ def sql(
                 redact=request.redact,
             )
         if request.redact and redact_texts(pl.Series([text, *map(str, values.values())]))[1]:
-            note(
+            options.note(
                 "the query contains what looks like a secret, which is masked in the tables; "
                 "--no-redact compares with the stored text"
             )
         request.write(frame, limit=frame.height, inputs=snap.inputs)
         for warning in caught:
             words = str(warning.message).replace("max_rows=…", "--max-rows")
-            note(words.replace("redact=False", "--no-redact"))
+            options.note(words.replace("redact=False", "--no-redact"))
 
 
 def _write_schema(request: Request, name: str | None) -> None:

@@ -22,9 +22,15 @@ from stateanalytics.cli.options import (
     sources_argument,
     with_tables,
 )
-from stateanalytics.cli.output import Request, note_of_empty_window, put, takes
+from stateanalytics.cli.output import (
+    Request,
+    changed_only,
+    named_entities,
+    note_of_empty_window,
+    put,
+    takes,
+)
 from stateanalytics.cli.ownership import WithOwn, find_cluster
-from stateanalytics.cli.tables import changed_only, named_entities
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.io.findings import folded
@@ -43,6 +49,8 @@ Given = dict[str, Any]
 _LIST_WIDTH = 78  # with the margin of click, what every terminal has
 N_OPEN_FIRST = 20
 N_NAMED = 3
+FAULT = "f1:"
+"""The beginning of ids of faults, which `--cluster` takes, too: all clusters of one."""
 
 
 # --- a command from its questions ------------------------------------------------------
@@ -145,9 +153,7 @@ def _chosen(questions: Sequence[Question], given: Given) -> Question:
 
 
 def _refuse_options_of_others(
-    chosen: Question,
-    questions: Sequence[Question],
-    options: Mapping[str, Callable[..., Any]],
+    chosen: Question, questions: Sequence[Question], options: Mapping[str, Callable[..., Any]]
 ) -> None:
     """Refuse options on the command line that the question does not take."""
     others = " or ".join(question.mode for question in questions[1:])
@@ -313,13 +319,17 @@ def _similar_items(items: pl.DataFrame) -> pl.DataFrame:
 
 def _failures(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
     """Failures, narrowed to a code or a cluster, with the notes that belong to them."""
+    from stateanalytics.failures.fault_registry import registry_near
+
+    values["registry"] = registry_near(values["registry"], values["ledger"])
     path = values.pop("earlier")
     values["nested"] = request.format in ("json", "parquet")
     others = Request(sources=(path,), salvage=request.salvage)
     with others.opened() if path else nullcontext() as earlier:
         frame = _called(question, snap, {**values, "earlier": earlier})
     shared = {name: values[name] for name in ("policy", "rules", "of")}
-    if values["cluster"] is not None and "cluster_id" in frame.columns:
+    is_fault = (values["cluster"] or "").startswith(FAULT)
+    if values["cluster"] is not None and not is_fault and "cluster_id" in frame.columns:
         known = frame["cluster_id"]
         values["cluster"] = find_cluster(values["cluster"], known, snap, **shared)
     frame = _narrowed(frame, question, code=values["code"], cluster=values["cluster"])
@@ -337,7 +347,8 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
 def _narrowed(
     frame: pl.DataFrame, question: Question, *, code: str | None, cluster: str | None
 ) -> pl.DataFrame:
-    for value, option, column in ((code, "--code", "code"), (cluster, "--cluster", "cluster_id")):
+    of = "fault_id" if cluster and cluster.startswith(FAULT) else "cluster_id"
+    for value, option, column in ((code, "--code", "code"), (cluster, "--cluster", of)):
         is_refused = column not in frame.columns or question.shown_as == "rules"
         if value is not None and is_refused:
             raise click.UsageError(f"{option} does not apply to {question.mode}. Hint: remove it")
@@ -347,7 +358,7 @@ def _narrowed(
         frame = frame.filter((pl.col("code") == code) | is_below)
         if frame.is_empty():
             note(f"nothing here has code {code} or one below it{did_you_mean(code, known)}")
-    return frame if cluster is None else frame.filter(pl.col("cluster_id") == cluster)
+    return frame if cluster is None else frame.filter(pl.col(of).str.starts_with(cluster))
 
 
 def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Given) -> pl.DataFrame:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,52 +15,38 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import (
-    READING,
-    as_of_option,
-    bodies_option,
-    detectors_option,
-    examples,
-    ledger_option,
-    limit_option,
-    note,
-    policy_option,
-    prices_option,
-    redact_option,
-    refuse_options_of_others,
-    salvage_option,
-    sources_argument,
-    tables_option,
-    window_options,
-    with_tables,
-)
+from stateanalytics.cli import options
 from stateanalytics.cli.output import (
     FORMATS,
     PAGES,
     Request,
     chosen_format,
     note_of_last_week,
+    program,
     refuse_input_as_output,
     show_in_browser,
     takes,
 )
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import dollars_each, how_long_each
+from stateanalytics.errors import SourceNotFoundError
+from stateanalytics.io.archive.manifests import digest_of_files
+from stateanalytics.io.budget import OVER_BUDGET
+from stateanalytics.io.cache import Cache
 from stateanalytics.io.frame_files import kind_at
 from stateanalytics.io.private_folders import make_private_folder
+from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems.base import expanded
+from stateanalytics.systems.places import usual_places
 
 if TYPE_CHECKING:
     from stateanalytics.summaries import Summary
 
 
-_FORMS = {
-    **PAGES,
-    "email": PAGES["html"],
-    "md": (".md",),
-    "json": (".json",),
-    "slack": (".json",),
-}
+_OF_FIRST_SCREEN = ("headline", "attention", "inside", "failures", "costs", "thresholds")
+"""The sections that a verdict and what to do first are read from; no charts are drawn."""
+_FIRST_LOOK_S = 6
+_FORMS = {**PAGES, "email": PAGES["html"], "md": (".md",), "json": (".json",), "slack": (".json",)}
 """What a report is written as, and the suffixes of each."""
 # Columns of the table of weeks, by measure.
 HEADS = {
@@ -69,30 +57,15 @@ HEADS = {
     # Known for the last weeks only, so that it is the first to be hidden in a narrow terminal.
     "unresolved": "unresolved",
 }
-WEEK_COLUMNS = (
-    "week",
-    "coverage",
-    "measure",
-    "group_label",
-    "value",
-    "lower",
-    "upper",
-    "n",
-    "n_of",
-)
+WEEK_COLUMNS = tuple("week coverage measure group_label value lower upper n n_of".split())
 LIMIT_COLUMNS = (
     *WEEK_COLUMNS[:5],
-    "limit_low",
-    "limit_high",
-    "verdict",
-    "level_since",
-    "n",
-    "n_of",
+    *("limit_low", "limit_high", "verdict", "level_since", "n", "n_of"),
 )
 KINDS = {"numbers": None, "clusters": "cluster", "codes": "code", "kinds": "kind"}
 _PAGE_ONLY = (
-    *("is_full", "compare", "sections", "as_known_at", "by", "own", "ledger", "prices"),
-    *("with_json", "title", "is_opened", "fail_on", "week", "since", "until", "detectors"),
+    *("is_full", "compare", "sections", "as_known_at", "by", "own", "ledger", "prices", "changes"),
+    *("tz", "with_json", "title", "is_opened", "fail_on", "week", "since", "until", "detectors"),
 )
 _MODES = {
     **dict.fromkeys(_PAGE_ONLY, ("the page",)),
@@ -105,7 +78,7 @@ _MODES = {
 
 
 @click.command(
-    epilog=examples(
+    epilog=options.examples(
         "stateanalytics report state.db -o week.html",
         "stateanalytics report state.db --brief -o mail.html",
         "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
@@ -116,7 +89,7 @@ _MODES = {
         "stateanalytics report this.json --against last.json",
     )
 )
-@sources_argument
+@options.sources_argument
 @click.option(
     "--weeks",
     "n_weeks",
@@ -185,10 +158,22 @@ _MODES = {
     help="Also show which values of this column fail more than the rest: model, or teams.owner "
     "of a --table; may be repeated.",
 )
-@tables_option
-@detectors_option
-@ledger_option
-@prices_option
+@options.tables_option
+@options.detectors_option
+@options.ledger_option
+@options.prices_option
+@click.option(
+    "--changes",
+    type=options.FILE,
+    metavar="FILE",
+    help="Mark what changed, from a CSV file with the columns when, what and where.",
+)
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    help="Begin weeks and days at midnight in this time zone, such as Europe/Berlin, and show "
+    "its clock; default: UTC.",
+)
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, next to the page.")
 @click.option("--title", help="Give the report this title.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
@@ -197,7 +182,13 @@ _MODES = {
     metavar="KINDS",
     help="Exit with code 3 on any of these, joined by commas: new-critical, regression, coverage.",
 )
-@takes(limit_option, window_options, *READING, formats={**_FORMS, **FORMATS}, otherwise="the page")
+@takes(
+    options.limit_option,
+    options.window_options,
+    *options.READING,
+    formats={**_FORMS, **FORMATS},
+    otherwise="the page",
+)
 def report(
     request: Request,
     *,
@@ -217,7 +208,7 @@ def report(
     tables instead.
     """
     mode = "--weeks" if n_weeks is not None else "--against" if against else "the page"
-    refuse_options_of_others(mode, _MODES)
+    options.refuse_options_of_others(mode, _MODES)
     if n_weeks is not None:
         _write_weeks(request, n_weeks, show=show, top=top, has_limits=has_limits)
     elif against is not None:
@@ -260,11 +251,11 @@ def _write_page(
         if summary is None:
             snap = open_stores.enter_context(request.opened(is_table=False))
             inputs, given["policy"] = snap.inputs, request.chosen_policy
-            snap = with_tables(snap, own)
+            snap = options.with_tables(snap, own)
             note_of_last_week(request.window, snap)
         for target in targets:
             refuse_input_as_output(target, inputs)
-        page = make_report(summary or snap, **given)
+        page = replace(make_report(summary or snap, **given), program=program())
     writers: dict[str, Callable[..., Path]] = {
         "html": partial(page.write_html, is_full=is_full),
         "email": page.write_email,
@@ -281,12 +272,12 @@ def _write_page(
         _pipe(writers[form])
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
-    _print_verdict(page.summary, is_piped=is_piped)
+    click.echo("\n".join(page.story()), err=is_piped)
     if is_opened and written:
         show_in_browser(written[0])
     bad_news = page.tripped(*kinds)
     for sentence in bad_news:
-        note(f"failed on {sentence}")
+        options.note(f"failed on {sentence}")
     if bad_news:
         click.get_current_context().exit(3)
 
@@ -330,14 +321,49 @@ def _kinds_to_fail_on(fail_on: str | None, sections: list[str] | None) -> list[s
     )
 
 
-def _print_verdict(summary: dict[str, Any], *, is_piped: bool = False) -> None:
-    """Print the verdict and what to do first, for people at the terminal."""
-    from stateanalytics.reporting.first_screen import opening
+def sum_up() -> None:
+    """Print the verdict on the last seven days of the usual places, else of the sample."""
+    cache, began, places = Cache.of_user(), datetime.now(UTC), usual_places()
+    key = "\0".join(["summed up", program(), *map(str, places)])
+    kept = None if cache is None else cache.get(key)
+    if kept is not None:
+        files, stores = kept.head["read"]
+        if kept.head["state"] == _state(files, map(state_of_store, stores), began):
+            click.echo("".join(f"{line}\n" for line in kept.head["notes"]), err=True, nl=False)
+            return click.echo("\n".join(kept.head["lines"]))
+    from stateanalytics.demo_data import demo_path
+    from stateanalytics.reporting import report as make_report
 
-    click.echo(visible(opening(summary)), err=is_piped)
-    for place, action in enumerate(summary.get("actions", ()), 1):
-        click.echo(visible(f"{place}. {action['what']}: {action['why']}"), err=is_piped)
-        click.echo(visible(f"   {action['command']}"), err=is_piped)
+    request = Request()
+    # On a first run only the newest transcripts, if there are gigabytes; what is skipped is
+    # noted, and the next run goes on with it.
+    click.get_current_context().meta[options.BUDGET] = f"processor_s={_FIRST_LOOK_S}"
+    try:
+        snap = request.opened(is_table=False)
+    except SourceNotFoundError:
+        options.note("the usual places are empty (see: stateanalytics doctor); this is the sample")
+        request = Request(sources=(str(demo_path() / "history"),))
+        snap = request.opened(is_table=False)
+    with snap:
+        page = replace(make_report(snap, sections=_OF_FIRST_SCREEN), program=program())
+    named = shlex.join(["report", *request.sources, "--open"])
+    lines = [*page.story(), f"The whole page: {program()} {named}"]
+    click.echo("\n".join(lines))
+    # The clock, and a read that goes on next time, change what is said.
+    is_whole = snap.as_of_from == "data" and OVER_BUDGET not in snap.findings["code"]
+    files = [str(path) for path in (*places, *snap.inputs)]
+    read = (files, [str(store.path) for store in snap.stores])
+    # The states are those of the read: who writes while the report is made is not missed.
+    state = _state(files, (store.state for store in snap.stores), began)
+    if cache and is_whole and not request.sources and state:
+        shown = {"notes": request.notes(snap), "lines": lines}
+        cache.put(key, {"state": state, "read": read, **shown}, [])
+
+
+def _state(files: Sequence[str], of_stores: Iterable[str | None], now: datetime) -> str:
+    """The state of what was read and of the usual places; empty where equality proves nothing."""
+    states = list(of_stores)
+    return "" if None in states else digest_of_files(map(os.path.realpath, files), now, *states)
 
 
 def _summary_at(request: Request) -> Summary | None:
@@ -373,7 +399,7 @@ def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: b
         is_table = chosen_format(request.form, request.output) == "table"
         if is_table and show == "numbers" and not has_limits:
             for week in frame.filter(coverage="part")["week"].unique().sort():
-                note(f"the data cover {week} only in part")
+                options.note(f"the data cover {week} only in part")
             frame, columns = _by_week(frame), None
         request.write(frame, columns=columns, inputs=snap.inputs)
 
@@ -421,12 +447,12 @@ def _write_difference(request: Request, against: Path) -> None:
 
 
 @click.command(
-    epilog=examples(
+    epilog=options.examples(
         "stateanalytics show state.db 6009d20f",
         "stateanalytics show state.db 6009d20f -o run.html --open",
     )
 )
-@sources_argument
+@options.sources_argument
 @click.argument("entity_id", metavar="ID")
 @click.option(
     "-o",
@@ -435,7 +461,7 @@ def _write_difference(request: Request, against: Path) -> None:
     help="Write an HTML page with a chart to this file.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
-@takes(as_of_option, policy_option, bodies_option, salvage_option, redact_option, formats=None)
+@takes(*options.STORED, options.redact_option, formats=None)
 def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     """Show the complete history of one run or other entity.
 

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stateanalytics.cli.options import (
-    FILE,
-    as_of_option,
-    examples,
-    note,
-    policy_option,
-    salvage_option,
-    sources_argument,
-)
+from stateanalytics.cli import options
 from stateanalytics.cli.output import Request, put, refuse_input_as_output, takes
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import visible
@@ -30,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog=examples(
+    epilog=options.examples(
         "stateanalytics watch state.db",
         "stateanalytics watch state.db --every 30 --policy operator",
     )
 )
-@sources_argument
+@options.sources_argument
 @click.option(
     "--every",
     "every_s",
@@ -49,30 +41,34 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics",
     "metrics_file",
-    type=FILE,
+    type=options.FILE,
     help="Also keep this file up to date, as `stateanalytics export --metrics` writes it.",
 )
-@takes(policy_option, formats=None)
+@takes(options.policy_option, formats=None)
 def watch(
     request: Request, *, every_s: float, looks: int | None, metrics_file: Path | None
 ) -> None:
     """Print changes of severity as they happen, until Ctrl-C.
 
     A line has the time, the severity before and now, and the entity. At most once a week, an
-    ALARM reports more failures than chance explains. The writer of a store never waits.
+    ALARM reports more failures than chance explains; ESCALATING is a failure with three times
+    as many in three hours as ever in the week before. The writer of a store never waits.
     """
     from stateanalytics.live import watch as follow
 
     n_changes = 0
     policy = request.chosen_policy
     with request.opened(is_followed=True) as snap:
-        note(f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it")
+        options.note(
+            f"watching {snap.entities.height:,} entities every {every_s:g} s; Ctrl-C ends it"
+        )
         try:
             changes = follow(
                 snap,
                 policy=policy,
                 every_s=every_s,
                 on_alarm=_print_alarm,
+                on_escalating=_print_escalating,
                 on_look=_metrics_writer(metrics_file, snap, policy) if metrics_file else None,
             )
             for changed in islice(changes, looks):
@@ -80,7 +76,7 @@ def watch(
                 _print(changed)
         except KeyboardInterrupt:
             click.echo(err=True)
-    note(f"{n_changes:,} change{'' if n_changes == 1 else 's'} of severity seen")
+    options.note(f"{n_changes:,} change{'' if n_changes == 1 else 's'} of severity seen")
 
 
 def _metrics_writer(path: Path, snap: Snapshot, policy: Policy) -> Callable[[Snapshot], None]:
@@ -102,6 +98,13 @@ def _print_alarm(alarm: pl.DataFrame) -> None:
     click.echo(f"{at:%H:%M:%S}  ALARM  {words}")
 
 
+def _print_escalating(found: pl.DataFrame) -> None:
+    for row in redact(found)[0].iter_rows(named=True):
+        name = row["rule_name"] or row["template"] or row["code"] or "without a message"
+        line = f"ESCALATING  {row['n_requests']} in 3 hours, {row['n_most']} at most before: {name}"
+        click.echo(visible(line)[:300])
+
+
 def _print(changed: pl.DataFrame) -> None:
     for row in redact(changed)[0].iter_rows(named=True):
         what = row["name"] or row["entity_id"] or "unnamed"
@@ -113,13 +116,12 @@ def _print(changed: pl.DataFrame) -> None:
 
 
 @click.command(
-    epilog=examples(
-        "stateanalytics mcp history/",
-        "your-agent mcp add fleet -- stateanalytics mcp ~/history",
+    epilog=options.examples(
+        "stateanalytics mcp history/", "your-agent mcp add fleet -- stateanalytics mcp ~/history"
     )
 )
-@sources_argument
-@takes(as_of_option, policy_option, salvage_option, formats=None)
+@options.sources_argument
+@takes(options.as_of_option, options.policy_option, options.salvage_option, formats=None)
 @click.option(
     "--sql/--no-sql",
     "has_sql",

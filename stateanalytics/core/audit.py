@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import polars as pl
 
@@ -45,15 +45,7 @@ CODES = MappingProxyType(
 )
 """Every code, in the order in which rows of one severity stand."""
 
-_JUDGED = (
-    "lifecycle",
-    "outcome",
-    "health",
-    "is_terminal",
-    "is_legacy",
-    "age_s",
-    "silence_s",
-)
+_JUDGED = ("lifecycle", "outcome", "health", "is_terminal", "is_legacy", "age_s", "silence_s")
 
 
 @dataclass(frozen=True)
@@ -74,6 +66,11 @@ class Cases:
     states: pl.DataFrame
     policy: Any
 
+    @property
+    def plan(self) -> pl.LazyFrame:
+        """The `rows`, for what a check filters and joins in one go."""
+        return self.rows.lazy()
+
     @cached_property
     def rows(self) -> pl.DataFrame:
         """One row an entity, with the columns of its state."""
@@ -91,8 +88,11 @@ class Cases:
         )
 
 
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
+
+
 def audit_rows(
-    rows: pl.DataFrame,
+    rows: pl.DataFrame | pl.LazyFrame,
     code: str,
     *,
     says: pl.Expr,
@@ -104,7 +104,7 @@ def audit_rows(
 
     Parameters
     ----------
-    rows : polars.DataFrame
+    rows : polars.DataFrame or LazyFrame
         With the columns of the entity key.
     code : str
         A key of `CODES`.
@@ -121,28 +121,28 @@ def audit_rows(
         ``schema.AUDIT``.
     """
     about = CODES[code]
-    moment = pl.lit(None, schema.MOMENT) if at is None else at
-    return schema.AUDIT.conform(
-        # Polars cannot slice texts of which the first chunk is empty, as after a shift.
-        rows.rechunk().select(
-            *schema.ENTITY_KEY,
-            code=pl.lit(code),
-            severity=pl.lit(about.severity) if severity is None else severity,
-            at=moment,
-            says=says,
-            against=against,
-            message=pl.lit(about.message),
-            what_to_do=pl.lit(about.what_to_do),
-        )
-    )
+    columns = {
+        "code": pl.lit(code),
+        "severity": pl.lit(about.severity) if severity is None else severity,
+        "at": pl.lit(None) if at is None else pl.col(at) if isinstance(at, str) else at,
+        "says": says,
+        "against": against,
+        "message": pl.lit(about.message),
+        "what_to_do": pl.lit(about.what_to_do),
+    }
+    dtypes = schema.AUDIT.dtypes
+    typed = {name: column.cast(dtypes[name]) for name, column in columns.items()}
+    # Polars cannot slice texts of which the first chunk is empty, as after a shift.
+    whole = rows.collect() if isinstance(rows, pl.LazyFrame) else rows
+    return whole.rechunk().select(*schema.ENTITY_KEY, **typed)
 
 
-def family(rows: pl.DataFrame, parent: str, child: str, column: str) -> pl.DataFrame:
+def family(rows: Rows, parent: str, child: str, column: str) -> Rows:
     """Parents that have children here, with how many are open and when the last one ended.
 
     Parameters
     ----------
-    rows : polars.DataFrame
+    rows : polars.DataFrame or LazyFrame
         `Cases.rows`.
     parent, child : str
         Entity types.
@@ -159,13 +159,14 @@ def family(rows: pl.DataFrame, parent: str, child: str, column: str) -> pl.DataF
             n_legacy=(~pl.col("is_open") & ~pl.col("is_over")).sum(),
             last_end_at=pl.max_horizontal("ended_at", "last_activity_at").max(),
         )
-        .collect()
     )
-    return (
-        rows.filter(pl.col("entity_type") == parent)
-        .join(children, on=["source", "system", "entity_id"], how="inner")
+    parents = (
+        rows.lazy()
+        .filter(pl.col("entity_type") == parent)
+        .join(children, on=["source", "system", "entity_id"], maintain_order="left")
         .with_columns(n_children="n_here")
     )
+    return parents.collect() if isinstance(rows, pl.DataFrame) else parents
 
 
 def moment(column: str) -> pl.Expr:

@@ -14,6 +14,22 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 _MIN_SCALAR_ROWS = 10_000
 
 
+_IN_ORDER = pl.QueryOptFlags(check_order_observe=False)
+
+
+def collected(plan: pl.LazyFrame) -> pl.DataFrame:
+    """The rows of a plan, to the last digit those of its steps one after another.
+
+    Polars leaves out a sort before a sum, and the last digit of a float sum depends on it.
+
+    Examples
+    --------
+    >>> collected(pl.LazyFrame({"n": [2, 1]}).select(pl.col("n").sort().sum())).item()
+    3
+    """
+    return plan.collect(engine="in-memory", optimizations=_IN_ORDER)
+
+
 def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first") -> pl.DataFrame:
     """One row an entity: the first or the last of several with the same key.
 
@@ -53,11 +69,9 @@ def left_join(entities: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """
     key = list(schema.ENTITY_KEY)
     # What was derived from the same entities has their order: nothing to look up.
-    if other.select(key).equals(entities.select(key), null_equal=False):
-        in_order = other
-    else:
-        in_order = _looked_up(entities.select(key), other)
-    return pl.concat([entities, in_order.drop(key)], how="horizontal")
+    is_same = other[key].equals(entities[key], null_equal=False)
+    in_order = other if is_same else _looked_up(entities[key], other)
+    return entities.hstack([column for column in in_order if column.name not in key])
 
 
 def _looked_up(keys: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -65,15 +79,11 @@ def _looked_up(keys: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     # A join by ids alone takes a third of the time, and ids mostly are unique.
     if other["entity_id"].n_unique() == other.height:
         renamed = {name: f"_{name}" for name in schema.ENTITY_KEY if name != "entity_id"}
-        by_id = keys.join(
-            other.rename(renamed).with_columns(_is_matched=pl.lit(value=True)),
-            on="entity_id",
-            how="left",
-            maintain_order="left",
-        )
+        found = other.lazy().rename(renamed).with_columns(_is_matched=pl.lit(value=True))
+        by_id = keys.lazy().join(found, on="entity_id", how="left", maintain_order="left").collect()
         is_same = pl.all_horizontal(pl.col(name) == pl.col(new) for name, new in renamed.items())
         if by_id.select((is_same.fill_null(value=False) | ~pl.col("_is_matched")).all()).item():
-            return by_id.drop("_is_matched", *renamed.values())
+            return by_id[other.columns]
     return keys.join(other, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
 
 
@@ -109,14 +119,14 @@ def is_scalar(column: pl.Series) -> bool:
     return is_checked and bool((column == column[0]).all())
 
 
-def connected_components(n_nodes: int, links: pl.DataFrame) -> pl.Series:
+def connected_components(n_nodes: int, links: pl.DataFrame | pl.LazyFrame) -> pl.Series:
     """Connected component of each node: the smallest number of a node that it is linked to.
 
     Parameters
     ----------
     n_nodes : int
         Nodes are the numbers from 0.
-    links : polars.DataFrame
+    links : polars.DataFrame or LazyFrame
         ``node`` and ``id``, never null: nodes that share an id are linked. Rows may repeat.
 
     Returns
@@ -130,20 +140,31 @@ def connected_components(n_nodes: int, links: pl.DataFrame) -> pl.Series:
     [0, 1, 1, 1, 4]
     """
     # Most nodes have no links, so only ids of several nodes are looked at.
-    shared = links.filter(pl.len().over("id") > 1).select(pl.col("node").cast(pl.Int64), "id")
-    component = pl.int_range(n_nodes, dtype=pl.Int64, eager=True).alias("component")
-    while True:
-        labelled = shared.with_columns(component=component.gather(shared["node"]))
-        lowest = labelled.with_columns(lowest=pl.col("component").min().over("id"))
-        smaller = component.replace(
-            *lowest.group_by("component").agg(pl.col("lowest").min()).get_columns()
+    is_shared = pl.len().over("id") > 1
+    shared = links.lazy().filter(is_shared).select(pl.col("node").cast(pl.Int64), "id").collect()
+    component = pl.Series("component", range(n_nodes), dtype=pl.Int64)
+    while not shared.is_empty():
+        lowest = (
+            shared.lazy()
+            .with_columns(component=pl.lit(component).gather("node"))
+            .with_columns(lowest=pl.col("component").min().over("id"))
+            .group_by("component")
+            .agg(pl.col("lowest").min())
         )
         # A component is the number of a node: to take over that node's own component doubles
         # the reach, so that long chains need few rounds.
-        smaller = smaller.gather(smaller)
+        smaller = (
+            component.to_frame()
+            .lazy()
+            .join(lowest, on="component", how="left", maintain_order="left")
+            .select(component=pl.coalesce("lowest", "component"))
+            .select(pl.col("component").gather("component"))
+            .collect()["component"]
+        )
         if smaller.equals(component):
-            return component
+            break
         component = smaller
+    return component
 
 
 class OwnColumn(NamedTuple):

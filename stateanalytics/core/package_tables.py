@@ -22,8 +22,12 @@ def table_rows(package: str, name: str) -> list[dict[str, str]]:
     >>> table_rows("stateanalytics.core", "audit_codes.csv")[0]["severity"]
     'warning'
     """
-    text = resources.files(package).joinpath("data", name).read_text("utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return list(csv.DictReader(package_text(package, name).splitlines()))
+
+
+def package_text(package: str, name: str) -> str:
+    """The content of a file in the folder ``data`` of a package."""
+    return resources.files(package).joinpath("data", name).read_text("utf-8")
 
 
 def package_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:

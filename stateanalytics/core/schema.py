@@ -33,55 +33,21 @@ from stateanalytics.core.shapes import Frame as Frame
 
 # --- vocabularies (ADR-0033's words; what is closed there is an Enum here) -------------
 
-LIFECYCLES = (
-    "draft",
-    "planned",
-    "pending",
-    "queued",
-    "enabled",
-    "active",
-    "running",
-    "idle",
-    "paused",
-    "blocked",
-    "run_complete",
-    "completed",
-    "succeeded",
-    "merged",
-    "failed",
-    "timed_out",
-    "cancelled",
-    "aborted",
-    "skipped",
-    "archived",
-    "closed",
-    "disabled",
-    "unknown",
+LIFECYCLES = tuple(
+    (
+        "draft planned pending queued enabled active running idle paused blocked run_complete "
+        "completed succeeded merged failed timed_out cancelled aborted skipped archived closed "
+        "disabled unknown"
+    ).split()
 )
-OUTCOMES = (
-    "succeeded",
-    "completed",
-    "merged",
-    "failed",
-    "timed_out",
-    "cancelled",
-    "aborted",
-    "skipped",
-    "unknown",
+OUTCOMES = tuple(
+    "succeeded completed merged failed timed_out cancelled aborted skipped unknown".split()
 )
-HEALTHS = (
-    "ok",
-    "running",
-    "due",
-    "idle",
-    "degraded",
-    "disconnected",
-    "blocked",
-    "stalled",
-    "misfired",
-    "process_dead",
-    "orphaned",
-    "unknown",
+HEALTHS = tuple(
+    (
+        "ok running due idle degraded disconnected blocked stalled misfired process_dead orphaned "
+        "unknown"
+    ).split()
 )
 DELIVERIES = ("passed", "partial", "missing", "invalid", "not_expected", "unknown")
 SEVERITIES = ("critical", "warning", "info", "neutral")
@@ -89,7 +55,6 @@ EFFORTS = ("smooth", "struggled", "stuck", "given_up")
 TONES = ("danger", "warning", "info", "success", "neutral")
 CLAIM_STATUSES = ("observed", "inferred", "hypothesis", "verified", "disputed", "superseded")
 DIMENSIONS = ("lifecycle", "health", "delivery")
-END_WRITERS = ("executor", "observer", "import")
 FINDING_SEVERITIES = ("error", "warning", "info")
 
 NO_WORD = "none"
@@ -132,7 +97,7 @@ class Entities(EntityKey, key=ENTITY_KEY):
     project = Text("project the work was for")
     directory = Text("working directory, as stored")
     native_session_id = Text(
-        "its agent's own session: the id of a transcript, or several ids separated by blanks",
+        "its agent's own session: the id of a transcript, or several ids separated by blanks"
     )
     agent = Text("agent profile")
     model = Text("model id; null also for placeholders such as <synthetic>")
@@ -151,7 +116,7 @@ class Entities(EntityKey, key=ENTITY_KEY):
     end_written_by = Text("who wrote the end: executor, observer, import")
     n_messages = Integer(
         "messages as its system lists them: prompts and answers of models, in some systems also "
-        "calls and results of tools and system messages; see n_chat_messages",
+        "calls and results of tools and system messages; see n_chat_messages"
     )
     n_chat_messages = Integer(
         "prompts and answers of models, the same in every system; null: not known"
@@ -159,15 +124,14 @@ class Entities(EntityKey, key=ENTITY_KEY):
     n_turns = Integer("turns, each a prompt and all that was done for it")
     n_model_turns = Integer(
         "turns that the program of the agent reported, usually one per answer of its model; "
-        "0 with a timeout: the worker never answered; null: not reported",
+        "0 with a timeout: the worker never answered; null: not reported"
     )
     starts = Text(
-        "one line for each start or resumption of its work: from when, until when (or "
-        "-), and where",
+        "one line for each start or resumption of its work: from when, until when (or -), and where"
     )
     n_children = Integer("sessions of an invocation, plays of a show, members of a team")
     process_alive = YesNo(
-        "is its process alive; known only if its machine was checked, such as with probe=True",
+        "is its process alive; known only if its machine was checked, such as with probe=True"
     )
     has_artifacts = YesNo("is an artifacts directory recorded (not: does it exist)")
     has_stale_locks = YesNo("are there stale lock files; cannot be known from the data alone")
@@ -645,5 +609,22 @@ FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)
 DERIVED = (STATES, REASONS, AUDIT, SPELLS, TIMEOUTS)
 FRAMES = {frame.name: frame for frame in (*FACTS, *DERIVED)}
 """Every canonical frame; systems add theirs (`systems.detail_frames`)."""
-RETURNED = (CHANGES, DIFF, COMPARE_POLICIES, DERIVE_SEVERITY, CLASSIFY_SESSION_HEALTH)
+
+
+class Changes(Columns, key=("changed_at", "what", "where", "to")):
+    """Something that changed in how agents run, read from the stores or declared."""
+
+    changed_at = Moment("the first run with it began; or the moment declared")
+    what = Text("version, model, provider or playbook; or as declared")
+    before = Text("what was before; null: not known", name="from")
+    after = Text("what is new; null: not known", name="to")
+    where = Text("the system, agent or what was declared; null: everywhere")
+    n_runs_before = Integer("runs there that began before")
+    n_runs_after = Integer("runs there that began since, with the new value where it is known")
+    read_from = Text("store, or the file that declares it", name="source")
+
+
+CHANGED = frame(Changes)
+
+RETURNED = (CHANGED, CHANGES, DIFF, COMPARE_POLICIES, DERIVE_SEVERITY, CLASSIFY_SESSION_HEALTH)
 """Frames that functions of `stateanalytics` itself return and SQL cannot name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import LIFECYCLES, OUTCOMES
@@ -84,57 +84,35 @@ class ReasonCode:
     nearest: tuple[str, ...] = ()
 
 
-TABLES = MappingProxyType(
-    {
-        "session": "sessions",
-        "branch": "branches",
-        "show": "shows",
-        "play": "plays",
-        "invocation": "invocations",
-        "schedule": "schedules",
-        "schedule_run": "schedule_runs",
-        "team": "teams",
-        "engine_run": "engine_runs",
-        "dispatch": "dispatch_outbox",
-    }
-)
-
-EXIT_CODES = MappingProxyType(
-    {
-        "completed": 0,
-        "completed_empty": 1,
-        "failed": 1,
-        "timed_out": 124,
-        "aborted": 130,
-        "cancelled": 143,
-    }
-)
-
-_BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
-
-
 # Branches have no vocabulary of their own: they mirror their session's. Schedules have no status
 # column: `enabled` 0/1 is read as their words. A schedule run may be born failed or skipped, when
 # it never started at all. The word *imported* of shows is a legacy one: it says where the row
 # came from, not what became of the show.
 STATUS_WORDS = package_table("stateanalytics.core", "status_words.csv", StatusWord)
 
-# ADR-0033, "Per-entity lifecycle vocabularies". A list that is absent is not closed there.
-ADR_LIFECYCLES = MappingProxyType(
+TABLES = MappingProxyType({word.entity_type: word.table for word in STATUS_WORDS})
+EXIT_CODES = MappingProxyType(
     {
-        "session": ("pending", "running", "completed", *_BAD_ENDS),
-        "show": ("draft", "planned", "active", "completed", "merged", "failed", "archived"),
-        "play": (
-            "planned", "queued", "running", "run_complete", "merged",
-            "failed", "blocked", "timed_out", "cancelled", "skipped",
-        ),
-        "invocation": (
-            "pending", "running", "succeeded", "failed", "timed_out", "cancelled", "skipped",
-        ),
-        "schedule": ("enabled", "paused", "disabled"),
-        "team": ("active", "idle", "blocked", "closed"),
+        word.raw_status: word.process_exit_code
+        for word in STATUS_WORDS
+        if word.process_exit_code is not None
     }
-)  # fmt: skip
+)
+
+
+class _Listed(NamedTuple):
+    """Words of one axis that ADR-0033 closes for an entity type; an absent list is open."""
+
+    axis: Annotated[str, ("lifecycle", "health", "delivery")]
+    entity_type: str
+    words: tuple[str, ...]
+
+
+_LISTED = package_table("stateanalytics.core", "adr_words.csv", _Listed)
+ADR_LIFECYCLES, ADR_HEALTHS, ADR_DELIVERIES = (
+    MappingProxyType({row.entity_type: row.words for row in _LISTED if row.axis == axis})
+    for axis in ("lifecycle", "health", "delivery")
+)
 
 
 def _words_as_themselves() -> tuple[StatusWord, ...]:
@@ -148,28 +126,10 @@ def _words_as_themselves() -> tuple[StatusWord, ...]:
     )
 
 
+_BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
 _ENDS = {word: word for word in ("completed", "succeeded", "merged", "skipped", *_BAD_ENDS)}
 _OVER = {*_ENDS, "archived", "closed"}
 ADR_WORDS = _words_as_themselves()
-ADR_HEALTHS = MappingProxyType(
-    {
-        "session": ("ok", "running", "idle", "stalled", "process_dead", "orphaned"),
-        "show": ("ok", "running", "blocked"),
-        "play": ("ok", "running", "stalled"),
-        "invocation": (),
-        "schedule": ("ok", "due", "running", "misfired"),
-        "team": ("ok", "orphaned"),
-    }
-)
-ADR_DELIVERIES = MappingProxyType(
-    {
-        "session": ("passed", "partial", "missing", "not_expected"),
-        "show": ("passed", "partial", "missing", "not_expected"),
-        "play": ("passed", "partial", "missing", "not_expected"),
-        "invocation": (),
-        "team": (),
-    }
-)
 
 
 def words_of(entity_type: str) -> tuple[StatusWord, ...]:

@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from stateanalytics.errors import ArgumentError
+import polars as pl
+
+from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
 Moment: TypeAlias = datetime | date | str | int | float
 
 WEEK = timedelta(days=7)
 TICK = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO_WEEK = re.compile(r"(\d{4})-?[Ww](\d{2})")
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = (
-    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
-    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
-)
-_HOW = 'window="2026-W21", or window=("2026-05-18", "2026-05-25")'
+_PERIOD = re.compile(r"(\d{4})(?:-[Qq]([1-4])|-(\d{2})(?:-(\d{2}))?)?")
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = (*("Jan", "Feb", "Mar", "Apr", "May", "Jun"), *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
+_HOW = 'window="2026-W21", "2026-05", or ("2026-05-18", "2026-05-25")'
 _HOW_IN_SHELL = "--week 2026-W21, or --since 2026-05-18 --until 2026-05-25"
+
+
+def instant(at: datetime) -> pl.Expr:
+    """A moment as an expression: polars asks its engine twice for one with a time zone."""
+    return pl.lit((at - _EPOCH) // TICK, pl.Int64).cast(pl.Datetime("us", "UTC"))
 
 
 @dataclass(frozen=True)
@@ -45,22 +52,29 @@ class Window:
         """Length in days."""
         return (self.until - self.since) / timedelta(days=1)
 
+    def holds(self, column: str) -> pl.Expr:
+        """Whether the moment of a row lies in the window; null where it has none."""
+        return pl.col(column).is_between(instant(self.since), instant(self.until), closed="left")
+
 
 LAST_WEEK = "last-week"
 
 
-def read_window(window: object, *, as_of: datetime) -> Window:
+def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window:
     """The window that someone asked for.
 
     Parameters
     ----------
     window : str, pair of moments, Window, or None
-        An ISO week (``"2026-W21"``: Monday to Monday, UTC); ``"last-week"``, the last one that
+        An ISO week (``"2026-W21"``: Monday to Monday); a day (``"2026-05-21"``), a month
+        (``"2026-05"``), a quarter (``"2026-Q2"``) or a year; ``"last-week"``, the last one that
         is over at as-of; a pair ``(since, until)`` of
         datetimes, ISO texts or epoch seconds, where a missing ``until`` means as-of and a
         missing ``since`` seven days before ``until``; None: the seven days up to as-of.
     as_of : datetime
         The instant that the states are read at.
+    tz : str, optional
+        The time zone of the calendar and of moments without one; UTC by default.
 
     Returns
     -------
@@ -87,8 +101,10 @@ def read_window(window: object, *, as_of: datetime) -> Window:
     True
     >>> read_window(None, as_of=as_of).label
     'the 7 days up to 2026-05-27 00:00 UTC'
+    >>> read_window("2026-05", as_of=as_of, tz="Europe/Berlin").since.isoformat()
+    '2026-04-30T22:00:00+00:00'
     """
-    asked = _as_asked(window, as_of)
+    asked = _as_asked(window, as_of, zone_of(tz))
     if asked.since == asked.until:
         raise ArgumentError(
             f"A window needs a length; {in_utc(asked.since)} to {in_utc(asked.until)} has none.",
@@ -111,6 +127,37 @@ def read_window(window: object, *, as_of: datetime) -> Window:
     return asked
 
 
+def period_before(window: Window, asked: object, zone: tzinfo = UTC) -> Window:
+    """The week before a week, the month before a month; else as long, up to the window.
+
+    Parameters
+    ----------
+    window : Window
+        What `read_window` made of ``asked``.
+    asked : str, pair of moments or Window
+    zone : tzinfo
+
+    Examples
+    --------
+    >>> may = read_window("2026-05", as_of=datetime(2026, 5, 27, tzinfo=UTC))
+    >>> period_before(may, "2026-05").label
+    'Apr 2026'
+    """
+    try:
+        last = (window.since - TICK).astimezone(zone).date()
+        if not isinstance(asked, str):
+            length = window.until - window.since
+            return Window(window.since - length, window.since, "the time before")
+    except OverflowError:
+        raise ArgumentError("Nothing is before the first year.", _HOW) from None
+    text = asked.strip()
+    if text == LAST_WEEK or "W" in text.upper():
+        return _calendar(iso_week(last), zone)
+    if "Q" in text.upper():
+        return _calendar(f"{last.year:04}-Q{(last.month + 2) // 3}", zone)
+    return _calendar(last.isoformat()[: len(text)], zone)
+
+
 def weeks_up_to(as_of: datetime, n: int) -> list[Window]:
     """The last ISO weeks, oldest first; the last one holds the instant, or ends at it.
 
@@ -121,7 +168,7 @@ def weeks_up_to(as_of: datetime, n: int) -> list[Window]:
     ['week 2026-W21', 'week 2026-W22']
     """
     last = (as_of - TICK).astimezone(UTC).date()
-    return [_week(iso_week(last - WEEK * back)) for back in reversed(range(n))]
+    return [_calendar(iso_week(last - WEEK * back), UTC) for back in reversed(range(n))]
 
 
 def iso_week(day: date) -> str:
@@ -136,15 +183,16 @@ def iso_week(day: date) -> str:
     return f"{year:04}-W{week:02}"
 
 
-def read_moment(value: object, name: str = "moment") -> datetime:
+def read_moment(value: object, name: str = "moment", zone: tzinfo = UTC) -> datetime:
     """One instant in UTC, from a datetime, a date, ISO text or epoch seconds.
 
     Parameters
     ----------
     value : datetime, date, str, int or float
-        Without a zone it is taken as UTC; a date is its midnight.
+        Without a zone it is taken as ``zone``; a date is its midnight.
     name : str
         What to call it in the error.
+    zone : tzinfo
 
     Raises
     ------
@@ -159,7 +207,7 @@ def read_moment(value: object, name: str = "moment") -> datetime:
     '2026-05-27T00:00:00+00:00'
     """
     try:
-        moment = _moment(value)
+        moment = _moment(value, zone)
     except (ValueError, OverflowError, OSError):
         moment = None
     if moment is None:
@@ -184,57 +232,114 @@ def day_of(moment: date) -> str:
     >>> day_of(date(2026, 5, 18))
     'Mon 18 May'
     """
-    return f"{_DAYS[moment.weekday()]} {moment.day} {_MONTHS[moment.month - 1]}"
+    return f"{DAYS[moment.weekday()]} {moment.day} {_MONTHS[moment.month - 1]}"
 
 
-def _moment(value: object) -> datetime | None:
+def _moment(value: object, zone: tzinfo) -> datetime | None:
     if isinstance(value, str):
         value = datetime.fromisoformat(value.strip())
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        value = value.replace(tzinfo=zone) if value.tzinfo is None else value
+        return value.astimezone(UTC)
     if isinstance(value, date):
-        return datetime.combine(value, time(), UTC)
+        return _midnight(value, zone)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=value)
+        return _EPOCH + timedelta(seconds=value)
     return None
 
 
-def _as_asked(window: object, as_of: datetime) -> Window:
+def zone_of(tz: object) -> tzinfo:
+    """The time zone of a name such as ``Europe/Berlin``; None: UTC.
+
+    Raises
+    ------
+    ArgumentError
+        If there is none of that name.
+
+    Examples
+    --------
+    >>> zone_of("Europe/Berlin").key
+    'Europe/Berlin'
+    """
+    if tz is None:
+        return UTC
+    try:
+        # Only zones that polars knows, too: no "localtime" of a machine.
+        pl.Series([_EPOCH]).dt.convert_time_zone(str(tz))
+        return ZoneInfo(str(tz))
+    except (ValueError, OSError, ZoneInfoNotFoundError, pl.exceptions.ComputeError):
+        near = did_you_mean(str(tz)[:80], sorted(available_timezones()))
+        raise ArgumentError(
+            f"There is no time zone {in_short(tz)}.",
+            'tz="Europe/Berlin", or tz="UTC"' + near,
+            shell="--tz Europe/Berlin, or --tz UTC" + near,
+        ) from None
+
+
+def _as_asked(window: object, as_of: datetime, zone: tzinfo) -> Window:
     if isinstance(window, Window):
         return window
     if window is None:
         until = as_of + TICK
         return Window(until - WEEK, until, f"the 7 days up to {in_utc(as_of)}")
     if window == LAST_WEEK:
-        last, this = weeks_up_to(as_of, 2)
+        last, this = (
+            _calendar(iso_week((as_of - TICK).astimezone(zone).date() - back), zone)
+            for back in (WEEK, timedelta())
+        )
         return this if this.until <= as_of + TICK else last
     if isinstance(window, str):
-        return _week(window)
+        return _calendar(window, zone)
     if (
         isinstance(window, (tuple, list))
         and len(window) == 2
         and any(x is not None for x in window)
     ):
-        return _between(window[0], window[1], as_of)
+        return _between(window[0], window[1], as_of, zone)
     raise ArgumentError(
-        f"window needs a week or a pair of moments; found {window!r:.80}.",
+        f"window needs a week, a month or a pair of moments; found {window!r:.80}.",
         _HOW,
         shell=_HOW_IN_SHELL,
     )
 
 
-def _week(text: str) -> Window:
-    parts = _ISO_WEEK.fullmatch(text.strip())
+def _calendar(text: str, zone: tzinfo) -> Window:
+    """An ISO week, a day, a month, a quarter or a year, from midnight to midnight of a zone."""
+    if parts := _ISO_WEEK.fullmatch(text.strip()):
+        return _week(int(parts[1]), int(parts[2]), zone)
+    parts = _PERIOD.fullmatch(text.strip())
     if not parts:
         raise ArgumentError(
-            f"window needs an ISO week; found {text!r:.80}.", _HOW, shell=_HOW_IN_SHELL
+            f"window needs a day, an ISO week, a month, a quarter or a year; found {text!r:.80}.",
+            _HOW,
+            shell=_HOW_IN_SHELL,
         )
-    year, week = int(parts[1]), int(parts[2])
+    year, quarter, month, day = (int(part) if part else None for part in parts.groups())
+    try:
+        first = date(year or 0, 3 * quarter - 2 if quarter else month or 1, day or 1)
+        n_months = 0 if day else 3 if quarter else 1 if month else 12
+        whole = first.year * 12 + first.month - 1 + n_months
+        after = date(whole // 12, whole % 12 + 1, 1) if n_months else first + timedelta(days=1)
+        label = text.strip()
+        if day or month:
+            name = f"{_MONTHS[first.month - 1]} {first.year}"
+            label = f"{DAYS[first.weekday()]} {first.day} {name}" if day else name
+        return Window(_midnight(first, zone), _midnight(after, zone), label)
+    except (ValueError, OverflowError):
+        raise ArgumentError(
+            f"There is no {text.strip()!r:.80} in the calendar.", _HOW, shell=_HOW_IN_SHELL
+        ) from None
+
+
+def _midnight(day: date, zone: tzinfo) -> datetime:
+    return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+def _week(year: int, week: int, zone: tzinfo) -> Window:
     try:
         monday = date.fromisocalendar(year, week, 1)
         sunday = monday + timedelta(days=6)
-        since = datetime.combine(monday, time(), UTC)
-        until = since + WEEK
+        since, until = _midnight(monday, zone), _midnight(monday + WEEK, zone)
     except ValueError:
         raise ArgumentError(
             f"There is no week {week} in {year}{_weeks_of(year)}.", _HOW, shell=_HOW_IN_SHELL
@@ -258,8 +363,8 @@ def _weeks_of(year: int) -> str:
         return ""
 
 
-def _between(since: object, until: object, as_of: datetime) -> Window:
-    last = as_of + TICK if until is None else read_moment(until, "the end of the window")
-    first = last - WEEK if since is None else read_moment(since, "the start of the window")
+def _between(since: object, until: object, as_of: datetime, zone: tzinfo) -> Window:
+    last = as_of + TICK if until is None else read_moment(until, "the end of the window", zone)
+    first = last - WEEK if since is None else read_moment(since, "the start of the window", zone)
     shown = in_utc(as_of) if until is None else in_utc(last)
     return Window(first, last, f"{in_utc(first)} to {shown}")

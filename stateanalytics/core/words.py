@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from functools import cache, partial
 from string import Formatter
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
@@ -58,6 +60,31 @@ class _Writer(Formatter):
             singular, plural = specification.split("/")
             return singular if value == 1 else plural
         return WRITTEN_AS[specification](value) if specification else str(value)
+
+
+def each_in_words(sentence: Callable[[dict[str, Any]], str | None]) -> pl.Expr:
+    """A sentence for each row of a small table, from its values by column.
+
+    Examples
+    --------
+    >>> runs = pl.DataFrame({"name": ["flow"], "n": [2]})
+    >>> runs.select(each_in_words(lambda row: f"{row['n']} of {row['name']}")).item()
+    '2 of flow'
+    """
+    return pl.struct(pl.all()).map_elements(sentence, return_dtype=pl.String)
+
+
+def first_word(otherwise: str | None = None, /, **conditions: str | pl.Expr) -> pl.Expr:
+    """The first of several words of which the condition holds; null counts as false.
+
+    Examples
+    --------
+    >>> sizes = pl.DataFrame({"n": [0, 5, None]})
+    >>> sizes.select(first_word("some", none=pl.col("n") == 0, many=pl.col("n") > 3)).rows()
+    [('none',), ('many',), ('some',)]
+    """
+    chosen = (pl.when(holds).then(pl.lit(word)) for word, holds in conditions.items())
+    return pl.coalesce(*chosen, pl.lit(otherwise, pl.String))
 
 
 def shorten_template(template: str, longest: int) -> str:
@@ -174,6 +201,19 @@ def spark(bars: Iterable[float]) -> str:
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
+def clock(moment: str, zone: str = "UTC") -> str:
+    """A moment, in ISO text of UTC, as the clock of a time zone shows it.
+
+    Examples
+    --------
+    >>> clock("2026-05-17T22:00:00Z"), clock("2026-05-17T22:00:00Z", "Europe/Berlin")
+    ('2026-05-17 22:00', '2026-05-18 00:00')
+    """
+    if zone == "UTC":
+        return f"{moment[:10]} {moment[11:16]}"
+    return f"{datetime.fromisoformat(moment).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M}"
+
+
 def size(n_bytes: int | None) -> str:
     """A size in the unit that keeps it short.
 
@@ -245,7 +285,8 @@ def how_long(seconds: float | None, unknown: str = "unknown", *, is_estimate: bo
         # A short duration must not read as none.
         return f"{max(_MIN_ESTIMATE_S, float(f'{round(seconds, 3):.2g}')):g} s"
     if is_estimate:
-        step = _smaller_unit(seconds)
+        # The smaller of the two units in which the duration is written.
+        step = 3_600 if seconds >= 86_400 else 60 if seconds >= 3_600 else 1
         seconds = math.floor(seconds / step + 0.5) * step
     if seconds < 1:
         return "under 1 s" if seconds else "0 s"
@@ -255,11 +296,6 @@ def how_long(seconds: float | None, unknown: str = "unknown", *, is_estimate: bo
     small, unit = UNITS[min(place + 1, len(UNITS) - 1)]
     rest = f" {left // small} {unit}" if left // small else ""
     return f"{n_large} {UNITS[place][1]}{rest}"
-
-
-def _smaller_unit(seconds: float) -> int:
-    """Seconds of the smaller of the two units in which a duration is written."""
-    return next((step for size, step in ((86_400, 3_600), (3_600, 60)) if seconds >= size), 1)
 
 
 def how_long_each(
@@ -332,6 +368,8 @@ WRITTEN_AS: Mapping[str, Callable[[Any], str]] = {
     "dollars": dollars,
     "per_hundred": per_hundred,
     "percent": lambda value: f"{100 * value:.0f} %",
+    "hundredths": lambda value: "?" if value is None else f"{100 * value:.0f}",
+    "rounded": lambda value: "?" if value is None else str(round(value, 2)),
     "duration": how_long,
     "limit": lambda seconds: how_long(seconds, "none"),
     "estimate": lambda seconds: how_long(seconds, "not identified", is_estimate=True),

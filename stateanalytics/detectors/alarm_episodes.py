@@ -9,6 +9,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import deduplicated
+from stateanalytics.core.words import first_word
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import ALARMS
 from stateanalytics.errors import ArgumentError
@@ -178,9 +179,7 @@ def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.D
     is_called = kind.str.ends_with("tool.called")
     is_answered = kind.str.ends_with("tool.success") | kind.str.ends_with("tool.failed")
     signs = facts.events.filter(which.fill_null(value=False), pl.col("at").is_not_null()).select(
-        "source",
-        "system",
-        "at",
+        *("source", "system", "at"),
         session_id="entity_id",
         report_state="name",
         n_tools=is_called.cast(pl.Int8) - is_answered.cast(pl.Int8),
@@ -230,13 +229,11 @@ def _episodes(
         ended_at="ends",
         duration_s=(pl.col("ends") - pl.col("begins")).dt.total_microseconds() / 1e6,
         is_censored="is_on",
-        ended_by=pl.when("is_left")
-        .then(pl.lit("range"))
-        .when(pl.col("next_at").is_null())
-        .then(pl.lit("as-of"))
-        .when(pl.col("next_what") == _END)
-        .then(pl.lit("end"))
-        .otherwise(pl.lit("sign of life")),
+        ended_by=first_word(
+            "sign of life",
+            range="is_left",
+            **{"as-of": pl.col("next_at").is_null(), "end": pl.col("next_what") == _END},
+        ),
         threshold_s="limit",
     )
     return ALARMS.conform(episodes).sort(*KEY, "started_at")

@@ -218,32 +218,22 @@ def _row(detector: Detector) -> dict[str, object]:
     entry, limit = detector.entry, detector.threshold_s
     if not isinstance(limit, int | float):
         limit = limit["default"] if isinstance(limit, Mapping) else None
-    is_compared = bool(detector.compares) and detector.fires is None
+    is_compared = bool(detector.compares) and detector.fires is None and detector.is_offline
+    own = ("name", "question", "system", "construct", "upper_s", "liveness", "is_default")
+    of_entry = ("known_as", "since", "until", "origin", "page", "rule")
     return {
-        "name": detector.name,
-        "known_as": entry.known_as or None,
+        **{name: getattr(detector, name) for name in (*own, "is_offline")},
+        **{name: getattr(entry, name) or None for name in of_entry},
         "family": entry.family,
-        "question": detector.question,
-        "system": detector.system,
+        "clock": entry.clock,
         "entity_types": ", ".join(detector.entity_types),
-        "since": entry.since or None,
-        "until": entry.until or None,
-        "origin": entry.origin or None,
-        "page": entry.page or None,
-        "construct": detector.construct,
         "measures": ", else ".join(detector.compares) or None,
-        "comparison": detector.comparison if is_compared and detector.is_offline else None,
+        "comparison": detector.comparison if is_compared else None,
         "threshold_s": None if limit is None else float(limit),
         "threshold": detector.threshold_words() or None,
-        "upper_s": detector.upper_s,
-        "liveness": detector.liveness,
-        "clock": entry.clock,
         "scope": entry.scope_words or None,
         "inputs": ", ".join(detector.reads) or None,
-        "rule": entry.rule or None,
         "label": detector.one_label,
-        "is_offline": detector.is_offline,
-        "is_default": detector.is_default,
         "has_alarms": detector.is_offline and detector.restarts_on is not None,
         "why_not": detector.why_not or None,
     }

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
@@ -33,19 +34,8 @@ from stateanalytics.stats.agreement import (
 )
 from stateanalytics.systems.detector import Detector
 
-CAUSES = MappingProxyType(
-    {
-        "scope": "one does not cover this row: other entities, another window",
-        "construct": "they measure different things, such as silence and time since the start",
-        "liveness": "one treats a process that was not checked as dead, the other does not",
-        "input": "they read different columns for the same thing",
-        "threshold": "their limits differ, and the measured time is between them",
-        "strictness": "the time is exactly at the limit, where one fires and the other does not",
-        "clock": "they measure the same time with different clocks",
-        "version": "they are two versions of one rule",
-        "condition": "one has an additional condition",
-    }
-)
+_CAUSES = table_rows("stateanalytics.detectors", "causes.csv")
+CAUSES = MappingProxyType({row["cause"]: row["meaning"] for row in _CAUSES})
 """Every cause of a disagreement, and its meaning."""
 
 # A row's last write stands for its last sign of life.

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past, checked_snapshot
 from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import DETECTIONS
@@ -36,47 +37,27 @@ _UNITS = [*UNIT, "session_id", "kind"]
 # Above so many entities, the rows behind the answers are not kept in memory.
 _FEW = 20_000
 
-EVERYWHERE = MappingProxyType(
-    {
-        "status": "the stored status at the instant",
-        **{
-            column.name: column.meaning
-            for column in schema.ENTITIES.named(
-                *("kind", "n_messages", "n_turns", "n_model_turns", "n_children", "agent"),
-                *("project", "recorded_by"),
-                *("reason_code", "reason_message"),
-                *("process_alive", "has_artifacts", "has_stale_locks"),
-            )
-        },
-        "is_foreign": "does it run on another machine; null: not recorded",
-        "created_age_s": "since its row was made",
-        "started_age_s": "since it started",
-        "ended_age_s": "since it ended",
-        "elapsed_s": "from its start to its end, or to now",
-        "elapsed_whole_s": "the same in whole seconds, as a browser counts them",
-        "updated_age_s": "since its row was last written",
-        "touched_age_s": "since its row was last written, else since it started",
-        "last_message_age_s": "since its last message",
-        "silence_s": "since its last message, else update, else start",
-        "policy_health": "ADR-0033's health of it, by the policy",
-    }
+_OF_ENTITIES = schema.ENTITIES.named(
+    *("kind", "n_messages", "n_turns", "n_model_turns", "n_children", "agent", "project"),
+    *("recorded_by", "reason_code", "reason_message"),
+    *("process_alive", "has_artifacts", "has_stale_locks"),
 )
-_LOST_EVERYWHERE = MappingProxyType(
-    {
-        "status": ("status",),
-        "raw_status": ("status",),
-        "reason_code": ("reason",),
-        "reason_message": ("reason",),
-        "n_messages": ("n_messages",),
-        "n_turns": ("record",),
-        "n_model_turns": ("record",),
-        "updated_age_s": ("updated",),
-        "touched_age_s": ("updated",),
-        "last_message_age_s": ("message",),
-        "silence_s": ("silence",),
-        "policy_health": ("status", "silence", "record", "schedule"),
-    }
-)
+
+
+class _Feature(NamedTuple):
+    """A column that detectors read: what it means, and of a measure what it counts.
+
+    ``lost`` is what its past value depends on, in words of `history.LOST`. Where nothing is
+    its meaning, it is explained elsewhere: in `schema.ENTITIES`, or by its system.
+    """
+
+    name: str
+    meaning: str | None
+    lost: tuple[str, ...]
+    since: str | None
+
+
+_FEATURES = package_table("stateanalytics.detectors", "features.csv", _Feature)
 
 
 @cache
@@ -89,13 +70,15 @@ def _features() -> tuple[Features, ...]:
 def feature_columns() -> Mapping[str, str]:
     """Every column that a detector may read, and its meaning; ages in seconds."""
     own = (column for features in _features() for column in features.columns.items())
-    return MappingProxyType({**EVERYWHERE, **dict(own)})
+    meanings = {known.name: known.meaning for known in _FEATURES if known.meaning}
+    shared = {column.name: column.meaning for column in _OF_ENTITIES}
+    return MappingProxyType({**meanings, **shared, **dict(own)})
 
 
 @cache
 def _lost_of() -> Mapping[str, tuple[str, ...]]:
     own = (column for features in _features() for column in features.lost_of.items())
-    return MappingProxyType({**_LOST_EVERYWHERE, **dict(own)})
+    return MappingProxyType({**{known.name: known.lost for known in _FEATURES}, **dict(own)})
 
 
 def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
@@ -221,11 +204,11 @@ def in_words(
     """
     parts = []
     for detector, rows in judged:
-        own = rows
+        own = rows.lazy()
         if chosen is not None:
-            own = rows.join(chosen, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
-        parts.append(_in_words(own, detector, at))
-    return pl.concat([DETECTIONS.empty(), *parts])
+            own = own.join(chosen.lazy(), on=schema.ENTITY_KEY, how="semi", maintain_order="left")
+        parts.append(_in_words(own, rows.columns, detector, at))
+    return pl.concat([DETECTIONS.empty(), *pl.collect_all(parts)])
 
 
 def _prepared(rows: pl.DataFrame) -> pl.DataFrame:
@@ -239,15 +222,16 @@ def _prepared(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _with_truths(rows: pl.DataFrame, detector: Detector) -> pl.DataFrame:
     """The rows of a detector's entity types, with its answers."""
-    own = rows.filter(pl.col("entity_type").is_in(detector.entity_types))
-    if _missing(own, detector):
+    plan = rows.lazy().filter(pl.col("entity_type").is_in(detector.entity_types))
+    if _missing(rows.columns, detector):
         no = dict.fromkeys(("_covered", "_in_scope", "_is_recorded"), pl.lit(value=False))
-        return own.with_columns(**no, _fires=pl.lit(None, pl.Boolean), _is_knowable=True)
+        none = plan.with_columns(**no, _fires=pl.lit(None, pl.Boolean), _is_knowable=True)
+        return none.collect()
     if detector.classify is not None:
-        limits = detector.threshold_s
+        limits, own = detector.threshold_s, plan.collect()
         seconds = None if isinstance(limits, pl.Expr) else limits
-        own = own.with_columns(detector.classify(own, seconds).alias(detector.word))
-    is_lost = lost(detector, own.columns)
+        plan = own.lazy().with_columns(detector.classify(own, seconds).alias(detector.word))
+    is_lost = lost(detector, rows.columns)
     in_scope = pl.lit(value=True) if detector.scope is None else detector.scope.fill_null(False)
     is_recorded = pl.lit(value=True)
     if detector.compares and set(detector.compares) <= set(_RECORDED):
@@ -255,23 +239,25 @@ def _with_truths(rows: pl.DataFrame, detector: Detector) -> pl.DataFrame:
         any_known = pl.any_horizontal(pl.col(f"has_{name}") for name in detector.compares)
         is_recorded = any_known | is_lost.any().over("source", "entity_type")
     covered = in_scope & is_recorded
-    return own.with_columns(
+    return plan.with_columns(
         _covered=covered,
         _fires=pl.when(covered & ~is_lost).then(detector.verdict()),
         _is_knowable=~is_lost,
         _in_scope=in_scope,
         _is_recorded=is_recorded,
-    )
+    ).collect()
 
 
-def _missing(rows: pl.DataFrame, detector: Detector) -> list[str]:
-    return [name for name in detector.reads if name not in rows.columns]
+def _missing(columns: Sequence[str], detector: Detector) -> list[str]:
+    return [name for name in detector.reads if name not in columns]
 
 
-def _in_words(own: pl.DataFrame, detector: Detector, at: datetime) -> pl.DataFrame:
+def _in_words(
+    own: pl.LazyFrame, columns: Sequence[str], detector: Detector, at: datetime
+) -> pl.LazyFrame:
     """The answers of a detector with what it compared, and why."""
     measured, limit, label = detector.measured(), detector.threshold(), _label(detector)
-    if missing := _missing(own, detector):
+    if missing := _missing(columns, detector):
         measured = limit = pl.lit(None, pl.Float64)
         label = pl.lit(None, pl.String)
         why: pl.Expr = pl.lit(f"it needs {', '.join(missing)}, which does not exist")
@@ -309,27 +295,7 @@ def _label(detector: Detector) -> pl.Expr:
     return pl.lit(detector.label or detector.name)
 
 
-SINCE = MappingProxyType(
-    {
-        "started_age_s": "since start",
-        "elapsed_s": "since start",
-        "elapsed_whole_s": "since start",
-        "created_age_s": "since creation",
-        "updated_age_s": "since its row was written",
-        "touched_age_s": "since its row was written",
-        "last_message_age_s": "since the last message",
-        "silence_s": "of silence",
-        "activity_age_s": "since the last activity",
-        "report_age_s": "since the last report",
-        "event_age_s": "since the last event",
-        "detecting_age_s": "of doubt",
-        "merge_wait_s": "since the merge",
-        "retry_overdue_s": "since the retry was due",
-        "schedule_silence_s": "since the last proof of work",
-        "next_fire_overdue_s": "since the next fire was due",
-    }
-)
-"""What each measure counts, in words."""
+_SINCE = {known.name: known.since for known in _FEATURES if known.since}
 
 
 def since(measures: tuple[str, ...]) -> str:
@@ -338,7 +304,7 @@ def since(measures: tuple[str, ...]) -> str:
         return ""
     if len(measures) > 1 and measures[0] == "last_message_age_s":
         return "of silence"
-    return SINCE.get(measures[0], f"of {measures[0].removesuffix('_s').replace('_', ' ')}")
+    return _SINCE.get(measures[0], f"of {measures[0].removesuffix('_s').replace('_', ' ')}")
 
 
 def _compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:

@@ -14,6 +14,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import deduplicated
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import is_found_dead
 from stateanalytics.state.policy import Policy
@@ -62,23 +63,19 @@ def silence_boundaries(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
         boundary after all others: the one that closes its last silence.
     """
     signs = _signs(facts, sessions)
-    last = signs.group_by("session").agg(last_us=pl.col("at_us").max())
-    active = sessions.join(last, on="session", how="left")
+    last = signs.lazy().group_by("session").agg(last_us=pl.col("at_us").max())
+    active = sessions.lazy().join(last, on="session", how="left")
     unseen = _unseen_messages(active, facts)
+    found = unseen.lazy().select("session", unseen_us="at_us")
     seen = (
-        active.join(unseen.select("session", unseen_us="at_us"), on="session", how="left")
+        active.join(found, on="session", how="left")
         .with_columns(last_us=pl.max_horizontal("last_us", "unseen_us"))
         .filter(pl.col("last_us").is_not_null())
+        .collect()
+        .lazy()
     )
-    return pl.concat(
-        [
-            signs,
-            unseen,
-            _known_ends(seen),
-            _earlier_ends(facts, seen),
-            _last_boundaries(seen, facts),
-        ]
-    )
+    ends = [_known_ends(seen), *_earlier_ends(facts, seen), _last_boundaries(seen, facts)]
+    return pl.concat([signs.lazy(), unseen.lazy(), *ends]).collect()
 
 
 def _signs(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
@@ -101,26 +98,24 @@ def _distinguishing(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
     return [*(name for name in both if pl.concat(both[name]).n_unique() > 1), "entity_id"]
 
 
-def _unseen_messages(active: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _unseen_messages(active: pl.LazyFrame, facts: Facts) -> pl.DataFrame:
     """The last message of sessions whose store no longer holds all of their messages."""
     known_us = pl.col("last_us").fill_null(-(2**62))
-    rows = active.lazy().filter(_us("last_message_at") > known_us + _ROUNDING_US)
+    rows = active.filter(_us("last_message_at") > known_us + _ROUNDING_US)
     unseen = _at_moments(rows.with_columns(at="last_message_at"), LAST_MESSAGE)
     return unseen.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
 
 
-def _known_ends(seen: pl.DataFrame) -> pl.DataFrame:
+def _known_ends(seen: pl.LazyFrame) -> pl.LazyFrame:
     """The stored end of sessions with a later sign of life: they had been resumed.
 
     A reaper that called a live run dead ended nothing.
     """
-    resumed = seen.lazy().filter(
-        ~pl.col("is_open"), ~is_found_dead(), _us("ended_at") < pl.col("last_us")
-    )
-    return _at_moments(resumed.with_columns(at="ended_at"), _end_boundary()).collect()
+    resumed = seen.filter(~pl.col("is_open"), ~is_found_dead(), _us("ended_at") < pl.col("last_us"))
+    return _at_moments(resumed.with_columns(at="ended_at"), _end_boundary())
 
 
-def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
+def _earlier_ends(facts: Facts, seen: pl.LazyFrame) -> list[pl.LazyFrame]:
     """Ends before the last one, as each system records them (`Ends.of_silences`)."""
     known = [
         system.ends.of_silences(facts).select(*_KEY, "at", "boundary")
@@ -128,12 +123,12 @@ def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
         if system.ends.of_silences is not None
     ]
     if not known:
-        return pl.DataFrame(schema={"session": pl.UInt32, "at_us": pl.Int64, "boundary": pl.UInt8})
+        return []
     places = {name: place for place, name in enumerate(BOUNDARIES)}
     ends = (
         pl.concat(known)
         .lazy()
-        .join(seen.lazy().select("session", "last_us", *_KEY), on=_KEY, how="inner")
+        .join(seen.select("session", "last_us", *_KEY), on=_KEY, how="inner")
         # An end after the last sign of life closes the last silence; it is no earlier end.
         .filter(
             pl.when(pl.col("boundary") == BOUNDARIES[OTHER_END])
@@ -142,10 +137,10 @@ def _earlier_ends(facts: Facts, seen: pl.DataFrame) -> pl.DataFrame:
         )
     )
     boundary = pl.col("boundary").replace_strict(places, return_dtype=pl.UInt8)
-    return _at_moments(ends, boundary).collect()
+    return [_at_moments(ends, boundary)]
 
 
-def _last_boundaries(seen: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _last_boundaries(seen: pl.LazyFrame, facts: Facts) -> pl.LazyFrame:
     """The boundary of the last silence of each session, never before its last sign of life.
 
     Work whose end is not known, or lies before its last sign of life, is censored there.
@@ -282,11 +277,7 @@ def silence_gaps(
         .select(
             *ENTITY_KEY,
             *columns,
-            "started_at",
-            "ended_at",
-            "gap_s",
-            "closed_by",
-            "is_last",
+            *("started_at", "ended_at", "gap_s", "closed_by", "is_last"),
             is_censored=pl.col("is_last") & ~pl.col("is_dead"),
             is_dead="is_dead",
             dead_known_at=pl.when("is_dead").then("ended_at"),
@@ -345,15 +336,12 @@ def paired(boundaries: pl.DataFrame) -> pl.DataFrame:
         .rename({"from_at_us": "from_us"})
         .filter(pl.col("session") == pl.col("from_session"), ~is_second_end)
         .select(
-            "session",
-            "from_us",
-            "at_us",
+            *("session", "from_us", "at_us"),
             gap_us=pl.col("at_us") - pl.col("from_us"),
             closed_by=closes,
-            no_silence=pl.when(is_after_end)
-            .then(pl.lit("not_running"))
-            .when(pl.col("boundary") == LAST_MESSAGE)
-            .then(pl.lit("unseen")),
+            no_silence=first_word(
+                not_running=is_after_end, unseen=pl.col("boundary") == LAST_MESSAGE
+            ),
         )
         .collect()
     )

@@ -138,7 +138,8 @@ def quality_of_service(
     alive_s = pl.when(pl.col("alive_us") > 0).then(pl.col("alive_us") / _US_PER_S)
     dead = pl.when(pl.col("n_dead") > 0).then("n_dead")
     return (
-        sums.with_columns(units=alive_s / _UNIT_S)
+        sums.lazy()
+        .with_columns(units=alive_s / _UNIT_S)
         .with_columns(
             *poisson_columns(
                 "n_mistakes", "units", confidence=conf_level, prefix="mistakes_per_100h"
@@ -158,6 +159,7 @@ def quality_of_service(
             pl.when(dead.is_not_null()).then("threshold_s").alias("detection_high_s"),
             *("n_ended", "n_ended_flagged", "n_cut_off", "n_cut_off_flagged"),
         )
+        .collect()
     )
 
 
@@ -339,13 +341,13 @@ def _running_sums(table: pl.DataFrame, strata: list[str], limits: pl.Series) -> 
         schema={"limit_us": pl.Int64, "threshold_s": pl.Float64},
     ).with_row_index("bin")
     keys = [*strata, "whole"]
-    table = table.with_columns(whole=0)
+    plan = table.lazy().with_columns(whole=0)
     ends = ("alive", "ended", "dead", "cut")
-    counted = table.group_by(*keys, "bin").agg(
+    counted = plan.group_by(*keys, "bin").agg(
         *(pl.col("n").filter(closed=end).sum().alias(f"n_{end}") for end in ends),
         *(pl.col("us").filter(closed=end).sum().alias(f"us_{end}") for end in ends),
     )
-    grid = table.select(keys).unique().join(steps, how="cross")
+    grid = plan.select(keys).unique().join(steps.lazy(), how="cross")
     rows = grid.join(counted, on=[*keys, "bin"], how="left", nulls_equal=True)
     return (
         rows.with_columns(pl.col("^(n|us)_(alive|ended|dead|cut)$").fill_null(0))
@@ -353,6 +355,7 @@ def _running_sums(table: pl.DataFrame, strata: list[str], limits: pl.Series) -> 
         .with_columns(**_sums(keys))
         .filter(pl.col("limit_us").is_not_null())
         .select(*strata, "threshold_s", *SUMS)
+        .collect()
     )
 
 

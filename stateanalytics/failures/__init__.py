@@ -2,4 +2,8 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from stateanalytics.errors import with_gone
+
+_loaded, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_INSTEAD = {"rates": 'snap.compare("failed", by=["project"], every="1d")'}
+__getattr__ = with_gone(_loaded, "failures", _INSTEAD)

@@ -1,4 +1,4 @@
-"""What clusters are associated with: agents, models and hours, and other clusters like them."""
+"""What clusters are associated with: their fault, agents, models and hours, similar clusters."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.text import shortened
+from stateanalytics.core.words import say
 from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.cause_groups import TITLES
-from stateanalytics.failures.clustering import KEY, clusters
+from stateanalytics.failures.clustering import KEY, clusters, count_clusters
+from stateanalytics.failures.counting import count_groups, sorted_by_cost, without_nested
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
-from stateanalytics.failures.frames import LIFT, RELATED
+from stateanalytics.failures.fault_registry import changed_within, with_registered
+from stateanalytics.failures.fault_table import LONGEST_TITLE, is_consequence
+from stateanalytics.failures.frames import FAULTS, LIFT, RELATED
 from stateanalytics.state.population import within
+from stateanalytics.stats.bursts import burst_number
 from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
+from stateanalytics.systems.linking import program_versions
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
 DIMENSIONS = ("agent", "model", "provider", "playbook", "project", "kind", "hour", "version")
+CONCENTRATED = ("project", "kind", "model", "provider", "version")
+"""Dimensions in which a fault may be concentrated: they say who can fix it."""
+
+FDR = 0.05
+"""The false discovery rate of `lift` that is accepted by default."""
+
+_LIFTS = ("lift", "lift_low", "lift_high")
 N_RELATED = 5
 GRAM = 4
 """Characters of an n-gram."""
@@ -43,7 +57,7 @@ def lift(
     window: object = None,
     policy: Policy | None = None,
     rules: object = None,
-    fdr: float = 0.05,
+    fdr: float = FDR,
 ) -> pl.DataFrame:
     """Lift of each agent, model, hour … in each cluster: its share there over that in all runs.
 
@@ -81,7 +95,8 @@ def lift(
     The unit is a request (an invocation, else a session) with ended runs; it counts for every
     value that one of its runs has: the sessions of a fan-out are similar and would prove
     anything. Of the requests of a cluster in one incident, only the first counts:
-    what fails together shares its hour and project anyway. Requests without a recorded value
+    what fails together shares its hour and project anyway; so does what fails in a burst among
+    the requests of a value (`burst_number`). Requests without a recorded value
     of a dimension are excluded from it.
     The test is Fisher's, one-sided; the interval is Wilson's for the share in the cluster,
     with the share in all runs taken as known. ``hour`` is that of the start, UTC; ``version``
@@ -94,7 +109,7 @@ def lift(
     >>> lift(demo())["lift"].min() > 0
     True
     """
-    check_share("fdr", fdr, 0.05)
+    check_share("fdr", fdr, FDR)
     chosen = window_of(snap, window)
     rows = judged_rows(snap, policy)
     members = find_members(snap, window=chosen, rules=rules, rows=rows)
@@ -117,14 +132,18 @@ def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
         request=_request(), hour=pl.col("started_at").dt.strftime("%H:00")
     )
     return (
-        described.unpivot(DIMENSIONS, index="request", variable_name="dimension")
-        .drop_nulls()
+        described.with_columns(ended_at=pl.col("ended_at").min().over("request"))
+        .unpivot(DIMENSIONS, index=["request", "ended_at"], variable_name="dimension")
+        .drop_nulls(["request", "value"])
         .unique()
+        .sort("dimension", "value", "ended_at", "request")
+        .select("request", "dimension", "value", place=pl.int_range(1, pl.len() + 1))
+        .with_columns(pl.col("place").rank("ordinal").over("dimension", "value"))
     )
 
 
 def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
-    whole = ["dimension"]
+    whole, by_value = ["dimension"], ["cluster_id", "dimension", "value"]
     of_all = (
         values.group_by("dimension", "value")
         .agg(n_value=pl.len().cast(pl.Int64))
@@ -145,15 +164,22 @@ def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
         .select(*KEY, "rule_name", "request")
         .unique()
         .join(values, on="request")
+        .join(of_all, on=["dimension", "value"])
+        .sort("cluster_id", "dimension", "value", "place")
+        .with_columns(burst=burst_number(pl.col("place"), pl.col("n_value").first()).over(by_value))
+        # Of an outage of days, too.
+        .unique([*by_value, "burst"], keep="first", maintain_order=True)
     )
     of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(
         n_cluster=pl.col("request").n_unique().cast(pl.Int64)
     )
     counts = (
         in_clusters.group_by(*KEY, "dimension", "value")
-        .agg(pl.col("rule_name").first(), n_in=pl.col("request").n_unique().cast(pl.Int64))
+        .agg(
+            pl.col("rule_name", "n_value", "n_all", "n_values").first(),
+            n_in=pl.col("request").n_unique().cast(pl.Int64),
+        )
         .join(of_cluster, on=["cluster_id", "dimension"])
-        .join(of_all, on=["dimension", "value"])
         .filter(pl.col("n_cluster") > 1, pl.col("n_values") > 1)
         .with_columns(
             *wilson_columns("n_in", "n_cluster", prefix="share_in"),
@@ -182,6 +208,178 @@ def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
         )
         .select(LIFT.dtypes.names())
     )
+
+
+def faults(
+    snap: Facts,
+    *,
+    window: object = None,
+    policy: Policy | None = None,
+    rules: object = None,
+    nested: bool = False,
+    of: str = RUNS,
+    registry: object = None,
+) -> pl.DataFrame:
+    """What one person would fix, one row a fault, the most expensive first.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+    window : str, pair of moments or Window, optional
+        As in `read_window`; None: all time.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
+    nested : bool
+        ``cluster_ids`` as lists; else as text, which fits into CSV.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
+    registry : path or polars.DataFrame, optional
+        Ids of faults from a file that `register` wrote.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_faults, 42)
+        ``fault_id``, the same in every week and store where the table of faults names it;
+        ``title`` and ``code`` of its most expensive cluster, and the columns of `clusters`
+        that count; ``registry_change``, what the registry merged, split or renamed from the
+        window's first day to its end; ``is_consequence`` (`is_consequence`), which is after
+        all causes, and ``cause_id``, the fault that failed most often in the requests of a
+        consequence, which its title names; ``n_clusters`` and ``cluster_ids``; ``where`` it
+        is concentrated, in words: the value of `CONCENTRATED` with the smallest p-value among
+        those of `lift` that are over-represented, with ``n_in`` of ``n_fault`` requests and
+        ``lift``; ``seen_after``, the version of the agent's program since which alone it fails.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot, the window makes no sense or the registry cannot be used.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> limits = faults(demo()).filter(pl.col("title").str.contains("rate limit"))
+    >>> limits.select("n_clusters", "is_consequence").rows()
+    [(2, False), (1, True)]
+    """
+    chosen = window_of(snap, window)
+    rows = judged_rows(snap, policy, of)
+    failed = find_members(snap, window=chosen, policy=policy, rules=rules, rows=rows, of=of)
+    failed = with_registered(failed, registry, "failures.faults")
+    here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
+    ranked = count_clusters(failed, window=chosen, as_of=snap.as_of)
+    ended = ended_runs(here, of)
+    counted = count_faults(
+        failed,
+        ranked,
+        ended,
+        snap.sources,
+        changed=changed_within(registry, chosen, "failures.faults"),
+        versions=program_versions(snap),
+    )
+    return counted if nested else without_nested(counted)
+
+
+def count_faults(
+    failed: pl.DataFrame,
+    ranked: pl.DataFrame,
+    ended: pl.DataFrame,
+    sources: pl.DataFrame,
+    *,
+    changed: pl.DataFrame,
+    versions: pl.DataFrame,
+) -> pl.DataFrame:
+    """Count `members` by fault; see `faults` for the columns.
+
+    ``ranked`` are their clusters, the most expensive first, ``ended`` the runs of the window,
+    ``changed`` what `changed_within` gives, ``versions`` the `program_versions`.
+    """
+    first = ("title", "cause_group", "cause_proposed", "code", "meaning", "what_to_do")
+    of_clusters = ranked.group_by("fault_id", maintain_order=True).agg(
+        pl.col(first).first(),
+        n_clusters=pl.len().cast(pl.Int64),
+        cluster_ids="cluster_id",
+        is_consequence=is_consequence().all(),
+    )
+    return (
+        count_groups(failed, ["fault_id"])
+        .join(of_clusters, on="fault_id")
+        .pipe(sorted_by_cost, "fault_id")
+        .sort("is_consequence", maintain_order=True)
+        .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+        .join(_concentrated(failed, ended, sources), on="fault_id", how="left")
+        .join(_seen_after(failed, ended, versions), on="fault_id", how="left")
+        .with_columns(where=pl.concat_str("where", "first_seen", separator="; ", ignore_nulls=True))
+        .with_columns(where=pl.when(pl.col("where") != "").then("where"))
+        .join(_causes(failed, of_clusters), on="fault_id", how="left")
+        .join(changed, on="fault_id", how="left")
+        .with_columns(title=pl.coalesce("caused", "title"))
+        .sort("rank")
+        .select(FAULTS.dtypes.names())
+    )
+
+
+_FEWEST_OF_VERSION = 3
+"""With fewer failures, that all are of one version is likely by chance."""
+
+
+def _seen_after(failed: pl.DataFrame, ended: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
+    """The version that all failures of a fault had, where runs of other versions came before."""
+    session = versions.rename({"entity_id": "session_id"})
+    runs, rows = (one.join(session, on=["source", "session_id"]) for one in (ended, failed))
+    first = runs.group_by("system", "program_version").agg(pl.col("started_at").min())
+    is_later = pl.col("started_at") > pl.col("started_at").min().over("system")
+    later = first.filter(is_later).select("system", seen_after="program_version")
+    whole = failed.group_by("fault_id").agg(n=pl.len())
+    alone = (
+        rows.group_by("fault_id", "system", seen_after="program_version")
+        .agg(n=pl.len())
+        .join(whole, on=["fault_id", "n"], how="semi")
+        .join(later, on=["system", "seen_after"], how="semi")
+        .filter(pl.col("n") >= _FEWEST_OF_VERSION)
+        .select("fault_id", "seen_after")
+    )
+    words = [say("failures.seen_after", version=name) for name in alone["seen_after"]]
+    return alone.with_columns(first_seen=pl.Series(words, dtype=pl.String))
+
+
+def _causes(failed: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
+    """The fault that failed most often in the requests of a consequence, and the title of both."""
+    known = faults.select("fault_id", "title", "is_consequence")
+    rows = failed.select("fault_id", request=_request()).unique().join(known, on="fault_id")
+    causes = rows.filter(~pl.col("is_consequence"))
+    pairs = (
+        rows.filter("is_consequence")
+        .join(causes.rename({"fault_id": "cause_id"}), on="request", suffix="_of_cause")
+        .group_by("fault_id", "cause_id", "title", "title_of_cause")
+        .len()
+        .sort("len", "cause_id", descending=[True, False])
+        .unique("fault_id", keep="first", maintain_order=True)
+    )
+    titles = [
+        shortened(f"{shortened(said.rstrip('.'), LONGEST_TITLE // 2)}: {cause}", LONGEST_TITLE)
+        for said, cause in pairs.select("title", "title_of_cause").rows()
+    ]
+    return pairs.select("fault_id", "cause_id", caused=pl.Series(titles, dtype=pl.String))
+
+
+def _concentrated(failed: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
+    """For each fault the one value in which it is concentrated most surely, where there is one."""
+    nothing = (pl.lit(None, pl.String).alias(name) for name in (*KEY[1:], "rule_name"))
+    as_clusters = failed.with_columns(*nothing, cluster_id="fault_id", request=_request())
+    found = (
+        _lift(as_clusters, _values(ended, sources), FDR)
+        .filter("is_over_represented", pl.col("dimension").is_in(CONCENTRATED))
+        .unique("cluster_id", keep="first", maintain_order=True)
+        .select("dimension", "value", "n_in", *_LIFTS, fault_id="cluster_id", n_fault="n_cluster")
+    )
+    words = [
+        say("failures.where", **(row | {name: f"{row[name]:.1f}" for name in _LIFTS}))
+        for row in found.iter_rows(named=True)
+    ]
+    return found.with_columns(where=pl.Series(words, dtype=pl.String))
 
 
 def related(
@@ -266,7 +464,7 @@ def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
     numbered = ranked.select(needed).with_row_index("i")
     group = numbered.select("i", "cause_group")
     pairs = (
-        pl.concat([_similarity(numbered), _top_of_group(group, n)], how="diagonal_relaxed")
+        pl.concat([similar_texts(numbered), _top_of_group(group, n)], how="diagonal_relaxed")
         .group_by("i", "j")
         # Rounded, so that the order of sums cannot order equal similarities.
         .agg(pl.col("similarity").max().fill_null(0.0).round(6))
@@ -311,7 +509,7 @@ def _top_of_group(group: pl.DataFrame, n: int) -> pl.DataFrame:
     )
 
 
-def _similarity(texts: pl.DataFrame) -> pl.DataFrame:
+def similar_texts(texts: pl.DataFrame) -> pl.DataFrame:
     """Similarity of every pair of texts that share an n-gram."""
     grams = _grams(texts)
     other = grams.rename({"i": "j", "weight": "other"})

@@ -49,7 +49,7 @@ def calls(snap: Facts) -> pl.DataFrame:
     >>> sa.failures.calls(sa.demo()).is_empty()
     True
     """
-    rows = _recorded_once(recorded(checked_snapshot(snap, "failures.calls"), CALLS), snap.entities)
+    rows = recorded_once(recorded(checked_snapshot(snap, "failures.calls"), CALLS), snap.entities)
     if rows.is_empty():
         return rows
     # Of one input that a thread calls again and again, each call is a retry of the one before.
@@ -66,8 +66,8 @@ def calls(snap: Facts) -> pl.DataFrame:
     )
 
 
-def _recorded_once(rows: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
-    """Calls without those of a session whose transcript has calls of its own."""
+def recorded_once(rows: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
+    """Calls or turns without those of a session whose transcript has its own."""
     if rows["system"].n_unique() < 2:
         return rows
     session, driver = ["source", "system", "session_id"], ["source", "system", "entity_id"]
@@ -94,7 +94,7 @@ OF = (RUNS, "calls")
 """What can fail: runs and what belongs to them, or the calls of tools inside of runs."""
 CALL = "tool_call"
 """The type that rows of calls have among failures."""
-_OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook")
+_OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook", "directory")
 _CODES = {
     "failed": "invocation.failed",
     "timed_out": "invocation.timed_out",

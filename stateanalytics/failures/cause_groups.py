@@ -3,18 +3,25 @@
 ``cause_groups.csv`` is the table. A cluster belongs to the first row that fits its template,
 else to the first row that fits its code; the group depends on the two alone,
 so that it is the same next week. A group is a reading aid: no id or count depends on it.
+Where no row fits, `proposed_cause` names the group whose texts in this package are most similar.
 """
 
 from __future__ import annotations
 
 import csv
+import re
+from collections import Counter, defaultdict
+from functools import lru_cache
 from importlib import resources
+from math import hypot, log
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.errors import check_columns
+from stateanalytics.state.reasons import REGISTRY
 
 NO_MESSAGE = "(no message; "
 """The beginning of a template that was made from last steps: it shows no cause."""
@@ -91,3 +98,69 @@ def _group_of(texts: pl.Series) -> pl.Series:
     )
     groups = distinct.to_frame().select(group=pl.coalesce(*fits)).to_series()
     return texts.replace_strict(distinct, groups, default=None, return_dtype=pl.String)
+
+
+_GRAM = 3
+_LONGEST = 300
+LEAST_LIKE = 0.25
+"""A cause is proposed where the cosine of n-grams is at least this; see docs/failures.md."""
+
+_NO_WORD = re.compile(r"\\[bBdDsSwW]|\(\?[-imsu]*[:=!<]+|\[[^]]*\]|\{[^}]*\}|<[a-zA-Z*]*>|[\W\d_]+")
+
+
+@lru_cache(maxsize=10_000)
+def proposed_cause(text: str, rules: tuple[CauseRule, ...] = RULES) -> str | None:
+    """The group whose own texts are most like a template that no row of the table fits.
+
+    Its n-grams of characters are compared with those of each group's titles, patterns, faults
+    and the meanings of its codes, rare ones with more weight. A proposal for a person: no group,
+    id or count depends on it. None: nothing is near enough to tell.
+
+    Examples
+    --------
+    >>> proposed_cause("credentials were refused")
+    'auth'
+    >>> proposed_cause("something went wrong") is None
+    True
+    """
+    weights, rarity, rarest = _own_grams(rules)
+    found = dict.fromkeys(_grams(text[:_LONGEST]))
+    likeness: dict[str, float] = defaultdict(float)
+    for gram in found:
+        for name, weight in weights.get(gram, ()):
+            likeness[name] += weight * rarity[gram]
+    length = hypot(*(rarity.get(gram, rarest) for gram in found))
+    # Of equal ones the first by name, whatever the order of the table.
+    group = max(sorted(likeness), key=likeness.__getitem__, default=None)
+    return group if group and likeness[group] >= LEAST_LIKE * length else None
+
+
+@lru_cache(maxsize=1)
+def _own_grams(
+    rules: tuple[CauseRule, ...],
+) -> tuple[dict[str, list[tuple[str, float]]], dict[str, float], float]:
+    """The groups of each n-gram with its weight there, its rarity, and that of one in no group."""
+    texts = [(rule.cause_group, text) for rule in rules for text in rule[1:]]
+    faults = table_rows("stateanalytics.core", "faults.csv")
+    texts += [(row["cause_group"], row["label"]) for row in faults]
+    codes = {"code": list(REGISTRY), "template": [None] * len(REGISTRY)}
+    groups = add_cause_groups(pl.DataFrame(codes, schema_overrides={"template": pl.String}))
+    named = zip(groups["cause_group"], REGISTRY.values(), strict=True)
+    texts += [(group, known.meaning) for group, known in named if group]
+    grams: dict[str, Counter[str]] = defaultdict(Counter)
+    for group, text in texts:
+        grams[group].update(_grams(text))
+    n_with = Counter(gram for counts in grams.values() for gram in counts)
+    rarest = log(1 + len(grams)) + 0.1
+    rarity = {gram: rarest - log(1 + n) for gram, n in n_with.items()}
+    weights: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for group, counts in grams.items():
+        of = {gram: (1 + log(n)) * rarity[gram] for gram, n in counts.items()}
+        for gram, weight in of.items():
+            weights[gram].append((group, weight / hypot(*of.values())))
+    return weights, rarity, rarest
+
+
+def _grams(text: str) -> list[str]:
+    words = f" {_NO_WORD.sub(' ', text.lower()).strip()} "
+    return [words[at : at + _GRAM] for at in range(len(words) - _GRAM + 1)]

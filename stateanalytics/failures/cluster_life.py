@@ -1,4 +1,4 @@
-"""The life of a failure: new, back, growing, ongoing, quiet or gone; its owner, and its former ids.
+"""The life of a failure: new, renamed, flapping, back, growing, quiet, gone; its owner and ids.
 
 An id is a digest of code and template, so it changes where more messages make a template
 wider, and where a new version of the miner makes another template. A ledger entry belongs to
@@ -8,39 +8,69 @@ the cluster that has its id now or had it before, or that its template is mined 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.windows import TICK, WEEK, Window, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
+from stateanalytics.failures.associations import LEAST, similar_texts
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
 from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
-from stateanalytics.failures.frames import ALIASES, LIFE
-from stateanalytics.failures.ownership import SCHEMA, checked_ledger
+from stateanalytics.failures.fault_registry import (
+    FILE,
+    REGISTRY,
+    assign,
+    changed_within,
+    read_registry,
+    with_registered,
+)
+from stateanalytics.failures.frames import ALIASES, ESCALATING, LIFE
+from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.ownership import (
+    SCHEMA,
+    as_frame,
+    checked_ledger,
+    place_of,
+    write_lines,
+)
 from stateanalytics.failures.weekly_change import (
-    compare_periods,
+    QUIET_CHANCE,
+    QUIET_WEEKS,
+    growth,
     is_back,
-    is_no_chance,
     n_quiet_weeks,
+    new_chance,
     period_before,
     quiet_chance,
     quiet_until,
 )
+from stateanalytics.io.outputs import alone_in
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
     from stateanalytics.state.policy import Policy
 
-STATES = ("new", "back", "growing", "ongoing", "quiet", "gone", "unknown")
+STATES = (
+    *("new", "renamed", "flapping", "back", "growing", "ongoing", "quiet", "gone", "unknown"),
+)
 """States of a failure; unknown: the ledger names it, and nothing of it failed."""
+FLAPPING_WEEKS = 26
+"""A failure that came back twice in so many weeks is flapping."""
 
+ESCALATION_H, ESCALATION, TIMES_USUAL = 3, 10, 3
+"""Escalating: in so many hours so many requests failed, and so many times the most of a week."""
+
+_COUNTED = ("n_causes", "n_incidents", "n_rows")
 _LEDGER = tuple(name for name in SCHEMA if name not in KEY)
 
 
@@ -64,6 +94,7 @@ def life(
     rules: object = None,
     fdr: float = 0.05,
     of: str = RUNS,
+    registry: object = None,
 ) -> pl.DataFrame:
     """The state of each failure over all history, its cost and its owner.
 
@@ -81,34 +112,48 @@ def life(
     rules : path, mapping or Rules, optional
         Your own clusters, as for `clusters`.
     fdr : float
-        The share of false alarms among growing clusters that is accepted, as for `change`.
+        The share of false alarms among growing clusters that is accepted.
     of : str
         runs, or calls: the calls of tools inside of runs.
+    registry : path or polars.DataFrame, optional
+        Ids of faults from a file that `register` wrote.
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 32)
-        The key of `clusters`, ``cause_group``, ``rule_name``; ``state`` (`STATES`: new,
-        where nothing failed before; back after at least `QUIET_WEEKS` weeks without a failure
-        that are no chance; growing, as in `change`; gone, where nothing fails now and that is no
-        chance; quiet, where it may be); ``first_at``, ``last_at``, ``n_quiet_weeks`` without a
+    polars.DataFrame, shape (n_clusters, 38)
+        The key of `clusters`, ``fault_id``, ``registry_change`` (as in `faults`),
+        ``cause_group``, ``rule_name``; ``state`` (`STATES`: new,
+        where nothing failed before; renamed, where it is the same failure in other words as the
+        cluster ``renamed_from``, which is over, or ``renamed_to``, which it became; flapping,
+        where it was back at least twice in `FLAPPING_WEEKS` weeks (``n_comebacks``); back after at
+        least `QUIET_WEEKS` weeks without a failure that are no chance; growing, where this
+        week, or this and the last, have more than the 16 weeks before (`growth`); gone, where
+        nothing fails now, the window is over and that is no chance; quiet, where it may be, or
+        where it was away as long before); ``first_at``, ``last_at``, ``n_quiet_weeks`` without a
         failure and ``quiet_chance``, the chance of that at the rate before it (null: never
-        before); ``quiet_chance_before``, that of the part before the window;
+        before); ``quiet_chance_before``, that of the part before the window; ``new_chance``,
+        that of none in the history before, where it is new;
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
         ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
-        now (null: not reported, or nothing failed now); ``ratio`` and ``q_value``
-        of `change`; the columns of the ledger and ``ledger_id``, the id it has there (another
-        where the cluster's id has changed since); ``is_back``: the ledger has it as resolved,
-        and the id of the ledger failed after that day (null: not resolved, no day, or matched
-        by its template); ``is_expected``: expected until a day that the window does not end
-        after (null: not expected). Entries of no cluster have rows, too. The most expensive
-        first: see `sorted_by_cost`.
+        now (null: not reported, or nothing failed now); ``ratio`` of the incidents per run to
+        those of the 16 weeks before, and ``q_value`` of the test of growth; the columns of the
+        ledger and ``ledger_id``, the id it has there (another where the cluster's id has changed
+        since); ``is_back``: the ledger has it as resolved, and the id of the ledger failed after
+        that day (null: not resolved, no day, or matched by its template); ``is_expected``:
+        expected until a day that the window does not end after (null: not expected). Entries of
+        no cluster have rows, too. The most expensive first: see `sorted_by_cost`.
 
     Raises
     ------
     ArgumentError
         If ``snap`` is not a snapshot, the window makes no sense, a rule or the ledger cannot
         be used, or ``fdr`` is not between 0 and 1.
+
+    Notes
+    -----
+    A cluster is renamed where one that is over (so long without it has a chance below 1 %) is
+    followed within two weeks by one of the same cause group, else of the same code, whose
+    text is as near as those that `related` suggests.
 
     Examples
     --------
@@ -122,8 +167,11 @@ def life(
     entries = None if ledger is None else checked_ledger(ledger, "failures.life")
     every = judged_rows(snap, policy, of)
     rows = find_members(snap, rules=rules, rows=every, of=of)
+    rows = with_registered(rows, registry, "failures.life")
+    changed = changed_within(registry, now, "failures.life")
     ended = placed_runs(every, of)
-    return count_lives(rows, ended, now, as_of=snap.as_of, entries=entries, fdr=fdr)
+    counted = count_lives(rows, ended, now, as_of=snap.as_of, entries=entries, fdr=fdr)
+    return counted.update(changed, on="fault_id")
 
 
 def count_lives(
@@ -136,35 +184,48 @@ def count_lives(
     fdr: float = 0.05,
 ) -> pl.DataFrame:
     """The `life` of `members` of all time; ``ended`` are all `placed_runs`."""
-    past = period_before(now)
     known = rows.filter(pl.col("failed_at") < now.until)
-    changed = compare_periods(
-        (known, known), (now, past), (ended, ended), as_of=(as_of, as_of), fdr=fdr
-    ).select(
-        *("cluster_id", "status", "n_incidents_before", "n_incidents", "n_rows"),
-        *("ratio", "q_value"),
+    here, before = (
+        count_groups(members_within(known, period, as_of), ["cluster_id"])
+        for period in (now, period_before(now))
     )
-    here = known.filter(pl.col("failed_at") >= now.since)
-    costs = count_groups(here, ["cluster_id"]).select("cluster_id", *COSTS)
+    # Of a week that is not over, only what has passed was without a failure.
+    seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
+    begins = min(filter(None, (ended["placed_at"].min(), known["failed_at"].min(), seen.since)))
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
-    is_past = failed_at.is_between(past.since, past.until, closed="left")
+    days = (failed_at - failed_at.min()).dt.total_days().unique().sort()
+    recent = (seen.until - failed_at.min()).dt.total_days() - 7 * FLAPPING_WEEKS
+    # The same as `quiet_chance`, of each time between two days with a failure.
+    away_chance = (days.shift(1) / days).pow(days.cum_count().cast(pl.Int64) - 2)
+    is_back_on_day = (days.diff() >= 7 * QUIET_WEEKS) & (away_chance < QUIET_CHANCE)
+    on_id: Any = {"on": "cluster_id", "how": "left"}
     lives = (
         known.group_by(KEY)
         .agg(
-            pl.col("cause_group").first(),
+            pl.col("cause_group", "fault_id").first(),
             pl.col("rule_name").sort().first(),
+            registry_change=pl.lit(None, pl.String),
             first_at=failed_at.min(),
             last_at=failed_at.max(),
-            n_quiet_weeks=n_quiet_weeks(now),
-            quiet_chance=quiet_chance(now.since, quiet_until(now)),
+            n_quiet_weeks=n_quiet_weeks(seen),
+            new_chance=pl.when(failed_at.min() >= now.since).then(new_chance(begins, seen)),
+            quiet_chance=quiet_chance(now.since, quiet_until(seen)),
+            silence_chance=quiet_chance(seen.until, pl.lit(seen.until)),
             quiet_chance_before=quiet_chance(now.since, pl.lit(now.since)),
-            n_causes=causes.filter(failed_at >= now.since).n_unique().cast(pl.Int64),
-            n_causes_before=causes.filter(is_past).n_unique().cast(pl.Int64),
+            n_comebacks=(is_back_on_day & (days >= recent)).sum().cast(pl.Int64),
+            n_days_away=days.diff().filter(is_back_on_day).max(),
             n_causes_ever=causes.n_unique().cast(pl.Int64),
         )
-        .join(changed, on="cluster_id", how="left")
-        .join(costs, on="cluster_id", how="left")
-        .with_columns(pl.col("n_incidents_before", "n_incidents", "n_rows").fill_null(0))
+        .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
+        .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
+        .join(growth(known, ended, now, as_of=as_of, fdr=fdr), **on_id)
+        .with_columns(
+            pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
+            is_growing=pl.col("q_value") <= fdr,
+            # What is missing in a part of a week may come in the rest of it.
+            chance_at_end="quiet_chance" if now.until <= as_of + TICK else "quiet_chance_before",
+        )
+        .pipe(_with_renames)
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
     return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id").select(
@@ -174,16 +235,28 @@ def count_lives(
 
 def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:
     """Lives with the entries of the ledger, and a row for each entry of no cluster."""
+    is_flapping = (pl.col("n_comebacks") > 1).fill_null(value=False)
+    # A failure that comes and goes is not gone before it was away longer than ever.
+    is_usual = is_flapping & (pl.col("n_quiet_weeks") * 7 <= pl.col("n_days_away"))
+    is_gone = (pl.col("chance_at_end") < QUIET_CHANCE) & ~is_usual
     state = (
         pl.when(pl.col("first_at").is_null())
         .then(pl.lit("unknown"))
+        .when(pl.col("renamed_to").is_not_null())
+        .then(pl.lit("renamed"))
         .when(pl.col("n_causes") == 0)
-        .then(pl.when(is_no_chance()).then(pl.lit("gone")).otherwise(pl.lit("quiet")))
+        .then(pl.when(is_gone).then(pl.lit("gone")).otherwise(pl.lit("quiet")))
         .when(pl.col("n_quiet_weeks").is_null())
-        .then(pl.lit("new"))
+        .then(
+            pl.when(pl.col("renamed_from").is_null())
+            .then(pl.lit("new"))
+            .otherwise(pl.lit("renamed"))
+        )
+        .when(is_flapping)
+        .then(pl.lit("flapping"))
         .when(is_back())
         .then(pl.lit("back"))
-        .when(pl.col("status") == "growing")
+        .when("is_growing")
         .then(pl.lit("growing"))
         .otherwise(pl.lit("ongoing"))
     )
@@ -197,6 +270,92 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
             is_back=pl.col("last_of_id_at").dt.date() > pl.col("resolved_on"),
             is_expected=pl.col("expected_until") >= last_day,
         )
+    )
+
+
+def _with_renames(lives: pl.DataFrame) -> pl.DataFrame:
+    """Lives with the ids of clusters that began in nearly the words of one that was over."""
+    is_over, after = pl.col("silence_chance") < QUIET_CHANCE, pl.col("first_at_after")
+    first_over = pl.col("last_at").filter("is_over").min()
+    texts = (
+        lives.with_columns(is_over=is_over, cause=pl.coalesce("cause_group", "code"))
+        .filter(pl.col("is_over") | (pl.col("first_at") > first_over))
+        .select("cluster_id", "template", "first_at", "last_at", "is_over", "cause")
+        .sort("cluster_id")
+        .with_row_index("i")
+    )
+    pairs = (
+        similar_texts(texts)
+        .filter(pl.col("similarity") >= LEAST)
+        .join(texts.filter("is_over"), on="i")
+        .join(texts.rename({"i": "j"}), on=["j", "cause"], suffix="_after")
+        .filter(after > pl.col("last_at"), after <= pl.col("last_at") + QUIET_WEEKS * WEEK)
+        .sort("similarity", "i", "j", descending=[True, False, False])
+        .unique("i", keep="first", maintain_order=True)
+        .unique("j", keep="first", maintain_order=True)
+        .select(old="cluster_id", new="cluster_id_after")
+    )
+    return lives.join(
+        pairs.rename({"old": "cluster_id", "new": "renamed_to"}), on="cluster_id", how="left"
+    ).join(pairs.rename({"new": "cluster_id", "old": "renamed_from"}), on="cluster_id", how="left")
+
+
+def escalating(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
+    """Clusters that fail much more often in the last three hours than in the week before.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`; its as-of is now.
+    policy : Policy, optional
+        Which states count; v1 by default.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_clusters, 7)
+        The key of `clusters` and ``rule_name``; ``n_requests`` of the last three hours, at least
+        10 and at least three times ``n_most``, the most of any three hours in the seven
+        days before them. The most first; none where the snapshot begins later.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot.
+
+    Notes
+    -----
+    Requests count (an invocation, else a run) and not incidents: an outage is one incident,
+    however much it stops, and a fan-out that fails is no outage. It is a simple form of the
+    forecasts by which error trackers say that an issue escalates [1]_.
+
+    References
+    ----------
+    .. [1] Sentry, `escalating_issues_alg.py`.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> escalating(demo()).height
+    0
+    """
+    now = checked_snapshot(snap, "failures.escalating").as_of
+    since = now - timedelta(hours=ESCALATION_H) - WEEK
+    week = Window(since, now + timedelta(microseconds=1), "a week and the hours after it")
+    ago = (now - pl.col("failed_at")).dt.total_seconds() // (3600 * ESCALATION_H)
+    is_now, n = pl.col("ago") == 0, pl.col("n")
+    is_known = bool(snap.entities.select((pl.col("created_at") <= since).any()).item())
+    return (
+        find_members(snap, window=week, policy=policy)
+        .filter(is_known)
+        .group_by(*KEY, "rule_name", ago=ago)
+        .agg(n=pl.coalesce("invocation_id", "cause").n_unique().cast(pl.Int64))
+        .group_by(*KEY, "rule_name")
+        .agg(n_requests=n.filter(is_now).sum(), n_most=n.filter(~is_now).max().fill_null(0))
+        .filter(
+            pl.col("n_requests") >= pl.max_horizontal(ESCALATION, TIMES_USUAL * pl.col("n_most"))
+        )
+        .sort("n_requests", "cluster_id", descending=[True, False])
+        .pipe(ESCALATING.conform)
     )
 
 
@@ -237,6 +396,97 @@ def aliases(
     True
     """
     return find_aliases(find_members(snap, policy=policy, rules=rules, of=of))
+
+
+def register(
+    snap: Facts,
+    *,
+    registry: str | Path = FILE,
+    write: bool = False,
+    policy: Policy | None = None,
+    rules: object = None,
+    of: str = RUNS,
+) -> pl.DataFrame:
+    """Assign an id to each fault in a registry, for good, and say what changed.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`; its as-of is the day since which new faults are known.
+    registry : path
+        A CSV file; where there is none, every fault is new.
+    write : bool
+        Write the file; else only say what would change.
+    policy : Policy, optional
+        Which states count; v1 by default.
+    rules : path, mapping or Rules, optional
+        Your own clusters, as for `clusters`.
+    of : str
+        runs, or calls: the calls of tools inside of runs.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_faults, 6)
+        ``fault_id`` and its ``change``: new; merged into ``other_id``, which is older; split
+        from ``other_id``, which most of it keeps; renamed, where ``other_id`` is computed now
+        (the registry's id stays); kept. ``title``, ``n_clusters``, ``n_rows``. Ordered by
+        change.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is not a snapshot, a rule cannot be used, or the registry cannot be read
+        or written: an unfinished merge, a member with two faults, a circle of merged faults.
+
+    Notes
+    -----
+    A cluster is known by its id, else by one of its `aliases`, else by the template
+    that the registry keeps.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> register(demo(), registry="no-such-file.csv")["change"].unique().to_list()
+    ['new']
+    """
+    place = place_of(registry, REGISTRY, FILE)
+    rows = find_members(snap, policy=policy, rules=rules, of=of)
+    with alone_in(place.parent) if write else nullcontext():
+        known = read_registry(place) if place.exists() else as_frame({}, REGISTRY)
+        clusters = rows.group_by("cluster_id", "code", "template", "fault_id", "cause_group").agg(
+            pl.col("rule_name").sort().first(), n_rows=pl.len().cast(pl.Int64)
+        )
+        after, changes = assign(
+            known,
+            clusters,
+            _known_as(known, rows),
+            today=snap.as_of.date(),
+            version=version("stateanalytics"),
+        )
+        if write and not after.equals(known):
+            write_lines(place, after, REGISTRY, inputs=getattr(snap, "inputs", ()))
+    return changes
+
+
+def _known_as(lines: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """The members of a registry that clusters of today were, by alias or template."""
+    ids = rows["cluster_id"].unique()
+    lost = lines.filter(~pl.col("member").is_in(ids.implode()))
+    unknown = ids.filter(~ids.is_in(lines["member"].implode()))
+    if lost.is_empty() or rows.is_empty():
+        return pl.DataFrame(schema=dict.fromkeys(("cluster_id", "member"), pl.String))
+    pair = ("cluster_id", "member")
+    by_id = find_aliases(rows).select("cluster_id", member="alias_id").join(lost, on="member")
+    named = lost.join(by_id, on="member", how="anti").rename({"member": "ledger_id"})
+    unknown = unknown.filter(~unknown.is_in(by_id["cluster_id"].implode()))
+    by_text = (
+        pl.DataFrame(schema=dict.fromkeys(pair, pl.String))
+        if unknown.is_empty()
+        else _mined_into(named, rows)
+        .filter(pl.col("matched").is_in(unknown.implode()))
+        .select(cluster_id="matched", member="ledger_id")
+    )
+    return pl.concat([by_id.select(pair), by_text])
 
 
 def find_aliases(rows: pl.DataFrame) -> pl.DataFrame:

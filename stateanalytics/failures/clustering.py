@@ -18,6 +18,8 @@ from stateanalytics.failures.counting import (
     without_nested,
 )
 from stateanalytics.failures.failure_rows import find_members, window_of
+from stateanalytics.failures.fault_registry import with_registered
+from stateanalytics.failures.fault_table import add_faults, place_of_cluster
 from stateanalytics.failures.frames import CLUSTERS, CODES
 from stateanalytics.failures.masking import WILDCARD, clean_lines
 from stateanalytics.state.reasons import with_code_facts
@@ -44,6 +46,7 @@ def clusters(
     earlier: pl.DataFrame | None = None,
     nested: bool = False,
     of: str = RUNS,
+    registry: object = None,
 ) -> pl.DataFrame:
     """Clusters of failures by reason code and message template, the most expensive first.
 
@@ -63,13 +66,17 @@ def clusters(
         ``trend`` as a list of numbers, for charts; else as text, which fits into CSV.
     of : str
         runs, or calls: the calls of tools inside of runs.
+    registry : path or polars.DataFrame, optional
+        Ids of faults from a file that `register` wrote.
 
     Returns
     -------
-    polars.DataFrame, shape (n_clusters, 36)
+    polars.DataFrame, shape (n_clusters, 39)
         ``cluster_id`` (of code and template: the same next week), ``code`` (null: none was
         stored), ``template`` (without a message: the run's last activities), ``template_id``,
-        ``cause_group`` (null: not known), ``rule_name``; ``n_rows``
+        ``title`` for people, ``fault_id`` (`faults`: what one person would fix),
+        ``cause_group`` (null: not known, and then perhaps ``cause_proposed``, a proposal of
+        `proposed_cause`), ``rule_name``; ``n_rows``
         (``n_failed``, ``n_timed_out``), ``n_sessions``, ``n_causes`` (`cause_key`),
         ``n_incidents`` (`incidents`, and causes that are in none);
         ``share`` of all distinct causes, from ``share_low`` to ``share_high`` (Wilson);
@@ -85,7 +92,8 @@ def clusters(
     Raises
     ------
     ArgumentError
-        If ``snap`` is not a snapshot, the window makes no sense, or a rule cannot be used.
+        If ``snap`` is not a snapshot, the window makes no sense, or a rule or the registry
+        cannot be used.
 
     Notes
     -----
@@ -107,8 +115,22 @@ def clusters(
     called = calls(snap) if of == OF[1] else None
     rows = find(of=of, rows=None if called is None else call_rows(snap, called))
     ended = None if called is None else runs_ended(find(), rows, called)
+    rows = with_registered(rows, registry, "failures.clusters")
     counted = count_clusters(rows, window=chosen, as_of=snap.as_of, ended=ended)
     return counted if nested else without_nested(counted)
+
+
+def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
+    """A row a cluster of `members`, with its fault and title, and what else is ``counted``."""
+    named = rows.group_by(KEY).agg(
+        pl.col("cause_group").first(),
+        pl.col("rule_name").sort().first(),
+        place=place_of_cluster(),
+        # A registry may have given another id than today's.
+        assigned=pl.col("fault_id").first(),
+        **counted,
+    )
+    return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
 
 
 def count_clusters(
@@ -116,12 +138,9 @@ def count_clusters(
 ) -> pl.DataFrame:
     """Count `members` by cluster, with their `runs_ended`; see `clusters` for the columns."""
     since, until = trend_span(rows, window, as_of)
-    named = rows.group_by(KEY).agg(
-        pl.col("cause_group").first(), pl.col("rule_name").sort().first()
-    )
     clusters: pl.DataFrame = (
         count_groups(rows, KEY)
-        .join(named, on=KEY, nulls_equal=True)
+        .join(titled_clusters(rows), on=KEY, nulls_equal=True)
         .join(_examples(rows), on="cluster_id", how="left")
         .pipe(add_trend, rows, ["cluster_id"], since=since, until=until)
         .pipe(sorted_by_cost, "cluster_id")

@@ -16,6 +16,8 @@ from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
 from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
 from stateanalytics.failures.counting import add_costs, without_nested
 from stateanalytics.failures.failure_rates import add_mass
+from stateanalytics.failures.fault_registry import with_registered
+from stateanalytics.failures.fault_table import add_faults
 from stateanalytics.failures.frames import MEMBERS
 from stateanalytics.failures.incident_grouping import (
     GAP_S,
@@ -49,6 +51,7 @@ def members(
     rules: object = None,
     earlier: pl.DataFrame | None = None,
     of: str = RUNS,
+    registry: object = None,
 ) -> pl.DataFrame:
     """Every failed row with the cluster it belongs to.
 
@@ -66,6 +69,8 @@ def members(
         Templates mined before, with ``pattern``, as for `mine_templates`.
     of : str
         runs, or calls: the calls of tools inside of runs.
+    registry : path or polars.DataFrame, optional
+        Ids of faults from a file that `register` wrote.
 
     Returns
     -------
@@ -74,9 +79,9 @@ def members(
         where a system calls that failed though its ``outcome`` is aborted), newest first.
         In addition to canonical columns: ``code`` (null: none was stored), ``message``,
         ``template`` and ``template_id`` (without a message: the run's last activities; null:
-        none), ``cluster_id`` (of code and template), ``cause_group`` (a key of
-        `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your
-        rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: not
+        none), ``cluster_id`` (of code and template), ``fault_id`` (`faults`), ``cause_group``
+        (a key of `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of
+        your rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: not
         part of one), ``is_mass`` (started during a mass failure: `mass_failures`),
         ``failed_at``, and the ``unit`` of work with its ``run_s``,
         ``n_tokens`` and ``cost_usd`` (null: not reported).
@@ -84,7 +89,8 @@ def members(
     Raises
     ------
     ArgumentError
-        If ``snap`` is not a snapshot, the window makes no sense, or a rule cannot be used.
+        If ``snap`` is not a snapshot, the window makes no sense, or a rule or the registry
+        cannot be used.
 
     Notes
     -----
@@ -99,7 +105,8 @@ def members(
     >>> rows["code"].drop_nulls().str.starts_with("run.").any()
     True
     """
-    return find_members(snap, window=window, policy=policy, rules=rules, earlier=earlier, of=of)
+    rows = find_members(snap, window=window, policy=policy, rules=rules, earlier=earlier, of=of)
+    return with_registered(rows, registry, "failures.members")
 
 
 def rules(
@@ -161,7 +168,8 @@ def incidents(
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     gap_s : float
-        Failures further apart than this are not linked by time.
+        A pair further apart than this is not linked by time; in a burst of three and more,
+        gaps up to nine times as long are, if they do not stand out.
     policy : Policy, optional
         Which states count; v1 by default.
     rules : path, mapping or Rules, optional
@@ -190,9 +198,11 @@ def incidents(
 
     Notes
     -----
-    Two failures of a cluster, or of a provider, are linked in time where they are at most
-    ``gap_s`` apart and at most a hundredth of the usual distance between its causes in the
-    window, whatever came before it: a cluster that fails every minute makes no incident.
+    Failures of a cluster, at a provider, of a cause group on one host, or of a task (one name
+    and directory, one cause) are linked in time where so many follow so fast that it is too
+    unlikely by chance even at four times the usual rate, as in the busy hours of a week. The
+    usual rate is that in the window, whatever came before it, without the busiest hours: a
+    cluster that fails every minute makes no incident.
     Links are hypotheses about a common cause, not proof of one.
 
     Examples
@@ -410,10 +420,10 @@ def cluster_id(code: str | None, template: str | None, version: str | None = Non
 
 
 def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
-    """Failed rows with their ``cause``, the ids of cluster and template, and the cause group."""
-    pairs = rows.select("code", "template").unique()
-    ids = add_cause_groups(pairs).with_columns(
-        cluster_id=pl.Series([cluster_id(*pair) for pair in pairs.rows()], dtype=pl.String),
+    """Failed rows with their ``cause``, the ids of cluster, template and fault, and the group."""
+    pairs = rows.group_by("code", "template").agg(pl.col("rule_name").sort().first())
+    ids = add_faults(add_cause_groups(pairs)).with_columns(
+        cluster_id=pl.Series([cluster_id(*pair[:2]) for pair in pairs.rows()], dtype=pl.String),
         template_id=pl.Series(
             [None if text is None else template_id(text) for text in pairs["template"]],
             dtype=pl.String,
@@ -422,5 +432,11 @@ def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.with_columns(reason_code="code")
         .with_columns(cause_key())
-        .join(ids, on=["code", "template"], how="left", nulls_equal=True, maintain_order="left")
+        .join(
+            ids.drop("rule_name", "title", "cause_proposed"),
+            on=["code", "template"],
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
     )

@@ -87,6 +87,7 @@ class Failures(FailedEntity, key=ENTITY_KEY):
     code = ClusterKey.code
     template = ClusterKey.template
     template_id = ClusterKey.template_id
+    fault_id = Text("id of the fault: clusters that one person would fix share it")
     cause_group = Text("the kind of cause, such as network or timeout; null: not known")
     message = Text("the stored reason as text, or the error message")
     cause = Text("distinct cause: request and reason code; never null")
@@ -132,7 +133,10 @@ class Counts(Columns):
 class FailureClusters(ClusterKey, key=("cluster_id",)):
     """One reason code and message template, ranked by what it cost."""
 
+    title = Text("a title for people: cause, innermost message, tool or provider")
+    fault_id = Failures.fault_id
     cause_group = Failures.cause_group
+    cause_proposed = Text("where cause_group is null: the most similar group; null: none is near")
     counts = Counts
     rank = Integer("from 1: by cost_usd, run_s, n_causes, n_rows")
     example_shortest = Text("the shortest message")
@@ -195,6 +199,26 @@ class Change(ClusterKey, key=("cluster_id",)):
 CHANGE = frame(Change)
 
 
+class ExplainedChange(Columns, key=("part",)):
+    """One part of the change of the share of runs that do not complete."""
+
+    part = Text("the fault, or else how the runs ended; rest: all that are not named")
+    title = Text("the title of the fault, or else how the runs ended")
+    dimension = Text("project, kind or model of most of its runs and few others; null: none is")
+    value = Text("that project, kind or model; null: none is")
+    n_in = Integer("of its runs, those with this value")
+    n = Integer("runs that ended so in the window")
+    n_before = Integer("runs that ended so in the earlier window")
+    n_runs = Integer("runs that ended in the window")
+    n_runs_before = Integer("runs that ended in the earlier window")
+    change = Real("difference of the two shares; the parts add up to that of all")
+    low = Real("lower end of its 95 % interval, by independent units; null: not known")
+    high = Real("upper end")
+
+
+EXPLAINED = frame(ExplainedChange)
+
+
 class Clusters(FailureClusters, key=("cluster_id",)):
     """One reason code and message template, ranked by what it cost."""
 
@@ -233,6 +257,12 @@ class Costs(Columns, key=("<by>",)):
     n_runs = Integer("runs")
     n_completed = Integer("of these, completed")
     n_merged = Integer("of these, merged")
+    n_first_pass = Integer("of those that completed, by the first attempt")
+    run_s = Real("time of their work together; null: not known", unit="s")
+    retries_usd = Real(
+        "total of runs that repeat work (later attempts, repeated prompts)",
+        unit="USD",
+    )
     reported_usd = Real("cost as reported; null: no run reports one", unit="USD")
     reported_n = Integer("runs that report a cost")
     reported_per_completed_usd = Real("cost per completed run, of runs that report one", unit="USD")
@@ -250,8 +280,19 @@ class Costs(Columns, key=("<by>",)):
     total_lost_usd = Real("total of the runs that failed", unit="USD")
 
 
+class Escalating(ClusterKey, key=("cluster_id",)):
+    """One cluster that fails much more often in the last hours than in the week before."""
+
+    rule_name = Change.rule_name
+    n_requests = Integer("invocations, and runs without one, that it hit in the last three hours")
+    n_most = Integer("most of them in any three hours of the seven days before")
+
+
+ESCALATING = frame(Escalating)
+
+
 class Incidents(Columns, key=("incident_id",)):
-    """One incident: failures linked by request, by time or by provider."""
+    """One incident: failures linked by request, time, provider, cause or task."""
 
     incident_id = Text("id, made from the earliest row")
     since = Moment("first failure")
@@ -277,14 +318,23 @@ class Incidents(Columns, key=("incident_id",)):
 class Life(ClusterKey, key=("cluster_id",)):
     """One cluster, or entry of the ledger, over all history."""
 
+    fault_id = Failures.fault_id
+    registry_change = Text("what merged into its fault, or what that is split from; null: nothing")
     cause_group = Failures.cause_group
     rule_name = Change.rule_name
-    state = Words(("new", "back", "growing", "ongoing", "quiet", "gone", "unknown"), "its state")
+    state = Words(
+        ("new", "renamed", "flapping", "back", "growing", "ongoing", "quiet", "gone", "unknown"),
+        "its state",
+    )
+    renamed_from = Text("the cluster that this one is in other words; null: none is known")
+    renamed_to = Text("the cluster that it is now, in other words; null: none is known")
+    n_comebacks = Integer("how often it came back in 26 weeks after silences that are no chance")
     first_at = Moment("first failure of all time")
     last_at = Moment("last failure of all time")
     n_quiet_weeks = Integer("weeks without it before it reappeared, or since the last failure")
     quiet_chance = Real("chance of that at its rate before; null: never before")
     quiet_chance_before = Real("the same for the part of it before the window")
+    new_chance = Real("chance of none in the history before; null: not new")
     n_causes_before = Change.n_causes_before
     n_causes = Counts.n_causes
     n_causes_ever = Integer("distinct causes of all time")
@@ -294,8 +344,8 @@ class Life(ClusterKey, key=("cluster_id",)):
     run_s = Failures.run_s
     n_tokens = Failures.n_tokens
     cost_usd = Entities.cost_usd
-    ratio = Real("incidents per run now over those before; null: not known")
-    q_value = Change.q_value
+    ratio = Real("incidents per run now over those of the 16 weeks before; null: not known")
+    q_value = Real("of the test of growth, over all clusters; null: too few incidents")
     ledger_id = Text("the id that the ledger has it under; null: not in the ledger")
     owner = Text("its owner; null: unassigned")
     ticket = Text("its ticket")
@@ -333,6 +383,55 @@ class Lift(ClusterKey, key=("cluster_id", "dimension", "value")):
 LIFT = frame(Lift)
 
 
+class Faults(Columns, key=("fault_id",)):
+    """What one person would fix: clusters of one cause, ranked by what they cost."""
+
+    fault_id = Failures.fault_id
+    title = Text("the title of its most expensive cluster")
+    cause_group = Failures.cause_group
+    cause_proposed = FailureClusters.cause_proposed
+    counts = Counts
+    rank = FailureClusters.rank
+    registry_change = Life.registry_change
+    is_consequence = YesNo("it says only that something else failed, and is after all causes")
+    cause_id = Text("the fault that failed with most of a consequence; null: not known, or none")
+    n_clusters = Codes.n_clusters
+    cluster_ids = Text("its clusters, most expensive first; a list with `nested=True`")
+    code = Text("reason code of the most expensive cluster; null: none was stored")
+    where = Text("in what it is concentrated, as a sentence; null: in nothing that is known")
+    dimension = Text("of that: project, kind, model, provider or version")
+    value = Lift.value
+    n_in = Integer("requests of the fault with this value")
+    n_fault = Integer("requests of the fault")
+    lift = Lift.lift
+    lift_low = Lift.lift_low
+    lift_high = Lift.lift_high
+    seen_after = Text(
+        "the version of the program that every failure of it had, at least three, while "
+        "another one ran before; null: not so, or not known"
+    )
+
+
+FAULTS = frame(Faults)
+
+
+CHANGES = ("new", "merged", "split", "renamed", "kept")
+
+
+class Register(Columns, key=("fault_id", "other_id")):
+    """What became of one fault in the registry of faults."""
+
+    fault_id = Text("the id that the registry has assigned")
+    change = Words(CHANGES, "new, merged, split, renamed or kept")
+    other_id = Text("the fault it is merged into or split from, or the id that is computed now")
+    title = FailureClusters.title
+    n_clusters = Integer("its clusters; 0: merged")
+    n_rows = Integer("their failed rows; 0: merged")
+
+
+REGISTER = frame(Register)
+
+
 class MassFailures(Columns, key=("since",)):
     """One hour in which runs started."""
 
@@ -349,6 +448,7 @@ class Members(Failures, key=ENTITY_KEY):
 
     rule = Integer("number of your rule that matched it, from 1; null: none")
     rule_name = Text("name of your rule that matched it; null: none")
+    directory = Entities.directory
 
 
 MEMBERS = frame(Members)
@@ -365,22 +465,6 @@ class Parameters(Columns, key=("cluster_id", "position", "value")):
     n_rows = Integer("rows with this value")
     share = Real("share of the cluster's rows")
     n_distinct = Integer("distinct values at this placeholder")
-
-
-class Rates(Columns, key=("step_at", "value")):
-    """The runs that ended in one time interval, with one value of a column."""
-
-    step_at = Moment("start of the interval; weeks begin on Monday")
-    until = Moment("end of the step")
-    value = Text("value of the column that `by` names; null: none, or every run")
-    n_ended = Integer("runs that ended")
-    n_failed = Integer("of these, failed or timed out")
-    share = Real("share that failed")
-    share_low = Counts.share_low
-    share_high = Counts.share_high
-    cost_usd = Real("cost of all that ended; null: not reported", unit="USD")
-    failed_cost_usd = Real("cost of those that failed; null: not reported", unit="USD")
-    n_cost_unreported = Integer("runs without a cost")
 
 
 class Related(Columns, key=("cluster_id", "place")):
@@ -467,11 +551,11 @@ class Prices(Columns, key=("model",)):
 
 
 _OTHERS = (
-    *(Costs, Incidents, MassFailures, Parameters, Rates, Rules),
+    *(Costs, Incidents, MassFailures, Parameters, Rules),
     *(MineTemplates, MergeTemplates, Owners, Prices),
 )
 FRAMES = (
     *(FAILURES, FAILURE_CLUSTERS, TOOLS, EFFORT, CLUSTERS, CODES, MEMBERS),
-    *(ALIASES, CHANGE, LIFE, LIFT, RELATED),
+    *(ALIASES, CHANGE, EXPLAINED, ESCALATING, LIFE, LIFT, FAULTS, REGISTER, RELATED),
     *map(frame, _OTHERS),
 )

@@ -1,8 +1,8 @@
 """Incidents: failures that belong together, whatever code or system recorded them.
 
-Failures are linked where they belong to one request (an invocation, else a session), where
-the same cluster fails again shortly after, and where one provider fails in several ways at
-a time. An incident is a connected component of these links.
+Failures are linked where they belong to one request (an invocation, else a session), and
+where they follow each other faster than by chance: those of one cluster, at one provider, of
+one cause group on one host, or of one task. An incident is a connected component of these links.
 """
 
 from __future__ import annotations
@@ -16,17 +16,36 @@ from stateanalytics.core.joins import connected_components
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
+from stateanalytics.state.population import hosts_of
 
 #: Part of every id of an incident, a digest of its earliest row; templates do not matter.
 VERSION = "v1"
 GAP_S = 600.0
-#: Failures that are closer than this share of their usual distance are linked: by chance
-#: about as large a share of them is.
-CHANCE = 0.01
-LINKS = ("invocation", "time", "provider")
+LINKS = ("invocation", "time", "provider", "cause", "task")
+#: Work comes by day and on weekdays: chance is that at so many times the usual rate.
+RHYTHM = 4.0
+#: How soon so many more failures follow by chance, in usual distances at `RHYTHM`: 8 in 1,000
+#: times one more, 1.7 two more, 0.15 four and more. Lower quantiles of gamma distributions.
+BURSTS = {1: 0.008, 2: 0.06, 4: 0.26, 8: 1.47, 16: 5.35, 32: 15.4}
+#: Two failures are a burst only where less than a minute apart is not yet chance: where more
+#: is usual, pairs come every week.
+PAIR_S = 60.0
+#: Of a group's busiest hours, this share of all hours, none counts for the usual distance with
+#: more than the next one has, or than so many failures.
+BUSY, N_BUSY = 1 / 8, 3
+#: Gaps of a burst are at most so many times its median gap, at its ends and within, ...
+OUTER, INNER = 6, 16
+#: ... and at most so many times ``gap_s``, which no gap has to be below.
+LONGEST = 9
+#: Causes that several clusters of one host may share: none that is in the task itself.
+SHARED = (
+    *("network", "database", "disk_full", "out_of_memory", "container", "tool_server", "killed"),
+    *("provider_limit", "provider_down", "billing", "auth"),
+)
 _LINKED = (
     *("source", "system", "entity_type", "entity_id", "invocation_id", "session_id", "unit"),
-    *("failed_at", "cluster_id", "code", "message", "template", "provider"),
+    *("failed_at", "cluster_id", "code", "message", "template", "provider", "cause_group"),
+    *("name", "directory"),
 )
 #: Codes and messages of failures at the provider.
 AT_PROVIDER = (
@@ -48,25 +67,30 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
     """
     check_number("gap_s", gap_s, 600)
     # Rows are wide and are sorted four times: only the columns that this needs.
-    linked = _with_components(_with_links(rows.select(_LINKED), gap_s, span_s))
+    linked = _with_components(_with_links(rows, gap_s, span_s))
     key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     first = (
-        linked.sort("failed_at", key)
+        linked.lazy()
+        .sort("failed_at", key)
         .group_by("component", maintain_order=True)
         .agg(first_key=key.first(), n_work=pl.col("unit").n_unique() - pl.col("unit").has_nulls())
         .filter(pl.col("n_work") > 1)
+        .collect()
     )
     digests = [
         hashlib.blake2b(text.encode(), digest_size=6).hexdigest() for text in first["first_key"]
     ]
-    ids = first.select(
-        "component",
-        incident_id=pl.Series([f"{VERSION}:{digest}" for digest in digests], dtype=pl.String),
+    ids = pl.LazyFrame(
+        {"component": first["component"], "incident_id": [f"{VERSION}:{d}" for d in digests]},
+        schema_overrides={"incident_id": pl.String},
     )
-    added = linked.join(ids, on="component", how="left", maintain_order="left").select(
-        *(f"by_{link}" for link in LINKS), "incident_id"
+    added = (
+        linked.lazy()
+        .join(ids, on="component", how="left", maintain_order="left")
+        .select(*(f"by_{link}" for link in LINKS), "incident_id")
+        .collect()
     )
-    return pl.concat([rows.drop(added.columns, strict=False), added], how="horizontal")
+    return rows.select(pl.exclude(added.columns), *added.get_columns())
 
 
 def members_within(rows: pl.DataFrame, window: Window, as_of: datetime) -> pl.DataFrame:
@@ -74,8 +98,7 @@ def members_within(rows: pl.DataFrame, window: Window, as_of: datetime) -> pl.Da
 
     The usual distance is the window's own, so that no history before it changes a count.
     """
-    is_within = pl.col("failed_at").is_between(window.since, window.until, closed="left")
-    return add_incidents(rows.filter(is_within), span_s=observed_s(window, as_of))
+    return add_incidents(rows.filter(window.holds("failed_at")), span_s=observed_s(window, as_of))
 
 
 def observed_s(window: Window, as_of: datetime) -> float:
@@ -135,37 +158,103 @@ def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame
     is_at_provider = text.str.contains(AT_PROVIDER) & pl.col("provider").is_not_null()
     # Failures without code and template are not known to be the same.
     is_described = pl.col("code").is_not_null() | pl.col("template").is_not_null()
-    return (
-        rows.with_columns(by_invocation=pl.concat_str("source", request, separator="|"))
-        .pipe(_bursts, pl.when(is_described).then("cluster_id"), "by_time", (gap_s, span_s))
-        .pipe(_bursts, pl.when(is_at_provider).then("provider"), "by_provider", (gap_s, span_s))
+    cluster = pl.when(is_described).then("cluster_id")
+    is_task = pl.col("name").is_not_null() | pl.col("directory").is_not_null()
+    task = pl.concat_str(pl.col("name", "directory").fill_null(""), separator="|")
+    groups = {
+        "time": cluster,
+        "provider": pl.when(is_at_provider).then("provider"),
+        "cause": pl.when(pl.col("cause_group").is_in(SHARED)).then(
+            pl.concat_str("cause_group", hosts_of(rows["source"]), separator="|")
+        ),
+        "task": pl.when(is_task).then(
+            pl.concat_str("source", task, pl.coalesce("cause_group", cluster), separator="|")
+        ),
+    }
+    request_id = pl.concat_str("source", request, separator="|")
+    linked = (
+        rows.lazy().select(_LINKED).with_columns(by_invocation=request_id).with_row_index("row")
     )
-
-
-def _bursts(
-    rows: pl.DataFrame, group: pl.Expr, name: str, seconds: tuple[float, float]
-) -> pl.DataFrame:
-    """Name each burst: failures of one group that follow each other within seconds."""
-    in_order = rows.with_row_index("_row").with_columns(_group=group).sort("failed_at", "_row")
     # The span of all failures, not of the group: a single burst has no usual distance.
-    failing_s = (pl.col("failed_at").max() - pl.col("failed_at").min()).dt.total_microseconds()
-    gap_s, span_s = seconds[0], pl.max_horizontal(failing_s / 1e6, pl.lit(seconds[1]))
-    n_requests = pl.col("by_invocation").n_unique().over("_group")
-    elapsed_s = pl.col("failed_at").diff().over("_group").dt.total_microseconds() / 1e6
-    limit_s = pl.min_horizontal(pl.lit(float(gap_s)), span_s / n_requests * CHANCE)
-    burst = pl.col("_begins").cum_sum().over("_group")
-    return (
-        in_order.with_columns(_begins=~(elapsed_s <= limit_s).fill_null(False))
-        .with_columns(pl.concat_str("_group", burst, separator="#").alias(name))
-        .sort("_row")
-        .drop("_row", "_group", "_begins")
+    first_at, last_at = rows["failed_at"].min(), rows["failed_at"].max()
+    if isinstance(first_at, datetime) and isinstance(last_at, datetime):
+        span_s = max(span_s, (last_at - first_at).total_seconds())
+    # Equal numbers for equal texts are faster to sort.
+    numbered = {
+        name: pl.format(f"{name}|{{}}", group).cast(pl.Categorical).to_physical()
+        for name, group in groups.items()
+    }
+    place = {
+        "request": pl.col("by_invocation").cast(pl.Categorical).to_physical(),
+        "at_s": pl.col("failed_at").dt.epoch("us") / 1e6,
+        "hour": pl.col("failed_at").dt.epoch("us") // 3_600_000_000,
+    }
+    long = linked.select("row", **place, **numbered).unpivot(
+        list(groups), index=["row", *place], variable_name="link", value_name="group"
     )
+    found = _bursts(long.drop_nulls("group"), gap_s, span_s)
+    names = (pl.col("burst").filter(link=name).first().alias(f"by_{name}") for name in groups)
+    bursts = found.group_by("row").agg(names)
+    joined = linked.join(bursts, on="row", how="left", maintain_order="left").drop("row")
+    return joined.collect()
+
+
+def _bursts(rows: pl.LazyFrame, gap_s: float, span_s: float) -> pl.LazyFrame:
+    """Name each burst: failures of a group that follow each other faster than by chance."""
+    # What one request fails within an hour says no more than its first failure.
+    failures = rows.sort("group", "at_s", "row").unique(
+        ["group", "request", "hour"], keep="first", maintain_order=True
+    )
+    busiest = pl.col("n").sort(descending=True).get(int(span_s / 3600 * BUSY), null_on_oob=True)
+    usual = (
+        failures.group_by("group", "hour")
+        .agg(n=pl.len())
+        .group_by("group")
+        .agg(n=pl.min_horizontal("n", pl.max_horizontal(pl.lit(N_BUSY), busiest)).sum())
+    )
+    limits_s = {n: by_chance * span_s / RHYTHM for n, by_chance in BURSTS.items()}
+    # Most failures are in no burst, and medians take time.
+    fast = (
+        failures.join(usual, on="group", maintain_order="left")
+        .with_columns(gap=pl.col("at_s").shift(-1) - pl.col("at_s"))
+        .filter(
+            pl.any_horizontal(_next(_is_fast(n, limit_s), n + 1) for n, limit_s in limits_s.items())
+        )
+    )
+    is_linked = pl.any_horizontal(
+        _next(_is_fast(n, limit_s) & _is_even(n, gap_s), n) for n, limit_s in limits_s.items()
+    )
+    begins = ~is_linked.shift().fill_null(value=False)
+    return fast.select("row", "link", burst=begins.cum_sum().cast(pl.String))
+
+
+def _is_fast(n: int, limit_s: float) -> pl.Expr:
+    """Whether n more of its group follow a failure faster than by chance."""
+    is_one_group = pl.col("group") == pl.col("group").shift(-n)
+    is_rare = pl.col("n") * PAIR_S <= limit_s
+    is_fast = (pl.col("at_s").shift(-n) - pl.col("at_s")) * pl.col("n") <= limit_s
+    return is_one_group & is_fast & (is_rare if n == 1 else True)
+
+
+def _is_even(n: int, gap_s: float) -> pl.Expr:
+    """Whether no gap up to the n-th failure after one stands out."""
+    gap, most_s = pl.col("gap"), gap_s if n == 1 else LONGEST * gap_s
+    median, widest = gap.rolling_median(n).shift(1 - n), gap.rolling_max(n).shift(1 - n)
+    ends = pl.max_horizontal(gap, gap.shift(1 - n))
+    return (widest <= (INNER * median).clip(gap_s, most_s)) & (
+        ends <= (OUTER * median).clip(gap_s, most_s)
+    )
+
+
+def _next(is_first: pl.Expr, n: int) -> pl.Expr:
+    """The n rows from each of these on."""
+    return is_first.cast(pl.Int8).rolling_max(n, min_samples=1) == 1
 
 
 def _with_components(linked: pl.DataFrame) -> pl.DataFrame:
     """Rows with the number of their connected component: that of its first row."""
-    row = pl.int_range(pl.len(), dtype=pl.Int64)
+    row, rows = pl.int_range(pl.len(), dtype=pl.Int64), linked.lazy()
     pairs = pl.concat(
-        linked.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
+        rows.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
     ).drop_nulls()
     return linked.with_columns(component=connected_components(linked.height, pairs))

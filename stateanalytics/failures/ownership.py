@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -43,8 +44,31 @@ SCHEMA = {
     **dict.fromkeys(DAYS, pl.Date),
 }
 _ID = re.compile(r"v\d+:[0-9a-f]{12}")
+_FROM_STORES = ("code", "template", "title")
 _CONFLICT = re.compile(r"<{7}|={7}|>{7}|\|{7}")
 Entry = dict[str, str | date | None]
+
+
+class Form(NamedTuple):
+    """What a file of a team is like: ``name``, columns, and the ``key`` of a line.
+
+    ``ids`` are the columns that hold an id, with the letters that begin it; ``said`` is what two
+    lines of one key are distinguished by.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    key: str
+    ids: Mapping[str, str]
+    said: str
+
+    @property
+    def columns(self) -> str:
+        """A hint."""
+        return f"columns are {', '.join(self.schema)}"
+
+
+LEDGER = Form("ledger", SCHEMA, "cluster_id", {"cluster_id": "v"}, "owner")
 
 
 def owners(path: str | Path) -> pl.DataFrame:
@@ -80,7 +104,7 @@ def owners(path: str | Path) -> pl.DataFrame:
     text = _text(path)
     if text is None:
         raise _unreadable(path, "No such file")
-    return _as_frame(_entries(text, str(path)))
+    return as_frame(read_lines(text, str(path)))
 
 
 def checked_ledger(ledger: object, function: str) -> pl.DataFrame:
@@ -105,9 +129,9 @@ def checked_ledger(ledger: object, function: str) -> pl.DataFrame:
         text = ledger.select(*SCHEMA).write_csv()
     except pl.exceptions.ComputeError as error:
         raise ArgumentError(
-            f"The ledger is no table of texts and days: {error}.", _COLUMNS
+            f"The ledger is no table of texts and days: {error}.", LEDGER.columns
         ) from None
-    return _as_frame(_entries(text, "the ledger"))
+    return as_frame(read_lines(text, "the ledger"))
 
 
 def own(
@@ -151,7 +175,7 @@ def own(
         If the ledger cannot be read or written, or a value is no day or has several
         lines. The file then stays as it was.
     """
-    place = _ledger(path)
+    place = place_of(path)
     if not isinstance(cluster_id, str) or not _ID.fullmatch(cluster_id):
         raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
     given = {
@@ -163,38 +187,46 @@ def own(
     if new.get("resolved_in") and not new.get("resolved_on"):
         new["resolved_on"] = _day_of(str(new["resolved_in"])) or today or datetime.now(UTC).date()
     with alone_in(place.parent):
-        entries = _entries(_text(path) or "", str(path))
+        entries = read_lines(_text(path) or "", str(path))
         was = entries.get(cluster_id, {})
         if "resolved_in" in new and "resolved_on" not in new and was.get("resolved_in"):
             new["resolved_on"] = None
         entries[cluster_id] = {**was, **new, "cluster_id": cluster_id}
-        text = _as_frame(entries).write_csv(line_terminator="\n")
-        if len(text.encode()) > MAX_TEXT_BYTES:
-            raise ArgumentError(
-                f"{str(path)!r} would have more than {MAX_TEXT_BYTES:,} bytes, which is too long "
-                "for a ledger.",
-                "keep long notes in the ticket",
-            )
-        after = _as_frame(_entries(text, str(path)))
-        write_output(place, text.encode(), inputs=inputs)
+        return write_lines(place, as_frame(entries), inputs=inputs)
+
+
+def write_lines(
+    place: Path, lines: pl.DataFrame, form: Form = LEDGER, *, inputs: Iterable[Path] = ()
+) -> pl.DataFrame:
+    """Write a file that can be read again, and give what is read then."""
+    text = lines.write_csv(line_terminator="\n")
+    if len(text.encode()) > MAX_TEXT_BYTES:
+        raise ArgumentError(
+            f"{str(place)!r} would have more than {MAX_TEXT_BYTES:,} bytes, which is too long "
+            f"for a {form.name}.",
+            "keep long notes in the ticket",
+        )
+    after = as_frame(read_lines(text, str(place), form), form)
+    write_output(place, text.encode(), inputs=inputs)
     return after
 
 
-_COLUMNS = f"columns are {', '.join(SCHEMA)}"
+_OF_BOTH = {"owner": "owned by", "fault_id": "with the faults"}
 _HOW_TO_IDS = "stateanalytics failures … --format json lists the ids of clusters"
 
 
-def _ledger(path: object) -> Path:
+def place_of(path: object, form: Form = LEDGER, example: str = "owners.csv") -> Path:
+    """The file that a name means."""
     if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
         raise ArgumentError(
-            f"A ledger needs the name of a CSV file; found {in_short(path)}.", "owners.csv"
+            f"A {form.name} needs the name of a CSV file; found {in_short(path)}.", example
         )
     return expanded(str(path))
 
 
 def _text(path: object) -> str | None:
     """The text of a ledger; None: there is no such file."""
-    text, problem = read_text(_ledger(path))
+    text, problem = read_text(place_of(path))
     if problem:
         raise _unreadable(path, problem)
     return text
@@ -205,37 +237,45 @@ def _unreadable(path: object, problem: str) -> StateAnalyticsError:
     return unreadable("ledger", str(path), problem, hint, shell=shell)
 
 
-def _no_id(text: object) -> str:
-    return f"{in_short(visible(str(text)))} is no id of a cluster, such as 'v1:3dd4831bf7f3'."
+def _no_id(text: object, kinds: str = "v") -> str:
+    what = "cluster" if "v" in kinds else "fault"
+    return (
+        f"{in_short(visible(str(text)))} is no id of a {what}, such as '{kinds[0]}1:3dd4831bf7f3'."
+    )
 
 
-def _as_frame(entries: Mapping[str, Entry]) -> pl.DataFrame:
-    rows = [{name: row.get(name) for name in SCHEMA} for row in entries.values()]
-    return pl.DataFrame(rows, schema=SCHEMA).sort("cluster_id")
+def as_frame(entries: Mapping[str, Entry], form: Form = LEDGER) -> pl.DataFrame:
+    """The lines of a file as a frame, sorted by their key."""
+    rows = [{name: row.get(name) for name in form.schema} for row in entries.values()]
+    return pl.DataFrame(rows, schema=form.schema).sort(form.key)
 
 
-def _entries(text: str, origin: str) -> dict[str, Entry]:
+def read_lines(text: str, origin: str, form: Form = LEDGER) -> dict[str, Entry]:
+    """The lines of a file by their key, checked; an error names line and column."""
     for number, line in enumerate(text.split("\n"), 1):
         if _CONFLICT.match(line):
             raise ArgumentError(
                 f"{origin}, line {number}: a merge was not finished ({line[:30]!r}).",
-                "keep one line for each cluster and remove the marks",
+                f"keep one line for each {form.key} and remove the marks",
             )
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     entries: dict[str, Entry] = {}
     lines: dict[str, int] = {}
     try:
-        names = next(reader, ["cluster_id"])
-        _check_header(names, origin)
+        names = next(reader, [form.key])
+        _check_header(names, origin, form)
         for cells in reader:
             if any(cell.strip() for cell in cells):
-                entry = _entry(names, cells, f"{origin}, line {reader.line_num}")
-                cluster = str(entry["cluster_id"])
+                entry = _entry(names, cells, f"{origin}, line {reader.line_num}", form)
+                cluster = str(entry[form.key])
                 if cluster in entries:
-                    both = (row.get("owner") or "no owner" for row in (entries[cluster], entry))
+                    both = (
+                        f"{row.get(form.said) or f'no {form.said}'}"
+                        for row in (entries[cluster], entry)
+                    )
                     raise ArgumentError(
                         f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} has "
-                        f"two lines, owned by {' and '.join(map(repr, both))}.",
+                        f"two lines, {_OF_BOTH[form.said]} {' and '.join(map(repr, both))}.",
                         "keep one of the two lines",
                     )
                 entries[cluster], lines[cluster] = entry, reader.line_num
@@ -247,20 +287,20 @@ def _entries(text: str, origin: str) -> dict[str, Entry]:
     return entries
 
 
-def _check_header(names: list[str], origin: str) -> None:
-    if unknown := [name for name in names if name not in SCHEMA]:
+def _check_header(names: list[str], origin: str, form: Form) -> None:
+    if unknown := [name for name in names if name not in form.schema]:
         raise ArgumentError(
             f"{origin}, line 1: unknown column {in_short(visible(unknown[0]))}.",
-            _COLUMNS + did_you_mean(unknown[0], SCHEMA),
+            form.columns + did_you_mean(unknown[0], form.schema),
         )
-    if "cluster_id" not in names or len(set(names)) < len(names):
+    if form.key not in names or len(set(names)) < len(names):
         raise ArgumentError(
-            f"{origin}, line 1: a ledger needs the column cluster_id, and no column twice.",
-            f"begin it with {','.join(SCHEMA)}",
+            f"{origin}, line 1: a {form.name} needs the column {form.key}, and no column twice.",
+            f"begin it with {','.join(form.schema)}",
         )
 
 
-def _entry(names: list[str], cells: list[str], place: str) -> Entry:
+def _entry(names: list[str], cells: list[str], place: str, form: Form) -> Entry:
     if len(cells) != len(names):
         raise ArgumentError(
             f"{place}: {len(names)} cells were needed; found {len(cells)}.",
@@ -269,8 +309,12 @@ def _entry(names: list[str], cells: list[str], place: str) -> Entry:
     entry: Entry = {
         name: _checked(name, cell.strip(), place) for name, cell in zip(names, cells, strict=True)
     }
-    if not _ID.fullmatch(str(entry["cluster_id"] or "")):
-        raise ArgumentError(f"{place}: {_no_id(str(entry['cluster_id'] or ''))}", _HOW_TO_IDS)
+    for name, kinds in form.ids.items():
+        text = str(entry.get(name) or "")
+        is_needed = text or name in (form.key, form.said)
+        if is_needed and not re.fullmatch(rf"[{kinds}]\d+:[0-9a-f]{{12}}", text):
+            where = "" if form is LEDGER else f"{name}: "
+            raise ArgumentError(f"{place}: {where}{_no_id(text, kinds)}", _HOW_TO_IDS)
     if entry.get("resolved_in") and not entry.get("resolved_on"):
         entry["resolved_on"] = _day_of(str(entry["resolved_in"]))
     return entry
@@ -279,7 +323,7 @@ def _entry(names: list[str], cells: list[str], place: str) -> Entry:
 def _checked(name: str, value: object, place: str) -> str | date | None:
     if value is None or value == "":
         return None
-    if name in DAYS:
+    if name in (*DAYS, "since", "renamed_on"):
         day = value if isinstance(value, date) else _day_of(str(value))
         if day is None:
             raise ArgumentError(
@@ -288,7 +332,7 @@ def _checked(name: str, value: object, place: str) -> str | date | None:
             )
         return day.date() if isinstance(day, datetime) else day
     # Only text from a store may be a formula in disguise; owners often begin with @.
-    text = without_formula(str(value)) if name in ("code", "template") else str(value)
+    text = without_formula(str(value)) if name in _FROM_STORES else str(value)
     if any(character in text for character in "\n\r\0"):
         raise ArgumentError(f"{place}: {name} needs one line.", "keep long notes in the ticket")
     if as_text(text) != text:

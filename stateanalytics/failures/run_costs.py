@@ -32,13 +32,14 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.io.files import parsed, read_text, unreadable
-from stateanalytics.state.definitions import GOOD_ENDS, is_failure
+from stateanalytics.state.definitions import GOOD_ENDS, RUN, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, within
 from stateanalytics.systems.linking import COUNTS, used_tokens
 
 _OF_RUN = [name for name in COUNTS if name != "n_cache_write_1h_tokens"]
-GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook")
+PERIODS = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
+GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook", *PERIODS)
 
 _USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
 _MAY_LACK = ("cache_write_1h", "source")
@@ -75,8 +76,9 @@ def costs(
     snap : Snapshot or Facts
         From `read`.
     by : sequence of str
-        Some of ``system``, ``model``, ``provider``, ``project``, ``agent``, ``kind`` and
-        ``playbook``; none: all runs together.
+        Some of ``system``, ``model``, ``provider``, ``project``, ``agent``, ``kind``,
+        ``playbook``, and ``day``, ``week`` or ``month`` (UTC, of the end of a run; of as-of
+        while it is open); none: all runs together.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     policy : Policy, optional
@@ -87,8 +89,12 @@ def costs(
     Returns
     -------
     polars.DataFrame
-        One row a group, the most expensive first: ``n_runs``, ``n_completed``, ``n_merged``.
-        Then for costs as ``reported``, as ``estimated`` from list prices, and in ``total``
+        One row a group, by period if there is one, the most expensive first: ``n_runs``,
+        ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt;
+        ``run_s``, the time of their work; ``retries_usd``, the total cost of runs that repeat
+        work (`is_retry`; null where no run says whether it does). By ``model`` these three are
+        by the last model of a run. Then for costs as ``reported``, as ``estimated`` from
+        list prices, and in ``total``
         (reported where possible, else estimated): ``…_usd``, null where
         no run has a cost; ``…_n`` runs with a cost; ``…_per_completed_usd`` and
         ``…_per_merged_usd`` of those; ``…_lost_usd`` in runs that are failures.
@@ -112,6 +118,10 @@ def costs(
     >>> from stateanalytics import demo
     >>> costs(demo(), by=()).select("n_runs", "reported_n", "estimated_n").rows()
     [(1232, 1223, 0)]
+    >>> costs(demo(), by="month").select("month", "n_runs", "total_usd").head(2).rows()
+    [('2026-03', 394, 43.635), ('2026-04', 462, 61.977)]
+    >>> costs(demo(), by=()).select("n_completed", "n_first_pass", "retries_usd").rows()
+    [(944, 944, None)]
     """
     groups = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     if unknown := [name for name in groups if name not in GROUPS and "." not in str(name)]:
@@ -120,11 +130,88 @@ def costs(
             'by=("system", "model")',
         )
     chosen = window_of(snap, window)
-    rows = rows_of(snap, policy=policy)
+    rows = rows_of(snap, policy=policy).with_columns(
+        pl.col("placed_at").dt.strftime(form).alias(name)
+        for name, form in PERIODS.items()
+        if name in groups
+    )
     for name in groups:
         rows = with_own_column(rows, name, getattr(snap, "own_tables", {}))
     here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
-    return count_costs(here, used_tokens(snap), _price_table(prices), groups)
+    here, by = here.with_columns(_all=True), groups or ["_all"]
+    used, table = used_tokens(snap), _price_table(prices)
+    runs = counted(here).filter(pl.col("entity_type") == "session")
+    runs = runs.with_columns(is_again=is_retry(runs, rows, snap.events))
+    took_s, is_again = pl.col("duration_s"), pl.col("is_again")
+    is_good = pl.col("outcome").is_in(GOOD_ENDS).fill_null(value=False)
+    more = {
+        "n_first_pass": (is_good & ~is_again.fill_null(value=False)).sum().cast(pl.Int64),
+        "run_s": pl.when(took_s.is_not_null().any()).then(took_s.sum()),
+    }
+    retries = count_costs(runs.filter(is_again), used, table, by).select(
+        *by, retries_usd="total_usd"
+    )
+    found = count_costs(here, used, table, groups)
+    place, names = found.columns.index("n_merged") + 1, found.columns
+    found = found.with_columns(_all=True)
+    for measure in (
+        runs.group_by(by).agg(
+            n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()), **more
+        ),
+        retries,
+    ):
+        found = found.join(measure, on=by, how="left", nulls_equal=True, maintain_order="left")
+    has_none = pl.col("n_again") == 0
+    return found.with_columns(
+        n_first_pass=pl.col("n_first_pass").fill_null(0),
+        retries_usd=pl.when(has_none).then(0 * pl.col("total_usd")).otherwise("retries_usd"),
+    ).select(*names[:place], *more, "retries_usd", *names[place:])
+
+
+def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
+    """Whether each run repeats work: a second attempt, or the prompt of a run that failed before.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Runs of a `population`.
+    population : polars.DataFrame
+        That of all time.
+    events : polars.DataFrame
+        With the bodies of messages, if they were read.
+
+    Returns
+    -------
+    polars.Series of Boolean
+        Null where neither an attempt nor a prompt is recorded.
+    """
+    key = ["source", "system", "session_id"]
+    counts = population.filter(pl.col("attempt") > 0, pl.col("session_id").is_not_null())
+    attempts = counts.group_by(key).agg(pl.col("attempt").max().alias("_attempt"))
+    is_prompt = (pl.col("role") == "user") & pl.col("body").is_not_null()
+    prompts = (
+        events.filter(is_prompt)
+        .sort("at", "seq")
+        .unique(ENTITY_KEY, keep="first", maintain_order=True)
+        .select(*ENTITY_KEY, _prompt=pl.col("body").hash())
+    )
+    began = pl.coalesce("started_at", "created_at")
+    ever = (
+        counted(population, RUN)
+        .join(prompts, on=ENTITY_KEY)
+        .sort(began, "entity_id")
+        .with_columns(_failed_at=pl.when(is_failure()).then("ended_at"))
+    )
+    same = ["source", "_prompt", pl.col("directory").fill_null("")]
+    first_failed = pl.col("_failed_at").cum_min().shift(1).forward_fill().over(same)
+    repeated = ever.select(*ENTITY_KEY, _again=(first_failed <= began).fill_null(value=False))
+    repeated = repeated.unique(ENTITY_KEY, keep="first")
+    found = rows.join(attempts, on=key, how="left", maintain_order="left").join(
+        repeated, on=ENTITY_KEY, how="left", maintain_order="left"
+    )
+    by_attempt = pl.col("_attempt") > 1
+    either = pl.coalesce(by_attempt | pl.col("_again"), by_attempt, "_again")
+    return found.select(either).to_series()
 
 
 def count_costs(
@@ -157,9 +244,14 @@ def count_costs(
         sums |= _sums(word, pl.col("cost_usd" if word == "reported" else f"{word}_usd"))
     grouped = costed.group_by(by).agg(**sums) if by else costed.select(**sums)
     highest = pl.max_horizontal("reported_usd", "estimated_usd")
+    periods = [name for name in by if name in PERIODS]
     order = [pl.struct(by)] if by else []
     return grouped.sort(
-        highest, *order, descending=[True, *[False for _ in order]], nulls_last=True
+        *periods,
+        highest,
+        *order,
+        descending=[*(False for _ in periods), True, *(False for _ in order)],
+        nulls_last=True,
     )
 
 

@@ -13,7 +13,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import ENTITY_KEY, SIGNS, TURNS
 from stateanalytics.core.windows import Window, read_window
-from stateanalytics.failures.call_outcomes import calls, recorded
+from stateanalytics.failures.call_outcomes import calls, recorded, recorded_once
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.state.definitions import FAILURES
 from stateanalytics.state.policy import Policy
@@ -91,7 +91,7 @@ def turns(snap: Facts) -> pl.DataFrame:
         If ``snap`` is not a snapshot.
     """
     rows = recorded(checked_snapshot(snap, "failures.signs"), TURNS)
-    return rows.sort(*_THREAD, "turn_no", maintain_order=True)
+    return recorded_once(rows, snap.entities).sort(*_THREAD, "turn_no", maintain_order=True)
 
 
 def signs(snap: Facts, *, window: object = None, policy: Policy | None = None) -> pl.DataFrame:
@@ -136,7 +136,7 @@ def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
     """Those calls or turns that began in a window."""
-    return rows.filter(pl.col("started_at").is_between(window.since, window.until, closed="left"))
+    return rows.filter(window.holds("started_at"))
 
 
 def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.DataFrame:

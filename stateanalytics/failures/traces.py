@@ -69,6 +69,8 @@ def _python() -> _Language:
     name = _line.str.extract(r"^\s*File .*, in (.+)$").fill_null("<module>")
     # The last line may be cut off in the middle of the function.
     is_whole = _after.is_not_null()
+    # What cannot be imported is no fault of any file that imports it.
+    is_import = _after.str.contains(r"^\s+(?:import|from) ")
     is_header = _line.str.contains(NO_CAUSE, literal=True)
     is_linked = pl.col("in_group") | pl.col("before").str.contains(_CHAINED).fill_null(value=False)
     raised = r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*|:)?$"
@@ -76,7 +78,9 @@ def _python() -> _Language:
     return _Language(
         is_trace=r"Traceback \(most recent call last\):",
         raised=pl.when(is_raised).then(_line),
-        frame=pl.when(is_whole & ~path.str.contains(foreign)).then(_with_file(name, path)),
+        frame=pl.when(is_whole & ~is_import & ~path.str.contains(foreign)).then(
+            _with_file(name, path)
+        ),
         is_frame=path.is_not_null(),
         starts_section=is_header,
         cause_is_first=True,

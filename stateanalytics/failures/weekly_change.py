@@ -28,7 +28,7 @@ from stateanalytics.failures.frames import CHANGE
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
-from stateanalytics.stats.distributions import benjamini_hochberg
+from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import rate_ratio
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ QUIET_WEEKS = 2
 """A cluster that reappears after so many weeks without a failure may be back."""
 QUIET_CHANCE = 0.01
 """It is back, or gone, only where so long without it has a chance below this at its own rate."""
+NEWS_CHANCE = 0.05
+"""A new cluster is news only where the chance of none in the history before is below this."""
 STEADY = 2.0
 """A cluster is steady where the interval of its ratio lies between one over this and this."""
 
@@ -52,6 +54,11 @@ PRIOR = 20.0
 
 And chance weighs as much as so many incidents of all clusters.
 """
+
+SPANS, USUAL = (1, 2), 16
+"""A cluster grows where the last period, or two, have more than the usual of so many before."""
+N_TESTS = 1.6
+"""The two tests overlap: together they are wrong as often as so many that do not."""
 
 COSTS = ("run_s", "cost_usd")
 
@@ -144,34 +151,17 @@ def change(
         # Only now: templates are mined from all messages, so that ids stay the same.
         rows, rows_before = (failed.filter(~pl.col("is_mass")) for failed in (rows, rows_before))
         every, every_before = without_mass(every), without_mass(every_before)
-    return compare_periods(
-        (rows, rows_before),
-        (now, past),
-        (placed_runs(every, of), placed_runs(every_before, of)),
-        as_of=(snap.as_of, base.as_of),
-        fdr=fdr,
-    )
-
-
-def compare_periods(
-    rows: tuple[pl.DataFrame, pl.DataFrame],
-    periods: tuple[Window, Window],
-    runs: tuple[pl.DataFrame, pl.DataFrame],
-    *,
-    as_of: tuple[datetime, datetime],
-    fdr: float,
-) -> pl.DataFrame:
-    """Compare the `members` of now and before, each with all runs that ended; see `change`."""
-    now, past = periods
+    failed, runs = (rows, rows_before), (placed_runs(every, of), placed_runs(every_before, of))
+    periods, as_of = (now, past), (snap.as_of, base.as_of)
     n_runs, n_runs_before = (
         within(ended, period, as_of=instant).height
         for ended, period, instant in zip(runs, periods, as_of, strict=True)
     )
     members, members_before = (
-        members_within(failed, period, instant)
-        for failed, period, instant in zip(rows, periods, as_of, strict=True)
+        members_within(found, period, instant)
+        for found, period, instant in zip(failed, periods, as_of, strict=True)
     )
-    everything = pl.concat(rows).unique(
+    everything = pl.concat(failed).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
     )
     counts = (
@@ -186,7 +176,7 @@ def compare_periods(
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
-        .join(_dispersions(members, rows[1], runs, periods, as_of), on="cluster_id", how="left")
+        .join(_dispersions(members, rows_before, runs, periods, as_of), on="cluster_id", how="left")
         .with_columns(
             *(
                 pl.col(f"{name}{suffix}").fill_null(0)
@@ -227,17 +217,39 @@ def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
 
     Notes
     -----
-    Days with a failure are counted, from the first one on, since the failures of an outage are
-    not independent. Of ``n`` such days within a time ``T``, at a constant rate, the next time
+    Days with a failure are counted, from the first one on, or incidents where those are fewer,
+    since the failures of an outage are not independent; the more their gaps vary, the less they
+    claim. Of ``n`` such days within a time ``T``, at a constant rate, the next time
     without any is longer than ``t`` with the chance ``(T / (T + t)) ** (n - 1)``: the ratio of
     exponential times has an F distribution, so that few days claim little.
     """
     before = pl.col("failed_at").filter(pl.col("failed_at") < since)
     active_s = (before.max() - before.min()).dt.total_seconds()
-    n_days = (before - before.min()).dt.total_days().n_unique().cast(pl.Int64)
+    gaps = (before - before.min()).dt.total_days().unique().sort().diff()
+    # Days in bursts are fewer than they seem: their gaps vary more than those of a constant rate.
+    bursts = (gaps.var() / gaps.mean() ** 2).fill_null(1.0).clip(lower_bound=1.0)
+    n = _n_apart(pl.col("failed_at") < since)
     # The second time begins where the first ends.
     share = active_s / (until - before.min()).dt.total_seconds()
-    return pl.when(n_days > 1).then(share.pow(n_days - 1)).when(n_days == 1).then(1.0)
+    return pl.when(n > 1).then(share.pow((n - 1) / bursts)).when(n == 1).then(1.0)
+
+
+def new_chance(since: datetime, now: Window) -> pl.Expr:
+    """The chance that a new cluster did not fail earlier, in the history that began ``since``.
+
+    At a constant rate, each of its days or incidents falls into the window with a chance of the
+    window's share of the history.
+    """
+    share = min((now.until - now.since) / (now.until - min(since, now.since)), 1.0)
+    return pl.lit(share).pow(_n_apart(pl.lit(value=True)))
+
+
+def _n_apart(is_meant: pl.Expr) -> pl.Expr:
+    """The number of failures that are no burst: days with one, or incidents if fewer."""
+    failed_at = pl.col("failed_at").filter(is_meant)
+    incidents = pl.coalesce("incident_id", "cause").filter(is_meant)
+    n_days = (failed_at - failed_at.min()).dt.total_days().n_unique()
+    return pl.min_horizontal(n_days, incidents.n_unique()).cast(pl.Int64)
 
 
 def quiet_until(now: Window) -> pl.Expr:
@@ -300,16 +312,129 @@ def _dispersions(
     since = min(past.since, now.since - PERIODS * (now.until - now.since))
     spans = (now, Window(since, past.until, "the periods before"))
     incidents = pl.concat(
-        failed.group_by("cluster_id", incident=pl.coalesce("incident_id", "cause")).agg(
-            at=pl.col("failed_at").min()
-        )
-        for failed in (members, members_within(rows_before, spans[1], as_of[1]))
+        _incidents(failed) for failed in (members, members_within(rows_before, spans[1], as_of[1]))
     )
     ended = pl.concat(
         within(rows, span, as_of=instant).select(at="placed_at").drop_nulls()
         for rows, span, instant in zip(runs, spans, as_of, strict=True)
     )
     return dispersions(incidents, ended, now)
+
+
+def _incidents(failed: pl.DataFrame) -> pl.DataFrame:
+    """The first moment of each incident of `members`, by cluster."""
+    incident = pl.coalesce("incident_id", "cause")
+    return failed.group_by("cluster_id", incident=incident).agg(at=pl.col("failed_at").min())
+
+
+def growth(
+    rows: pl.DataFrame, ended: pl.DataFrame, now: Window, *, as_of: datetime, fdr: float
+) -> pl.DataFrame:
+    """Whether each cluster fails more often than in the 16 periods before (`USUAL`).
+
+    Parameters
+    ----------
+    rows, ended : polars.DataFrame
+        `members` and `placed_runs`, of all time.
+    now : Window
+        The periods before are as long.
+    as_of : datetime
+        What came later is not known.
+    fdr : float
+        Clusters that have too few incidents for a p-value below it are not tested.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``cluster_id``; ``ratio`` of the incidents per run in the window to those in the periods
+        before (null: none); ``p_value``, the chance of so many in the window, or in it and the
+        period before, at the rate of the periods before that, times `N_TESTS`; ``q_value`` over
+        all clusters. Clusters that could not be significant have no row.
+
+    Notes
+    -----
+    The test is that of `change`, but one-sided, with mid-p, and over the time since the first
+    failure of a cluster where that is less. Two periods show what one cannot: three
+    failures a week that become nine. Rates differ from week to week, not only by bursts
+    (`dispersions`): a count with mean ``m`` has the variance ``m * (1 + a * m)``, as in a
+    negative binomial distribution, with ``a`` of all clusters, one standard error above its
+    estimate, or of the cluster where that is more.
+    """
+    length, n_periods = now.until - now.since, USUAL + SPANS[-1]
+    span = Window(now.until - n_periods * length, now.until, "all periods")
+    incidents = _incidents(members_within(rows, span, as_of))
+    runs = within(ended, span, as_of=as_of).select(at="placed_at").drop_nulls().sort("at")
+    us_ago = (now.until - pl.col("at")).dt.total_microseconds() - 1
+    ago = (us_ago // (length // timedelta(microseconds=1))).alias("ago")
+    born = rows.group_by("cluster_id").agg(born=pl.col("failed_at").min())
+    born = born.join(incidents, on="cluster_id", how="semi")
+    n_since = runs.height - runs["at"].search_sorted(born["born"], side="right")
+    # The first failure of a cluster begins its time, and is not counted in it.
+    counts = incidents.join(born, on="cluster_id").filter(pl.col("at") > pl.col("born"))
+    n_later = pl.col("runs").cum_sum() - pl.col("runs")
+    counted = (
+        runs.group_by(ago)
+        .agg(runs=pl.len().cast(pl.Float64))
+        .sort("ago")
+        .with_columns(n_later=n_later)
+        .join(born.with_columns(n_since=n_since), how="cross")
+        .with_columns(runs=(pl.col("n_since") - pl.col("n_later")).clip(0, pl.col("runs")))
+        .filter(pl.col("runs") > 0)
+        .join(counts.group_by("cluster_id", ago).agg(n=pl.len()), ["cluster_id", "ago"], "left")
+        .with_columns(pl.col("n").fill_null(0).cast(pl.Float64))
+        .sort("cluster_id", "ago")
+        .join(dispersions(incidents, runs, now), on="cluster_id", maintain_order="left")
+    )
+    tests = [row for n_now in SPANS for row in _more_than_before(counted, n_now, fdr)]
+    schema = {"cluster_id": pl.String, "ratio": pl.Float64, "p_value": pl.Float64}
+    return (
+        pl.DataFrame(tests, schema=schema, orient="row")
+        .group_by("cluster_id")
+        .agg(pl.col("ratio").fill_nan(None).drop_nulls().first(), pl.col("p_value").min())
+        .with_columns(benjamini_hochberg())
+    )
+
+
+def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tuple[object, ...]]:
+    """The tests of the last periods against those before them, from counts of each period."""
+    ago, n, runs = pl.col("ago"), pl.col("n"), pl.col("runs")
+    is_before = ago.is_between(n_now, n_now + USUAL - 1)
+    rate_before = n.filter(is_before).sum() / runs.filter(is_before).sum()
+    expected = runs * rate_before.over("cluster_id")
+    degrees, squares = pl.col("degrees"), pl.col("squares")
+    mean = pl.col("n_before") / (degrees + 1)
+    excess = squares - degrees
+    error = (2 * squares**2 / pl.when(degrees > 0).then(degrees)).sum().sqrt()
+    of_all = (excess.sum() + error) / ((degrees * mean).sum() + PRIOR)
+    own = (excess + PRIOR * of_all) / (degrees * mean + PRIOR)
+    varied = pl.max_horizontal(own, of_all, pl.lit(0.0))
+    sums = (
+        counted.with_columns(squares=((n - expected) ** 2 / expected).fill_nan(0.0))
+        .group_by("cluster_id", maintain_order=True)
+        .agg(
+            pl.col("dispersion").first(),
+            pl.col("n", "runs").filter(ago < n_now).sum().name.suffix("_now"),
+            pl.col("n", "runs").filter(is_before).sum().name.suffix("_before"),
+            rate=n.filter(ago == 0).sum() / runs.filter(ago == 0).sum(),
+            squares=pl.col("squares").filter(is_before).sum(),
+            degrees=is_before.sum() - 1.0,
+        )
+        .filter(pl.col("runs_now") > 0, pl.col("runs_before") > 0)
+        .with_columns(dispersion=pl.max_horizontal("dispersion", 1 + varied * mean))
+    )
+    tested: list[tuple[object, ...]] = []
+    for row in sums.iter_rows(named=True):
+        share = row["runs_now"] / (row["runs_now"] + row["runs_before"])
+        now, before = (row[name] / row["dispersion"] for name in ("n_now", "n_before"))
+        if N_TESTS * share ** (now + before) / 2 > fdr:
+            continue
+        usual = row["n_before"] / row["runs_before"]
+        p_value = 1.0
+        if row["rate"] > usual:
+            above = beta_cdf(share, now + 1, before) if before else 0.0
+            p_value = min(N_TESTS * (beta_cdf(share, now, before + 1) + above) / 2, 1.0)
+        tested.append((row["cluster_id"], row["rate"] / usual if usual else None, p_value))
+    return tested
 
 
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:

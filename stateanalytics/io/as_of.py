@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.io.findings import noted, per_entity
 from stateanalytics.io.parts import Parts
 
 _MOMENTS = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
@@ -192,16 +192,14 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
                 action="kept; its age is negative",
             ),
             *(
-                counted(
+                noted(
                     source,
                     part.system,
                     "time.future",
-                    "warning",
-                    f"{name} after as-of ({as_of.isoformat()})",
+                    name,
+                    as_of.isoformat(),
                     n_rows=frame.filter(pl.col("at") > limit).height,
                     table=name,
-                    column="at",
-                    action="kept",
                 )
                 for name, frame in (("transitions", part.transitions), ("events", part.events))
             ),

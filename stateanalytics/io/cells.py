@@ -8,13 +8,16 @@ some, a second scan counts what they were.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.io.duckdb_rows import DuckDBRows, answer
 
 Kind = Literal["text", "real", "integer", "yes_no", "moment", "json", "rowid"]
@@ -45,13 +48,33 @@ TEXT, REAL, INTEGER = Cell("text"), Cell("real"), Cell("integer")
 YES_NO, MOMENT, JSON, ROWID = Cell("yes_no"), Cell("moment"), Cell("json"), Cell("rowid")
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """A possible meaning of a mark: a code, its condition in SQL, and a message."""
+class _Column(NamedTuple):
+    """A column that a system reads, under its own name or another one."""
 
-    code: str
-    sql: str
-    message: str
+    table: str
+    column: str
+    kind: Annotated[Any, ("", *get_args(Kind))]
+    read_from: str
+
+
+def cells_from_csv(
+    package: str, own: Mapping[str, Mapping[str, Cell]]
+) -> dict[str, dict[str, Cell]]:
+    """The cells of ``data/columns.csv`` in a package, by table and column.
+
+    Parameters
+    ----------
+    package : str
+        That of a system.
+    own : mapping
+        By table and column the cells without a kind in the table: those that SQL computes.
+    """
+    tables: dict[str, dict[str, Cell]] = {}
+    for row in package_table(package, "columns.csv", _Column):
+        renamed = (row.read_from, (row.read_from,)) if row.read_from else ()
+        cell = Cell(row.kind, *renamed) if row.kind else own[row.table][row.column]
+        tables.setdefault(row.table, {})[row.column] = cell
+    return tables
 
 
 EXACT = 2**53  # beyond it, floats skip whole numbers
@@ -59,57 +82,73 @@ EARLIEST, LATEST = 946_684_800, 4_102_444_800  # 2000-01-01 and 2100-01-01
 MARK_INTEGER, MARK_YES_NO = -(2**63), -9
 _MARK_INTEGER = "-9223372036854775807 - 1"  # the number itself would be read as a float
 
-DTYPES: Mapping[Kind, pl.DataType] = {
-    "text": schema.TEXT,
-    "json": schema.TEXT,
-    "real": schema.REAL,
-    "integer": schema.INTEGER,
-    "rowid": schema.INTEGER,
-    "yes_no": schema.YES_NO,
-    "moment": schema.MOMENT,
-}
 
-# The driver takes a column's type from its first rows, so each scan begins with one row of the
-# right types, which is removed afterwards.
-SEEDS: Mapping[Kind, str] = {
-    "text": "''",
-    "json": "''",
-    "real": "0.5",
-    "moment": "0.5",
-    "integer": "1",
-    "yes_no": "1",
-    "rowid": "1",
-}
+class Meaning(NamedTuple):
+    """A possible meaning of a mark of a kind: a code, its condition in SQL, and a message."""
+
+    kind: Annotated[str, get_args(Kind)]
+    code: str
+    sql: str
+    message: str
+
+    @property
+    def condition(self) -> str:
+        """Its SQL with the limits in place of their names."""
+        limits = {"EXACT": EXACT, "EARLIEST": EARLIEST, "LATEST": LATEST, "MARK": _MARK_INTEGER}
+        return re.sub(r"\b[A-Z]+\b", lambda word: str(limits.get(word[0], word[0])), self.sql)
+
+
+@cache
+def meanings_of(kind: Kind) -> tuple[Meaning, ...]:
+    """The meanings of a mark of this kind: the first with a true condition counts.
+
+    They are not read by a process of its own, which has no package to look in.
+    """
+    table = package_table("stateanalytics.io", "meanings.csv", Meaning)
+    return tuple(meaning for meaning in table if meaning.kind == kind)
+
+
+class _Scan(NamedTuple):
+    """How cells of a kind are read.
+
+    The driver takes a column's type from its first rows, so each scan begins with one row of the
+    right types, the ``seed``, which is removed afterwards. Without guards a scan is a fifth
+    faster: its result is suspicious if the driver chose another type than ``scanned``, or if a
+    ``guard`` might have replaced a value.
+    """
+
+    dtype: pl.DataType
+    scanned: pl.DataType
+    seed: str
+    guard: str
+
 
 # `{c}` is the column, `{mark}` text that is not UTF-8. A `+` takes away the column's
 # affinity, so that a number is compared with a number and never as text; no text is as
 # great as any blob, whatever it says.
 _TEXT = "WHEN {c} >= x'' THEN {mark} ELSE CAST({c} AS TEXT) END"
-GUARDS: Mapping[Kind, str] = {
-    "text": f"CASE {_TEXT}",
-    "json": f"CASE WHEN {{c}} IN ('', 'null') THEN NULL {_TEXT}",
-    "real": f"CASE WHEN +{{c}} BETWEEN -{EXACT} AND {EXACT} OR typeof({{c}}) = 'real' THEN {{c}} "
-    "WHEN {c} IS NOT NULL THEN 9e999 END",
-    "moment": f"CASE WHEN +{{c}} BETWEEN {EARLIEST} AND {LATEST} THEN {{c}} "
-    "WHEN +{c} <> 0 THEN 9e999 END",
-    "integer": "CASE typeof({c}) WHEN 'integer' THEN {c} WHEN 'null' THEN NULL WHEN 'real' THEN "
-    f"CASE WHEN {{c}} BETWEEN -{EXACT} AND {EXACT} AND {{c}} = CAST({{c}} AS INTEGER) "
-    f"THEN CAST({{c}} AS INTEGER) ELSE {_MARK_INTEGER} END ELSE {_MARK_INTEGER} END",
-    "yes_no": "CASE WHEN +{c} IN (0, 1) THEN CAST({c} AS INTEGER) "
-    f"WHEN {{c}} IS NOT NULL THEN {MARK_YES_NO} END",
-    "rowid": "{c}",
-}
-
-# Without guards a scan is a fifth faster. Its result is suspicious if the driver chose another
-# type than these, or if a guard might have replaced a value.
-SCANNED: Mapping[Kind, pl.DataType] = {
-    "text": pl.String(),
-    "json": pl.String(),
-    "real": pl.Float64(),
-    "moment": pl.Float64(),
-    "integer": pl.Int64(),
-    "yes_no": pl.Int64(),
-    "rowid": pl.Int64(),
+_IS_EXACT = f"BETWEEN -{EXACT} AND {EXACT}"
+_INTEGER = (
+    "CASE typeof({c}) WHEN 'integer' THEN {c} WHEN 'null' THEN NULL WHEN 'real' THEN "
+    f"CASE WHEN {{c}} {_IS_EXACT} AND {{c}} = CAST({{c}} AS INTEGER) "
+    f"THEN CAST({{c}} AS INTEGER) ELSE {_MARK_INTEGER} END ELSE {_MARK_INTEGER} END"
+)
+_REAL = f"CASE WHEN +{{c}} {_IS_EXACT} OR typeof({{c}}) = 'real' THEN {{c}} "
+_MOMENT = f"CASE WHEN +{{c}} BETWEEN {EARLIEST} AND {LATEST} THEN {{c}} "
+_YES_NO = "CASE WHEN +{c} IN (0, 1) THEN CAST({c} AS INTEGER) "
+_JSON = f"CASE WHEN {{c}} IN ('', 'null') THEN NULL {_TEXT}"
+_MARKED = "9e999 END"
+SCANS: Mapping[Kind, _Scan] = {
+    "text": _Scan(schema.TEXT, schema.TEXT, "''", f"CASE {_TEXT}"),
+    "json": _Scan(schema.TEXT, schema.TEXT, "''", _JSON),
+    "real": _Scan(schema.REAL, schema.REAL, "0.5", f"{_REAL}WHEN {{c}} IS NOT NULL THEN {_MARKED}"),
+    "moment": _Scan(schema.MOMENT, schema.REAL, "0.5", f"{_MOMENT}WHEN +{{c}} <> 0 THEN {_MARKED}"),
+    "integer": _Scan(schema.INTEGER, schema.INTEGER, "1", _INTEGER),
+    "yes_no": _Scan(
+        *(schema.YES_NO, schema.INTEGER, "1"),
+        f"{_YES_NO}WHEN {{c}} IS NOT NULL THEN {MARK_YES_NO} END",
+    ),
+    "rowid": _Scan(schema.INTEGER, schema.INTEGER, "1", "{c}"),
 }
 
 
@@ -125,51 +164,6 @@ def is_suspicious(kinds: Mapping[str, Kind]) -> pl.Expr:
     return ~pl.all_horizontal(is_fine or [pl.lit(True)])
 
 
-_NO_NUMBER = "typeof({c}) IN ('text', 'blob')"
-_INFINITE = (
-    "typeof({c}) = 'real' AND NOT +{c} BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
-)
-# The first meaning with a true condition counts.
-MEANINGS: Mapping[Kind, tuple[Meaning, ...]] = {
-    "text": (Meaning("cell.blob", "typeof({c}) = 'blob'", "bytes where text was expected"),),
-    "json": (Meaning("cell.blob", "typeof({c}) = 'blob'", "bytes where JSON was expected"),),
-    "real": (
-        Meaning("cell.wrong_type", _NO_NUMBER, "no number where one was expected"),
-        Meaning("cell.not_finite", _INFINITE, "an infinite number"),
-        Meaning(
-            "cell.inexact",
-            f"typeof({{c}}) = 'integer' AND NOT +{{c}} BETWEEN -{EXACT} AND {EXACT}",
-            "an integer that a float cannot hold exactly",
-        ),
-    ),
-    "moment": (
-        Meaning("cell.wrong_type", _NO_NUMBER, "no number where epoch seconds were expected"),
-        Meaning(
-            "cell.absurd_moment",
-            f"+{{c}} <> 0 AND NOT +{{c}} BETWEEN {EARLIEST} AND {LATEST}",
-            "epoch seconds outside of the years 2000 to 2100",
-        ),
-    ),
-    "integer": (
-        Meaning("cell.wrong_type", _NO_NUMBER, "no number where an integer was expected"),
-        Meaning(
-            "cell.inexact",
-            f"typeof({{c}}) = 'real' AND NOT +{{c}} BETWEEN -{EXACT} AND {EXACT} "
-            f"OR +{{c}} = {_MARK_INTEGER}",
-            "a number beyond those that are exact",
-        ),
-        Meaning(
-            "cell.not_whole",
-            "typeof({c}) = 'real' AND +{c} <> CAST({c} AS INTEGER)",
-            "a fraction where an integer was expected",
-        ),
-    ),
-    "yes_no": (
-        Meaning("cell.wrong_type", _NO_NUMBER, "no number where 0 or 1 was expected"),
-        Meaning("cell.not_yes_no", "NOT +{c} IN (0, 1)", "a number other than 0 and 1"),
-    ),
-    "rowid": (),
-}
 EXAMPLE = (
     "CASE typeof({c}) WHEN 'blob' THEN 'x''' || hex(substr({c}, 1, 40)) || '''' "
     "ELSE substr(CAST({c} AS TEXT), 1, 100) END"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
+from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.words import count
 from stateanalytics.io.cells import shown
 from stateanalytics.io.sqlite import Store
 
@@ -71,6 +73,42 @@ def counted(
     return pl.DataFrame([row], schema=schema.FINDINGS.dtypes)
 
 
+class Texts(NamedTuple):
+    """What is the same in each finding of a code; braces of ``message`` stand for values."""
+
+    code: str
+    severity: Annotated[str, schema.FINDING_SEVERITIES]
+    message: str
+    column: str | None
+    action: str | None
+    table: str | None = None
+    entity_type: str | None = None
+
+
+@cache
+def texts_of(package: str) -> dict[str, Texts]:
+    """Those of each code in ``data/findings.csv`` of a package.
+
+    They are not read by a process of its own, which has no package to look in.
+    """
+    return {row.code: row for row in package_table(package, "findings.csv", Texts)}
+
+
+def noted(
+    source: str,
+    system: str,
+    code: str,
+    *values: object,
+    package: str = "stateanalytics.io",
+    **more: Any,
+) -> pl.DataFrame:
+    """A finding as of `counted`, with the texts of its code in a package."""
+    texts = texts_of(package)[code]
+    message = texts.message.format(*values) if values else texts.message
+    same = {"table": texts.table, "column": texts.column, "action": texts.action}
+    return counted(source, system, code, texts.severity, **{"message": message, **same, **more})
+
+
 def rows_counted(
     rows: pl.DataFrame,
     system: str,
@@ -100,6 +138,15 @@ def rows_counted(
     texts = {name: _text(value) for name, value in given.items()}
     texts["example"] = _text(more.get("example")).str.slice(0, MAX_EXAMPLE)
     return schema.FINDINGS.conform(rows.select("source", "n_rows", **texts))
+
+
+def noted_rows(
+    rows: pl.DataFrame, system: str, code: str, *, package: str, message: str = "", **more: Any
+) -> pl.DataFrame:
+    """Findings as of `rows_counted`, with the texts of their code in a package."""
+    texts = texts_of(package)[code]
+    same = {"table": texts.table, "column": texts.column, "action": texts.action, **more}
+    return rows_counted(rows, system, code, texts.severity, message or texts.message, **same)
 
 
 def per_entity(
@@ -146,42 +193,30 @@ def per_entity(
     if rows.is_empty():
         return schema.FINDINGS.empty()
     few = rows.height <= max_rows
+    given: dict[str, Any] = {
+        **{"severity": severity, "message": message, "table": table, "column": column},
+        **{"example": example, "action": action},
+    }
     if isinstance(source, pl.Expr) and not few:
         # The bound holds for each source by itself.
-        findings_of_source = partial(
-            per_entity,
-            system=system,
-            code=code,
-            severity=severity,
-            message=message,
-            table=table,
-            column=column,
-            example=example,
-            action=action,
-            max_rows=max_rows,
+        parts = rows.sort("source").partition_by("source", as_dict=True, maintain_order=True)
+        findings = (
+            per_entity(part, name, system, code, max_rows=max_rows, **given)
+            for (name,), part in parts.items()
         )
-        sources = rows.sort("source").partition_by("source", as_dict=True, maintain_order=True)
-        findings = [findings_of_source(part, name) for (name,), part in sources.items()]
-        return pool(findings, schema.FINDINGS)
+        return pool([*findings], schema.FINDINGS)
     key = [*([] if isinstance(source, str) else ["source"]), "entity_type", "entity_id"]
     # The first by name: the list must not depend on the order of rows.
     first = rows.sort(key) if few else rows.bottom_k(max_rows, by=key).sort(key)
-    listed = first.select(
-        _text(source).alias("source"),
-        _text(system).alias("system"),
-        _text(code).alias("code"),
-        _text(severity).alias("severity"),
-        "entity_type",
-        "entity_id",
-        _text(table).alias("table"),
-        _text(column).alias("column"),
-        pl.lit(1, schema.INTEGER).alias("n_rows"),
-        _text(message).alias("message"),
-        _text(example).str.slice(0, MAX_EXAMPLE).alias("example"),
-        _text(action).alias("action"),
+    texts = {
+        name: _text(value) for name, value in {"source": source, "code": code, **given}.items()
+    }
+    texts["example"] = _text(example).str.slice(0, MAX_EXAMPLE)
+    listed = schema.FINDINGS.conform(
+        first.select("entity_type", "entity_id", system=_text(system), n_rows=pl.lit(1), **texts)
     )
     if isinstance(source, pl.Expr) or few:
-        return schema.FINDINGS.conform(listed)
+        return listed
     rest = counted(
         source,
         system,
@@ -193,7 +228,27 @@ def per_entity(
         column=column if isinstance(column, str) else None,
         action=action,
     )
-    return schema.FINDINGS.conform(pl.concat([listed, rest]))
+    return pl.concat([listed, rest])
+
+
+def noted_entities(
+    rows: pl.DataFrame,
+    source: str | pl.Expr,
+    system: str,
+    code: str,
+    *columns: str,
+    package: str,
+    **more: Any,
+) -> pl.DataFrame:
+    """Findings as of `per_entity`, with the texts of their code in a package.
+
+    The values of ``columns`` are for the braces of the message.
+    """
+    texts = texts_of(package)[code]
+    message = pl.format(texts.message, *columns) if columns else texts.message
+    typed = rows.with_columns(entity_type=pl.lit(texts.entity_type))
+    same = {"table": texts.table, "column": texts.column, "action": texts.action, **more}
+    return per_entity(typed, source, system, code, texts.severity, message=message, **same)
 
 
 def folded(findings: pl.DataFrame) -> pl.DataFrame:
@@ -240,118 +295,51 @@ def _text(value: str | pl.Expr | None) -> pl.Expr:
     return value.cast(pl.String) if isinstance(value, pl.Expr) else pl.lit(value, pl.String)
 
 
-PREFIX = "salvage."
-"""Prefix of the code of every finding about a loss."""
-
-
-def loss_findings(losses: Mapping[str, Any], label: str, *, system: str) -> pl.DataFrame:
-    """Findings about what was lost of a store, one per table and kind of loss.
-
-    Parameters
-    ----------
-    losses : mapping
-        What `sqlite.salvage` reported; empty for a whole store.
-    label, system : str
-        The input and its system.
-
-    Returns
-    -------
-    polars.DataFrame
-        In the shape of `schema.FINDINGS`: ``salvage.truncated``, ``salvage.log_lost``,
-        ``salvage.definitions_lost``, ``salvage.rows_lost`` and ``salvage.rows_unclaimed``
-        are errors; ``salvage.unverified`` is about what cannot be checked. ``n_rows`` is null
-        where the number is not known.
-    """
-    return pool(
-        [counted(label, system, **loss) for loss in _losses(losses)] if losses else [],
-        schema.FINDINGS,
-    )
-
-
-def _losses(losses: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _losses(
+    losses: Mapping[str, Any], found: Callable[..., pl.DataFrame]
+) -> Iterator[pl.DataFrame]:
+    """What `sqlite.salvage` reported as lost, one finding a table and kind of loss."""
     if missing := losses["n_bytes_missing"]:
-        yield _loss(
-            "truncated",
-            f"the file ends early: its last {missing:,} bytes "
-            f"({-(-missing // losses['page_size']):,} pages) are missing",
-        )
+        yield found("salvage.truncated", missing, -(-missing // losses["page_size"]))
     for note in losses["notes"]:
-        yield _loss("log_lost", note)
+        yield found("salvage.log_lost", note)
     if n_pages := losses["n_definition_pages"]:
-        yield _loss(
-            "definitions_lost",
-            f"{n_pages} page{'s' if n_pages > 1 else ''} that define tables cannot be read, so "
-            "tables may be missing altogether",
-        )
+        message = f"{count(n_pages, 'page')} that define tables cannot be read, so tables may be "
+        yield found("salvage.definitions_lost", f"{message}missing altogether")
     if names := losses["definitions_refused"]:
-        yield _loss(
-            "definitions_lost",
-            f"{len(names)} definition{'s' if len(names) > 1 else ''} of tables cannot be read or "
-            "would run something, so these tables are missing",
-            example=", ".join(names),
-        )
+        message = f"{count(len(names), 'definition')} of tables cannot be read or would run "
+        message += "something, so these tables are missing"
+        yield found("salvage.definitions_lost", message, example=", ".join(names))
     for table in losses["tables"]:
-        if table["n_ranges"] or table["n_lost"]:
-            yield _lost_rows(table)
+        name, n_lost = table["table"], table["n_lost"]
+        if table["n_ranges"] or n_lost:
+            how_many = "an unknown number of rows" if n_lost is None else f"about {n_lost:,}"
+            n_more = table["n_ranges"] - 1
+            more = f" and {n_more:,} more range{'s' if n_more > 1 else ''}" if n_more else ""
+            example = _shown(table["ranges"][0]) + more if table["ranges"] else None
+            numbers = (name, how_many, table["n_read"])
+            yield found("salvage.rows_lost", *numbers, n_rows=n_lost, table=name, example=example)
         if n_rows := table["n_unclaimed"]:
-            yield _loss(
-                "rows_unclaimed",
-                f"pages of {table['table']} lead to {n_rows:,} more rows than can be its own: "
-                "its definition or its indexes contradict them, or another table claims them",
-                n_rows=n_rows,
-                table=table["table"],
-            )
+            message = _CONTRADICTED.format(name, n_rows)
+            yield found("salvage.rows_unclaimed", message, n_rows=n_rows, table=name)
     if n_rows := losses["n_unclaimed"]:
-        yield _loss(
-            "rows_unclaimed",
-            "rows on pages that no table leads to, which fit no table or several",
-            n_rows=n_rows,
-        )
-    yield {
-        "code": f"{PREFIX}unverified",
-        "severity": "info",
-        "message": "rows were read without their indexes; a text on several pages may hold bytes "
-        "of a damaged page, which the file cannot show",
-        "n_rows": sum(table["n_read"] for table in losses["tables"]),
-        "action": "kept",
-    }
+        message = "rows on pages that no table leads to, which fit no table or several"
+        yield found("salvage.rows_unclaimed", message, n_rows=n_rows)
+    yield found("salvage.unverified", n_rows=sum(table["n_read"] for table in losses["tables"]))
 
 
-def _lost_rows(table: Mapping[str, Any]) -> dict[str, Any]:
-    n_lost, n_read = table["n_lost"], table["n_read"]
-    how_many = "an unknown number of rows" if n_lost is None else f"about {n_lost:,}"
-    n_more = table["n_ranges"] - 1
-    more = f" and {n_more:,} more range{'s' if n_more > 1 else ''}" if n_more else ""
-    return _loss(
-        "rows_lost",
-        f"of {table['table']} {how_many} cannot be read; {n_read:,} were",
-        n_rows=n_lost,
-        table=table["table"],
-        example=_shown(table["ranges"][0]) + more if table["ranges"] else None,
-    )
+_CONTRADICTED = (
+    "pages of {} lead to {:,} more rows than can be its own: "
+    "its definition or its indexes contradict them, or another table claims them"
+)
 
 
 def _shown(lost: Mapping[str, Any]) -> str:
-    rows = (
-        f"row number {lost['first']}"
-        if lost["first"] == lost["last"]
-        else f"row numbers {_bound(lost['first'])} to {_bound(lost['last'])}"
-    )
+    first, last = ("?" if abs(lost[end]) >= 2**62 else lost[end] for end in ("first", "last"))
+    rows = f"row numbers {first} to {last}"
+    if lost["first"] == lost["last"]:
+        rows = f"row number {lost['first']}"
     return rows if lost["page"] is None else f"{rows} (page {lost['page']})"
-
-
-def _bound(rowid: int) -> str:
-    return "?" if abs(rowid) >= 2**62 else str(rowid)
-
-
-def _loss(code: str, message: str, **more: Any) -> dict[str, Any]:
-    return {
-        "code": PREFIX + code,
-        "severity": "error",
-        "message": message,
-        "action": "excluded from everything below",
-        **more,
-    }
 
 
 def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
@@ -369,31 +357,12 @@ def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
     polars.DataFrame
         In the shape of `schema.FINDINGS`.
     """
-    names = [
-        counted(
-            store.label,
-            system,
-            "table.illegible_name",
-            "warning",
-            "the name of a table or column is not UTF-8",
-            example=shown(name),
-            action="not read",
-        )
-        for name in store.illegible
-    ]
+    found = partial(noted, store.label, system)
+    lost = _losses(store.losses, found) if store.losses else ()
+    names = [found("table.illegible_name", example=shown(name)) for name in store.illegible]
+    late = {"message": "looking for damaged pages took too long"}
     unchecked = [
-        counted(
-            store.label,
-            system,
-            "table.not_checked",
-            "info",
-            "looking for damaged pages took too long"
-            if table == "*"
-            else "what the store computes was not run to look for damaged pages",
-            table=None if table == "*" else table,
-            action="read as it is",
-        )
-        for table in store.unchecked()
+        found("table.not_checked", **late if name == "*" else {"table": name})
+        for name in store.unchecked()
     ]
-    lost = loss_findings(store.losses, store.label, system=system)
-    return pool([lost, *names, *unchecked], schema.FINDINGS)
+    return pool([*lost, *names, *unchecked], schema.FINDINGS)

@@ -73,8 +73,7 @@ def _fill_sqlite(tables: Tables, path: Path) -> None:
             places = ", ".join("?" * flat.width)
             connection.execute(f"CREATE TABLE {quoted(name)} ({columns})")
             connection.executemany(
-                f"INSERT INTO {quoted(name)} VALUES ({places})",
-                flat.iter_rows(),
+                f"INSERT INTO {quoted(name)} VALUES ({places})", flat.iter_rows()
             )
         connection.commit()
 

@@ -22,7 +22,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import polars as pl
@@ -30,18 +29,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
-from stateanalytics.io.budget import (
-    LEAST_BYTES,
-    MAX_LINE_BYTES,
-    OVER_BUDGET,
-    SUSPICIOUS_RATIO,
-    BudgetSpentError,
-    OverBoundError,
-    Spending,
-    on_disk,
-    over_growth,
-    spending,
-)
+from stateanalytics.io import budget
 from stateanalytics.io.duckdb_rows import DuckDBRows, answer
 from stateanalytics.io.files import decoded_or_none, open_regular, without_halves
 from stateanalytics.io.findings import counted, rows_counted
@@ -51,7 +39,7 @@ if TYPE_CHECKING:
 
 
 CHUNK_BYTES = 8 * 2**20
-TOO_LONG = f"a line of more than {MAX_LINE_BYTES // 2**20} MiB"
+TOO_LONG = f"a line of more than {budget.MAX_LINE_BYTES // 2**20} MiB"
 UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
 HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
 """Escapes that may stand for half a character, for which DuckDB refuses a whole text."""
@@ -139,7 +127,9 @@ def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
 def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
     """Lines as ``text``, null where one is not UTF-8 or too long, and ``is_too_long``."""
     lines = pl.Series("text", octets, dtype=pl.Binary)
-    sized = lines.to_frame().with_columns(is_too_long=pl.col("text").bin.size() > MAX_LINE_BYTES)
+    sized = lines.to_frame().with_columns(
+        is_too_long=pl.col("text").bin.size() > budget.MAX_LINE_BYTES
+    )
     kept = sized.with_columns(pl.when(~pl.col("is_too_long")).then("text"))
     try:
         return kept.with_columns(pl.col("text").cast(pl.String))
@@ -158,7 +148,7 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
     OverBoundError
         Where the file or the whole read exceeds its budget, after the lines before that.
     """
-    spent = spending()
+    spent = budget.spending()
     with open_regular(path) as raw:
         status = os.fstat(raw.fileno())
         most, n_rows, n_before = spent.budget.most_rows(status), 0, 0
@@ -184,17 +174,18 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
                     n_before += len(lines)
                     n_rows += len(lines)
                     if is_over:
-                        raise over_growth(status, most, "records")
-        except BudgetSpentError as error:
+                        raise budget.over_growth(status, most, "records")
+        except budget.BudgetSpentError as error:
             error.n_bytes = unread_bytes
             raise
         finally:
-            with suppress(BudgetSpentError):  # these lines are kept: the next file reports it
+            # These lines are kept: the next file reports it.
+            with suppress(budget.BudgetSpentError):
                 spent.draw(n_rows=n_rows - n_drawn)
 
 
 def _octets_of(
-    raw: BinaryIO, status: os.stat_result, spent: Spending
+    raw: BinaryIO, status: os.stat_result, spent: budget.Spending
 ) -> Iterator[tuple[bytes, bool]]:
     """Octets up to a line break, without it, and whether there was one."""
     spent.draw()
@@ -217,9 +208,9 @@ def _octets_of(
             rest = rest_of_chunk
         else:
             rest += chunk
-        rest = rest[: MAX_LINE_BYTES + 1]  # enough to recognise a line that is too long
+        rest = rest[: budget.MAX_LINE_BYTES + 1]  # enough to recognise a line that is too long
         if n_over > 0:
-            raise over_growth(status, most)
+            raise budget.over_growth(status, most)
     if rest:
         yield rest, False
 
@@ -229,7 +220,7 @@ def grows(path: Path) -> bool:
     try:
         with open_regular(path) as raw:
             status, begin = os.fstat(raw.fileno()), raw.read(4)
-            most = max(LEAST_BYTES, SUSPICIOUS_RATIO * on_disk(status))
+            most = max(budget.LEAST_BYTES, budget.SUSPICIOUS_RATIO * budget.on_disk(status))
             if begin != _ZSTD:
                 return begin.startswith(_UTF16) or status.st_size > most
             raw.seek(0)
@@ -374,12 +365,7 @@ class Parser:
     def __enter__(self) -> Parser:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def read(
@@ -543,11 +529,11 @@ def losses(
     source, system : str
         As in `schema.FINDINGS`.
     """
-    spent = [(file, error) for file, error in lost if isinstance(error, BudgetSpentError)]
+    spent = [(file, error) for file, error in lost if isinstance(error, budget.BudgetSpentError)]
     files = [
         counted(source, system, code, "warning", message, table=file, action="the rest was read")
         for file, error in lost
-        if not isinstance(error, BudgetSpentError)
+        if not isinstance(error, budget.BudgetSpentError)
         for code, message in [loss_reason(error)]
     ]
     if spent:
@@ -556,7 +542,7 @@ def losses(
         action = "raise the budget, or name fewer sources"
         files.append(
             counted(
-                source, system, OVER_BUDGET, "warning", message, n_rows=len(spent),
+                source, system, budget.OVER_BUDGET, "warning", message, n_rows=len(spent),
                 table=spent[0][0], action=action,
             )
         )  # fmt: skip
@@ -586,9 +572,9 @@ def loss_reason(error: OSError) -> tuple[str, str]:
     """The code of the finding about a file that was not read to its end, and the message."""
     if isinstance(error, FileNotFoundError):
         return "file.vanished", "a file that no longer existed when it was to be opened"
-    if isinstance(error, BudgetSpentError):
-        return OVER_BUDGET, f"a file that is not read: {error}"
-    if isinstance(error, OverBoundError):
+    if isinstance(error, budget.BudgetSpentError):
+        return budget.OVER_BUDGET, f"a file that is not read: {error}"
+    if isinstance(error, budget.OverBoundError):
         return "file.over_bound", f"a file that is larger than its bound: {error}"
     return "file.unreadable", f"a file that cannot be read ({error.strerror or error})"
 
@@ -606,7 +592,7 @@ def refuse_losses(lost: pl.DataFrame, source: str, on_error: str) -> None:
         return
     first = damage.row(0, named=True)
     raise DamagedStoreError(
-        f"{source!r} was to be read whole, but it holds {first['message']} "
+        f"{source!r} was to be read completely, but it has {first['message']} "
         f"({first['n_rows']} times, first: {first['example'] or first['table']}).",
         'read the rest with on_error="skip"',
     )

@@ -21,7 +21,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Frames, map_frames, unevaluated
 from stateanalytics.core.joins import connected_components, pool
 from stateanalytics.io.as_of import newest_proven
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import counted, noted
 from stateanalytics.io.parts import Digested, Parts, digested
 
 _IDENTITY = ("entity_type", "entity_id", "created_at")
@@ -345,13 +345,8 @@ def is_owned_elsewhere(events: pl.DataFrame, observations: Sequence[pl.DataFrame
 
 
 def _emptied(part: Parts) -> Parts:
-    return replace(
-        part,
-        entities=part.entities.clear(),
-        transitions=part.transitions.clear(),
-        events=part.events.clear(),
-        details={},
-    )
+    facts = ("entities", "transitions", "events")
+    return replace(part, details={}, **{name: getattr(part, name).clear() for name in facts})
 
 
 def _collisions(parts: Iterable[Parts]) -> list[pl.DataFrame]:
@@ -370,18 +365,7 @@ def _collisions(parts: Iterable[Parts]) -> list[pl.DataFrame]:
         .sort("source")
     )
     return [
-        counted(
-            source,
-            system,
-            "source.ids_collide",
-            "info",
-            "ids that another input uses for other work, created at another moment",
-            n_rows=n,
-            table="entities",
-            column="entity_id",
-            example=example,
-            action="kept separate by input",
-        )
+        noted(source, system, "source.ids_collide", n_rows=n, example=example)
         for source, system, n, example in shared.iter_rows()
     ]
 

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stateanalytics.io.processes import ChildProcess, isolated
+from stateanalytics.io.processes import ChildProcess, isolated, limit_process
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,22 +127,12 @@ def main() -> None:
         sys.stdin.buffer.readline()
     )
     sys.path[:] = libraries
-    _limit(*limits[:2])
+    most_s = 1 + int(time.process_time() + limits[0])
+    limit_process(RLIMIT_CPU=most_s, RLIMIT_DATA=limits[1])
     typed = partial(getattr(import_module(module), function), **keywords)
     answer = _parsed(typed, of_file, Path(limits[2]))
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
-
-
-def _limit(most_s: float, most_bytes: int) -> None:
-    """Let the system end this process at its limits, where it can."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        most = 1 + int(time.process_time() + most_s)
-        resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
-        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
 
 
 def _parsed(typed: Typed, of_file: list[Any], folder: Path) -> dict[str, Any]:

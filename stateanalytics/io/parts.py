@@ -84,6 +84,10 @@ class Parts:
     digested: Digested | None = None
 
 
+FRAMES = ("entities", "transitions", "events", "findings")
+"""The frames of every part."""
+
+
 def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:
     """The parts of each of several inputs.
 
@@ -99,16 +103,13 @@ def by_source(whole: Parts, labels: Sequence[str]) -> Iterator[Parts]:
     Parts
         The rows of each label, in their order.
     """
-    entities, transitions = _sliced(whole.entities), _sliced(whole.transitions)
-    events, findings = _sliced(whole.events), _sliced(whole.findings)
+    frames = {name: _sliced(getattr(whole, name)) for name in FRAMES}
     details = {name: _sliced(frame) for name, frame in whole.details.items()}
     for label in labels:
+        facts: dict[str, Any] = {name: rows_of(label) for name, rows_of in frames.items()}
         yield replace(
             whole,
-            entities=entities(label),
-            transitions=transitions(label),
-            events=events(label),
-            findings=findings(label),
+            **facts,
             details={name: rows_of(label) for name, rows_of in details.items()},
             label=label,
         )

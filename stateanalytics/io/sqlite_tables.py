@@ -91,9 +91,9 @@ class Plan:
         source, names = self.rows(where)
         # SQLite would convert an invalid mark in a UTF-16 store along with its text.
         mark = "CAST(x'ff' AS TEXT)" if self.is_utf8 else "NULL"
-        seeds = [f"{cells.SEEDS[kind]} AS c{i}" for i, kind in enumerate(self.kinds.values())]
+        seeds = [f"{cells.SCANS[kind].seed} AS c{i}" for i, kind in enumerate(self.kinds.values())]
         values = [
-            (cells.GUARDS[kind] if is_guarded or self.must_guard(name) else "{c}").format(
+            (cells.SCANS[kind].guard if is_guarded or self.must_guard(name) else "{c}").format(
                 c=names[name], mark=mark
             )
             for name, kind in self.kinds.items()
@@ -279,7 +279,8 @@ def scan_unguarded(plan: Plan, where: str, cursor: Cursor) -> tuple[pl.DataFrame
         frame = cursor.frame(plan.scan(where, is_guarded=False), n_rows + 1)
     except _TooMuchTextError:
         return None
-    if frame.dtypes != ([cells.SCANNED[kind] for kind in plan.kinds.values()] or [pl.Int64()]):
+    scanned = [cells.SCANS[kind].scanned for kind in plan.kinds.values()]
+    if frame.dtypes != (scanned or [pl.Int64()]):
         return None
     frame, invalid = _named(plan, frame)
     is_suspicious = invalid or frame.select(cells.is_suspicious(plan.kinds)).item()
@@ -404,7 +405,7 @@ def rows_and_problems(
     store: Store, table: str, columns: Mapping[str, Cell], only: Collection[int] | None = None
 ) -> tuple[pl.DataFrame, list[Problem]]:
     """Rows of a table as `read_table` gives them, and problems as dicts."""
-    shape = pl.Schema({name: cells.DTYPES[cell.kind] for name, cell in columns.items()})
+    shape = pl.Schema({name: cells.SCANS[cell.kind].dtype for name, cell in columns.items()})
     if table not in store.tables:
         return shape.to_frame(), _absent(store, table)
     try:
@@ -527,7 +528,7 @@ def _typed(raw: pl.DataFrame, kinds: Mapping[str, Kind]) -> tuple[pl.DataFrame, 
     microseconds = {name: (value[name] * 1e6).round().cast(pl.Int64) for name in kinds}
     return raw.select(
         (microseconds[name] if kind == "moment" else value[name])
-        .cast(cells.DTYPES[kind])
+        .cast(cells.SCANS[kind].dtype)
         .alias(name)
         for name, kind in kinds.items()
     ), marked
@@ -552,7 +553,7 @@ def _meanings(plan: Plan, ranges: list[str], marked: set[str], invalid: Invalid)
                 both = min(smallest, example) if before and n_rows else example or smallest
                 counted[key] = (before + n_rows, both)
     for name in suspects:
-        for meaning in cells.MEANINGS[plan.kinds[name]]:
+        for meaning in cells.meanings_of(plan.kinds[name]):
             n_rows, example = counted[name, meaning.code]
             if n_rows:
                 problems.append(problem(meaning.code, name, n_rows, meaning.message, example))
@@ -571,8 +572,8 @@ def _counted(plan: Plan, suspects: list[str], where: str) -> dict[tuple[str, str
     source, names = plan.rows(where)
     inner, outer, keys = [], [], []
     for i, name in enumerate(suspects):
-        meanings = cells.MEANINGS[plan.kinds[name]]
-        whens = " ".join(f"WHEN {m.sql} THEN {j}" for j, m in enumerate(meanings))
+        meanings = cells.meanings_of(plan.kinds[name])
+        whens = " ".join(f"WHEN {m.condition} THEN {j}" for j, m in enumerate(meanings))
         inner.append(f"CASE {whens} END AS m{i}, {{c}} AS v{i}".format(c=names[name]))
         example = cells.EXAMPLE.format(c=f"v{i}")
         for j, meaning in enumerate(meanings):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
-from stateanalytics.core.text import APART
+from stateanalytics.core.text import APART, visible
 from stateanalytics.core.windows import Moment, read_moment, read_window
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.io.outputs import write_output
-from stateanalytics.reporting.material import Material, Plain
+from stateanalytics.reporting.material import Material, Plain, without_outdated
 from stateanalytics.state.policy import Policy
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def report(
     by: str | Iterable[str] = (),
     ledger: object = None,
     prices: str | Path | None = None,
+    changes: object = None,
+    tz: str | None = None,
     redact: bool = True,
     title: str | None = None,
     shown: bool | None = None,
@@ -75,9 +77,15 @@ def report(
         Further columns to compare failure shares by: ``"model"``, or a column of your own
         table, joined by the column that both have, ``"teams.owner"``.
     ledger : path or polars.DataFrame, optional
-        Owners of failures: a file for `failures.owners`, or its result.
+        Owners of failures: a file for `failures.owners`, or its result. The ids of faults are
+        those of a ``faults.csv`` next to it, where there is one: see `failures.register`.
     prices : str or pathlib.Path, optional
         A file with your own prices for the estimates of costs, as for `failures.prices`.
+    changes : path or polars.DataFrame, optional
+        What changed, and when, as for `changes`.
+    tz : str, optional
+        The reader's time zone, such as ``"Europe/Berlin"``: weeks begin there on Monday at
+        midnight, and the page shows its clock where it names no other. UTC by default.
     redact : bool
         Mask what looks like a secret; the report counts what was masked.
     title : str, optional
@@ -102,11 +110,12 @@ def report(
     >>> from stateanalytics.snapshot import demo
     >>> week = report(demo(), window="2026-W21", sections=["headline"])
     >>> [number["title"] for number in week.summary["headline"]["numbers"]]
-    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Incidents']
+    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Incidents', 'Median time to complete']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     from stateanalytics.charts.report_charts import prepare
     from stateanalytics.detectors.catalogue import chosen_detectors
+    from stateanalytics.failures.fault_registry import read_registry, registry_near
     from stateanalytics.failures.ownership import checked_ledger
     from stateanalytics.failures.run_costs import prices as price_table
     from stateanalytics.reporting.sections import choose_sections
@@ -115,7 +124,7 @@ def report(
     if isinstance(snap, Summary):
         from stateanalytics.reporting.summarize import summarize_sums
 
-        _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None, detectors)
+        _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None, detectors, tz)
         summary = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
         return Report(summary, is_redacted=redact)
     _check(snap, policy)
@@ -125,16 +134,19 @@ def report(
     chosen = choose_sections(sections)
     rules = None if detectors is None else chosen_detectors(detectors, "report")
     owners = None if ledger is None else checked_ledger(ledger, "report")
+    near = registry_near(None, ledger)
+    registry = None if near is None else read_registry(near, "report")
     table = price_table(prices)
     facts = snap if as_known_at is None else _known_at(snap, as_known_at)
-    reported = read_window(window, as_of=facts.as_of)
+    reported = read_window(window, as_of=facts.as_of, tz=tz)
     earlier = earlier_window(compare, reported, as_of=facts.as_of)
     if facts.entities.height >= _WORTH_A_PROCESS:
         prepare()
     with progress("report", 1 + len(chosen), shown=shown) as begin:
         begin("states")
+        current, outdated = without_outdated(facts, reported)
         material = Material.of(
-            facts,
+            current,
             reported,
             policy or Policy.v1(),
             ledger=owners,
@@ -142,11 +154,24 @@ def report(
             own=getattr(snap, "own_tables", {}),
             prices=table,
         )
-        material = replace(material, detectors=rules)
+        material = replace(
+            material,
+            detectors=rules,
+            registry=registry,
+            outdated=outdated,
+            declared=changes,
+            zone=tz or "UTC",
+        )
+        if changes is not None:
+            _ = material.changes  # a mistake in the file ends it before anything is computed
         summary = summarize(
             material, sections=chosen, earlier=earlier, title=title, redact=redact, begin=begin
         )
-    files = [Path(name).expanduser() for name in (ledger, prices) if isinstance(name, str | Path)]
+    files = [
+        Path(name).expanduser()
+        for name in (ledger, near, prices, changes)
+        if isinstance(name, str | Path)
+    ]
     return Report(summary, (*snap.inputs, *files), is_redacted=redact)
 
 
@@ -170,11 +195,14 @@ class Report:
         Files and directories that were read, which are never written over.
     is_redacted : bool
         Whether secrets were masked; otherwise files are readable for their owner only.
+    program : str
+        How a shell runs this package, with which commands begin in all that is for people.
     """
 
     summary: Plain
     inputs: tuple[Path, ...] = field(default=(), repr=False)
     is_redacted: bool = True
+    program: str = "stateanalytics"
 
     def as_html(self, *, is_full: bool = False) -> str:
         """The whole page: one file, no network, no script; ``is_full`` unfolds every section."""
@@ -186,13 +214,19 @@ class Report:
     def _page(self) -> str:
         from stateanalytics.reporting.render import render
 
-        return render(self.summary)
+        return render(self.summary, program=self.program)
+
+    @cached_property
+    def _with_program(self) -> Plain:
+        from stateanalytics.reporting.entities import with_program
+
+        return dict(with_program(self.summary, self.program))
 
     def as_email(self) -> str:
         """The first screen and a sentence of each section, styled for mail readers."""
         from stateanalytics.reporting.render import render_email
 
-        return render_email(self.summary)
+        return render_email(self._with_program)
 
     def as_json(self) -> str:
         """The same numbers as JSON, keys sorted, ending in a line break."""
@@ -202,13 +236,13 @@ class Report:
         """The first screen as Markdown for an issue or a chat; no text becomes markup."""
         from stateanalytics.reporting.digest import as_markdown
 
-        return as_markdown(self.summary)
+        return as_markdown(self._with_program)
 
     def as_slack(self) -> str:
         """The first screen as JSON for Slack: blocks of plain text, within its limits."""
         from stateanalytics.reporting.digest import as_slack
 
-        return json.dumps(as_slack(self.summary), ensure_ascii=False, indent=1) + "\n"
+        return json.dumps(as_slack(self._with_program), ensure_ascii=False, indent=1) + "\n"
 
     def tripped(self, *kinds: str) -> list[str]:
         """Reasons for an alert of these kinds: ``new-critical``, ``regression``, ``coverage``."""
@@ -241,21 +275,36 @@ class Report:
             path, text.encode(), inputs=self.inputs, is_private=not self.is_redacted
         )
 
+    def story(self) -> list[str]:
+        """What to know and to do first, a line each: the verdict, costs, actions with commands."""
+        from stateanalytics.reporting.first_screen import opening
+
+        found = self._with_program
+        cost = (found.get("story") or {}).get("cost")
+        lines = [opening(found), *([f"Cost: {cost}"] if cost else ())]
+        for place, action in enumerate(found.get("actions", ()), 1):
+            lines += [f"{place}. {action['what']}: {action['why']}", f"   {action['command']}"]
+        return [visible(line) for line in lines]
+
     def __repr__(self) -> str:
         label = self.summary["window"]["label"]
-        return f"Report({label}): {self.summary['headline']['finding']} .write_html('week.html')"
+        return "\n".join([f"Report({label})", *self.story(), "Next: .write_html('week.html')"])
 
     def _repr_html_(self) -> str:
-        headline, window = self.summary["headline"], self.summary["window"]
+        first, *others = self.story()
+        verdict = f"{self.summary['verdict']}." if self.summary.get("verdict") else ""
         cells = "".join(
-            f"<tr><th scope='row'>{html.escape(number['title'])}</th>"
-            f"<td{APART}>{html.escape(number['shown'])}</td>"
-            f"<td>{html.escape(number['note'])}</td></tr>"
-            for number in headline["numbers"]
+            f"<tr><th scope='row'>{html.escape(figure['title'])}</th>"
+            f"<td{APART}>{html.escape(figure['shown'])}</td>"
+            f"<td{APART}>{html.escape((figure.get('change') or {}).get('short') or '')}</td>"
+            f"<td>{html.escape(figure['note'])}</td></tr>"
+            for figure in self.summary["headline"]["numbers"]
         )
+        label = html.escape(self.summary["window"]["label"])
         return (
-            f"<p><strong>{html.escape(window['label'])}.</strong> "
-            f"{html.escape(headline['finding'])}</p><table>{cells}</table>"
+            f"<p>{label}</p><p><strong>{html.escape(verdict)}</strong>"
+            f"{html.escape(first.removeprefix(verdict))}</p><table>{cells}</table>"
+            f"<p style='white-space:pre-wrap'>{html.escape(chr(10).join(others))}</p>"
             "<p>Whole report: <code>.write_html('week.html')</code></p>"
         )
 
@@ -264,9 +313,9 @@ def _check_of_sums(compare: object, *others: object) -> None:
     if any(other is not None for other in others) or compare not in ("previous", "none", None):
         raise ArgumentError(
             "A summary was counted at one instant by one policy, and already compares its weeks; "
-            "found as_known_at, policy, by, ledger, prices, compare or detectors.",
+            "found as_known_at, policy, by, ledger, prices, compare, detectors or tz.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
-            shell="omit --compare, --by, --ledger, --prices, --detectors and --as-known-at",
+            shell="omit --compare, --by, --ledger, --prices, --detectors, --tz and --as-known-at",
         )
 
 

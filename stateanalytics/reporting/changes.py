@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core.windows import LAST_WEEK, WEEK, Window, in_utc, iso_week, read_window
-from stateanalytics.core.words import capitalised, number, points, say, share
+from stateanalytics.core.windows import (
+    LAST_WEEK,
+    WEEK,
+    Window,
+    in_utc,
+    instant,
+    read_window,
+)
+from stateanalytics.core.words import capitalised, how_long, number, points, say, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import is_counted
+from stateanalytics.stats.intervals import rate_ratio
+from stateanalytics.stats.process_control import newest_change
 from stateanalytics.stats.shares import ClusteredShare
+from stateanalytics.weekly import DURATION
 from stateanalytics.weekly_limits import (
-    MOST_WEEKS,
+    FEWEST_WEEKS,
+    OF_ALL,
     SHARES,
-    control_limits,
-    newest,
     numbers_of_ended,
+    points_of,
 )
 
+FAILURES = ("incidents", "causes")
+BURSTS = 2.0
+"""Variance of their counts over that of chance alone, where earlier weeks do not show it."""
+PER_RUN = ("completed", "timed_out", "incidents")
+"""Numbers of ended runs that are compared with all weeks before."""
 FALSE_ALARMS = 0.05
-"""Probability that an unchanged week is called growing, higher, lower, above or below at all."""
+"""Probability that anything of an unchanged week is called changed or growing."""
 
-LIMITS = 0.0175
-"""Its part for weeks outside their control limits, and as much again for new levels."""
+LIMITS: Mapping[str, float] = MappingProxyType(
+    {
+        **{"completed": 0.025, "timed_out": 0.0025, "incidents": 0.005},
+        **{"duration": 0.004, "duration_by_kind": 0.001},
+    }
+)
+"""Its parts for the numbers that are compared with all weeks before: most for what counts most."""
 GROWING = 0.01
 """Its part for growing clusters."""
 
@@ -37,23 +56,21 @@ GROWING = 0.01
 def false_alarm_rate(n_compared: int, *, has_limits: bool) -> float:
     """The false-alarm rate of each of several changes against the earlier window.
 
-    They share the rest of the budget, which is small where control limits, the better test,
-    are available.
+    They share the rest of the budget, which is small where earlier weeks, the better test, are
+    available.
 
     Examples
     --------
     >>> round(false_alarm_rate(2, has_limits=False), 6)
     0.02
     """
-    rest = FALSE_ALARMS - GROWING - (2 * LIMITS if has_limits else 0.0)
+    rest = FALSE_ALARMS - GROWING - (sum(LIMITS.values()) if has_limits else 0.0)
     return rest / max(n_compared, 1)
 
 
 DRAWN = ("runs", "completed", "timed_out", "incidents")
 """Numbers that are drawn week by week; runs are those that ended."""
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
-MEASURES = ("completed", "timed_out", "incidents")
-"""Numbers that can be computed for a past window from what is known now."""
 OPEN = "unresolved"
 """Drawn as the number of runs open at the end of each window, because computing which of them
 were in trouble would take a past state for each window."""
@@ -68,27 +85,56 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     ended. With this window there must be `FEWEST_DRAWN` to draw them, as ``weeks``, and
     `FEWEST_WEEKS` for an expected range, as ``limits``.
     """
-    windows = _earlier_windows(material)
+    windows = material.earlier_windows
     if len(windows) + 1 < FEWEST_DRAWN:
         return headline
-    current = replace(material.window, label=_name(material.window.since, material.window))
-    counted = numbers_of_ended(
-        material.ever, material.failed_ever, (*windows, current), material.facts.as_of
-    )
-    # Fewer than `FEWEST_WEEKS` have no limits.
-    limits = newest(
-        control_limits(counted.filter(pl.col("measure").is_in(MEASURES)), fdr=2 * LIMITS), MEASURES
-    )
+    current = material.named_window
+    failed = {window: material.failed_in(window) for window in (*windows, current)}
+    counted = numbers_of_ended(material.ever, material.failed_ever, failed, material.facts.as_of)
+    n_ended = counted.filter(measure="completed").select("week", n_ended="n_of")
+    series = counted.join(n_ended, on="week", maintain_order="left")
+    limits = {
+        name: found
+        for name in PER_RUN
+        if (found := against_its_past(series.filter(measure=name), LIMITS[name]))
+    }
     drawn = {name: counted.filter(measure=name)["value"].fill_nan(None) for name in DRAWN}
     drawn[OPEN] = _open_at_ends(material, (*windows, current))
+    times = [] if (time := time_figure(material)) is None else [time]
     numbers = [
         {**figure, **_weeks(drawn[figure["name"]])}
         | ({"drawn": say("limits.open_bars")} if figure["name"] == OPEN else {})
-        | ({"limits": _limits(limits[figure["name"]])} if figure["name"] in limits else {})
+        | ({"limits": limits[figure["name"]]} if figure["name"] in limits else {})
         for figure in headline["numbers"]
     ]
     labels = [window.label for window in (*windows, current)]
-    return {**headline, "numbers": numbers, "weeks": labels[-MOST_DRAWN:]}
+    return {**headline, "numbers": [*numbers, *times], "weeks": labels[-MOST_DRAWN:]}
+
+
+def time_figure(material: Material) -> Plain | None:
+    """The time to complete as a number of the headline; None: too few weeks."""
+    series = material.times.filter(pl.col("group_kind").is_null())
+    limits = against_its_past(series, LIMITS[DURATION])
+    if limits is None:
+        return None
+    now = series.row(-1, named=True)
+    ends = [now["lower"], now["upper"]]
+    is_sure = None not in ends
+    shown = [how_long(end, is_estimate=True) for end in (now["value"], *ends)]
+    return {
+        "name": DURATION,
+        "title": say("headline.duration"),
+        **{"n": now["n"], "of": now["n_of"], "share": None, "shown": shown[0]},
+        "interval": ends if is_sure else None,
+        "shown_interval": say("headline.range", low=shown[1], high=shown[2]) if is_sure else None,
+        "unit": "invocation",
+        **share_fields(None),
+        "n_units": now["n_units"],
+        "note": say("headline.note_duration", n=now["n"], n_of=now["n_of"]),
+        "denominator": "",
+        "limits": limits,
+        **_weeks(series["value"]),
+    }
 
 
 def _weeks(values: pl.Series) -> Plain:
@@ -102,66 +148,96 @@ def _open_at_ends(material: Material, windows: Sequence[Window]) -> pl.Series:
     """Number of counted runs that were open at the end of each window, as known now."""
     began = pl.coalesce("started_at", "created_at")
     is_open_at = [
-        is_counted(RUN)
-        & (began < window.until)
-        & (pl.col("is_open") | (pl.col("placed_at") >= window.until))
-        for window in windows
+        is_counted(RUN) & (began < until) & (pl.col("is_open") | (pl.col("placed_at") >= until))
+        for until in (instant(window.until) for window in windows)
     ]
     counts = (is_open.sum().alias(str(place)) for place, is_open in enumerate(is_open_at))
     return pl.Series(material.ever.select(counts).row(0), dtype=pl.Int64)
 
 
-def _earlier_windows(material: Material) -> list[Window]:
-    """Adjacent earlier windows of the same length that the data cover completely."""
-    window = material.window
-    length = window.until - window.since
-    moment = pl.min_horizontal("created_at", "started_at", "ended_at")
-    begins = material.ever.select(moment.filter(~pl.col("is_open")).min()).item()
-    if begins is None:
-        return []
-    n = min(MOST_WEEKS - 1, (window.since - begins) // length)
-    since = [window.since - length * back for back in range(n, 0, -1)]
-    return [Window(moment, moment + length, _name(moment, window)) for moment in since]
+def explained_windows(
+    headline: Plain, material: Material, earlier: Window | None
+) -> tuple[Window, Window] | None:
+    """The windows since the share of completed runs changed, and those before; None: none before.
+
+    Without a change it is this window, and all of its length before.
+    """
+    [completed] = [figure for figure in headline["numbers"] if figure["name"] == "completed"]
+    window, limits = material.window, completed.get("limits")
+    since = {past.label: past.since for past in material.earlier_windows}
+    if limits is None or not since:
+        return None if earlier is None else (window, earlier)
+    start, first = since.get(limits["since"], window.since), min(since.values())
+    return Window(start, window.until, ""), Window(first, start, "")
 
 
-def _name(moment: Any, window: Window) -> str:
-    """The name of a window: its ISO week, else its first moment."""
-    is_week = window.until - window.since == WEEK and window.since == _monday(window)
-    return iso_week(moment) if is_week else f"{moment:%Y-%m-%d %H:%M}"
+_VERDICTS = {
+    "within": ("limits.within", "limits.short_within"),
+    "higher": ("limits.higher", "limits.short_higher"),
+    "lower": ("limits.lower", "limits.short_lower"),
+    "unclear": ("limits.unclear", "limits.short_unclear"),
+}
 
 
-def _monday(window: Window) -> Any:
-    midnight = window.since.replace(hour=0, minute=0, second=0, microsecond=0)
-    return midnight - WEEK / 7 * window.since.weekday()
-
-
-def _limits(row: Mapping[str, Any]) -> Plain:
-    """The expected range of a number, and whether its level changed."""
-    is_share = row["measure"] in SHARES
-    if is_share:
-        ends, levels = (
-            [share(row[name]) for name in names]
-            for names in (("limit_low", "limit_high"), ("level_before", "level"))
+def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
+    """What the newest windows of a number show against those before; None: too few."""
+    if series.height < FEWEST_WEEKS:
+        return None
+    rows, points, scale = points_of(series)
+    if len(points) < FEWEST_WEEKS or rows[-1]["week"] != series["week"][-1]:
+        return None
+    found = newest_change(points, alpha=alpha, least_variance=scale.least_variance)
+    if found is None:
+        return None
+    before, low, high, level, level_low, level_high = (
+        scale.back(value, rows[-1])
+        for value in (
+            *(found.before, found.low, found.high),
+            *(found.level, found.level_low, found.level_high),
         )
-    else:
-        ends = [number(math.ceil(row["limit_low"])), number(math.floor(row["limit_high"]))]
-        levels = [number(round(row[name] or 0)) for name in ("level_before", "level")]
-    since = row["level_since"]
-    words = say(f"limits.{row['verdict']}", since=since, low=ends[0], high=ends[1])
-    if row["level_before"] is not None:
-        name = "limits.higher" if row["level"] > row["level_before"] else "limits.lower"
-        if row["verdict"] == "within":
-            words = say("limits.expected", low=ends[0], high=ends[1])
-        words = say(name, since=since, level=levels[1], before=levels[0]) + words
+    )
+    measure = rows[-1]["measure"]
+    shown = share if measure in SHARES else _estimated if measure == DURATION else _rounded
+    verdict = "within"
+    if found.start is not None:
+        verdict = "higher" if found.level > found.before else "lower"
+    if verdict == "lower" and OF_ALL in series.columns:
+        # Where the longest fail sooner, the others are shorter, and nothing completes sooner.
+        of_all = against_its_past(series.with_columns(value=OF_ALL).drop(OF_ALL), alpha)
+        verdict = "lower" if of_all and of_all["verdict"] == "lower" else "unclear"
+    words, short = _VERDICTS[verdict]
+    since = None if found.start is None else rows[found.start]["week"]
+    given = {"since": since, "level": shown(level), "before": shown(before)}
     return {
-        "verdict": row["verdict"],
+        "verdict": verdict,
         "since": since,
-        "expected": row["expected"],
-        "interval": [row["limit_low"], row["limit_high"]],
-        "level": row["level"],
-        "level_before": row["level_before"],
-        "words": capitalised(words),
+        "expected": before,
+        "interval": [low, high],
+        "level": level,
+        "level_interval": [level_low, level_high],
+        "alpha": alpha,
+        # A level within the range of single weeks is shown with the interval that was tested.
+        "normal": say("limits.of_level", low=shown(level_low), high=shown(level_high))
+        if since is not None and low <= level <= high
+        else say("limits.normal", low=shown(low), high=shown(high)),
+        "short": say(short, **given),
+        "words": capitalised(
+            say(
+                words,
+                **given,
+                low=shown(low if since is None else level_low),
+                high=shown(high if since is None else level_high),
+            )
+        ),
     }
+
+
+def _rounded(value: float) -> str:
+    return number(round(value))
+
+
+def _estimated(value: float) -> str:
+    return how_long(value, is_estimate=True)
 
 
 PREVIOUS, NONE = "previous", "none"
@@ -254,12 +330,26 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     Open runs are not compared where the earlier state of ``n_unknown`` runs is not recorded.
     """
     before = {number["name"]: number for number in earlier}
-    n_shares = sum(bool(figure["of"] and before[figure["name"]]["of"]) for figure in numbers)
-    alpha = false_alarm_rate(n_shares, has_limits=any("limits" in figure for figure in numbers))
+    n_compared = sum(
+        "limits" not in figure
+        and (figure["name"] in FAILURES or bool(figure["of"] and before[figure["name"]]["of"]))
+        for figure in numbers
+    )
+    alpha = false_alarm_rate(n_compared, has_limits=any("limits" in figure for figure in numbers))
     return [
-        {**number, "change": _change(number, before[number["name"]], n_unknown, alpha)}
+        {
+            **number,
+            "change": _change(number, before[number["name"]], n_unknown, alpha)
+            if number["name"] in before
+            else _against_past_alone(number, number["limits"]),
+        }
         for number in numbers
     ]
+
+
+def _against_past_alone(now: Plain, limits: Plain) -> Plain:
+    is_clear = limits["verdict"] in ("higher", "lower")
+    return _as_change(now, None, limits["words"], limits["short"], is_clear=is_clear)
 
 
 def _change(now: Plain, before: Plain, n_unknown: int, alpha: float) -> Plain:
@@ -268,14 +358,30 @@ def _change(now: Plain, before: Plain, n_unknown: int, alpha: float) -> Plain:
     if now["name"] == UNRESOLVED and not (now["of"] and before["of"]):
         return _as_change(now, before, say("change.none_open"))
     if now["of"] is None:
-        return _as_change(now, before, _more_or_less(now["n"], before["n"]))
+        words, limits = _more_or_less(now["n"], before["n"]), now.get("limits")
+        short = limits and say("change.judged", change=words, limits=limits["short"])
+        is_clear = limits and limits["verdict"] != "within"
+        if now["name"] in FAILURES and not limits and now["n"] != before["n"]:
+            chance = rate_ratio(now["n"], 1.0, before["n"], 1.0, dispersion=BURSTS).p_value
+            is_clear = chance is not None and chance <= alpha
+            words += say("change.significant" if is_clear else "change.not_significant")
+        return _as_change(now, before, words, short, is_clear=is_clear)
     if not now["of"] or not before["of"]:
         return _as_change(now, before, say("change.none_ended"))
     share_now, share_before = share_from(now), share_from(before)
     difference, low, high = share_now.minus(share_before)
+    words = say("change.share", difference=difference, before=before["share"], low=low, high=high)
+    if "limits" in now:
+        # One judge: many weeks say more than the last one.
+        return _as_change(
+            *(now, before, words),
+            say("change.judged", change=points(difference), limits=now["limits"]["short"]),
+            difference=difference,
+            interval=[low, high],
+            is_clear=now["limits"]["verdict"] != "within",
+        )
     _, lowest, highest = share_now.minus(share_before, confidence=1 - alpha)
     is_significant = lowest > 0 or highest < 0
-    words = say("change.share", difference=difference, before=before["share"], low=low, high=high)
     if not is_significant:
         # Alone it may look significant; of several numbers, one does so by chance.
         words += say("change.not_significant" if low <= 0 <= high else "change.one_of_several")

@@ -177,7 +177,10 @@ def _blocks(summary: Plain) -> Iterator[Plain]:
         yield {"type": "divider"}
         for place, action in enumerate(actions, 1):
             who = f" ({action['who']})" if action["who"] else ""
-            yield _section(f"{place}. {action['what']}{who}: {action['why']}\n{action['command']}")
+            words = f"{place}. {action['what']}{who}: {action['why']}"
+            whole = f"{words}\n{action['command']}"
+            # Half of a command would do something else.
+            yield _section(whole if len(_inert(whole)) <= LONGEST_TEXT else words)
     if news := summary.get("news"):
         yield {"type": "divider"}
         for change in news:

@@ -118,7 +118,6 @@ def pill_of(row: Mapping[str, Any]) -> Plain:
     }
 
 
-SEVERAL = "SOURCES"
 _LONGEST_PLACE = 120
 _KEY = ("entity_type", "entity_id")
 _COLUMNS = (*_KEY, "source", "name", "kind", "agent", "model", "project", "invocation_id")
@@ -150,25 +149,23 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
 
 
 def place_of(facts: Facts) -> str:
-    """The inputs as arguments of a command; a placeholder where they are longer than a line."""
+    """The inputs as arguments of a command; empty where nothing was read from a file."""
     place = _as_read(facts)
     # For many stores, the folder or pattern that named them; commands expand it themselves.
     named = _arguments(facts.named)
-    return named if place == SEVERAL and 0 < len(named) <= _LONGEST_PLACE else place
+    return named if len(place) > _LONGEST_PLACE and 0 < len(named) < len(place) else place
 
 
 def _as_read(facts: Facts) -> str:
-    """Each input that was read, or the placeholder where they are longer than a line."""
+    """Each input that was read, as arguments of a command."""
     if facts.sources.is_empty():
-        return SEVERAL
+        return ""
     archives = [path.parents[1] for path in facts.inputs if path.parent.name == "manifests"]
     live = facts.sources
     if archives:
         # The source of archived rows is the original store; the input is the archive.
         live = live.filter(pl.col("looked_at").is_null())
-    paths = [*map(_relative, archives), *live["source"]]
-    place = _arguments(paths)
-    return place if len(place) <= _LONGEST_PLACE or len(set(paths)) == 1 else SEVERAL
+    return _arguments([*map(_relative, archives), *live["source"]])
 
 
 def _arguments(paths: Iterable[str]) -> str:
@@ -189,9 +186,37 @@ def _relative(path: Path) -> str:
 def show_command(entity: Mapping[str, Any], place: str) -> str:
     """The command that shows an entity; its id is quoted for the shell."""
     # An id may begin like an option.
-    dashes = "-- " if entity["entity_id"].startswith("-") else ""
-    where = _argument(entity["source"]) if place == SEVERAL and "source" in entity else place
-    return f"stateanalytics show {dashes}{where} {shlex.quote(entity['entity_id'])}"
+    dashes = "--" if entity["entity_id"].startswith("-") else ""
+    own = _argument(entity.get("source") or "")
+    # One of many stores is read faster alone.
+    is_alone = len(place) > _LONGEST_PLACE and f" {own} " in f" {place} "
+    return command("show", dashes, own if is_alone else place, shlex.quote(entity["entity_id"]))
+
+
+PROGRAM = "stateanalytics"
+"""How commands begin in a summary; `with_program` replaces it."""
+
+
+def command(*arguments: str) -> str:
+    """A command of this package, without the arguments that are empty."""
+    return " ".join((PROGRAM, *filter(None, arguments)))
+
+
+def with_program(part: Any, program: str) -> Any:
+    """The same plain data, with commands that begin with ``program`` instead of `PROGRAM`.
+
+    Examples
+    --------
+    >>> with_program([{"command": "stateanalytics show a.db s1"}], "python -m stateanalytics")
+    [{'command': 'python -m stateanalytics show a.db s1'}]
+    """
+    if isinstance(part, Mapping):
+        own = part.get("command")
+        walked = {key: with_program(value, program) for key, value in part.items()}
+        if isinstance(own, str) and own.startswith(f"{PROGRAM} "):
+            walked["command"] = program + own.removeprefix(PROGRAM)
+        return walked
+    return [with_program(one, program) for one in part] if isinstance(part, list) else part
 
 
 def _ids(part: Any) -> Iterator[tuple[str, str]]:

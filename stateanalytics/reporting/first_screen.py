@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import polars as pl
@@ -12,17 +13,19 @@ from stateanalytics.core.words import count, how_long, number, say, shorten_temp
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale
-from stateanalytics.reporting.entities import show_command
+from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 
-WORSE: Mapping[str, int] = MappingProxyType({"completed": -1, "timed_out": 1, "unresolved": 1})
-"""The direction in which each share of the headline gets worse."""
+WORSE: Mapping[str, int] = MappingProxyType(
+    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, "duration": 1}
+)
+"""The direction in which each number of the headline gets worse."""
 N_NAMED = 2
 _LONGEST_NAME = 60
-_LIVES = (("new", "New"), ("growing", "Worse"), ("back", "Reappeared"))
+_LIVES = (("new", "news.new"), ("growing", "news.growing"), ("back", "news.back"))
 
 
-def front_of(summary: Plain, lost_before: Plain | None = None) -> Plain:
+def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | None = None) -> Plain:
     """The parts of the first screen next to the five numbers and the actions.
 
     Parameters
@@ -31,16 +34,19 @@ def front_of(summary: Plain, lost_before: Plain | None = None) -> Plain:
         Of a report; sections that it lacks add nothing.
     lost_before : dict, optional
         Cost of the failures of the earlier window.
+    story : dict, optional
+        From `story.story_of`.
 
     Returns
     -------
     dict
-        ``verdict``, in a few words (None without a comparison); ``lost``, the cost of failures
-        in a sentence (None where nothing failed); ``news``, each with ``title``, ``n`` and the
-        first ``names`` with their ``link`` within the page.
+        The ``story``; ``verdict``, in a few words (None without a comparison); ``lost``, the
+        cost of failures in a sentence (None where nothing failed); ``news``, each with
+        ``title``, ``n`` and the first ``names`` with their ``link`` within the page.
     """
     failures = summary.get("failures", {})
     return {
+        "story": story or dict.fromkeys(("explained", "parts", "cost", "owners")),
         "verdict": _verdict(summary),
         "lost": _lost(failures.get("lost"), lost_before),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
@@ -48,29 +54,49 @@ def front_of(summary: Plain, lost_before: Plain | None = None) -> Plain:
 
 
 def opening(summary: Plain) -> str:
-    """The verdict and the finding of the headline, with which every form of a report begins."""
+    """Verdict, finding and what explains the change, with which every form of a report begins."""
     verdict = f"{summary['verdict']}. " if summary.get("verdict") else ""
-    return f"{verdict}{summary['headline']['finding']}"
+    explained = (summary.get("story") or {}).get("explained")
+    return f"{verdict}{summary['headline']['finding']}{f' {explained}' if explained else ''}"
 
 
 def direction_of(number: Plain) -> int:
     """1 where a headline number is significantly worse than before, -1 where better, else 0."""
-    change = number.get("change") or {}
-    if not change.get("is_clear"):
-        return 0
-    direction = (change.get("difference") or 0.0) * WORSE.get(number["name"], 0)
-    return (direction > 0) - (direction < 0)
+    change, limits = number.get("change") or {}, number.get("limits")
+    up = {"higher": 1, "lower": -1}.get(limits["verdict"], 0) if limits else 0
+    if not limits and change.get("is_clear"):
+        difference = change.get("difference") or 0.0
+        up = (difference > 0) - (difference < 0)
+    return up * WORSE.get(number["name"], 0)
 
 
 def _verdict(summary: Plain) -> str | None:
     if not (summary.get("compared_with") or {}).get("is_covered"):
         return None
-    moves = {direction_of(number) for number in summary["headline"]["numbers"]} - {0}
-    if moves == {1}:
-        return say("verdict.worse")
-    if moves == {-1}:
-        return say("verdict.better")
-    return say("verdict.mixed" if moves else "verdict.same")
+    numbers = summary["headline"]["numbers"]
+    moved = {direction_of(number): number for number in reversed(numbers)}
+    moved.pop(0, None)
+    if not moved:
+        [first] = [number for number in numbers if number["name"] == "completed"]
+        return _with_range(say("verdict.same"), first)
+    if len(moved) != 1:
+        return say("verdict.mixed")
+    [(direction, first)] = moved.items()
+    words = say("verdict.worse" if direction > 0 else "verdict.better")
+    limits, title = first.get("limits"), first["title"].lower()
+    if not limits:
+        return say("verdict.number", words=words, title=title, change=first["change"]["short"])
+    normal = limits["normal"]
+    return say("verdict.since", words=words, title=title, change=limits["short"], normal=normal)
+
+
+def _with_range(words: str, figure: Plain) -> str:
+    """A verdict with a number and its normal range, where that is known."""
+    limits = figure.get("limits")
+    if not limits:
+        return words
+    given = {"shown": figure["shown"], "title": figure["title"].lower()}
+    return say("verdict.normal", words=words, normal=limits["normal"], **given)
 
 
 def _lost(lost: Plain | None, before: Plain | None) -> str | None:
@@ -82,6 +108,9 @@ def _lost(lost: Plain | None, before: Plain | None) -> str | None:
         words += say("lost.unreported", n=lost["unreported"])
     if before and before["n_work"]:
         words += say("lost.before", time=before["time"], cost=before["cost"])
+        difference_s = abs((lost["run_s"] or 0.0) - (before["run_s"] or 0.0))
+        is_chance = difference_s <= 2 * math.hypot(lost["spread_s"], before["spread_s"])
+        words += say("lost.within_chance" if is_chance else "lost.beyond_chance")
     elif before:
         words += say("lost.nothing_before")
     return f"{words}."
@@ -89,10 +118,12 @@ def _lost(lost: Plain | None, before: Plain | None) -> str | None:
 
 def _news(failures: Plain) -> Iterator[Plain]:
     for state, title in _LIVES:
-        if n := failures["lives"].get(state):
-            clusters = [row for row in failures["clusters"] if row["state"] == state][:N_NAMED]
-            names = [(row["name"], f"#cluster-{row['rank']}") for row in clusters]
-            yield _news_item(title, n, names)
+        if n := failures["news"].get(state):
+            clusters = [
+                row for row in failures["clusters"] if row["state"] == state and row["is_news"]
+            ]
+            names = [(row["name"], f"#cluster-{row['rank']}") for row in clusters[:N_NAMED]]
+            yield _news_item(say(title, n_weeks=failures["n_weeks_of_history"]), n, names)
     if failures["gone"]["n"]:
         names = [(name, "#failures") for name in failures["gone"]["names"][:N_NAMED]]
         yield _news_item("No longer seen", failures["gone"]["n"], names)
@@ -104,6 +135,8 @@ def _news_item(title: str, n: int, names: list[tuple[str, str]]) -> Plain:
 
 
 N_ACTIONS = 3
+N_EXAMPLES = 2
+_EXAMPLE = ("source", "entity_type", "entity_id")
 _LONGEST_ACTION_NAME = 84
 _FIRST, _OPEN, _ENDED, _SETTING = range(4)
 
@@ -135,7 +168,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             _FIRST,
             say("action.losses", n=len({loss["source"] for loss in losses})),
             say("action.losses_why", message=losses[0]["message"]),
-            f"stateanalytics attention {place} --show findings",
+            command("attention", place, "--show findings"),
             "#losses",
         )
     stuck = list(_inside_action(summary.get("inside", {}), place, window))
@@ -146,9 +179,12 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             yield action
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
-    for cluster in sorted(failures.get("clusters", ()), key=lambda row: int(row["rank"])):
+    in_order = sorted(
+        failures.get("clusters", ()), key=lambda row: (row["is_consequence"], int(row["rank"]))
+    )
+    for cluster in in_order:
         if not cluster["is_expected"] and cluster["n_incidents"]:
-            yield _cluster_action(cluster, todo, f"{place} {window}")
+            yield _cluster_action(cluster, todo, (place, window))
     for row in summary.get("thresholds", {}).get("rows", ()):
         if row["verdict"] == "change":
             yield _action(
@@ -160,7 +196,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
                     today=row["today"],
                 ),
                 row["in_words"],
-                f"stateanalytics thresholds {place} --settings toml",
+                command("thresholds", place, "--settings toml"),
                 "#thresholds",
             )
 
@@ -180,8 +216,9 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
         _OPEN,
         what,
         f"{longest['when']}. {_hint(longest)}",
-        show_command(longest, place) if n == 1 else f"stateanalytics attention {place} {window}",
+        show_command(longest, place) if n == 1 else command("attention", place, window),
         "#attention",
+        examples=sorted(items, key=lambda item: -(item["silence_s"] or 0.0)),
         who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
         saves_s=longest["silence_s"] or 0.0,
     )
@@ -197,14 +234,15 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
     why = f"{first['why']}."
     if is_now:
         what = say("action.stuck", entity=f"“{first['name'] or first['entity_id']}”")
-        yield _action(_OPEN, what, why, first["command"], "#inside")
+        yield _action(_OPEN, what, why, first["command"], "#inside", examples=[first])
     if n > is_now:
         yield _action(
             _ENDED,
             say("action.hard_others" if is_now else "action.hard", n=n - is_now),
             say("action.hard_why", why=sessions[is_now]["why"]),
-            f"stateanalytics failures {place} --show effort {window}",
+            command("failures", place, "--show effort", window),
             "#inside",
+            examples=sessions[is_now:],
             saves_s=inside["lost_s"] or 0.0,
         )
 
@@ -214,7 +252,7 @@ def _hint(item: Mapping[str, Plain]) -> str:
     return (reason and (reason["what_to_do"] or reason["message"])) or say("action.no_reason")
 
 
-def _cluster_action(cluster: Plain, todo: Mapping[str, str | None], part: str) -> Plain:
+def _cluster_action(cluster: Plain, todo: Mapping[str, str | None], part: Iterable[str]) -> Plain:
     known = {"time": cluster["run_s"], "cost": cluster["cost_usd"]}
     lost = [cluster["lost"][name] for name, value in known.items() if value is not None]
     cost = say("action.lost", lost=" and ".join(lost)) if lost else ""
@@ -223,13 +261,14 @@ def _cluster_action(cluster: Plain, todo: Mapping[str, str | None], part: str) -
         # The message is part of this action already.
         what_to_do = f"{TITLES[cluster['cause_group']]}." if cluster["cause_group"] else None
     who = cluster["owner"]
+    lost_in = f"{count(cluster['n_incidents'], 'incident')}{cost}"
     return _action(
         _ENDED,
         say("action.cluster", name=shorten_template(cluster["name"], _LONGEST_ACTION_NAME)),
-        f"{count(cluster['n_incidents'], 'incident')}{cost}"
-        + (f". {what_to_do}" if what_to_do else ""),
-        f"stateanalytics failures {part} --show members --cluster {cluster['cluster_id']}",
+        ". ".join(filter(None, (lost_in, cluster["where"], what_to_do))),
+        command("failures", *part, "--show members --cluster", cluster["cluster_id"]),
         f"#cluster-{cluster['rank']}",
+        cluster_id=cluster["cluster_id"],
         who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
         saves_s=cluster["run_s"] or 0.0,
     )
@@ -239,9 +278,11 @@ def _action(
     rank: int,
     what: str,
     why: str,
-    command: str,
+    shown_by: str,
     link: str,
     *,
+    examples: Sequence[Plain] = (),
+    cluster_id: str | None = None,
     who: str | None = None,
     saves_s: float = 0.0,
 ) -> Plain:
@@ -250,8 +291,10 @@ def _action(
         "what": what,
         "why": why,
         "who": who,
-        "command": command,
+        "command": shown_by,
         "link": link,
+        "cluster_id": cluster_id,
+        "examples": [{name: one.get(name) for name in _EXAMPLE} for one in examples[:N_EXAMPLES]],
         "saves_s": saves_s,
         "saves": how_long(saves_s) if saves_s else None,
     }
@@ -260,7 +303,9 @@ def _action(
 N_STALE_NAMED = 3
 
 
-def coverage_of(sources: pl.DataFrame, losses: pl.DataFrame) -> Plain | None:
+def coverage_of(
+    sources: pl.DataFrame, losses: pl.DataFrame, outdated: pl.DataFrame | None = None
+) -> Plain | None:
     """Coverage of the sources of a fleet; None for a single source.
 
     Parameters
@@ -270,48 +315,67 @@ def coverage_of(sources: pl.DataFrame, losses: pl.DataFrame) -> Plain | None:
         ``looked_at`` and ``is_unchanged``.
     losses : polars.DataFrame
         Losses of data, from `losses_of`.
+    outdated : polars.DataFrame, optional
+        Those of them whose open work is excluded, from `material.without_outdated`.
 
     Returns
     -------
     dict or None
-        ``n_read``, ``n_unchanged``, ``n_failed``, ``n_stale``, ``stale`` (each with ``source``
-        and ``since``), and the sentence ``in_words``. A source is stale if it was last
-        collected more than a week before the newest collection; a source without new data is
-        not.
+        ``n_read``, ``n_unchanged``, ``n_failed``, ``n_stale``, ``stale`` and ``outdated`` (each
+        with ``source`` and ``since``), and the sentence ``in_words``. A source is stale if it
+        was last collected more than a week before the newest collection; a source without new
+        data is not.
     """
     failed = losses.filter(pl.col("code") == "archive.not_collected")["source"].n_unique()
+    old = [] if outdated is None else _since(_last(outdated))
     if sources.height + failed < 2:
         return None
     n_unchanged = int(sources["is_unchanged"].sum())
-    stale_sources = [
-        {"source": source, "since": iso(since), "day": f"{day_of(since)} {since.year}"}
-        for source, since in stale(sources).iter_rows()
-    ]
+    stale_sources = _since(stale(sources))
     return {
         "n_read": sources.height,
         "n_unchanged": n_unchanged,
         "n_failed": failed,
         "n_stale": len(stale_sources),
         "stale": stale_sources,
-        "in_words": _coverage_sentence(sources.height, n_unchanged, failed, stale_sources),
+        "outdated": old,
+        "in_words": _coverage_sentence(sources.height, n_unchanged, failed, stale_sources, old),
     }
 
 
-def _coverage_sentence(n_read: int, n_unchanged: int, n_failed: int, stale: list[Plain]) -> str:
+def _last(sources: pl.DataFrame) -> pl.DataFrame:
+    return sources.select("source", "last_at").sort("last_at", "source")
+
+
+def _since(moments: pl.DataFrame) -> list[Plain]:
+    return [
+        {"source": source, "since": iso(since), "day": f"{day_of(since)} {since.year}"}
+        for source, since in moments.iter_rows()
+    ]
+
+
+def _coverage_sentence(
+    n_read: int, n_unchanged: int, n_failed: int, stale: list[Plain], old: list[Plain]
+) -> str:
     parts = [say("coverage.read", n=n_read)]
     if n_unchanged:
         parts[0] += say("coverage.unchanged", n=n_unchanged)
     if n_failed:
         parts.append(say("coverage.failed", n=n_failed))
     if stale:
-        names = [
-            say("coverage.source", source=row["source"], day=row["day"])
-            for row in stale[:N_STALE_NAMED]
-        ]
-        n_more = len(stale) - N_STALE_NAMED
-        more = [f"{number(n_more)} more"] if n_more > 0 else []
-        parts.append(say("coverage.stale", n=len(stale), sources=[*names, *more]))
+        parts.append(say("coverage.stale", n=len(stale), sources=_named(stale)))
+    if old:
+        parts.insert(0, say("coverage.outdated", n=len(old), n_all=n_read, sources=_named(old)))
     return "; ".join(parts) + "."
+
+
+def _named(sources: list[Plain]) -> list[str]:
+    names = [
+        say("coverage.source", source=row["source"], day=row["day"])
+        for row in sources[:N_STALE_NAMED]
+    ]
+    n_more = len(sources) - N_STALE_NAMED
+    return [*names, *([f"{number(n_more)} more"] if n_more > 0 else [])]
 
 
 def tripped(summary: Plain, kinds: Iterable[str]) -> list[str]:
@@ -323,8 +387,8 @@ def tripped(summary: Plain, kinds: Iterable[str]) -> list[str]:
         Of a report.
     kinds : iterable of str
         ``new-critical``: failures that are new, or that reappeared after they were resolved.
-        ``regression``: a share of the headline is significantly worse than in the earlier
-        window, or failures grow significantly. ``coverage``: data were lost, or a source of a
+        ``regression``: a number of the headline is significantly worse than in the windows
+        before, or failures grow significantly. ``coverage``: data were lost, or a source of a
         fleet is stale or was not collected.
 
     Raises
@@ -358,7 +422,8 @@ def _new_failures(summary: Plain) -> Iterator[str]:
 def _regressions(summary: Plain) -> Iterator[str]:
     for figure in summary["headline"]["numbers"]:
         if direction_of(figure) > 0:
-            yield say("alert.worse", title=figure["title"], change=figure["change"]["words"])
+            known = figure.get("limits") or figure["change"]
+            yield say("alert.worse", title=figure["title"], change=known["words"])
     for cluster in _unexpected(summary):
         if cluster["state"] == "growing":
             yield say("alert.growing", name=cluster["name"], n=cluster["n_incidents"])

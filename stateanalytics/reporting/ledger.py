@@ -19,16 +19,11 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.schema import DIFF, ENTITY_KEY
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, SourceNotFoundError, in_short
 from stateanalytics.io.files import read_octets, unreadable
 from stateanalytics.reporting.material import Material, Plain
-from stateanalytics.state.definitions import (
-    FAILURES,
-    TROUBLE,
-    cause_key,
-    ended_well,
-    is_failure,
-)
+from stateanalytics.state.definitions import FAILURES, TROUBLE, cause_key, ended_well, is_failure
 
 FIELDS = ("run", "source", "began", "placed", "ending", "is_in_trouble", "incident", "facts")
 """The fields of a line, in order; see `Line`."""
@@ -38,14 +33,8 @@ LATER = "later"
 
 NOTHING = "-"
 _FACTS = (
-    "raw_status",
-    "started_at",
-    "ended_at",
-    "last_activity_at",
-    "reason_code",
-    "invocation_id",
-    "process_alive",
-    "recorded_by",
+    *("raw_status", "started_at", "ended_at", "last_activity_at", "reason_code", "invocation_id"),
+    *("process_alive", "recorded_by"),
 )
 
 
@@ -158,20 +147,13 @@ def _runs(material: Material) -> pl.LazyFrame:
 
 
 def _ending() -> pl.Expr:
-    return (
-        pl.when(pl.col("left_out").is_not_null())
-        .then(pl.lit("left_out"))
-        .when("is_open")
-        .then(pl.lit("open"))
-        .when(ended_well())
-        .then(pl.lit("good"))
-        .when(is_failure())
-        .then(
-            pl.when(pl.col("outcome") == "timed_out")
-            .then(pl.lit("timed_out"))
-            .otherwise(pl.lit("failed"))
-        )
-        .otherwise(pl.lit("other"))
+    return first_word(
+        "other",
+        left_out=pl.col("left_out").is_not_null(),
+        open="is_open",
+        good=ended_well(),
+        timed_out=is_failure() & (pl.col("outcome") == "timed_out"),
+        failed=is_failure(),
     )
 
 
@@ -281,7 +263,7 @@ class Side(NamedTuple):
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(
                 f"The JSON of a report lacks {error!s:.60}.",
-                "stateanalytics report STORE --json writes week.json next to week.html",
+                "stateanalytics report state.db --json writes week.json next to week.html",
             ) from None
 
     @classmethod
@@ -376,7 +358,7 @@ def is_counted(line: Line | None) -> bool:
 
 MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "incidents")
-_HINT = "stateanalytics report STORE --json writes week.json next to week.html"
+_HINT = "stateanalytics report state.db --json writes week.json next to week.html"
 _HINT_AFTER_PATH = f"; {_HINT}"
 
 
@@ -441,7 +423,8 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
         value, last = _stated(first, name), _stated(second, name)
         for cause, change in _changes(name, by_cause, before, after):
             # Where a ledger does not reproduce its own headline, the difference is unexplained.
-            changed = _Number(value.n + change.n, _sum(value.of, change.of))
+            of = None if value.of is None or change.of is None else value.of + change.of
+            changed = _Number(value.n + change.n, of)
             runs = sorted(ids.get(run, run) for run in change.runs)
             if runs or (changed.n, changed.of) != (value.n, value.of):
                 rows.append({**_step(name, cause, runs, value, changed), "title": last.title})
@@ -477,10 +460,6 @@ def _changes(
         yield cause, _Change(now.n - was.n, of, relevant)
 
 
-def _sum(value: int | None, change: int | None) -> int | None:
-    return None if value is None or change is None else value + change
-
-
 def _outcome_of(run: str, cause: str | None, before: Side, after: Side) -> str | None:
     """The outcome of a run that only one of the weeks has."""
     if cause != "another window":
@@ -508,14 +487,11 @@ class _Number(NamedTuple):
 
 def _is_counted_differently(run: str, name: str, before: Side, after: Side) -> bool:
     """Whether a number counts a run differently in the two reports."""
-    sides = []
-    for side in (before, after):
-        line = side.ledger.get(run)
-        alone = {run: line} if line is not None else {}
-        sides.append(
-            (_COUNTS[name](alone), line.incident if line and name == "incidents" else None)
-        )
-    return sides[0] != sides[1]
+    was, now = (
+        (_COUNTS[name]({run: line} if line else {}), line.incident if line else None)
+        for line in (before.ledger.get(run), after.ledger.get(run))
+    )
+    return was != now if name == "incidents" else was[0] != now[0]
 
 
 def _share_of(good: Callable[[Line], bool], whole: Callable[[Line], bool]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -17,19 +17,24 @@ from stateanalytics.core.joins import with_group
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.windows import TICK, Window
+from stateanalytics.core.windows import TICK, WEEK, Window, iso_week, read_window, zone_of
+from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.failures.fault_registry import with_registered
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.run_costs import prices as price_table
+from stateanalytics.queries import changes
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_counted, population, within
 from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
+from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
 from stateanalytics.systems.history import rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
+from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS, times_of_started
 
 if TYPE_CHECKING:
     from stateanalytics.detectors.catalogue import Detector
@@ -61,12 +66,20 @@ class Material:
         Runs whose state at the end of the window is not recorded.
     ledger : polars.DataFrame or None
         Owners of failures, from `failures.owners`.
+    registry : polars.DataFrame or None
+        Ids of faults, from `failures.register`.
     prices : polars.DataFrame
         List prices, from `failures.prices`.
     by : sequence of str
         Further columns by which groups are compared in the section on the fleet.
     detectors : sequence of Detector, optional
         Those that are compared; by default those of the current releases about trouble.
+    outdated : polars.DataFrame, optional
+        Sources whose open work is excluded, from `without_outdated`.
+    declared : path or polars.DataFrame, optional
+        What changed, as for `changes`.
+    zone : str
+        The time zone of its days.
     """
 
     facts: Facts
@@ -78,9 +91,13 @@ class Material:
     policy: Policy
     n_unknown: int = 0
     ledger: pl.DataFrame | None = None
+    registry: pl.DataFrame | None = None
     prices: pl.DataFrame = field(default_factory=price_table)
     by: Sequence[str] = ()
     detectors: Sequence[Detector] | None = None
+    outdated: pl.DataFrame | None = None
+    declared: object = None
+    zone: str = "UTC"
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
     _mining_lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
@@ -147,18 +164,87 @@ class Material:
         """The `members` of all time, mined once for all windows: clusters keep their ids."""
         with self._mining_lock:  # sections are made in parallel
             if "ever" not in self._mined:
-                self._mined["ever"] = find_members(self.facts, rows=self.ever)
+                rows = find_members(self.facts, rows=self.ever)
+                self._mined["ever"] = with_registered(rows, self.registry, "report")
         return self._mined["ever"]
+
+    @cached_property
+    def attempts(self) -> pl.DataFrame:
+        """The `spells` of all time."""
+        return spells(self.facts, rows=self.ever)
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """The `calls` of the facts."""
+        return calls(self.facts)
+
+    @cached_property
+    def changes(self) -> pl.DataFrame:
+        """The `changes` of the facts, and those that are declared."""
+        return changes(self.facts, self.declared, rows=self.ever, tz=self.zone)
+
+    @cached_property
+    def earlier_windows(self) -> list[Window]:
+        """Adjacent earlier windows of the same length that the data cover completely."""
+        window = self.window
+        length = window.until - window.since
+        moment = pl.min_horizontal("created_at", "started_at", "ended_at")
+        begins = self.ever.select(moment.filter(~pl.col("is_open")).min()).item()
+        if begins is None:
+            return []
+        n = min(MOST_WEEKS - 1, (window.since - begins) // length)
+        if (monday := self._monday) is not None:
+            names = [iso_week(monday - WEEK * back) for back in range(n, 0, -1)]
+            weeks = [read_window(name, as_of=self.facts.as_of, tz=self.zone) for name in names]
+            return [replace(week, label=name) for week, name in zip(weeks, names, strict=True)]
+        since = [window.since - length * back for back in range(n, 0, -1)]
+        return [Window(moment, moment + length, self._name_of(moment)) for moment in since]
+
+    @cached_property
+    def named_window(self) -> Window:
+        """The window under the name that it has among the earlier ones."""
+        monday = self._monday
+        name = self._name_of(self.window.since) if monday is None else iso_week(monday)
+        return replace(self.window, label=name)
+
+    def _name_of(self, moment: datetime) -> str:
+        """The name of a window that is no week: its first day, or moment."""
+        return f"{moment:%Y-%m-%d}" if self.window.days >= 1 else f"{moment:%Y-%m-%d %H:%M}"
+
+    @property
+    def _monday(self) -> date | None:
+        """The first day of the window, if it is a week of the calendar of its zone."""
+        ends = (self.window.since, self.window.until)
+        since, until = (end.astimezone(zone_of(self.zone)) for end in ends)
+        is_week = until.date() - since.date() == WEEK and since.isoweekday() == 1
+        return since.date() if is_week and since.time() == until.time() == time.min else None
+
+    @cached_property
+    def times(self) -> pl.DataFrame:
+        """The median times to complete of the window and of earlier ones; empty: too few."""
+        if len(self.earlier_windows) + 1 < FEWEST_WEEKS:
+            names = ("week", "group_kind", "group_id")
+            return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+        windows = [*self.earlier_windows, self.named_window]
+        return times_of_started(self.attempts, windows, self.facts.as_of)
 
     @cached_property
     def used(self) -> pl.DataFrame:
         """The `used_tokens` of the facts."""
         return used_tokens(self.facts)
 
-    @cached_property
+    def failed_in(self, window: Window) -> pl.DataFrame:
+        """The `members` of a window, with the incidents that it shows."""
+        ever, name = self.failed_ever, f"{window.since} {window.until}"
+        with self._mining_lock:
+            if name not in self._mined:
+                self._mined[name] = members_within(ever, window, self.facts.as_of)
+        return self._mined[name]
+
+    @property
     def failed(self) -> pl.DataFrame:
-        """The `members` of the window, with the incidents that it shows."""
-        return members_within(self.failed_ever, self.window, self.facts.as_of)
+        """The `failed_in` of the window of the report."""
+        return self.failed_in(self.window)
 
     @property
     def counted_rows(self) -> pl.DataFrame:
@@ -179,6 +265,30 @@ class Material:
     def open_runs(self) -> pl.DataFrame:
         """Those of `runs` that are open at as-of."""
         return self.rows.filter(is_counted(RUN), "is_open")
+
+
+def without_outdated(facts: Facts, window: Window) -> tuple[Facts, pl.DataFrame]:
+    """The facts without open work of sources that do not reach into a window, and these sources.
+
+    Parameters
+    ----------
+    facts : Facts
+    window : Window
+
+    Returns
+    -------
+    tuple of Facts and polars.DataFrame
+        A source is outdated if its newest row, and the last look of an archive at it, are older
+        than the window: what is open in it would look dead, and is excluded. With one source,
+        or only such sources, all is kept.
+    """
+    newest = pl.max_horizontal("last_at", "looked_at")
+    is_outdated = (newest < window.since).fill_null(value=False)
+    outdated = facts.sources.filter(is_outdated)
+    if outdated.height in (0, facts.sources.height):
+        return facts, outdated.clear()
+    is_open = pl.col("ended_at").is_null() & pl.col("source").is_in(outdated["source"].implode())
+    return replace(facts, entities=facts.entities.filter(~is_open)), outdated
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -230,18 +340,31 @@ class Section(NamedTuple):
     summarize : callable
         From material to plain data.
     place : int
-        Its place on the page; in tens, so that another fits between two.
+        Its place on the page; in tens, so that another fits between two. Below `FOR_OPERATORS`
+        it is part of what everybody reads.
+    needs : tuple of str
+        Keys of its summary, one of which has something to show; none if it always has.
     """
 
     name: str
     label: str
     summarize: Callable[[Material], Plain]
     place: int
+    needs: tuple[str, ...] = ()
 
+    def has_content(self, summary: Plain) -> bool:
+        """Whether there is something to show in the section of this summary."""
+        return not self.needs or any(summary.get(key) for key in self.needs)
+
+
+FOR_OPERATORS = 30
+"""Sections from this place on are for those who operate agents."""
 
 # Longer text is cut before control characters are escaped; shown text is shorter still.
 LONGEST_READ = 4_000
 LONGEST_SHOWN = 400
+_PASTED = ("command", "place", "stop")
+"""Texts that are pasted into a shell: half of one would do something else, so none is shown."""
 
 
 def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
@@ -253,7 +376,7 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
         A summary. Keys are ours and stay; every text may be hostile.
     secrets : bool
         Whether to mask secrets too; control characters are always made visible and
-        long texts always cut.
+        long texts always cut, except for commands.
     """
     texts = list(_texts(plain))
     # Half of a surrogate pair fits in no column; it is shown as an escape.
@@ -262,13 +385,16 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
     )
     # Masked before they are cut: half of a secret is not recognised.
     masked, n_masked = redact_texts(encodable) if secrets else (encodable, Counter[str]())
-    shown = {text: _shown(clean_text) for text, clean_text in zip(texts, masked, strict=True)}
+    whole = dict(zip(texts, masked, strict=True))
+    shown = {text: _shown(clean_text) for text, clean_text in whole.items()}
 
-    def walk(part: Any) -> Any:
+    def walk(part: Any, key: str = "") -> Any:
         if isinstance(part, str):
+            if key in _PASTED:
+                return visible(whole[part]) if len(part) <= LONGEST_READ else ""
             return shown[part]
         if isinstance(part, Mapping):
-            return {key: walk(value) for key, value in part.items()}
+            return {key: walk(value, key) for key, value in part.items()}
         return [walk(value) for value in part] if isinstance(part, list) else part
 
     return walk(plain), n_masked

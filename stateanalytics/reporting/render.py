@@ -20,28 +20,44 @@ from stateanalytics.charts.report_charts import both_widths, drawn
 from stateanalytics.charts.style import DARK, LIGHT
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.core import words
-from stateanalytics.reporting.entities import COLOURS
-from stateanalytics.reporting.material import Plain, Section
+from stateanalytics.reporting.entities import COLOURS, PROGRAM, with_program
+from stateanalytics.reporting.material import FOR_OPERATORS, Plain, Section
 from stateanalytics.reporting.sections import SECTIONS
 
 # No script at all; style within the page; pictures only from within it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def render(summary: Plain) -> str:
-    """The page of a summary; the same summary gives the same bytes."""
+def render(summary: Plain, *, program: str = PROGRAM) -> str:
+    """The page of a summary; the same input gives the same bytes.
+
+    Parameters
+    ----------
+    summary : dict
+        Of a report.
+    program : str
+        How a shell runs this package, with which the commands of the page begin.
+    """
+    summary = with_program(summary, program)
     links = {
         (run["entity_type"], run["entity_id"]): f"#run-{place}"
         for place, run in reversed([*enumerate(summary["runs"], 1)])
     }
     sections = _sections_in(summary)
+    shown = [one for one in sections if one.has_content(summary[one.name])]
+    is_empty = not summary.get("provenance", {}).get("entities", True)
+    if is_empty:
+        shown = [one for one in shown if one.name == "provenance"]
     return _page_of(
         "report",
         report=summary,
-        sections=sections,
-        chapters=[section for section in sections if _has_content(summary, section.name)],
+        lead=[one for one in shown if one.place < FOR_OPERATORS],
+        chapters=[one for one in shown if one.place >= FOR_OPERATORS],
+        silent=[] if is_empty else [one for one in sections if one not in shown],
         charts=drawn(summary),
         run_links=links,
+        program=program,
+        tz=summary["tz"],
     )
 
 
@@ -66,24 +82,11 @@ def _sections_in(summary: Plain) -> list[Section]:
     return [section for section in SECTIONS if section.name in summary]
 
 
-def _has_content(summary: Plain, name: str) -> bool:
-    """Whether a section is drawn: some show nothing for a single source, or without prices."""
-    return name not in _NEEDED_CONTENT or bool(summary[name].get(_NEEDED_CONTENT[name]))
-
-
-_NEEDED_CONTENT = {
-    "inside": "n_sessions",
-    "systems": "systems",
-    "fleet": "groupings",
-    "costs": "n_estimated",
-}
-
-
-def _page_of(name: str, **values: Any) -> str:
+def _page_of(name: str, tz: str = "UTC", **values: Any) -> str:
     page: str = (
         _pages()
         .get_template(f"{name}.html.j2")
-        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, **values)
+        .render(content_policy=POLICY, style=Markup(_style()), phrases=words, tz=tz, **values)
     )
     return page
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -18,10 +17,11 @@ from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import APART
 from stateanalytics.core.windows import in_utc
 from stateanalytics.core.words import how_long, say
-from stateanalytics.failures.failure_rows import find_members
+from stateanalytics.failures.failure_rows import find_members, select_failures
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.entities import pill_of
-from stateanalytics.reporting.material import Plain, clean, iso
+from stateanalytics.reporting.evidence import line_of
+from stateanalytics.reporting.material import Plain, clean
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
@@ -71,10 +71,12 @@ def session_page(
     facts = checked_snapshot(snap, "session")
     entity = find_entity(facts.entities, entity_id)
     states, reasons = states_and_reasons(facts, policy=policy)
-    runs = spells(facts, policy=policy)
+    rows = rows_of(facts, states=states)
+    runs = spells(facts, rows=rows)
     timeline = timeline_of(facts, entity, states=states, runs=runs, policy=policy, n_texts=n_texts)
     is_entity = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     state = states.filter(is_entity).row(0, named=True)
+    why = reasons.filter(is_entity).sort("order")
     plain = {
         "name": entity["name"] or entity["entity_id"],
         "entity_type": entity["entity_type"],
@@ -84,17 +86,13 @@ def session_page(
         "pill": pill_of(state),
         "severity": state["severity"],
         "facts": _facts(entity),
-        "reasons": [_reason(row) for row in _rows_of_entity(reasons, is_entity)],
-        "similar": _similar(facts, states, is_entity, runs),
-        "rows": [_row(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
+        "reasons": [_reason(row) for row in why.select(_REASON).iter_rows(named=True)],
+        "similar": _similar(facts, rows, is_entity, runs),
+        "rows": [line_of(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
         "n_rows": timeline.height,
     }
     shown, n_masked = clean(plain, secrets=redact)
     return SessionPage({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
-
-
-def _rows_of_entity(reasons: pl.DataFrame, is_entity: pl.Expr) -> Iterator[dict[str, Any]]:
-    return reasons.filter(is_entity).sort("order").select(_REASON).iter_rows(named=True)
 
 
 def _reason(row: dict[str, Any]) -> Plain:
@@ -225,12 +223,13 @@ def _facts(entity: dict[str, Any]) -> list[Plain]:
     return [fact for fact in facts if fact["value"] is not None]
 
 
-def _similar(facts: Facts, states: pl.DataFrame, is_entity: pl.Expr, runs: pl.DataFrame) -> Plain:
+def _similar(facts: Facts, rows: pl.DataFrame, is_entity: pl.Expr, runs: pl.DataFrame) -> Plain:
     """What became of other entities that failed with the same message."""
-    failed = find_members(facts, rows=rows_of(facts, states=states))
-    own = failed.filter(is_entity)
-    if own.is_empty():
+    # Clusters are those of all failures, so what did not fail needs none of them.
+    if select_failures(rows.filter(is_entity)).is_empty():
         return {"in_words": "", "cluster_id": None, "template": None}
+    failed = find_members(facts, rows=rows)
+    own = failed.filter(is_entity)
     cluster = own["cluster_id"][0]
     others = failed.filter(pl.col("cluster_id") == cluster, ~is_entity)
     resumed = runs.join(others, on=schema.ENTITY_KEY, how="semi")
@@ -248,16 +247,4 @@ def _similar(facts: Facts, states: pl.DataFrame, is_entity: pl.Expr, runs: pl.Da
         "in_words": say("session.similar", n=others.height, cluster=cluster, more=more),
         "cluster_id": cluster,
         "template": own["template"][0],
-    }
-
-
-def _row(row: dict[str, Any]) -> Plain:
-    lasted = row["duration_s"]
-    long = f", {how_long(lasted)}" if lasted and row["lane"] != "silence" else ""
-    why = f": {row['detail']}" if row["detail"] else ""
-    return {
-        "at": iso(row["at"]),
-        "lane": row["lane"],
-        "entity_id": row["entity_id"],
-        "words": f"{row['what'] or 'unknown'}{long}{why}",
     }

@@ -14,19 +14,12 @@ import polars as pl
 from stateanalytics.charts.report_charts import begin_drawing
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.core.windows import (
-    LAST_WEEK,
-    TICK,
-    WEEK,
-    Window,
-    in_utc,
-    iso_week,
-    read_window,
-)
+from stateanalytics.core.windows import LAST_WEEK, TICK, WEEK, Window, in_utc, iso_week, read_window
 from stateanalytics.core.words import say, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
 from stateanalytics.reporting.entities import named_runs, place_of
+from stateanalytics.reporting.evidence import with_evidence
 from stateanalytics.reporting.first_screen import actions_of, coverage_of, front_of
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, clean, iso, plain_rows
@@ -35,6 +28,7 @@ from stateanalytics.reporting.sections.failures import lost_in_all
 from stateanalytics.reporting.sections.fleet import KINDS, fleet_of, with_names
 from stateanalytics.reporting.sections.headline import headline_of_sums, summarize_headline
 from stateanalytics.reporting.sections.over_time import over_time_of
+from stateanalytics.reporting.story import cost_of, story_of
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import counted
 from stateanalytics.state.reasons import REGISTRY
@@ -94,14 +88,21 @@ def summarize(
     losses = losses_of(facts.findings)
     raw: Plain = {
         **frame_of_report(window, title or title_of(window), facts.as_of),
+        "tz": material.zone,
         "compared_with": compared_with(earlier, material),
         "losses": plain_rows(losses, LOSSES),
-        "coverage": coverage_of(facts.sources, losses),
+        "coverage": coverage_of(facts.sources, losses, material.outdated),
         **summaries,
     }
-    raw |= front_of(raw, before.lost if before else None)
-    raw["runs"] = named_runs(summaries, material)
-    raw["actions"] = actions_of(raw, place_of(facts), _window_arguments(window, facts.as_of))
+    cost = before.cost if before else None
+    failures = summaries.get("failures", {})
+    story = story_of(summaries[HEADLINE], failures, material, earlier, cost)
+    raw |= front_of(raw, before.lost if before else None, story)
+    arguments = _window_arguments(window, facts.as_of)
+    raw |= {"place": place_of(facts), "arguments": arguments}
+    actions = actions_of(raw, raw["place"], arguments)
+    raw["actions"] = with_evidence(actions, material, raw["place"])
+    raw["runs"] = named_runs({**summaries, "actions": raw["actions"]}, material)
     cleaned, masked = clean(raw, secrets=redact)
     return {
         **cleaned,
@@ -149,6 +150,7 @@ class _Before(NamedTuple):
     numbers: list[Plain]
     n_unknown: int
     lost: Plain | None
+    cost: Plain
 
 
 def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
@@ -159,6 +161,7 @@ def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Befo
         summarize_headline(before)["numbers"],
         before.n_unknown,
         lost_in_all(before.failed) if has_cost else None,
+        cost_of(before),
     )
 
 
@@ -237,9 +240,9 @@ def summarize_sums(
     chosen = [section.name for section in choose_sections(sections)]
     raw: Plain = {
         **frame_of_report(week, title or title_of(week), counts.as_of),
+        "tz": "UTC",
         "compared_with": None,
-        "actions": [],
-        "runs": [],
+        **{"actions": [], "runs": [], "place": ""},
         **front_of({"headline": {"numbers": []}}),
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
         "coverage": coverage_of(counts.sources, counts.losses),
@@ -346,10 +349,7 @@ def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
         .group_by("from_at", ending=pl.col("outcome").cast(pl.String))
         .agg(n=pl.col("n").sum(), n_failed=pl.col("n").filter("has_failed").sum())
     )
-    return {
-        **over_time_of(steps, ends, "week"),
-        "denominator": say("over_time.counted_weeks"),
-    }
+    return {**over_time_of(steps, ends, "week"), "denominator": say("over_time.counted_weeks")}
 
 
 def _fleet_from_counts(counts: Summary, week: Window) -> Plain:

@@ -1,7 +1,7 @@
 """SQL conditions for what somebody selected, and counts under such a selection.
 
 A cross-filter counts a table by several columns, each under the selection in all others. The
-selection is an SQL condition; DuckDB counts by bin numbers instead, one byte for each row and
+selection is an SQL condition; polars counts by bin numbers instead, one byte for each row and
 column, which gives the same rows in a fraction of the time that texts would take.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from stateanalytics.core.joins import OwnColumn
-from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.systems import all_systems
 
@@ -83,6 +82,23 @@ def is_run(systems: Iterable[str]) -> str:
     return f"({' OR '.join(each)})"
 
 
+def is_failed() -> str:
+    """SQL condition for the rows of which `is_failure` holds, among those with an outcome.
+
+    Examples
+    --------
+    >>> is_failed().startswith("(outcome IN ('failed', 'timed_out')")
+    True
+    """
+    died = (
+        f" OR (system = {literal(known.name)} AND outcome = 'aborted' AND reason_code IN "
+        f"({', '.join(map(literal, known.ends.failure_codes))}))"
+        for known in all_systems()
+        if known.ends.failure_codes
+    )
+    return f"(outcome IN ('failed', 'timed_out'){''.join(died)})"
+
+
 MOST_VALUES = 12
 """Words of a column that are counted separately: the most frequent ones."""
 _BINS = 40
@@ -92,6 +108,7 @@ _STEPS_S = (
 )
 _BEYOND = 1e300
 """Numbers from here on count as missing: a bin beyond them would be infinite."""
+_ROW = "_number_of_row"
 Chosen: TypeAlias = Mapping[str, Sequence[int]]
 """Chosen bins by column: every one of words, the first and the last one of a scale."""
 
@@ -119,11 +136,10 @@ class Dimension:
         """The number of its bins."""
         return len(self.values) - self.is_scale
 
-    def at(self, places: Sequence[int]) -> str:
-        """SQL after the bin number of a row: whether it is one of these."""
-        if self.is_scale:
-            return f"BETWEEN {min(places)} AND {max(places)}"
-        return f"IN ({', '.join(map(str, places))})"
+    def at(self, places: Sequence[int]) -> pl.Expr:
+        """Whether the bin number of a row is one of these."""
+        place = pl.col(self.name)
+        return place.is_between(min(places), max(places)) if self.is_scale else place.is_in(places)
 
     def between(self, low: object, high: object) -> list[int]:
         """The first and the last bin of a range, which is widened to whole bins."""
@@ -145,7 +161,7 @@ class Dimension:
 
 
 class CrossFilter:
-    """A table in its own DuckDB, counted by each of its dimensions.
+    """A table, counted by each of its dimensions.
 
     Parameters
     ----------
@@ -156,22 +172,14 @@ class CrossFilter:
     """
 
     def __init__(self, rows: pl.DataFrame, columns: Collection[str]) -> None:
-        import duckdb
-
         self.rows = rows
         dimensions = {name: _dimension(rows[name]) for name in columns}
         self.dimensions = {name: known for name, known in dimensions.items() if known is not None}
-        self._connection = duckdb.connect(":memory:")
-        self._connection.execute("SET TimeZone = 'UTC'")
-        places = {
-            f"place of {name}": _place(dimension, _comparable(rows[name]))
-            for name, dimension in self.dimensions.items()
-        }
-        # A table has a column, even where there is nothing to count.
-        placed = rows.select(pl.repeat(0, pl.len(), dtype=pl.UInt8)).with_columns(**places)
-        self._connection.register("_rows", DuckDBRows(placed))
-        self._connection.execute("CREATE TABLE counted AS FROM _rows")
-        self._connection.unregister("_rows")
+        places = [
+            _place(own, _comparable(rows[name])).alias(name)
+            for name, own in self.dimensions.items()
+        ]
+        self._places = rows.select(pl.int_range(pl.len()).alias(_ROW)).with_columns(places)
 
     def where(self, chosen: Chosen, *, but: str | None = None) -> str:
         """SQL condition for the chosen rows, by every column but ``but``."""
@@ -182,48 +190,37 @@ class CrossFilter:
         ]
         return " AND ".join(parts)
 
-    def _at(self, chosen: Chosen, *, but: str | None = None) -> str:
-        """The condition of `where`, on bin numbers."""
+    def _chosen(self, chosen: Chosen, *, but: str | None = None) -> pl.LazyFrame:
+        """The bin numbers of the chosen rows, by every column but ``but``, and their places."""
         parts = [
-            f"{_place_of(name)} {self.dimensions[name].at(places)}"
+            self.dimensions[name].at(places)
             for name, places in chosen.items()
             if places and name != but
         ]
-        return f" WHERE {' AND '.join(parts)}" if parts else ""
+        return self._places.lazy().filter(*parts)
 
     def counts(self, chosen: Chosen) -> dict[str, list[int]]:
         """Rows in each bin of each dimension, under the choice in the others."""
-        return {name: list(self._counted(name, chosen)) for name in self.dimensions}
+        plans = [self._chosen(chosen, but=name).group_by(name).len() for name in self.dimensions]
+        counted = [dict(rows.iter_rows()) for rows in pl.collect_all(plans)]
+        return {
+            name: [at.get(n, 0) for n in range(dimension.n_places)]
+            for (name, dimension), at in zip(self.dimensions.items(), counted, strict=True)
+        }
 
     def n_rows(self, chosen: Chosen) -> int:
         """The number of chosen rows."""
-        result = self._connection.execute(f"SELECT count(*) FROM counted{self._at(chosen)}")
-        return int(result.fetchall()[0][0])
+        return int(self._chosen(chosen).select(pl.len()).collect().item())
 
     def selected(self, chosen: Chosen, *, most: int | None = None) -> pl.DataFrame:
         """The chosen rows, in their order; at most the first ``most``."""
-        end = "" if most is None else f" LIMIT {most}"
-        result = self._connection.execute(
-            f"SELECT rowid FROM counted{self._at(chosen)} ORDER BY rowid{end}"
-        )
-        return self.rows[[row for (row,) in result.fetchall()]]
-
-    def _counted(self, name: str, chosen: Chosen) -> Iterator[int]:
-        place = _place_of(name)
-        result = self._connection.execute(
-            f"SELECT {place}, count(*) FROM counted{self._at(chosen, but=name)} GROUP BY {place}"
-        )
-        at = dict(result.fetchall())
-        return (at.get(n, 0) for n in range(self.dimensions[name].n_places))
+        rows = self._chosen(chosen).select(_ROW)
+        return self.rows[rows.head(self.rows.height if most is None else most).collect()[_ROW]]
 
 
 def is_countable(dtype: pl.DataType) -> bool:
     """Whether rows can be counted by a column of this type, and chosen by it in SQL."""
     return not (dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object))
-
-
-def _place_of(name: str) -> str:
-    return quoted(f"place of {name}")
 
 
 def _dimension(values: pl.Series) -> Dimension | None:

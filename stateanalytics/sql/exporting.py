@@ -13,16 +13,9 @@ import polars as pl
 
 from stateanalytics.core.redaction import redact_names, redact_with_names
 from stateanalytics.errors import ArgumentError
+from stateanalytics.io import frame_files
 from stateanalytics.io.duckdb_rows import DuckDBRows
 from stateanalytics.io.files import LOG_ENDINGS
-from stateanalytics.io.frame_files import (
-    Tables,
-    write_csv,
-    write_excel,
-    write_folder,
-    write_parquet,
-    write_sqlite,
-)
 from stateanalytics.io.outputs import put_in_place
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.engine import replacing_words
@@ -89,15 +82,15 @@ def export_tables(
             case ".duckdb":
                 _write_duckdb(rows(), path, as_of)
             case ".sqlite" | ".db":
-                write_sqlite(rows(), path)
+                frame_files.write_sqlite(rows(), path)
             case ".xlsx":
-                write_excel(rows(), path)
+                frame_files.write_excel(rows(), path)
             case ".csv":
-                write_csv(rows(), path)
+                frame_files.write_csv(rows(), path)
             case ".parquet":
-                write_parquet(rows(), path)
+                frame_files.write_parquet(rows(), path)
             case _:
-                write_folder(rows(), path)
+                frame_files.write_folder(rows(), path)
 
     return put_in_place(to, write, inputs=inputs, is_private=not is_masked)
 
@@ -123,7 +116,7 @@ def duckdb_of(
     return connection
 
 
-def _write_duckdb(tables: Tables, path: Path, as_of: datetime) -> None:
+def _write_duckdb(tables: frame_files.Tables, path: Path, as_of: datetime) -> None:
     import duckdb
 
     try:
@@ -133,7 +126,7 @@ def _write_duckdb(tables: Tables, path: Path, as_of: datetime) -> None:
         raise OSError(f"DuckDB reports: {error}") from error
 
 
-def _fill(connection: DuckDBPyConnection, tables: Tables, as_of: datetime) -> None:
+def _fill(connection: DuckDBPyConnection, tables: frame_files.Tables, as_of: datetime) -> None:
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{as_of.isoformat(' ')}'")
     for name, rows in tables:

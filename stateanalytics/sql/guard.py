@@ -14,19 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.errors import QueryError, did_you_mean
-from stateanalytics.sql.functions import (
-    CLOCK_WORDS,
-    DEEPEST_DOUBLING,
-    DEEPEST_QUERY,
-    DEEPEST_TREE,
-    DOUBLING,
-    FUNCTIONS,
-    GROWING,
-    MOST_STARS,
-    SESSION_WORDS,
-    TABLE_FUNCTIONS,
-    WHY_NOT,
-)
+from stateanalytics.sql import functions
 from stateanalytics.sql.parsing import HOW, one_statement, refused, syntax_tree, too_deep
 
 if TYPE_CHECKING:
@@ -35,42 +23,21 @@ if TYPE_CHECKING:
 
 _QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _TABLE_NODES = {"SUBQUERY", "JOIN", "EXPRESSION_LIST", "EMPTY", "PIVOT"}
-_PLAIN_NODES = {
-    "ORDER_MODIFIER",
-    "LIMIT_MODIFIER",
-    "LIMIT_PERCENT_MODIFIER",
-    "DISTINCT_MODIFIER",
-    "ORDER_DEFAULT",
-    "ASCENDING",
-    "DESCENDING",
-}
-_EXPRESSIONS = {
-    "BETWEEN",
-    "CASE",
-    "CAST",
-    "COLLATE",
-    "COLUMN_REF",
-    "COMPARISON",
-    "CONJUNCTION",
-    "CONSTANT",
-    "DEFAULT",
-    "FUNCTION",
-    "LAMBDA",
-    "LAMBDA_REF",
-    "OPERATOR",
-    "PARAMETER",
-    "POSITIONAL_REFERENCE",
-    "STAR",
-    "SUBQUERY",
-    "TYPE",
-    "WINDOW",
-}
+_PLAIN_NODES = set(
+    (
+        "ORDER_MODIFIER LIMIT_MODIFIER LIMIT_PERCENT_MODIFIER DISTINCT_MODIFIER ORDER_DEFAULT "
+        "ASCENDING DESCENDING"
+    ).split()
+)
+_EXPRESSIONS = set(
+    (
+        "BETWEEN CASE CAST COLLATE COLUMN_REF COMPARISON CONJUNCTION CONSTANT DEFAULT FUNCTION "
+        "LAMBDA LAMBDA_REF OPERATOR PARAMETER POSITIONAL_REFERENCE STAR SUBQUERY TYPE WINDOW"
+    ).split()
+)
 _ORDERINGS = {
-    "COMPARE_LESSTHAN",
-    "COMPARE_LESSTHANOREQUALTO",
-    "COMPARE_GREATERTHAN",
-    "COMPARE_GREATERTHANOREQUALTO",
-    "COMPARE_BETWEEN",
+    *("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO", "COMPARE_BETWEEN"),
+    *("COMPARE_GREATERTHAN", "COMPARE_GREATERTHANOREQUALTO"),
 }
 _SCHEMAS = {"system", "temp", "memory", "main", "pg_catalog", "information_schema"}
 _SYSTEM_TABLE = re.compile(r"(?i)(duckdb_|pg_|pragma_|sqlite_|information_schema)")
@@ -137,9 +104,9 @@ def read_query(
     tree = syntax_tree(sql, connection)
     if _is_show_tables(tree):
         return Reading("SELECT * FROM tables", frozenset({"tables"}), frozenset())
-    if _levels(tree, {}) > DEEPEST_QUERY:
+    if _levels(tree, {}) > functions.DEEPEST_QUERY:
         raise QueryError(
-            f"The query builds on itself more than {DEEPEST_QUERY} levels deep; "
+            f"The query builds on itself more than {functions.DEEPEST_QUERY} levels deep; "
             "every level can double the work of planning.",
             "join levels: one SELECT can filter, compute and group",
         )
@@ -147,7 +114,7 @@ def read_query(
     walk.through(tree)
     columns = {column.casefold() for name in walk.tables for column in known[name]}
     if words := sorted(walk.session_words - columns):
-        raise refused(f"{words[0]} was found", WHY_NOT[words[0]])
+        raise refused(f"{words[0]} was found", functions.WHY_NOT[words[0]])
     return Reading(sql, frozenset(walk.tables), frozenset(parameters))
 
 
@@ -169,14 +136,14 @@ class _Walk:
         waiting: list[tuple[Any, frozenset[str], int, int]] = [(tree, frozenset(), 0, 0)]
         while waiting:
             node, names, doubled, level = waiting.pop()
-            if level > DEEPEST_TREE:
+            if level > functions.DEEPEST_TREE:
                 raise too_deep()
             level += 1
             if isinstance(node, list):
                 waiting.extend((item, names, doubled, level) for item in node)
             elif isinstance(node, dict):
-                doubled += str(node.get("function_name")).casefold() in DOUBLING
-                if doubled > DEEPEST_DOUBLING:
+                doubled += str(node.get("function_name")).casefold() in functions.DOUBLING
+                if doubled > functions.DEEPEST_DOUBLING:
                     raise too_deep()
                 parts = self._parts(node, names)
                 waiting.extend((part, seen, doubled, level) for part, seen in parts)
@@ -185,7 +152,7 @@ class _Walk:
         """Check one node and give those below it."""
         kind = node.get("type")
         if isinstance(node.get("sample"), dict):
-            raise refused("a sample was found", WHY_NOT["random"])
+            raise refused("a sample was found", functions.WHY_NOT["random"])
         if "class" in node:
             self._check_expression(node)
             if node["class"] == "CONSTANT":
@@ -233,16 +200,16 @@ class _Walk:
         if len(path) == 1 and path[0] in self.known:
             self.tables.add(self.known[path[0]])
             return
-        if name.casefold() in WHY_NOT or _SYSTEM_TABLE.match(name):
+        if name.casefold() in functions.WHY_NOT or _SYSTEM_TABLE.match(name):
             raise refused(f"the table {name!r} was found", HOW)
         if _LIKE_A_FILE.search(name):
-            raise refused(f"the file {name!r:.80} was found", WHY_NOT["read_csv"])
+            raise refused(f"the file {name!r:.80} was found", functions.WHY_NOT["read_csv"])
         raise no_such_table(name, self.known.values())
 
     def _check_table_function(self, node: dict[str, Any]) -> None:
         name = node["function_name"].casefold()
-        if name not in TABLE_FUNCTIONS or len(_path(node, "function_name")) > 1:
-            raise self._refused_function(name, WHY_NOT.get(name, HOW))
+        if name not in functions.TABLE_FUNCTIONS or len(_path(node, "function_name")) > 1:
+            raise self._refused_function(name, functions.WHY_NOT.get(name, HOW))
 
     def _check_expression(self, node: dict[str, Any]) -> None:
         if node["class"] not in _EXPRESSIONS:
@@ -251,24 +218,24 @@ class _Walk:
             self._check_function(node)
         if node["class"] == "STAR":
             self.n_stars += 1
-            if self.n_stars > MOST_STARS:
+            if self.n_stars > functions.MOST_STARS:
                 raise QueryError(
-                    f"A query may use * at most {MOST_STARS} times.", "name the columns"
+                    f"A query may use * at most {functions.MOST_STARS} times.", "name the columns"
                 )
         if node["class"] in ("COMPARISON", "BETWEEN"):
             _check_order(node, self.ranked)
         if node["class"] == "COLUMN_REF":
             word = ".".join(node["column_names"]).casefold()
-            if word in CLOCK_WORDS:
-                raise refused(f"{word} was found", WHY_NOT[word])
-            if word in SESSION_WORDS:
+            if word in functions.CLOCK_WORDS:
+                raise refused(f"{word} was found", functions.WHY_NOT[word])
+            if word in functions.SESSION_WORDS:
                 self.session_words.add(word)
 
     def _check_function(self, node: dict[str, Any]) -> None:
         name = node["function_name"].casefold()
         path = [part.casefold() for part in _path(node, "function_name")]
-        if name not in FUNCTIONS or _SCHEMAS & set(path[:-1]):
-            raise self._refused_function(name, WHY_NOT.get(name, ""))
+        if name not in functions.FUNCTIONS or _SCHEMAS & set(path[:-1]):
+            raise self._refused_function(name, functions.WHY_NOT.get(name, ""))
         if name == "age" and len(node.get("arguments") or ()) < 2:
             raise refused(
                 "age() of one moment was found, which counts from today",
@@ -279,7 +246,7 @@ class _Walk:
                 f"{name}() with a width above 999, or one that is computed, was found",
                 f"write the pattern out: {name}('{'{:.1f}' if name == 'format' else '%.1f'}', x)",
             )
-        if node["class"] == "WINDOW" and name in GROWING:
+        if node["class"] == "WINDOW" and name in functions.GROWING:
             raise refused(
                 f"{name}() over a window was found, which makes one whole copy for every row",
                 f"use {name}() with GROUP BY",
@@ -298,7 +265,7 @@ class _Walk:
             )
         return QueryError(
             f"There is no function {name}().",
-            "functions are those of DuckDB" + did_you_mean(name, FUNCTIONS),
+            "functions are those of DuckDB" + did_you_mean(name, functions.FUNCTIONS),
         )
 
 

@@ -69,7 +69,7 @@ def check_text(query: object) -> str:
         raise QueryError(
             f"A query needs SQL text; found {in_short(query)}.",
             'snap.sql("FROM states")',
-            shell='stateanalytics sql SOURCES "FROM states"',
+            shell='stateanalytics sql state.db "FROM states"',
         )
     if len(query) > LONGEST_QUERY:
         raise QueryError(

@@ -17,7 +17,7 @@ from stateanalytics.detectors import frames as of_detectors
 from stateanalytics.detectors.comparing import INTERSECTIONS
 from stateanalytics.failures import frames as of_failures
 from stateanalytics.sql.tables import FRAMES
-from stateanalytics.summaries.shapes import shapes_of
+from stateanalytics.summaries.shapes import COMPARED, shapes_of
 from stateanalytics.survival import frames as of_durations
 from stateanalytics.systems.archiving import ARCHIVED
 from stateanalytics.thresholds import frames as of_thresholds
@@ -40,7 +40,7 @@ _SUMMARY = _in_namespace("summary", shapes_of(("<by>",), ("<detector>",)).values
 
 FRAMES_RETURNED: tuple[Frame, ...] = (
     *RETURNED,
-    *(LIMITS, ALARM, TIMELINE, ARCHIVED),
+    *(LIMITS, ALARM, TIMELINE, ARCHIVED, COMPARED),
     *_in_namespace("failures", of_failures.FRAMES),
     *_in_namespace("survival", of_durations.FRAMES),
     *_in_namespace("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
@@ -51,6 +51,7 @@ FRAMES_RETURNED: tuple[Frame, ...] = (
 
 RETURNED_BY: Mapping[str, tuple[str, ...]] = {
     "archive": (ARCHIVED.name,),
+    "compare": (COMPARED.name,),
     "collect": (ARCHIVED.name,),
     "session": (TIMELINE.name,),
     "watch": ("severity_changes",),

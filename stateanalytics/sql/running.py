@@ -11,7 +11,6 @@ import contextlib
 import functools
 import io
 import json
-import math
 import os
 import pickle
 import queue
@@ -40,6 +39,7 @@ from stateanalytics.errors import (
     QueryRefusedError,
     QueryTimeoutError,
     TruncatedWarning,
+    check_number,
 )
 from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
 from stateanalytics.io.processes import isolated
@@ -191,14 +191,8 @@ def run(
 
 
 def _check_limits(max_rows: int, timeout_s: float, memory_bytes: int) -> None:
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
-        raise ArgumentError(f"max_rows counts rows, from 1; found {max_rows!r}.", "max_rows=10_000")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        raise ArgumentError(f"timeout_s is seconds; found {timeout_s!r}.", "timeout_s=30")
-    if not (math.isfinite(timeout_s) and timeout_s > 0):
-        raise ArgumentError(
-            f"timeout_s must be more than 0 seconds; found {timeout_s!r}.", "timeout_s=30"
-        )
+    check_number("max_rows", max_rows, 10_000, least=1, is_whole=True)
+    check_number("timeout_s", timeout_s, 30, is_above=True)
     if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 2**20:
         raise ArgumentError(
             f"memory_bytes must be at least {2**20:,} bytes; found {memory_bytes!r}.",

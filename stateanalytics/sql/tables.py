@@ -39,14 +39,7 @@ from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.queries import judged_effort
-from stateanalytics.sql.frames import (
-    COLUMNS,
-    ERROR_COUNTS,
-    REASON_CODES,
-    SNAPSHOT,
-    TABLES,
-    VIEWS,
-)
+from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
 from stateanalytics.sql.running import Table
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
@@ -289,8 +282,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         schema.AUDIT.name: audited,
         # Problems of reading, words outside of the ADR and contradictions are in one table.
         schema.FINDINGS.name: lambda: pool(
-            [facts.findings, outside_vocabulary(states()), as_findings(audited())],
-            schema.FINDINGS,
+            [facts.findings, outside_vocabulary(states()), as_findings(audited())], schema.FINDINGS
         ),
         ATTENTION.name: lambda: attention_items(
             facts, states(), reasons(), policy=policy, efforts=judged_effort(facts, policy)

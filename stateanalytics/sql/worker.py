@@ -24,19 +24,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from stateanalytics.errors import QueryError
 from stateanalytics.io.private_folders import delete_if_abandoned
-from stateanalytics.sql.engine import (
-    TableFile,
-    TableText,
-    add_tables,
-    bind,
-    connect,
-    load_order,
-    lock_down,
-    read_rows,
-    unpacked,
-    warm_up,
-    write_rows,
-)
+from stateanalytics.io.processes import limit_process
+from stateanalytics.sql import engine
 from stateanalytics.sql.functions import RESULT_BYTES
 from stateanalytics.sql.guard import Reading, read_query
 from stateanalytics.sql.parsing import as_our_error, from_arrow, too_slow
@@ -67,7 +56,7 @@ class Read(NamedTuple):
 
     query: str
     params: bytes
-    known: Mapping[str, TableText]
+    known: Mapping[str, engine.TableText]
     ranked: frozenset[str]
     as_of: datetime
     timeout_s: float
@@ -77,7 +66,7 @@ class Read(NamedTuple):
 class Run(NamedTuple):
     """Run the query of the last `Read`; the answer names the columns of the result."""
 
-    files: Mapping[str, TableFile]
+    files: Mapping[str, engine.TableFile]
     result: str
     max_rows: int
     left_s: float
@@ -95,9 +84,9 @@ def main() -> None:
     ).start()
     query = _Query()
     query.prepare()
-    warm_up()
+    engine.warm_up()
     at_rest = _data_bytes()
-    _end_without_a_dump()
+    limit_process()
     answer: dict[str, Any] = {}
     while True:
         answer["is_spent"] = _data_bytes() - at_rest - query.tables.data_bytes > _KEPT_BYTES
@@ -105,13 +94,14 @@ def main() -> None:
         answers.flush()
         query.prepare()
         message = _next(waiting, query.tables)
+        # Memory that the engine does not count is limited where the system can.
         if at_rest and isinstance(message, Read):
             most_bytes = at_rest + message.memory_bytes + _UNCOUNTED_BYTES
-            _limit_data(most_bytes + query.tables.data_bytes)
+            limit_process(RLIMIT_DATA=most_bytes + query.tables.data_bytes)
         elif at_rest and isinstance(message, Run):
             # The bytes of a file, the frame made of them, and that frame in one piece.
             new = 3 * sum(map(_size, query.tables.unread(message.files.values())))
-            _limit_data(most_bytes + query.tables.data_bytes + new)
+            limit_process(RLIMIT_DATA=most_bytes + query.tables.data_bytes + new)
         answer = query.answer(message)
 
 
@@ -145,16 +135,16 @@ class _Tables:
         """By how much this process grew for them."""
         return sum(kept.data_bytes for kept in self._kept.values())
 
-    def unread(self, files: Iterable[TableFile]) -> list[TableFile]:
+    def unread(self, files: Iterable[engine.TableFile]) -> list[engine.TableFile]:
         """The files that have not been read."""
         return [file for file in files if file.path not in self._kept]
 
-    def rows(self, file: TableFile) -> pl.DataFrame:
+    def rows(self, file: engine.TableFile) -> pl.DataFrame:
         """The rows of a file, which is then the last to be released."""
         kept = self._kept.pop(file.path, None)
         if kept is None:
             before = _data_bytes()
-            rows = read_rows(file)
+            rows = engine.read_rows(file)
             kept = _Kept(rows, _size(file), max(0, _data_bytes() - before))
         self._kept[file.path] = kept
         return kept.rows
@@ -200,7 +190,7 @@ class _Query:
 
     def prepare(self) -> None:
         """Have an engine ready before somebody waits for it."""
-        self._fresh = self._fresh or connect()
+        self._fresh = self._fresh or engine.connect()
 
     def answer(self, message: Read | Run) -> dict[str, Any]:
         """The answer to a message, or the error that it ends with."""
@@ -225,15 +215,15 @@ class _Query:
         began = time.monotonic()
         self._clear()
         self._asked, self._reading = read, None
-        connection, self._fresh = self._fresh or connect(), None
+        connection, self._fresh = self._fresh or engine.connect(), None
         self._connection = connection
         connection.execute(f"SET memory_limit = '{read.memory_bytes // 1024}KiB'")
         moment = read.as_of.astimezone(UTC).isoformat(" ")
         connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{moment}'")
         columns = {name: table.columns for name, table in read.known.items()}
         self._reading = read_query(read.query, columns, connection, ranked=read.ranked)
-        self._values = bind(unpacked(read.params), self._reading.parameters)
-        self._tables = load_order(self._reading.tables, read.known, connection)
+        self._values = engine.bind(engine.unpacked(read.params), self._reading.parameters)
+        self._tables = engine.load_order(self._reading.tables, read.known, connection)
         if time.monotonic() - began > read.timeout_s:
             raise too_slow(read.timeout_s)
         return {"tables": [name for name in self._tables if read.known[name].view is None]}
@@ -243,11 +233,11 @@ class _Query:
         assert self._connection is not None
         assert self._reading is not None
         rows = {name: (self.tables.rows(file), file) for name, file in run.files.items()}
-        add_tables(self._connection, self._tables, self._asked.known, rows)
+        engine.add_tables(self._connection, self._tables, self._asked.known, rows)
         del rows
         self.tables.release(_MOST_TABLE_BYTES)
-        lock_down(self._connection, run.left_s)
-        columns = write_rows(
+        engine.lock_down(self._connection, run.left_s)
+        columns = engine.write_rows(
             self._connection,
             self._reading.sql,
             self._values,
@@ -277,31 +267,12 @@ class _Query:
         return QueryError(f"The query cannot be run: {error!r:.400}", "write it another way")
 
 
-def _end_without_a_dump() -> None:
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-
-
-def _size(file: TableFile) -> int:
+def _size(file: engine.TableFile) -> int:
     return Path(file.path).stat().st_size
 
 
-def _limit_data(most_bytes: int) -> None:
-    """Let the operating system refuse memory that the engine does not count."""
-    # Not every system can; the engine's own limit remains.
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        if hard == resource.RLIM_INFINITY or most_bytes < hard:
-            resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, hard))
-
-
 def _data_bytes() -> int:
-    """The current size of what `_limit_data` limits; 0 where the system does not report it."""
+    """The current size of what `limit_process` limits; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf(
             "SC_PAGE_SIZE"

@@ -15,10 +15,11 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
 from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.core.words import first_word
 from stateanalytics.state.definitions import STOPPED, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import is_mirror, is_open, left_out_by_themselves
-from stateanalytics.systems import all_systems
+from stateanalytics.state.population import Rows, is_mirror, is_open, left_out_by_themselves
+from stateanalytics.systems import all_systems, stop_commands
 from stateanalytics.systems.linking import is_driven
 
 SEVERITIES = ("critical", "warning")
@@ -126,38 +127,36 @@ def attention_items(
     ['source', 'system']
     """
     driven = is_driven(facts.entities, left_out_by_themselves(facts.entities, states))
-    judged = states.select(*schema.ENTITY_KEY, *_JUDGED).filter(
-        pl.col("is_legacy").fill_null(False).not_()
-    )
-    severe = judged.filter(pl.col("severity").cast(pl.String).is_in(SEVERITIES))
+    is_current = pl.col("is_legacy").fill_null(False).not_()
+    judged = states.lazy().select(*schema.ENTITY_KEY, *_JUDGED).filter(is_current)
+    severe = judged.filter(pl.col("severity").cast(pl.String).is_in(SEVERITIES)).collect()
     stuck = _stuck(judged, severe, efforts)
     # Most rows need no attention: a filter by id costs less than a join of all columns.
     is_severe = pl.col("entity_id").is_in(severe["entity_id"].unique().implode())
     is_stuck = pl.col("entity_id").is_in(stuck["entity_id"].implode())
     is_needed = is_severe | is_stuck | (pl.col("entity_type") == "show")
-    entities = facts.entities.select(_ENTITY_COLUMNS)
-    entities = entities.filter(is_needed & ~is_mirror(facts.entities, driven))
-    listed = (
-        severe.select(
-            *schema.ENTITY_KEY,
-            "severity",
-            "tone",
-            "display",
-            "outcome",
-            _dimension(policy),
-            _is_open=is_open(),
-        )
-        .join(
-            with_item_id(entities),
-            on=schema.ENTITY_KEY,
-            how="inner",
-        )
-        .pipe(_with_reasons, reasons, is_severe)
+    needed = facts.entities.lazy().select(_ENTITY_COLUMNS)
+    needed = needed.filter(is_needed & ~is_mirror(facts.entities, driven))
+    entities = with_item_id(needed).collect().lazy()
+    severe_items = severe.lazy().select(
+        *schema.ENTITY_KEY,
+        *("severity", "tone", "display", "outcome"),
+        _dimension(policy),
+        _is_open=is_open(),
     )
-    stuck = stuck.join(with_item_id(entities), on=schema.ENTITY_KEY, how="inner")
+    listed = severe_items.join(entities, on=schema.ENTITY_KEY, how="inner")
+    stuck_items = stuck.lazy().join(entities, on=schema.ENTITY_KEY, how="inner")
     items = (
-        pl.concat([listed, stuck], how="diagonal_relaxed")
-        .with_columns(**_reason())
+        pl.concat(
+            [_with_reasons(listed, reasons, is_severe).lazy(), stuck_items], how="diagonal_relaxed"
+        )
+        .with_columns(
+            code=pl.col("code").fill_null(NO_CODE),
+            cause=pl.coalesce("invocation_id", "session_id", "entity_id"),
+            since_at=pl.coalesce(
+                "ended_at", "last_activity_at", "updated_at", "started_at", "created_at"
+            ),
+        )
         .with_columns(
             standing=_standing(),
             fingerprint=_joined("entity_type", "entity_id", "code"),
@@ -167,7 +166,7 @@ def attention_items(
         .with_columns(n_in_cluster=pl.len().over("cluster").cast(INTEGER))
         .pipe(_with_dispositions, facts)
     )
-    kept = items if with_discharged else items.filter(pl.col("disposition") == OPEN)
+    kept = (items if with_discharged else items.filter(pl.col("disposition") == OPEN)).collect()
     return ATTENTION.conform(kept).sort(
         "severity",
         "since_at",
@@ -178,18 +177,17 @@ def attention_items(
 
 
 def _stuck(
-    judged: pl.DataFrame, severe: pl.DataFrame, efforts: pl.DataFrame | None
+    judged: pl.LazyFrame, severe: pl.DataFrame, efforts: pl.DataFrame | None
 ) -> pl.DataFrame:
     """Open sessions that are stuck in a loop, and are no items for another reason."""
     if efforts is None:
-        return judged.clear().select(*schema.ENTITY_KEY)
-    stuck = efforts.filter(effort="stuck", entity_type="session")
-    stops = {known.name: known.runs.stop for known in all_systems()}
-    how = pl.col("system").replace_strict(stops, default="", return_dtype=pl.String)
+        return severe.clear()[list(schema.ENTITY_KEY)]
+    stuck = efforts.lazy().filter(effort="stuck", entity_type="session")
+    how = pl.col("system").replace_strict(stop_commands(), default="", return_dtype=pl.String)
     stop = pl.when(how != "").then(pl.format(". To stop it: {}", how))
     return (
         judged.filter(is_open())
-        .join(severe.select(schema.ENTITY_KEY), on=schema.ENTITY_KEY, how="anti")
+        .join(severe.lazy(), on=schema.ENTITY_KEY, how="anti")
         .join(stuck.select(*schema.ENTITY_KEY, "why"), on=schema.ENTITY_KEY, how="inner")
         .with_columns(
             severity=pl.lit("critical", pl.Enum(schema.SEVERITIES)),
@@ -200,6 +198,7 @@ def _stuck(
             _is_open=pl.lit(value=True),
         )
         .drop("why")
+        .collect()
     )
 
 
@@ -209,17 +208,17 @@ _JUDGED = (
 )
 
 
-def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:
+def with_item_id(entities: Rows) -> Rows:
     """Each entity with the id that attention lists and stored dispositions know it by.
 
     Parameters
     ----------
-    entities : polars.DataFrame
+    entities : polars.DataFrame or LazyFrame
         ``schema.ENTITIES``.
 
     Returns
     -------
-    polars.DataFrame
+    polars.DataFrame or LazyFrame
         The same rows with ``item_id``: ``run:<session>``, ``inv:<id>``, ``sched:<id>``,
         ``play:<topic>:<name>`` (by id where the show is not known), else
         ``<entity_type>:<id>``.
@@ -255,13 +254,7 @@ def with_item_id(entities: pl.DataFrame) -> pl.DataFrame:
 
 def _standing() -> pl.Expr:
     is_stopped = pl.col("outcome").is_in(list(STOPPED)) & ~is_failure()
-    return (
-        pl.when("_is_open")
-        .then(pl.lit("open"))
-        .when(is_stopped)
-        .then(pl.lit("stopped"))
-        .otherwise(pl.lit("ended"))
-    )
+    return first_word("ended", open="_is_open", stopped=is_stopped)
 
 
 def _joined(*columns: str) -> pl.Expr:
@@ -282,7 +275,7 @@ def _dimension(policy: Policy | None) -> pl.Expr:
     )
 
 
-def _with_reasons(listed: pl.DataFrame, reasons: pl.DataFrame, is_asked: pl.Expr) -> pl.DataFrame:
+def _with_reasons(listed: pl.LazyFrame, reasons: pl.DataFrame, is_asked: pl.Expr) -> pl.DataFrame:
     """Items with the reason on the axis that made the entity severe, else its first reason."""
     # Row numbers of the reasons first: their texts are looked up after.
     place = pl.col("order") * 2**32 + pl.col("row").cast(pl.Int64)
@@ -296,31 +289,17 @@ def _with_reasons(listed: pl.DataFrame, reasons: pl.DataFrame, is_asked: pl.Expr
         .select(*schema.ENTITY_KEY, axis=pl.col("dimension").cast(pl.String), place=place)
         .group_by(schema.ENTITY_KEY)
         .agg(**first_of, first=pl.col("place").min())
-        .collect()
     )
-    placed = listed.join(places, on=schema.ENTITY_KEY, how="left")
+    placed = listed.join(places, on=schema.ENTITY_KEY, how="left").collect()
     on_axis = pl.coalesce(
         pl.when(pl.col("dimension") == axis).then(axis) for axis in schema.DIMENSIONS
     )
-    places = placed.select(own=on_axis % 2**32, first=pl.col("first") % 2**32)
-    texts = (
-        reasons.select(
-            pl.coalesce(pl.col(name).gather(places["own"]), pl.col(name).gather(places["first"]))
-        )
+    row = placed.select(own=on_axis % 2**32, first=pl.col("first") % 2**32)
+    texts = reasons.select(
+        pl.coalesce(pl.col(name).gather(row["own"]), pl.col(name).gather(row["first"]))
         for name in ("code", "message")
     )
-    return placed.drop(*schema.DIMENSIONS, "first").hstack([text.to_series() for text in texts])
-
-
-def _reason() -> dict[str, pl.Expr]:
-    """The columns of the list that describe the reason."""
-    return {
-        "code": pl.col("code").fill_null(NO_CODE),
-        "cause": pl.coalesce("invocation_id", "session_id", "entity_id"),
-        "since_at": pl.coalesce(
-            "ended_at", "last_activity_at", "updated_at", "started_at", "created_at"
-        ),
-    }
+    return placed.drop(*schema.DIMENSIONS, "first").hstack(texts)
 
 
 def _dispositions(facts: Facts) -> pl.DataFrame:
@@ -331,27 +310,27 @@ def _dispositions(facts: Facts) -> pl.DataFrame:
     return pl.concat(decisions) if decisions else pl.DataFrame(schema=DECISION)
 
 
-def _with_dispositions(items: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _with_dispositions(items: pl.LazyFrame, facts: Facts) -> pl.LazyFrame:
     """Join what was decided about each item, and whether that still holds."""
     decided = (
         _dispositions(facts)
+        .lazy()
         .filter(pl.col("state").is_in(DISPOSITIONS))
         .sort("updated_at")
         .unique(["source", "item_id"], keep="last", maintain_order=True)
         .rename({"updated_at": "decided_at"})
     )
     joined = items.join(decided, on=["source", "item_id"], how="left")
-    history = _history(joined.filter(pl.col("state").is_not_null()), facts.transitions)
+    is_decided = pl.col("state").is_not_null()
+    history = _history(joined.filter(is_decided), facts.transitions.lazy())
     void = _void(facts)
     return joined.join(history, on=schema.ENTITY_KEY, how="left").with_columns(
-        reopened_because=pl.when(pl.col("state").is_not_null()).then(void),
-        disposition=pl.when(pl.col("state").is_not_null() & void.is_null())
-        .then(pl.col("state"))
-        .otherwise(pl.lit(OPEN)),
+        reopened_because=pl.when(is_decided).then(void),
+        disposition=pl.when(is_decided & void.is_null()).then("state").otherwise(pl.lit(OPEN)),
     )
 
 
-def _history(decided: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
+def _history(decided: pl.LazyFrame, transitions: pl.LazyFrame) -> pl.LazyFrame:
     """Status and reason of each item when it was decided, and whether more followed."""
     keys = list(schema.ENTITY_KEY)
     rows = (

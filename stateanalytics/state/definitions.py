@@ -6,10 +6,13 @@ counts; the words for readers are `DEFINITIONS` of the report.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.systems import all_systems
 
 RUN = "session"
@@ -36,38 +39,29 @@ TROUBLE = ("critical", "warning")
 EMPTY_HANDED = ("missing", "partial")
 """Deliveries that are less than was promised."""
 
-LEFT_OUT = MappingProxyType(
-    {
-        "legacy": "no status, or one outside the vocabulary",
-        "mirrored": "mirrored from a transcript: never fails, ends when it goes quiet",
-        "imported": "imported later: times come from files",
-        "driven": "a transcript of work that another system drove, and counts",
-        "undated": "no start, end or creation time",
-        "future": "ends after as-of",
-    }
-)
+
+class _LeftOut(NamedTuple):
+    """A word for why a row is not counted, and in which counts."""
+
+    word: str
+    of: Annotated[str, ("any count", "durations", "silences")]
+    meaning: str
+
+
+_WORDS = package_table("stateanalytics.state", "left_out.csv", _LeftOut)
+
+
+def _left_out_of(*counts: str) -> Mapping[str, str]:
+    return MappingProxyType({row.word: row.meaning for row in _WORDS if row.of in counts})
+
+
+LEFT_OUT = _left_out_of("any count")
 """Why no rate counts a row."""
 
-LEFT_OUT_OF_DURATIONS = MappingProxyType(
-    {
-        **LEFT_OUT,
-        "no_start": "no start time",
-        "starts_later": "starts after as-of",
-        "no_end": "ended, but no end time",
-        "ends_before_start": "ends before it starts",
-        "end_approximate": "the end was repaired or estimated",
-        "end_observed": "the end was written by an observer or an import, not by the run",
-    }
-)
+LEFT_OUT_OF_DURATIONS = _left_out_of("any count", "durations")
 """Why a run has no duration; what is known least comes first."""
 
-LEFT_OUT_OF_SILENCES = MappingProxyType(
-    {
-        **LEFT_OUT,
-        "not_running": "between an end and the work that was resumed",
-        "unseen": "its messages are not in the store, only when the last one came",
-    }
-)
+LEFT_OUT_OF_SILENCES = _left_out_of("any count", "silences")
 """Why the time between two moments is no silence."""
 
 

@@ -10,15 +10,16 @@ system recorded itself goes first, then the limits of its own that its open work
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from types import MappingProxyType
+from typing import Annotated, NamedTuple
 
 import narwhals as nw
 
 from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY, Frame, encode, lookup
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.session_health import VERSIONS, HealthFacts, health_rules, limit_s
 from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.policy import Policy
@@ -98,12 +99,13 @@ BLOCKED_LIKE = ("blocked", "escalated", "gate_failed")
 """Stored statuses of a play that hold up its show."""
 
 
-@dataclass(frozen=True)
-class RuleHealth:
+class RuleHealth(NamedTuple):
     """What a rule means.
 
     Attributes
     ----------
+    rule : str
+        Its name.
     health : str or None
         ADR-0033's word; None: health does not apply.
     evidence : str or None
@@ -114,62 +116,19 @@ class RuleHealth:
         from the health.
     """
 
-    health: str | None
+    rule: str
+    health: Annotated[str, schema.HEALTHS] | None
     evidence: str | None = None
     code: str | None = None
 
 
-# The rules of `session_health.RULE_WORDS`, translated (NORMALIZED_STATE 4), and before that of
-# death the two for what nobody saw: the classifier takes a process nobody looked for as gone.
-SESSION_RULES = {
-    "over_with_locks": RuleHealth("degraded", "stale_locks"),
-    "over": RuleHealth("ok"),
-    "unseen_silent": RuleHealth("stalled", "silence_over_threshold"),
-    "unseen": RuleHealth("unknown", "nothing_seen"),
-    "nothing_to_show": RuleHealth("orphaned", "no_process_no_output"),
-    "process_gone": RuleHealth("process_dead", "process_not_found"),
-    "silent_not_alive": RuleHealth("stalled", "silence_over_threshold"),
-    "silent_alive": RuleHealth("stalled", "silence_over_threshold"),
-    "quiet": RuleHealth("idle", "silence_over_threshold"),
-    "active": RuleHealth("running"),
-}
-
-RULES = {
-    "does_not_apply": RuleHealth(None),
-    "status_unknown": RuleHealth("unknown", "status_unknown"),
-    **{f"session_{name}": rule for name, rule in SESSION_RULES.items()},
-    "play_blocked": RuleHealth("blocked", "stored_status"),
-    "over": RuleHealth("ok"),
-    "play_session_quiet": RuleHealth("stalled", "session_health"),
-    "play_silent": RuleHealth("stalled", "silence_at_threshold"),
-    "play_unseen": RuleHealth("unknown", "nothing_seen"),
-    "play_active": RuleHealth("running"),
-    "show_play_running": RuleHealth("running"),
-    "show_play_blocked": RuleHealth("blocked", "children_status"),
-    "schedule_off": RuleHealth("ok"),
-    "schedule_misfired": RuleHealth("misfired", "overdue"),
-    "schedule_running": RuleHealth("running"),
-    "schedule_overdue": RuleHealth("misfired", "overdue_fire"),
-    "schedule_due": RuleHealth("due", "next_fire_passed"),
-    "schedule_unknown": RuleHealth("unknown"),
-    "schedule_run_silent": RuleHealth("stalled", "silence_at_threshold"),
-    "schedule_run_unseen": RuleHealth("unknown", "nothing_seen"),
-    "schedule_run_active": RuleHealth("running"),
-    "engine_run_session_quiet": RuleHealth("stalled", "session_health"),
-    "engine_run_active": RuleHealth("running"),
-    "dispatch_waiting": RuleHealth("due", "not_delivered"),
-    "waiting": RuleHealth("ok"),
-    "open_process_gone": RuleHealth("process_dead", "process_not_found"),
-    "open_retry_overdue": RuleHealth("stalled", "retry_overdue", "retry_overdue"),
-    "open_retry_scheduled": RuleHealth("degraded", "retry_scheduled", "retry_scheduled"),
-    "open_question_open": RuleHealth("idle", "awaiting_answer", "awaiting_permission"),
-    "open_dead": RuleHealth("process_dead", "dead"),
-    "open_stalled": RuleHealth("stalled", "stalled"),
-    "open_runaway": RuleHealth("degraded", "runaway", "runaway_steps"),
-    "open_active": RuleHealth("running"),
-    **{f"recorded_{word}": RuleHealth(word) for word in schema.HEALTHS},
-    f"recorded_{schema.NO_WORD}": RuleHealth(None),
-}
+# Those of sessions are the rules of `session_health.RULE_WORDS`, translated
+# (NORMALIZED_STATE 4), and before that of death the two for what nobody saw: the classifier
+# takes a process nobody looked for as gone.
+_LISTED = package_table("stateanalytics.state", "health_rules.csv", RuleHealth)
+_RECORDED = (RuleHealth(f"recorded_{word}", word) for word in schema.HEALTHS)
+_NONE_RECORDED = RuleHealth(f"recorded_{schema.NO_WORD}", None)
+RULES = {row.rule: row for row in (*_LISTED, *_RECORDED, _NONE_RECORDED)}
 """Every rule and its health: the shared ones in order, then open work, then recorded ones."""
 
 _NUMBERS = {name: number for number, name in enumerate(RULES)}
@@ -228,8 +187,8 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         is_unseen = nw.lit(value=False)
     is_silent = (nw.col("silence_s") > session_facts.stale_after_s).fill_null(value=False)
     unseen = {"unseen_silent": is_unseen & is_silent, "unseen": is_unseen}
-    rules = {name: {**of_classifier, **unseen}[name] for name in SESSION_RULES}
-    named = {f"session_{name}": table.is_type("session") & rule for name, rule in rules.items()}
+    rules = {f"session_{name}": rule for name, rule in (of_classifier | unseen).items()}
+    named = {name: table.is_type("session") & rules[name] for name in RULES if name in rules}
     return numbered({"status_unknown": of_sessions(is_terminal=None), **named})
 
 

@@ -27,11 +27,7 @@ from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
 
 AXES = MappingProxyType(
-    {
-        "outcome": schema.OUTCOMES,
-        "health": schema.HEALTHS,
-        "delivery": schema.DELIVERIES,
-    }
+    {"outcome": schema.OUTCOMES, "health": schema.HEALTHS, "delivery": schema.DELIVERIES}
 )
 
 TONES_OF = MappingProxyType(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
+from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
 import polars as pl
@@ -20,12 +21,12 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
-from stateanalytics.core.windows import Window
+from stateanalytics.core.windows import Window, instant
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import TROUBLE, ended_well
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
-from stateanalytics.stats.shares import ClusteredShare, clustered_share
+from stateanalytics.stats.shares import ClusteredShare, clustered_share, share_of_units
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import is_driven, with_usage
 
@@ -58,6 +59,28 @@ def shows_of(entities: pl.DataFrame) -> pl.Series:
     ]
 
 
+def host_of(source: str) -> str:
+    """The host of a source: its folder, up to the first name that begins with a dot.
+
+    Examples
+    --------
+    >>> host_of("hosts/a/.agents/state.db"), host_of("fleet/b/state.db"), host_of("state.db")
+    ('hosts/a', 'fleet/b', '.')
+    """
+    path = PurePath(source)
+    for place, name in enumerate(path.parts):
+        if name.startswith(".") and name not in (".", ".."):
+            return str(PurePath(*path.parts[:place]))
+    return str(path.parent)
+
+
+def hosts_of(sources: pl.Series) -> pl.Expr:
+    """The host of each row's ``source``, by `host_of`; ``sources`` are those of the rows."""
+    known = sources.unique().to_list()
+    hosts = [host_of(source) for source in known]
+    return pl.col("source").replace_strict(known, hosts, return_dtype=pl.String)
+
+
 def unit_of() -> pl.Expr:
     """The show of a row, else its invocation, session or itself, as text with its source."""
     unit = pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")
@@ -70,7 +93,8 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
     Parameters
     ----------
     runs : polars.DataFrame
-        Rows of a `population`. Rows of sums, which have no ids, are a unit each.
+        Rows of a `population`. Rows of sums, which have no ids, are a unit each; with
+        ``incident_id``, the failures of one incident are one.
 
     Examples
     --------
@@ -83,14 +107,23 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
     >>> units.n_unique(), name
     (1, 'invocation')
     """
+    unit, is_project, name = _sampling_unit(runs)
+    units = runs.select(unit.alias("unit"), is_project=is_project)
+    return units["unit"], "project" if units["is_project"].any() else name
+
+
+def _sampling_unit(runs: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, str]:
+    """The unit of each run, whether that is its project, and what it is else."""
     if "invocation_id" not in runs.columns:
-        return pl.int_range(runs.height, eager=True), "run"
-    # 32 bits would not hold the square of a large size.
-    sizes = runs["project"].drop_nulls().value_counts(name="n")["n"].cast(pl.Float64)
-    if sizes.len() >= FEWEST_PROJECTS and sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum():
-        # Work without a project has a unit of its own.
-        return runs.select(pl.coalesce("project", unit_of())).to_series(), "project"
-    return runs.select(unit_of()).to_series(), "invocation"
+        return pl.int_range(pl.len()), pl.lit(value=False), "run"
+    if "incident_id" in runs.columns:
+        return pl.coalesce("incident_id", unit_of()), pl.lit(value=False), "incident"
+    counts = pl.col("project").drop_nulls().value_counts()
+    sizes = counts.struct.field("count").cast(pl.Int64)
+    are_many = (sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum()) & (sizes.len() > 0)
+    # Work without a project has a unit of its own.
+    unit = pl.when(are_many).then(pl.coalesce("project", unit_of())).otherwise(unit_of())
+    return unit, are_many, "invocation"
 
 
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
@@ -100,11 +133,7 @@ _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_
 
 
 def population(
-    entities: pl.DataFrame,
-    states: pl.DataFrame,
-    *,
-    as_of: datetime,
-    window: Window | None = None,
+    entities: pl.DataFrame, states: pl.DataFrame, *, as_of: datetime, window: Window | None = None
 ) -> pl.DataFrame:
     """Every entity of a window, with its state and whether rates may count it.
 
@@ -245,10 +274,8 @@ def _left_out(as_of: datetime) -> pl.Expr:
 
 def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     began = pl.coalesce("started_at", "created_at")
-    is_open_in_window = pl.col("is_open") & (began < window.until).fill_null(True)
-    has_ended_in_window = ~pl.col("is_open") & pl.col("placed_at").is_between(
-        window.since, window.until, closed="left"
-    )
+    is_open_in_window = pl.col("is_open") & (began < instant(window.until)).fill_null(True)
+    has_ended_in_window = ~pl.col("is_open") & window.holds("placed_at")
     # Lost to every window otherwise: a clock that was wrong, or an as-of in the past.
     is_future = (pl.col("left_out") == "future").fill_null(False) & (window.until > as_of)
     return is_open_in_window | has_ended_in_window | is_future | _stored_moment().is_null()
@@ -366,18 +393,42 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     >>> [(count.n, count.of) for count in count_headline(runs, 1).values()]
     [(3, None), (1, 2), (0, 2), (1, 1), (1, None)]
     """
-    ended, still_open = runs.filter(~pl.col("is_open")), runs.filter("is_open")
-    return {
-        "runs": Count(runs.height),
-        "completed": share_of(ended, ended_well()),
-        "timed_out": share_of(ended, pl.col("outcome") == "timed_out"),
-        "unresolved": share_of(still_open, pl.col("severity").is_in(list(TROUBLE))),
-        "incidents": Count(n_incidents),
+    is_open = pl.col("is_open")
+    asked = {
+        "completed": (~is_open, ended_well()),
+        "timed_out": (~is_open, pl.col("outcome") == "timed_out"),
+        "unresolved": (is_open, pl.col("severity").is_in(list(TROUBLE))),
     }
+    plans = [_units_hit(runs, is_hit, among) for among, is_hit in asked.values()]
+    units = dict(zip(asked, pl.collect_all(plans), strict=True))
+    named = {
+        name: _share(units[name], runs, is_hit, among) for name, (among, is_hit) in asked.items()
+    }
+    return {"runs": Count(runs.height), **named, "incidents": Count(n_incidents)}
 
 
 def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:
     """How many of some runs have a property, with the independent units that this rests on."""
-    units, unit = sampling_units(runs)
-    sure = clustered_share(runs.select(is_hit.fill_null(value=False)).to_series(), units)
-    return Count(sure.n_hits, sure.n, sure, unit)
+    return _share(_units_hit(runs, is_hit).collect(), runs, is_hit)
+
+
+def _units_hit(runs: pl.DataFrame, is_hit: pl.Expr, *among: pl.Expr) -> pl.LazyFrame:
+    """The number of units with ``x`` hits among ``m`` of their runs."""
+    unit, is_project, _ = _sampling_unit(runs)
+    rows = runs.lazy().filter(*among).select(
+        hit=is_hit.fill_null(value=False), unit=unit, is_project=is_project
+    )  # fmt: skip
+    of_units = rows.group_by("unit", "is_project").agg(x=pl.col("hit").sum(), m=pl.len())
+    return of_units.group_by("x", "m", "is_project").agg(times=pl.len())
+
+
+def _share(units: pl.DataFrame, runs: pl.DataFrame, is_hit: pl.Expr, *among: pl.Expr) -> Count:
+    sure = share_of_units(units)
+    name = "project" if units["is_project"].any() else _sampling_unit(runs)[2]
+    if name == "project" and sure.n_hits in (0, sure.n):
+        # Nothing shows how projects differ. They do, and a few are no more than a few runs: half
+        # of what invocations alone would show is kept, whichever unit is that of other shares.
+        hits = runs.filter(*among).select(hit=is_hit.fill_null(value=False), unit=unit_of())
+        alone, name = clustered_share(*hits.get_columns()), "invocation"
+        sure = alone._replace(n_effective=alone.n_effective / 2, n_if_alike=alone.n_if_alike / 2)
+    return Count(sure.n_hits, sure.n, sure, name)

@@ -256,12 +256,7 @@ _DELIVERY_CAUSES = [
 ]
 
 
-def reasons(
-    facts: Any,
-    *,
-    policy: Policy | None = None,
-    as_of: Moment | None = None,
-) -> Any:
+def reasons(facts: Any, *, policy: Policy | None = None, as_of: Moment | None = None) -> Any:
     """The reasons of every state, one row per reason.
 
     Parameters

@@ -35,12 +35,7 @@ _RETRY, _RUNAWAY = f"{TEMPORARY}retry", f"{TEMPORARY}runaway"
 _UNEXPLAINED = f"{TEMPORARY}unexplained"
 
 
-def states(
-    facts: Any,
-    *,
-    policy: Policy | None = None,
-    as_of: Moment | None = None,
-) -> Any:
+def states(facts: Any, *, policy: Policy | None = None, as_of: Moment | None = None) -> Any:
     """The normalized state of every entity, one row each.
 
     Parameters
@@ -97,10 +92,7 @@ def states_at_hand(facts: Any, given: Any, *, policy: Policy | None = None) -> A
 
 
 def states_and_reasons(
-    facts: Any,
-    *,
-    policy: Policy | None = None,
-    as_of: Moment | None = None,
+    facts: Any, *, policy: Policy | None = None, as_of: Moment | None = None
 ) -> tuple[Any, Any]:
     """`states` and `reasons` of the same facts, with the rules applied once.
 

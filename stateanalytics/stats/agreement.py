@@ -17,7 +17,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.errors import ArgumentError, check_columns, did_you_mean
-from stateanalytics.stats.distributions import chi_square_tail, even_split_p
+from stateanalytics.stats.distributions import chi_square_tail, even_split_p, student_quantile
 from stateanalytics.stats.draws import multinomial
 
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
@@ -384,6 +384,7 @@ SCORES = ("kappa", "mcc", "ac1", "pabak")
 
 _ROWS_OF_DRAWS = 2_000_000
 _PAIRS_AT_ONCE = 100
+_ONE_ANSWER = ("n_neither", "n_both")
 
 
 def cells_by_class(
@@ -459,35 +460,40 @@ def intervals_of_cells(
     Notes
     -----
     Clusters with the same labels are drawn as one class, and all pairs share the resamples.
-    A resample in which a score is not defined (kappa, where all units got the same answer)
-    does not count.
+    Where an answer is rare, resamples vary too little and some have none of it: each gets
+    another half a unit in every cell, on average (Jeffreys' prior), and percentiles are widened
+    by Student's quantile [2]_, of as many clusters as have the rarer answer.
 
     References
     ----------
     .. [1] Field, C. A. and Welsh, A. H. (2007). Bootstrapping clustered data. J. R.
        Statist. Soc. B 69, 369-390.
+    .. [2] Hesterberg, T. C. (2015). What teachers should know about the bootstrap. The American
+       Statistician 69, 371-386: the expanded percentile interval.
 
     Examples
     --------
     >>> labels = pl.DataFrame({"who": [1, 2, 3, 4], "a": [True, False] * 2, "b": [True, False] * 2})
     >>> cells, members = cells_by_class(labels, [("a", "b")], "who")
     >>> ends = intervals_of_cells(cells, members, n_resamples=50, conf_level=0.95, seed=0)
-    >>> ends["pabak_low"].item()
-    1.0
+    >>> 0 < ends["pabak_low"].item() < 1
+    True
     """
     ends = [(score, end) for score in SCORES for end in ("low", "high")]
     shape = {"a": pl.String, "b": pl.String, **{"_".join(end): pl.Float64 for end in ends}}
     if cells.is_empty() or n_resamples < 1:
         return pl.DataFrame(schema=shape)
-    draws = _draws(members, n_resamples, seed)
-    tail = (1 - conf_level) / 2
+    draws, more = _draws(members, n_resamples, seed), _half_units(n_resamples, seed)
     # By number, because grouping millions of rows by two names takes twice the time.
     pairs = cells.select("a", "b").unique(maintain_order=True).with_row_index("_pair")
     numbered = cells.join(pairs, on=["a", "b"]).drop("a", "b")
     at_once = max(1, _ROWS_OF_DRAWS // draws.height)
-    intervals = pl.concat(
-        _percentiles(_scores(numbered.filter(pl.col("_pair") // at_once == part), draws), tail)
+    parts = [
+        numbered.filter(pl.col("_pair") // at_once == part)
         for part in range(-(-pairs.height // at_once))
+    ]
+    intervals = pl.concat(
+        _percentiles(_scores(part, draws, more), _tails(part, conf_level)) for part in parts
     )
     return pairs.join(intervals, on="_pair").sort("a", "b").select(list(shape))
 
@@ -534,20 +540,64 @@ def _draws(members: pl.Series, n_resamples: int, seed: int) -> pl.DataFrame:
     ).filter(pl.col("_times") > 0)
 
 
-def _scores(cells: pl.DataFrame, draws: pl.DataFrame) -> pl.DataFrame:
-    """The scores of each pair in each resample."""
+def _half_units(n_resamples: int, seed: int) -> pl.DataFrame:
+    """What each resample has more in each cell: half a unit on average."""
+    random = Random(seed)
+    more = {
+        f"{name}_more": [random.gammavariate(0.5, 1.0) for _ in range(n_resamples)]
+        for name in CELLS[1:]
+    }
+    return pl.DataFrame({"_draw": range(n_resamples), **more})
+
+
+def _scores(cells: pl.DataFrame, draws: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    """The scores of each pair in each resample; null where they are not defined for the pair."""
     summed = (
         draws.lazy()
         .join(cells.lazy(), on="_class")
         .group_by("_pair", "_draw")
         .agg((pl.col(name) * pl.col("_times")).sum() for name in CELLS[1:])
+        .join(more.lazy(), on="_draw")
+        .with_columns(pl.col(name) + pl.col(f"{name}_more") for name in CELLS[1:])
     )
-    return summed.with_columns(**score_cells()).collect()
+    counts = [(pl.col(name) * pl.col("_size")).sum() for name in CELLS[1:]]
+    known = cells.group_by("_pair").agg(counts).select("_pair", **score_cells()).lazy()
+    return (
+        summed.with_columns(**score_cells())
+        .join(known, on="_pair", suffix="_known")
+        .with_columns(pl.when(pl.col(f"{name}_known").is_not_null()).then(name) for name in SCORES)
+        .collect()
+    )
 
 
-def _percentiles(scores: pl.DataFrame, tail: float) -> pl.DataFrame:
-    return scores.group_by("_pair").agg(
-        pl.col(score).quantile(share, "linear").alias(f"{score}_{end}")
-        for score in SCORES
-        for end, share in (("low", tail), ("high", 1 - tail))
-    )
+def _tails(cells: pl.DataFrame, conf_level: float) -> pl.DataFrame:
+    """The tail of the percentiles of each pair."""
+    answers = (pl.col("_size").filter(pl.col(name) < pl.col("n")).sum() for name in _ONE_ANSWER)
+    n = pl.min_horizontal(*answers).clip(lower_bound=2)
+
+    def tail(n: int) -> float:
+        expanded = student_quantile(conf_level, n - 1) * math.sqrt(n / (n - 1))
+        return NormalDist().cdf(-expanded)
+
+    rarer = cells.group_by("_pair").agg(n=n)
+    return rarer.select("_pair", tail=pl.col("n").map_elements(tail, return_dtype=pl.Float64))
+
+
+def _percentiles(scores: pl.DataFrame, tails: pl.DataFrame) -> pl.DataFrame:
+    """The ends of the interval of each score, from its values in order."""
+    known = [f"{name}_known" for name in SCORES]
+    lists = scores.group_by("_pair").agg(pl.col(SCORES).drop_nulls().sort(), pl.col(known).first())
+
+    def place(score: str, share: pl.Expr) -> pl.Expr:
+        last = pl.col(score).list.len().cast(pl.Int64) - 1
+        return pl.col(score).list.get((share * last).round().cast(pl.Int64), null_on_oob=True)
+
+    # All resamples of perfect agreement have half a unit of the contrary.
+    tail, ends = pl.col("tail"), list[pl.Expr]()
+    for score in SCORES:
+        seen = pl.col(f"{score}_known")
+        ends += [
+            pl.min_horizontal(place(score, tail), seen).alias(f"{score}_low"),
+            pl.max_horizontal(place(score, 1 - tail), seen).alias(f"{score}_high"),
+        ]
+    return lists.join(tails, on="_pair").select("_pair", *ends)

@@ -57,8 +57,7 @@ def _even_split(n: int, i: int) -> float:
     """Binomial(n, 1/2) at i: exact for small n, by logarithms where 2**n overflows."""
     if n <= 1000:
         return float(math.comb(n, i) / 2**n)
-    log_comb = math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1)
-    return math.exp(log_comb - n * math.log(2))
+    return math.exp(_log_choose(n, i) - n * math.log(2))
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
@@ -268,13 +267,7 @@ def solve(function: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _log_binomial(k: int, n: int, share: float) -> float:
-    return (
-        math.lgamma(n + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(n - k + 1)
-        + k * math.log(share)
-        + (n - k) * math.log1p(-share)
-    )
+    return _log_choose(n, k) + k * math.log(share) + (n - k) * math.log1p(-share)
 
 
 def _at_most(k: int, n: int, share: float) -> float:
@@ -319,11 +312,8 @@ def hypergeometric_tail(k: int, n_drawn: int, n_marked: int, n_all: int) -> floa
     if k <= n_drawn * n_marked / n_all:
         # From the other side, where terms only decrease.
         return 1.0 - hypergeometric_tail(n_drawn - k + 1, n_drawn, n_all - n_marked, n_all)
-    first = (
-        _log_choose(n_marked, k)
-        + _log_choose(n_all - n_marked, n_drawn - k)
-        - _log_choose(n_all, n_drawn)
-    )
+    first = _log_choose(n_marked, k) + _log_choose(n_all - n_marked, n_drawn - k)
+    first -= _log_choose(n_all, n_drawn)
     # Relative to the first term, so that even the smallest tail keeps its digits.
     term = tail = 1.0
     for i in range(k, highest):
@@ -340,10 +330,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def benjamini_hochberg(
-    p_value: str = "p_value",
-    *,
-    over: str | list[str] | None = None,
-    n_tests: int | None = None,
+    p_value: str = "p_value", *, over: str | list[str] | None = None, n_tests: int | None = None
 ) -> pl.Expr:
     """Adjusted p-values: the smallest false discovery rate at which each test is significant.
 

@@ -1,22 +1,18 @@
-"""Reproducible random numbers: columns as polars expressions, and multinomial counts.
+"""Reproducible random numbers: bits as polars expressions, and multinomial counts.
 
 A value of a column depends only on the seed, the name of the column and the number of the
-row (a counter-based generator), so a store can be written in pieces of any size, and a
-column that is added later changes no other.
+row: a counter-based generator.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import polars as pl
 
-_HEX = pl.Series("hex", [f"{number:04x}" for number in range(1 << 16)])
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -42,107 +38,6 @@ def bits(row: pl.Expr, seed: int, column: str) -> pl.Expr:
     state = (state ^ (state // (1 << 30))) * _u64(0xBF58476D1CE4E5B9)
     state = (state ^ (state // (1 << 27))) * _u64(0x94D049BB133111EB)
     return state ^ (state // (1 << 31))
-
-
-def uniform(row: pl.Expr, seed: int, column: str) -> pl.Expr:
-    """A number strictly between 0 and 1 for each row number.
-
-    Examples
-    --------
-    >>> pl.select(uniform(pl.int_range(9999), 1, "a")).to_series().mean().__round__(1)
-    0.5
-    """
-    return ((bits(row, seed, column) // (1 << 11)).cast(pl.Float64) + 0.5) / float(1 << 53)
-
-
-def integer(row: pl.Expr, seed: int, column: str, low: int, high: int) -> pl.Expr:
-    """A whole number from ``low`` to ``high``, both included, for each row number.
-
-    Examples
-    --------
-    >>> pl.select(integer(pl.int_range(999), 1, "a", 3, 5)).to_series().unique().to_list()
-    [3, 4, 5]
-    """
-    return low + (bits(row, seed, column) % (high - low + 1)).cast(pl.Int64)
-
-
-def one_of(row: pl.Expr, seed: int, column: str, values: Sequence[object]) -> pl.Expr:
-    """One of the values with equal probability, for each row number.
-
-    Examples
-    --------
-    >>> pl.select(one_of(pl.int_range(99), 1, "a", ["x", "y"])).to_series().n_unique()
-    2
-    """
-    return pl.lit(pl.Series(values)).gather(bits(row, seed, column) % len(values))
-
-
-def weighted(row: pl.Expr, seed: int, column: str, shares: Mapping[Any, float]) -> pl.Expr:
-    """One of the keys with the probability of its share, for each row number.
-
-    Parameters
-    ----------
-    row : polars.Expr
-        Row numbers.
-    seed, column : int, str
-        What the value depends on next to the row.
-    shares : mapping of str or None to float
-        Value to its share; shares are scaled to a sum of 1.
-
-    Examples
-    --------
-    >>> pl.select(
-    ...     weighted(pl.int_range(1000), 1, "a", {"x": 3.0, None: 1.0})
-    ... ).to_series().null_count() // 100
-    2
-    """
-    limits = list(itertools.accumulate(shares.values()))
-    drawn = uniform(row, seed, column) * limits[-1]
-    # The infinite limit is never reached, but gives a single key a column as well.
-    index = pl.sum_horizontal((drawn >= limit).cast(pl.Int32) for limit in (*limits[:-1], math.inf))
-    return pl.lit(pl.Series(list(shares), dtype=pl.String)).gather(index)
-
-
-def hex_id(row: pl.Expr, seed: int, column: str, n_digits: int = 32) -> pl.Expr:
-    """An id of hexadecimal digits for each row number.
-
-    Examples
-    --------
-    >>> pl.select(hex_id(pl.int_range(1), 1, "a", 12)).item().__len__()
-    12
-    """
-    halves = [bits(row, seed, f"{column}/{half}") for half in ("high", "low")]
-    fours = [
-        pl.lit(_HEX).gather((half // (1 << (16 * place))) % (1 << 16))
-        for half in halves
-        for place in range(4)
-    ]
-    n_fours = -(-n_digits // 4)
-    return pl.concat_str(fours[:n_fours]).str.slice(0, n_digits)
-
-
-def uuid(row: pl.Expr, seed: int, column: str) -> pl.Expr:
-    """An id shaped like a random UUID (version 4) for each row number.
-
-    Examples
-    --------
-    >>> pl.select(uuid(pl.int_range(1), 1, "a")).item()[14]
-    '4'
-    """
-    digits = hex_id(row, seed, column)
-    return pl.concat_str(
-        [
-            digits.str.slice(0, 8),
-            pl.lit("-"),
-            digits.str.slice(8, 4),
-            pl.lit("-4"),
-            digits.str.slice(13, 3),
-            pl.lit("-a"),
-            digits.str.slice(17, 3),
-            pl.lit("-"),
-            digits.str.slice(20, 12),
-        ]
-    )
 
 
 def _u64(number: int) -> pl.Expr:

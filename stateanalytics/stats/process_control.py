@@ -257,6 +257,99 @@ def _squares(points: Sequence[Point]) -> float:
     return sum(point.weight * (point.value - mean) ** 2 for point in points)
 
 
+MOST_NEW = 8
+"""Most newest weeks that are compared with all weeks before them: an older level is usual."""
+N_TESTS = (2.0, 5.0)
+"""Half of the false alarms are for the newest week alone, the other half for longer levels.
+
+Those are fewer independent tests than seven, because they share weeks."""
+_FEWEST_BEFORE = 4
+
+
+@dataclass(frozen=True)
+class Newest:
+    """What the newest weeks of a series show against the weeks before them.
+
+    Attributes
+    ----------
+    start : int or None
+        Position of the first week of a new level; None: nothing changed.
+    before, low, high : float
+        The level before, and the limits that a newest week must leave to be a change alone.
+    level, level_low, level_high : float
+        The level since, and its 95 % interval.
+    """
+
+    start: int | None
+    before: float
+    low: float
+    high: float
+    level: float
+    level_low: float
+    level_high: float
+
+
+def newest_change(
+    points: Sequence[Point], *, alpha: float = 0.05, least_variance: float = 1.0
+) -> Newest | None:
+    """Whether the newest weeks have another level than those before; None: too few weeks.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        In the order of time.
+    alpha : float
+        Probability of a change where there is none.
+    least_variance : float
+        As for `change_points`.
+
+    Notes
+    -----
+    Student's t of the newest 1 to `MOST_NEW` weeks against all before, with the variance
+    within both parts; the level begins where t is least likely. A level is over, and no change,
+    where the newest week is nearer to the one before. A week outside its limits is a change.
+
+    Examples
+    --------
+    >>> weeks = [count_point(n, 1.0) for n in (9, 11, 8, 12, 10, 9, 11, 24, 27)]
+    >>> newest_change(weeks).start
+    7
+    """
+    n = len(points)
+    cuts = range(n - 1, max(_FEWEST_BEFORE, n - MOST_NEW) - 1, -1)
+    if not cuts:
+        return None
+    newest = points[-1]
+
+    def parts(cut: int) -> tuple[float, float]:
+        return _mean(points[:cut]), _mean(points[cut:])
+
+    def goes_on(cut: int) -> bool:
+        before, level = parts(cut)
+        return abs(newest.value - level) <= abs(newest.value - before)
+
+    tails = {
+        cut: student_tail(_t_statistic(points, cut, least_variance), n - 2)
+        for cut in cuts
+        if goes_on(cut)
+    }
+    has_changed = any(tail * N_TESTS[cut < n - 1] <= alpha for cut, tail in tails.items())
+    cut = min(tails, key=lambda cut: tails[cut]) if has_changed else n - 1
+    before, level = parts(cut)
+    squares = _squares(points[:cut]) + _squares(points[cut:])
+    variance = max(least_variance, squares / (n - 2))
+    of_level = sum(point.weight for point in points[cut:])
+    of_before = sum(point.weight for point in points[:cut])
+    spread = math.sqrt(variance * (1 / newest.weight + 1 / of_before))
+    limit = student_quantile(1 - alpha / N_TESTS[0], n - 2) * spread
+    half = student_quantile(0.95, n - 2) * math.sqrt(variance / of_level)
+    return Newest(
+        cut if has_changed else None,
+        *(before, before - limit, before + limit),
+        *(level, level - half, level + half),
+    )
+
+
 RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
 """Alternatives of the sequential test, in multiples of the usual rate, equally weighted."""
 CAUTION = 0.6

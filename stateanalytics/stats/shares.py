@@ -105,20 +105,17 @@ def clustered_share(hits: pl.Series, units: pl.Series) -> ClusteredShare:
     >>> [round(end, 2) for end in share.interval()]
     [0.19, 0.81]
     """
-    of_units = (
-        pl.DataFrame({"unit": units, "hit": hits})
-        .group_by("unit")
-        .agg(x=pl.col("hit").sum(), m=pl.len())
-    )
+    rows = pl.LazyFrame({"unit": units, "hit": hits})
+    of_units = rows.group_by("unit").agg(x=pl.col("hit").sum(), m=pl.len())
     return share_of_units(of_units.group_by("x", "m").agg(times=pl.len()))
 
 
-def share_of_units(units: pl.DataFrame) -> ClusteredShare:
+def share_of_units(units: pl.DataFrame | pl.LazyFrame) -> ClusteredShare:
     """The same as `clustered_share`, from the number of units with ``x`` hits among ``m`` rows.
 
     Parameters
     ----------
-    units : polars.DataFrame
+    units : polars.DataFrame or LazyFrame
         ``x``, ``m`` and ``times``, the number of such units; tables of stores can be added.
 
     Examples
@@ -127,19 +124,16 @@ def share_of_units(units: pl.DataFrame) -> ClusteredShare:
     6.0
     """
     # Floats add up to the same only in the same order, whatever order the rows were in.
-    of_units = units.select(pl.col("x", "m", "times").cast(pl.Float64)).sort("x", "m")
-    x, m, times = pl.col("x"), pl.col("m"), pl.col("times")
-    sums = of_units.select((m * times).sum(), (x * times).sum(), times.sum().alias("units")).row(0)
-    n, n_hits, n_units = (int(total) for total in sums)
+    floats = pl.col("x", "m", "times").cast(pl.Float64)
+    of_units = units.lazy().select(floats).sort("x", "m").collect(engine="in-memory")
+    rows = of_units.rows()
+    n, n_hits = (int(sum(row[of] * row[2] for row in rows)) for of in (1, 0))
+    n_units = int(sum(times for _, _, times in rows))
     if n == 0:
         return ClusteredShare(0, 0, 0, 0.0, 0.0, math.inf)
     share = n_hits / n
-    residual = (x - m * share) ** 2 / (1 - m / n)
-    between_units, squares, fourths = of_units.select(
-        between_units=(pl.when(m < n).then(residual) * times).sum(),
-        squares=(m**2 * times).sum(),
-        fourths=(m**4 * times).sum(),
-    ).row(0)
+    between_units = sum((x - m * share) ** 2 / (1 - m / n) * times for x, m, times in rows if m < n)
+    squares, fourths = (sum(m**power * times for _, m, times in rows) for power in (2, 4))
     n_if_alike = n * n / squares
     as_identical = ClusteredShare(n_hits, n, n_units, n_if_alike, n_if_alike, math.inf)
     rarer = min(share, 1 - share) * n_if_alike

@@ -127,12 +127,13 @@ def _counted(
     lengths = runs.with_columns(pl.col("duration_s").ceil())
     own = [name for name in _SPELL if name not in by]
     failed = select_failures(rows).with_columns(_week(), cause_key())
+    samples, fires = work_samples(facts.entities), detect(facts, policy=policy, states=judged).fires
     return Summary(
         as_of=facts.as_of,
         policy=policy.version,
         k=k,
         by=tuple(by),
-        sources=in_order("sources", [_sampled(facts)]),
+        sources=in_order("sources", [facts.sources.join(samples, on="source", how="left")]),
         losses=in_order("losses", [_masked(losses_of(facts.findings))]),
         states=add_counts([_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]),
         codes=add_codes([_masked(_codes(failed))]),
@@ -140,14 +141,9 @@ def _counted(
         units=add_counts([_units(rows)]),
         spells=add_counts([_one_each(_masked(lengths.select(*by, *own)))]),
         silences=gap_sums(_masked(lean_gaps(facts, by=by, rows=rows)), thresholds_s, by=by),
-        detections=_detections(facts, policy, judged),
+        detections=by_name(add_counts([_one_each(fires)])),
         templates=_templates(facts, policy, rows, k),
     )
-
-
-def _sampled(facts: Facts) -> pl.DataFrame:
-    """The inputs, each with a sample of its work."""
-    return facts.sources.join(work_samples(facts.entities), on="source", how="left")
 
 
 def _week(moment: str = "placed_at") -> pl.Expr:
@@ -206,11 +202,6 @@ def _units(rows: pl.DataFrame) -> pl.DataFrame:
     return FIXED["units"].conform(_one_each(of_units.drop("unit")))
 
 
-def _detections(facts: Facts, policy: Policy, judged: pl.DataFrame) -> pl.DataFrame:
-    """Number of entities for each combination of detectors that fire."""
-    return by_name(add_counts([_one_each(detect(facts, policy=policy, states=judged).fires)]))
-
-
 def _templates(facts: Facts, policy: Policy, rows: pl.DataFrame, k: int) -> pl.DataFrame:
     """Failures by code and pattern, with texts that at least k sessions have."""
     members = find_members(facts, policy=policy, rows=rows)
@@ -218,10 +209,7 @@ def _templates(facts: Facts, policy: Policy, rows: pl.DataFrame, k: int) -> pl.D
     own = pl.concat_str("entity_type", "entity_id", separator=":")
     # Masked after mining, as placeholders would be words for the miner.
     failed = members.select(
-        "system",
-        "code",
-        "failed_at",
-        place=pl.struct("source", pl.coalesce("session_id", own)),
+        "system", "code", "failed_at", place=pl.struct("source", pl.coalesce("session_id", own))
     ).hstack(_masked(mined))
 
     def is_common(text: str) -> pl.Expr:

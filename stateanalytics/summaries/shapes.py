@@ -18,7 +18,10 @@ from stateanalytics.core.schema import (
     Column,
     Frame,
 )
+from stateanalytics.core.shapes import Anything, Columns, Integer, Moment, Real, Words, frame
 from stateanalytics.detectors.quality import SUMS
+
+DIFFERENCES = ("worse", "better", "more", "less", "no_difference", "not_enough_data")
 
 N = Column("n", INTEGER, "how many")
 
@@ -155,3 +158,30 @@ def shapes_of(by: Sequence[str], detectors: Sequence[str]) -> Mapping[str, Frame
     )
     shapes = {**FIXED, **{shape.name: shape for shape in own}}
     return {name: shapes[name] for name in FRAMES}
+
+
+class Compared(Columns):
+    """One group of a measure, in one window or step of it."""
+
+    by = Anything("a column that `by` names; null: not known", name="<by>")
+    since = Moment("start of the window or step")
+    until = Moment("its end, which is not part of it")
+    value = Real("the measure, in its own unit; null: not known")
+    low = Real("lower end of its 95 % interval, by independent units; null: cannot tell")
+    high = Real("upper end")
+    n = Integer("how many have it; of costs and durations: of how many it is known")
+    n_of = Integer("of how many runs, failed runs, attempts or calls")
+    n_units = Integer("the independent units (requests, projects, sessions, incidents) behind it")
+    value_before = Real("the same of the window or step that is compared with")
+    low_before = Real("lower end of its 95 % interval")
+    high_before = Real("upper end")
+    n_before = Integer("how many had it there")
+    n_of_before = Integer("of how many")
+    difference = Real("value less value_before; of a sum, for as many days of data as the window")
+    difference_low = Real("lower end of its 95 % interval")
+    difference_high = Real("upper end")
+    q_value = Real("false discovery rate at which it is significant; null: too few to tell")
+    verdict = Words(DIFFERENCES, "worse, better, more, less, no_difference or not_enough_data")
+
+
+COMPARED = frame(Compared)

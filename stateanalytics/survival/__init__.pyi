@@ -10,8 +10,8 @@ from .incidence import cumulative_incidence as cumulative_incidence
 from .incidence import never_ending as never_ending
 from .log_rank import logrank as logrank
 from .occupancy import state_occupancy as state_occupancy
+from .occupancy import stretches_of as stretches_of
 from .period_change import duration_change as duration_change
 from .run_spells import spells as spells
-from .state_stretches import stretches_of as stretches_of
 from .time_limits import implicit_timeouts as implicit_timeouts
 from .time_limits import timeouts as timeouts

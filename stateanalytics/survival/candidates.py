@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.core.words import CANDIDATES_S, how_long_each
+from stateanalytics.core.words import CANDIDATES_S, each_in_words, say
 from stateanalytics.errors import check_columns, check_number
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.curves import kaplan_meier
@@ -130,7 +131,7 @@ def timeout_candidates(
     )
     return (
         results.with_columns(gained_per_hour=pl.when(spent > 0).then(gained / spent))
-        .with_columns(in_words=_candidate_in_words())
+        .with_columns(in_words=each_in_words(_candidate_in_words))
         .join(names, on=_WORK, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(TimeoutCandidates))
     )
@@ -262,43 +263,14 @@ def _count_longer(grid: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _candidate_in_words() -> pl.Expr:
-    known = pl.format(
-        "with a limit of {}, {} % of runs complete and {} % are cut, at {} h a run",
-        how_long_each("candidate_s"),
-        _percent("completed"),
-        _percent("cut"),
-        pl.col("run_hours").round(2),
-    )
-    rescued = pl.format(
-        "; of runs that today's {} cuts, {} % ({} to {}) would have completed",
-        how_long_each("today_s"),
-        _percent("rescued"),
-        _percent("rescued_low").fill_null("?"),
-        _percent("rescued_high").fill_null("?"),
-    )
-    unknown = pl.format(
-        "a limit of {} is not identified: the data end at {}, where {} % still run",
-        how_long_each("candidate_s"),
-        how_long_each("longest_s", is_estimate=True),
-        _percent("left"),
-    )
-    return (
-        pl.when("is_identified")
-        .then(known + pl.when(pl.col("rescued").is_not_null()).then(rescued).otherwise(pl.lit("")))
-        .otherwise(unknown.fill_null("not identified: no runs"))
-    )
-
-
-def _percent(share: str) -> pl.Expr:
-    """A share as a whole number of percent, without the percent sign.
-
-    Examples
-    --------
-    >>> pl.DataFrame({"x": [0.123]}).select(_percent("x"))["x"].to_list()
-    ['12']
-    """
-    return (pl.col(share) * 100).round(0).cast(pl.Int64).cast(pl.String)
+def _candidate_in_words(row: dict[str, Any]) -> str:
+    if row["is_identified"]:
+        is_rescued = row["rescued"] is not None
+        return say("candidate.known", **row) + (
+            say("candidate.rescued", **row) if is_rescued else ""
+        )
+    is_seen = None not in (row["longest_s"], row["left"])
+    return say("candidate.unknown" if is_seen else "candidate.no_runs", **row)
 
 
 # --- thresholds for "slow" ---------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 
-from stateanalytics.core.words import how_long_each
+from stateanalytics.core.joins import collected
+from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
-from stateanalytics.stats.distributions import kolmogorov_quantile
+from stateanalytics.stats.distributions import kolmogorov_quantile, student_quantile
 from stateanalytics.survival.frames import KaplanMeier, fixed_columns
 from stateanalytics.survival.jackknife import (
     FEWEST_UNITS,
@@ -210,20 +211,19 @@ def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
     >>> bare_curve(spells)["survival"].round(3).to_list()
     [0.667, 0.333]
     """
-    n_exits = pl.col("n_exits")
-    table = (
-        spells.group_by("duration_s")
-        .agg(n_exits=pl.len(), n_events=pl.col("ended").sum())
-        .sort("duration_s")
-    )
-    at = table["duration_s"]
-    is_first = (at.diff() > tie(at)).fill_null(True)
-    if not is_first.all():
-        first = pl.when(is_first).then("duration_s").forward_fill()
-        table = table.group_by(first, maintain_order=True).agg(pl.col("n_exits", "n_events").sum())
+    n_exits, at = pl.col("n_exits"), pl.col("duration_s")
+    first = pl.when((at.diff() > tie(at)).fill_null(True)).then(at).forward_fill()
     at_risk = n_exits.sum() - n_exits.cum_sum() + n_exits
-    survival = product_limit(pl.col("n_events") / at_risk)
-    return table.select("duration_s", "n_events", survival=survival)
+    return (
+        spells.lazy()
+        .group_by(at)
+        .agg(n_exits=pl.len(), n_events=pl.col("ended").sum())
+        .sort(at)
+        .group_by(first, maintain_order=True)
+        .agg(pl.col("n_exits", "n_events").sum())
+        .select(at, "n_events", survival=product_limit(pl.col("n_events") / at_risk))
+        .pipe(collected)
+    )
 
 
 def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:
@@ -365,12 +365,16 @@ def quantiles(
     return (
         pl.concat(rows)
         .sort(*strata, "prob")
-        .with_columns(is_identified=pl.col("duration_s").is_not_null(), in_words=_in_words())
+        .with_columns(
+            is_identified=pl.col("duration_s").is_not_null(), in_words=each_in_words(_in_words)
+        )
         .drop("longest_s", "share_outlasting", "from_s", "is_sure")
     )
 
 
-def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
+def restricted_mean(
+    curve: pl.DataFrame, until_s: float | str, conf_level: float = 0.95
+) -> pl.DataFrame:
     """Restricted mean: each duration counts up to ``until_s``, so that the mean is identified.
 
     Parameters
@@ -379,13 +383,16 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
         From `kaplan_meier`.
     until_s : float or str
         The horizon in seconds, > 0; or the column of the curve with one for each stratum.
+    conf_level : float
+        Level of the interval.
 
     Returns
     -------
-    polars.DataFrame, shape (n_strata, n_by + 5)
-        ``until_s``, ``mean_s``, ``mean_se``, ``longest_s`` (the longest duration in the
-        data), ``is_identified`` (False where the horizon lies beyond it and the curve has
-        not reached 0: the mean is then null).
+    polars.DataFrame, shape (n_strata, n_by + 7)
+        ``until_s``, ``mean_s``, ``mean_se``, its interval ``mean_low_s`` to ``mean_high_s`` by
+        Student's quantile with one degree of freedom less than units, ``longest_s`` (the
+        longest duration in the data), ``is_identified`` (False where the horizon lies beyond it
+        and the curve has not reached 0: the mean is then null).
 
     Notes
     -----
@@ -404,6 +411,7 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     [2.0]
     """
     strata = _strata_of(curve, "restricted_mean")
+    check_share("conf_level", conf_level, 0.95)
     if isinstance(until_s, str):
         check_columns(curve, [until_s], "restricted_mean")
         until = pl.col(until_s).cast(pl.Float64)
@@ -446,6 +454,7 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
         )
         .sqrt()
         .alias("mean_se"),
+        (pl.col("n_units").first() - 1).alias("_degrees"),
         at.max().alias("longest_s"),
         reached.fill_null(value=False).alias("is_identified"),
     ]
@@ -453,13 +462,17 @@ def restricted_mean(curve: pl.DataFrame, until_s: float | str) -> pl.DataFrame:
     if not isinstance(until_s, str):
         means = means.with_columns(_until_s=pl.lit(float(until_s)))
     known = pl.col("is_identified")
-    return means.select(
-        *strata,
-        pl.col("_until_s").alias("until_s"),
-        pl.when(known).then("mean_s").alias("mean_s"),
-        pl.when(known).then("mean_se").alias("mean_se"),
-        "longest_s",
-        "is_identified",
+    half_s = pl.col("mean_se") * pl.col("_degrees").map_elements(
+        lambda degrees: student_quantile(conf_level, max(degrees, 1)), return_dtype=pl.Float64
+    )
+    ends = {"mean_low_s": pl.col("mean_s") - half_s, "mean_high_s": pl.col("mean_s") + half_s}
+    return means.with_columns(
+        *(end.clip(0.0, pl.col("_until_s")).alias(name) for name, end in ends.items()),
+        until_s="_until_s",
+    ).select(
+        *(*strata, "until_s"),
+        *(pl.when(known).then(name).alias(name) for name in ("mean_s", "mean_se", *ends)),
+        *("longest_s", "is_identified"),
     )
 
 
@@ -478,46 +491,27 @@ def _quantile(inverted: Callable[[str, float], pl.Expr], prob: float) -> list[pl
     ]
 
 
-def _in_words() -> pl.Expr:
-    share = (pl.col("prob") * 100).round(1).cast(pl.String).str.strip_suffix(".0")
-    outlasting = (pl.col("share_outlasting") * 100).round(0).cast(pl.Int64)
-    needed = (math.log(0.05) / pl.col("prob").log()).ceil().cast(pl.Int64)
-    bounds = pl.format(
-        "({} to {})",
-        *(
-            how_long_each(end, "not identified", is_estimate=True)
-            for end in ("duration_low_s", "duration_high_s")
-        ),
-    )
-    too_few = pl.format("(no interval: {} of {} ends needed)", "n_events", needed)
-    known = pl.format(
-        "{} % end within {} {}",
-        share,
-        how_long_each("duration_s", is_estimate=True),
-        pl.when(pl.col("n_events") < needed)
-        .then(too_few)
-        .when(~pl.col("is_sure") & (pl.col("n_units") < FEWEST_UNITS))
-        .then(pl.format("(no interval: {} of {} units needed)", "n_units", pl.lit(FEWEST_UNITS)))
-        .otherwise(bounds),
-    )
-    unknown = pl.format(
-        "not identified: {} % outlast the data, which end at {}",
-        outlasting,
-        how_long_each("longest_s", is_estimate=True),
-    )
-    empty = pl.lit("not identified: no spells")
-    too_few = pl.lit("not identified: all came late, and too few were there at once")
-    late = pl.format("of those that lasted {}: ", how_long_each("from_s", is_estimate=True))
-    return (
-        pl.when(pl.col("longest_s").is_null())
-        .then(empty)
-        .when(pl.col("from_s").is_null())
-        .then(too_few)
-        .otherwise(
-            pl.when(pl.col("from_s") > 0).then(late).otherwise(pl.lit(""))
-            + pl.when(pl.col("duration_s").is_not_null()).then(known).otherwise(unknown)
-        )
-    )
+def _in_words(row: dict[str, Any]) -> str:
+    if row["longest_s"] is None:
+        return say("quantile.no_spells")
+    if row["from_s"] is None:
+        return say("quantile.all_late")
+    words = _end_in_words(row)
+    return say("quantile.late", words=words, **row) if row["from_s"] > 0 else words
+
+
+def _end_in_words(row: dict[str, Any]) -> str:
+    if row["duration_s"] is None:
+        return say("quantile.unknown", **row)
+    needed = math.ceil(math.log(0.05) / math.log(row["prob"]))
+    if row["n_events"] < needed:
+        ends = say("quantile.few_ends", n=row["n_events"], needed=needed)
+    elif not row["is_sure"] and row["n_units"] < FEWEST_UNITS:
+        ends = say("quantile.few_units", n=row["n_units"], needed=FEWEST_UNITS)
+    else:
+        ends = say("quantile.ends", **row)
+    percent = f"{round(100 * row['prob'], 1):g}"
+    return say("quantile.known", percent=percent, ends=ends, **row)
 
 
 def _strata_of(curve: pl.DataFrame, function: str) -> list[str]:

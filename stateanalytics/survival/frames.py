@@ -28,7 +28,7 @@ class Compare(Columns, key=("dimension", "value", "measure", "method")):
     not_compared = Text("the largest strata that only one of the two has")
     q_value = Real("p-value adjusted for the number of comparisons; null: not tested")
     verdict = Text("higher, lower, no_difference, not_enough_data")
-    is_reversed = YesNo("raw and adjusted differ in direction, one of the two significantly")
+    is_reversed = YesNo("raw and adjusted differ in direction, both significantly")
     in_words = Text("the row as a sentence")
 
 
@@ -162,6 +162,8 @@ class RestrictedMean(Columns, key=("<by>",)):
     until_s = Real("the horizon", unit="s")
     mean_s = Real("mean duration, each counted up to the horizon; null: not identified", unit="s")
     mean_se = Real("its standard error", unit="s")
+    mean_low_s = Real("lower end of its interval", unit="s")
+    mean_high_s = Real("upper end of its interval", unit="s")
     longest_s = Real("longest duration in the data", unit="s")
     is_identified = NeverEnding.is_identified
 
@@ -203,7 +205,7 @@ class StateOccupancy(Columns, key=("<by>", "duration_s", "state")):
     share_high = CompletionTimes.share_high
     recover = Real(
         "of the runs that wait or stall in this state, the share that resume or complete next; "
-        "null: other states",
+        "null: other states"
     )
     recover_low = Real("lower end of its 95 % interval")
     recover_high = Real("upper end of its 95 % interval")
@@ -246,7 +248,7 @@ class TimeoutCandidates(Columns, key=("<by>", "candidate_s")):
     gained_per_hour = Real("completions per extra run-hour since the candidate before")
     rescued = Real(
         "share of the runs stopped by today's limit that would have completed; null: up to "
-        "today's limit",
+        "today's limit"
     )
     rescued_low = Real("lower end of its 95 % interval")
     rescued_high = Real("upper end of its 95 % interval")
@@ -263,7 +265,7 @@ def fixed_columns(columns: type[Columns]) -> tuple[str, ...]:
     Examples
     --------
     >>> fixed_columns(RestrictedMean)
-    ('until_s', 'mean_s', 'mean_se', 'longest_s', 'is_identified')
+    ('until_s', 'mean_s', 'mean_se', 'mean_low_s', 'mean_high_s', 'longest_s', 'is_identified')
     """
     return tuple(name for name in frame(columns).dtypes if not name.startswith("<"))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from stateanalytics.core.words import how_long_each
+from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.curves import ConfType, interval
@@ -169,10 +169,7 @@ class Causes:
 
     def by_unit(self, number: int, conf_level: float) -> pl.DataFrame:
         """The table of one cause, with the columns for `covariance` and `corrected_variance`."""
-        terms = {
-            "increment": pl.col("_increment"),
-            "n_counted": pl.col(_count(number)),
-        }
+        terms = {"increment": pl.col("_increment"), "n_counted": pl.col(_count(number))}
         return with_unit_variance(
             with_incidence(self.table.lazy(), number)
             .with_columns(variance=covariance(pl.col("incidence")).clip(0.0))
@@ -442,7 +439,7 @@ def never_ending(
             .when((plateau > 0) & (plateau < 1) & (n > 1))
             .then(plateau ** (1 / spread)),
         )
-        .with_columns(in_words=_never_ending_in_words())
+        .with_columns(in_words=each_in_words(_never_ending_in_words))
         .select(*strata, *fixed_columns(NeverEnding))
     )
 
@@ -492,28 +489,11 @@ def _plateau(kept: pl.DataFrame) -> pl.DataFrame:
     return estimates.select(_GROUP, "error", plateau=1 - pl.col("estimate"))
 
 
-def _never_ending_in_words() -> pl.Expr:
-    percent = {
-        name: (100 * pl.col(name)).round(0).cast(pl.Int64).cast(pl.String)
-        for name in ("share", "share_low", "share_high")
-    }
-    known = pl.format("{} % ({} to {}) never end", *percent.values())
-    flat = pl.format(
-        "{}: none of {} did between {} and {}",
-        known,
-        "n_watched",
-        how_long_each("last_end_s", is_estimate=True),
-        how_long_each("watched_s", is_estimate=True),
-    )
-    unknown = pl.format(
-        "cannot tell how many never end, at most {} %: ends still came after {}",
-        percent["share_high"],
-        how_long_each("last_end_s", is_estimate=True),
-    )
-    return (
-        pl.when("is_identified")
-        .then(pl.when(pl.col("share") > 0).then(flat).otherwise(known))
-        .when(pl.col("last_end_s").is_null())
-        .then(pl.lit("cannot tell how many never end: no end was seen"))
-        .otherwise(pl.coalesce(unknown, pl.lit("cannot tell how many never end: too few runs")))
-    )
+def _never_ending_in_words(row: dict[str, Any]) -> str | None:
+    if row["is_identified"]:
+        if None in (row["share"], row["share_low"], row["share_high"]):
+            return None
+        return say("never.flat" if row["share"] > 0 else "never.known", **row)
+    if row["last_end_s"] is None:
+        return say("never.no_end")
+    return say("never.too_few" if row["share_high"] is None else "never.unknown", **row)

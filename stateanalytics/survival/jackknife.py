@@ -17,12 +17,13 @@ from statistics import NormalDist
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.risk_sets import (
     STRATUM,
     TOLERANCE,
+    RiskSets,
     checked_spells,
-    number,
     risk_sets,
     survival,
     with_ties,
@@ -284,9 +285,7 @@ def _influence_squares(
         )
         .select(
             STRATUM,
-            "unit_number",
-            "n_from_start",
-            "leverage",
+            *("unit_number", "n_from_start", "leverage"),
             last=pl.col("a") + pl.col("f_last") * pl.col("c"),
         )
     )
@@ -428,8 +427,8 @@ def mean_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=pl.col("per_end") * pl.col("n_events") / pl.col("n_at_risk"))
     )
-    numbered = number(rows, cells)[0].with_columns(is_good=False)
-    return estimates.join(sets.strata, on=STRATUM), _influences(numbered, table)
+    numbered = sets.rows.lazy().with_columns(is_good=False)
+    return _named(estimates, sets), _influences(numbered, table)
 
 
 def incidence_and_influence(
@@ -464,26 +463,32 @@ def incidence_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=(pl.col("step") + pl.col("per_end") * d) / n)
     )
-    return estimates.join(sets.strata, on=STRATUM), _influences(number(rows, cells)[0], table)
+    return _named(estimates, sets), _influences(sets.rows.lazy(), table)
 
 
-def restricted_means(table: pl.DataFrame, until_s: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _named(estimates: pl.LazyFrame, sets: RiskSets) -> pl.DataFrame:
+    return estimates.join(sets.strata.lazy(), on=STRATUM).pipe(collected)
+
+
+def restricted_means(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Risk sets with the ``area`` under each step of the curve, and the restricted means."""
     at = pl.col("duration_s")
     next_at = at.shift(-1).over(STRATUM).fill_null(until_s)
     width = (pl.min_horizontal(next_at, until_s) - at).clip(0)
-    steps = table.with_columns(survival=survival()).with_columns(area=pl.col("survival") * width)
+    steps = table.lazy().with_columns(survival=survival())
+    steps = steps.with_columns(area=pl.col("survival") * width)
     before_first_step = pl.min_horizontal(at.min(), until_s)
     return steps, _estimates(steps, pl.col("area").sum() + before_first_step, until_s)
 
 
-def good_shares(table: pl.DataFrame, until_s: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+def good_shares(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Risk sets with each ``step`` of the incidence of good ends (``n_good``), and the shares."""
     before = pl.col("survival").shift(1, fill_value=1.0).over(STRATUM)
     is_within = (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
     per_good_end = pl.when(is_within).then(before / pl.col("n_at_risk")).otherwise(0.0)
     steps = (
-        table.with_columns(survival=survival())
+        table.lazy()
+        .with_columns(survival=survival())
         .with_columns(per_good_end=per_good_end)
         .with_columns(step=pl.col("per_good_end") * pl.col("n_good"))
     )
@@ -497,27 +502,25 @@ def _loss_per_survivor(until_s: float) -> pl.Expr:
     return -pl.when(has_loss).then(pl.col("later") / n_survivors).otherwise(0.0)
 
 
-def _estimates(steps: pl.DataFrame, estimate: pl.Expr, until_s: float) -> pl.DataFrame:
+def _estimates(steps: pl.LazyFrame, estimate: pl.Expr, until_s: float) -> pl.LazyFrame:
     is_zero = pl.col("survival").last() <= TOLERANCE
     is_known = pl.col("from_s").first().is_not_null()
     is_reached = ((pl.col("duration_s").max() >= until_s) | is_zero) & is_known
     return steps.group_by(STRATUM).agg(estimate=estimate, is_reached=is_reached).sort(STRATUM)
 
 
-def _influences(spells: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.DataFrame:
     """Own ends minus expected ends of each spell, in the units of the estimate."""
     steps = table.select(
         STRATUM,
-        "duration_s",
-        "per_good_end",
-        "per_end",
+        *("duration_s", "per_good_end", "per_end"),
         compensator=pl.col("expected").cum_sum().over(STRATUM),
     ).sort("duration_s")
     placed = spells.sort("duration_s").join_asof(
         steps, on="duration_s", by=STRATUM, check_sortedness=False
     )
     expected = pl.col("compensator").fill_null(0.0)
-    if "entry_s" in spells.columns:
+    if "entry_s" in spells.collect_schema():
         at_entry = steps.select(
             STRATUM, pl.col("duration_s").alias("entry_s"), before_entry="compensator"
         )
@@ -529,4 +532,4 @@ def _influences(spells: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     own = pl.when("ended").then(pl.col("per_end") + pl.col("per_good_end") * pl.col("is_good"))
     # Sorted, because the last digit of a float sum depends on the order.
     influences = placed.select(STRATUM, UNIT, influence=own.fill_null(0.0) - expected)
-    return influences.sort(STRATUM, UNIT, "influence")
+    return influences.sort(STRATUM, UNIT, "influence").pipe(collected)

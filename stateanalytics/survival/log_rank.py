@@ -190,7 +190,7 @@ def _counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
         .with_columns(survival=product_limit(pl.col("d") / pl.col("n")).over(STRATUM))
         .with_columns(
             # Fleming and Harrington: survival just before the end.
-            weight=pl.col("survival").shift(1, fill_value=1.0).over(STRATUM).pow(rho),
+            weight=pl.col("survival").shift(1, fill_value=1.0).over(STRATUM).pow(rho)
         )
     )
     return per_group.join(pooled, on=[STRATUM, "duration_s"])

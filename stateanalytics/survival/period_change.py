@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import with_own_column
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
-from stateanalytics.core.words import how_long_each
+from stateanalytics.core.words import each_in_words, first_word, say
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
-from stateanalytics.stats.distributions import (
-    benjamini_hochberg,
-    student_quantile,
-)
+from stateanalytics.stats.bursts import burst_number
+from stateanalytics.stats.distributions import benjamini_hochberg, student_quantile
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.curves import kaplan_meier, quantiles, restricted_mean
 from stateanalytics.survival.frames import DurationChange, fixed_columns
@@ -133,9 +133,10 @@ def duration_change(
     -----
     Durations: log-rank test, and the ratio of restricted means within the longest duration of
     both windows. Rates: the conditional exact test of two Poisson counts. The unit is the
-    invocation: where its runs are similar, statistic and counts are divided by the design
-    effect, and Student's distribution accounts for few or unequal units. A window with a
-    single unit is not compared. The family of Benjamini and Hochberg's procedure is this
+    invocation, or the outage in which runs failed (`burst_number`): where its runs are similar,
+    statistic and counts are divided by the design effect, and Student's distribution accounts
+    for few or unequal units. A window with a single unit is not compared. The family of
+    Benjamini and Hochberg's procedure is this
     table. A duration is the time to completion: runs that failed, timed out or were stopped
     are censored where they ended, so that failing sooner is never faster.
 
@@ -158,6 +159,9 @@ def duration_change(
     check_share("fdr", fdr, 0.1)
     check_share("conf_level", conf_level, 0.95)
     check_number("least", least, 5)
+    said = pl.concat_str("reason_code", pl.col("reason_message").str.head(20), ignore_nulls=True)
+    reasons = snap.entities.select(*ENTITY_KEY, reason=said).unique(ENTITY_KEY, keep="first")
+    runs = runs.join(reasons, on=ENTITY_KEY, how="left", maintain_order="left")
     groups = _grouped(runs.filter(pl.col("left_out").is_null()), dimensions)
     compared = pl.concat([_durations(groups, conf_level), _rates(groups, conf_level, least)])
     enough = pl.min_horizontal("runs_before", "runs_now") >= least
@@ -166,14 +170,11 @@ def duration_change(
     )
     is_up = pl.col("ratio").fill_null(float("inf")) > 1
     is_significant = (pl.col("q_value") <= fdr).fill_null(value=False)
-    verdict = (
-        pl.when(pl.col("p_value").is_null())
-        .then(pl.lit("not_enough_data"))
-        .when(~is_significant)
-        .then(pl.lit("no_difference"))
-        .when(is_up == more_is_worse)
-        .then(pl.lit("worse"))
-        .otherwise(pl.lit("better"))
+    verdict = first_word(
+        "better",
+        not_enough_data=pl.col("p_value").is_null(),
+        no_difference=~is_significant,
+        worse=is_up == more_is_worse,
     )
     rank = pl.col("verdict").replace_strict({word: i for i, word in enumerate(VERDICTS)})
     return (
@@ -183,15 +184,40 @@ def duration_change(
         )
         .with_columns(benjamini_hochberg())
         .with_columns(verdict=verdict)
-        .with_columns(in_words=_in_words())
+        .with_columns(in_words=each_in_words(_in_words))
         .sort(rank, "q_value", "dimension", "value", "measure", nulls_last=True)
         .select(fixed_columns(DurationChange))
     )
 
 
+def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
+    """Runs whose unit is the outage in which they failed: it proves something once."""
+    reason = ["period", "ending", "reason"]
+    ended_at = pl.col("started_at") + pl.duration(microseconds=pl.col("duration_s") * 1e6)
+    numbered = runs.with_columns(
+        place=ended_at.rank("ordinal").over("period"), n=pl.len().over("period")
+    )
+    # Within a period: that one has more is no burst, but what is to be found.
+    bursts = (
+        numbered.filter(pl.col("ending").is_in(["failed", "timed_out"]), pl.col("reason") != "")
+        .group_by(*reason, "unit")
+        .agg(pl.col("place").min(), pl.col("n").first())
+        .sort("place")
+        .with_columns(burst=burst_number(pl.col("place"), pl.col("n").first()).over(reason))
+        .filter(pl.len().over(*reason, "burst") > 1)
+        .select(
+            *(*reason, "unit"),
+            outage=pl.format("{} {}", pl.concat_str(reason, ignore_nulls=True), "burst"),
+        )
+    )
+    return runs.join(
+        bursts, on=[*reason, "unit"], how="left", nulls_equal=True, maintain_order="left"
+    ).with_columns(unit=pl.coalesce("outage", "unit"))
+
+
 def _grouped(runs: pl.DataFrame, dimensions: Sequence[str]) -> pl.DataFrame:
     """One row per run and group that it belongs to."""
-    runs = with_units(runs)
+    runs = _with_outages(with_units(runs))
     kept = ("unit", "period", "duration_s", "ended", "ending")
     all_runs = runs.select(
         pl.lit(ALL).alias("dimension"), pl.lit(None, pl.String).alias("value"), *kept
@@ -391,32 +417,20 @@ def _with_both_periods(measured: pl.DataFrame, names: Sequence[str]) -> pl.DataF
     return groups
 
 
-def _in_words() -> pl.Expr:
-    group = (
-        pl.when(pl.col("dimension") == ALL)
-        .then(pl.lit("all runs"))
-        .otherwise(pl.format("{} {}", "dimension", "value"))
-    )
-    is_duration = pl.col("measure") == "duration"
-    now, before = (
-        pl.when(is_duration)
-        .then(pl.format("{}", how_long_each(name, "not identified", is_estimate=True)))
-        .otherwise(pl.format("{} a run-hour", pl.col(name).round(2).cast(pl.String).fill_null("?")))
-        for name in ("now", "before")
-    )
-    what = pl.when(is_duration).then(pl.lit("median")).otherwise("measure")
-    ratio, low, high = (
-        pl.col(name).round(2).cast(pl.String) for name in ("ratio", "ratio_low", "ratio_high")
-    )
-    # Medians are shown and means compared, so the sentence names them; nulls drop out.
-    on_average = pl.when(is_duration).then(pl.lit("on average ")).otherwise(pl.lit(""))
-    times = pl.coalesce(
-        pl.format("{}{} times, {} to {}", on_average, ratio, low, high),
-        pl.format("{}{} times", on_average, ratio),
-        pl.format("at least {} times", low),
-        pl.lit("no ratio"),
-    )
-    times = pl.format(" ({}; q {})", times, pl.col("q_value").round(4))
-    return pl.format("{}: {} {}, before {}", group, what, now, before) + pl.when(
-        pl.col("q_value").is_not_null()
-    ).then(times).otherwise(pl.lit(" (not enough data to compare)"))
+def _in_words(row: dict[str, Any]) -> str | None:
+    is_all, is_duration = row["dimension"] == ALL, row["measure"] == "duration"
+    if row["value"] is None and not is_all:
+        return None
+    group = "all runs" if is_all else f"{row['dimension']} {row['value']}"
+    words = say("period.median" if is_duration else "period.rate", group=group, **row)
+    if row["q_value"] is None:
+        return words + say("period.not_compared")
+    if row["ratio"] is None:
+        times = say("period.no_ratio" if row["ratio_low"] is None else "period.at_least", **row)
+    else:
+        is_bounded = None not in (row["ratio_low"], row["ratio_high"])
+        # Medians are shown and means compared, so the sentence names them.
+        times = "on average " * is_duration + say(
+            "period.ratio_with_ends" if is_bounded else "period.ratio", **row
+        )
+    return words + say("period.compared", times=times, q=round(row["q_value"], 4))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, in_short
 
 STRATUM = "_stratum"
@@ -88,18 +89,19 @@ def risk_sets(
     """
     rows, names = number(spells, strata)
     sums = {"n_events": pl.col("ended"), **(counts or {})}
-    exits = rows.select(
+    exits = rows.lazy().select(
         pl.col(STRATUM), pl.col("duration_s").alias("_at"), n_exits=pl.lit(1, pl.UInt32), **sums
     )
     has_entries = "entry_s" in spells.columns
     moves = exits
     if has_entries:
-        entries = rows.select(
+        longest_s = rows["duration_s"].max() or 0.0
+        entries = rows.lazy().select(
             pl.col(STRATUM),
             # An entry at 0 lies before every duration, 0 included.
             pl.when(pl.col("entry_s") > 0)
             .then("entry_s")
-            .otherwise(-1.0 - (exits.select(pl.col("_at").max()).item() or 0.0))
+            .otherwise(-1.0 - pl.lit(longest_s))
             .alias("_at"),
             n_entries=pl.lit(1, pl.UInt32),
         )
@@ -116,13 +118,13 @@ def risk_sets(
         .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums)
     )
     if not (has_entries and least_at_risk):
-        return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names, rows)
-    is_late = rows.group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
+        return RiskSets(table.with_columns(from_s=pl.lit(0.0)).pipe(collected), names, rows)
+    is_late = rows.lazy().group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
     table = table.join(is_late, on=STRATUM, how="left", maintain_order="left")
-    return RiskSets(_with_begin(table, least_at_risk, list(sums)), names, rows)
+    return RiskSets(_with_begin(table, least_at_risk, list(sums)).pipe(collected), names, rows)
 
 
-def _with_begin(table: pl.DataFrame, least_at_risk: int, sums: Sequence[str]) -> pl.DataFrame:
+def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) -> pl.LazyFrame:
     """The table with ``from_s``, and counts of 0 before it."""
     at, n = pl.col("duration_s"), pl.col("n_at_risk")
     is_last = pl.int_range(pl.len()).over(STRATUM) == pl.len().over(STRATUM) - 1
@@ -144,27 +146,27 @@ def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, p
     if not strata:
         names = pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
         return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
-    names = spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+    numbered = spells.lazy().select(strata).unique().sort(strata).with_row_index(STRATUM)
+    names = collected(numbered)
     return spells.join(names, on=strata, how="left", nulls_equal=True), names
 
 
-def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
+def _by_distinct_duration(moves: pl.LazyFrame) -> pl.LazyFrame:
     """Sum counts over equal durations within a stratum."""
     # Two stable sorts by one key each are much faster than one sort by both keys.
-    ordered = moves.sort("_at")
-    is_later = pl.col("_at").diff() > tie(ordered["_at"])
+    is_later = pl.col("_at").diff() > tie(pl.col("_at"))
     first = pl.when(is_later.fill_null(True)).then("_at").forward_fill()
     is_new = (pl.col("_at").diff() > 0) | (pl.col(STRATUM).diff() != 0)
-    sums = [name for name in moves.columns if name not in (STRATUM, "_at")]
     return (
-        ordered.with_columns(first.alias("_at"))
+        moves.sort("_at")
+        .with_columns(first.alias("_at"))
         .sort(STRATUM, maintain_order=True)
         .with_columns(_group=is_new.fill_null(True).cast(pl.UInt32).cum_sum().set_sorted())
         .group_by("_group", maintain_order=True)
         .agg(
             pl.col(STRATUM).first(),
             pl.col("_at").first().alias("duration_s"),
-            pl.col(sums).sum().cast(pl.Int64),
+            pl.exclude(STRATUM, "_at", "_group").sum().cast(pl.Int64),
         )
         .with_columns(pl.col(STRATUM).set_sorted())
     )
@@ -173,11 +175,13 @@ def _by_distinct_duration(moves: pl.DataFrame) -> pl.DataFrame:
 def with_ties(spells: pl.DataFrame) -> pl.DataFrame:
     """Spells with equal durations and entries wherever `risk_sets` treats them as ties."""
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
-    moments = pl.concat([spells[name].alias("at") for name in seconds]).drop_nulls()
-    distinct = moments.filter(moments >= 0).unique().sort()
-    first = distinct.filter((distinct.diff() > tie(distinct)).fill_null(True))
-    if first.len() == distinct.len():
+    at = pl.col("at")
+    moments = pl.concat(spells.lazy().select(at=name) for name in seconds).filter(at >= 0)
+    is_first = (at.diff() > tie(at)).fill_null(True)
+    distinct = moments.unique().sort("at").with_columns(is_first=is_first).pipe(collected)
+    if distinct["is_first"].all():
         return spells
+    first = distinct.filter("is_first")["at"]
     return spells.with_columns(
         pl.when(pl.col(name) >= 0)
         .then(pl.lit(first).gather(pl.lit(first).search_sorted(pl.col(name), side="right") - 1))
@@ -215,11 +219,11 @@ def known_survival() -> pl.Expr:
     return pl.when(pl.col("from_s").is_not_null()).then(survival())
 
 
-def tie(ascending: pl.Series) -> float:
+def tie(ascending: pl.Expr) -> pl.Expr:
     """The largest difference of two durations that are ties."""
     known = ascending.filter(ascending >= 0)
     distinct = known.filter((known.diff() > 0).fill_null(True))
-    return TIE * max(1.0, distinct.to_frame("at").select(pl.col("at").mean()).item() or 0.0)
+    return TIE * pl.max_horizontal(distinct.mean(), 1.0)
 
 
 def checked_spells(
@@ -274,9 +278,10 @@ def checked_spells(
             ".with_columns(pl.col('ended').cast(pl.Boolean))",
         )
     spells = spells.select(
-        *(name for name in needed if name not in seconds),
+        *(pl.col(name) for name in needed if name not in ("ended", *seconds)),
         *(pl.col(name).cast(pl.Float64) for name in seconds),
-    ).with_columns(pl.col("ended").cast(pl.Boolean))
+        pl.col("ended").cast(pl.Boolean),
+    )
     duration = pl.col("duration_s")
     problems = {
         "null durations": duration.is_null(),

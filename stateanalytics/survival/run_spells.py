@@ -17,7 +17,8 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
-from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.windows import Window, instant, read_window
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
 from stateanalytics.state.policy import Policy
@@ -145,15 +146,38 @@ def spells(
             ended=~is_censored,
             is_censored=is_censored,
             cause=pl.when(~is_censored).then("ending"),
-            end_from=pl.when(found_dead)
-            .then(pl.lit("last_activity"))
-            .when(~is_censored)
-            .then(pl.lit("recorded")),
+            end_from=first_word(last_activity=found_dead, recorded=~is_censored),
             end_width_s=pl.when(found_dead).then(
                 _seconds(pl.col("ended_at") - pl.col("ending_at"))
             ),
             ended_at=pl.when(is_counted).then("ending_at").otherwise("ended_at"),
         )
+    )
+
+
+def to_completion(
+    spells: pl.DataFrame, until: pl.Expr, *, others: Literal["cut_off", "never"] = "cut_off"
+) -> pl.DataFrame:
+    """Counted spells that only completion ends, watched up to ``until``.
+
+    What ended otherwise is cut off there: how long would it have taken? Or it never completes,
+    so that the curve is one minus the share that had completed, with other ends competing: what
+    fails sooner completes no sooner.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> runs = to_completion(spells(demo()), pl.lit(demo().as_of))
+    >>> runs.filter("ended")["ending"].unique().to_list()
+    ['completed']
+    """
+    watched_s = _seconds(until - pl.col("started_at")).clip(0.0)
+    is_seen = (pl.col("ending") == "completed") & (pl.col("duration_s") <= watched_s)
+    is_completed = (pl.col("ended") & is_seen).fill_null(value=False)
+    is_whole = is_completed if others == "never" else pl.col("duration_s") <= watched_s
+    return spells.filter(pl.col("left_out").is_null()).with_columns(
+        ended=is_completed,
+        duration_s=pl.when(is_whole).then("duration_s").otherwise(watched_s),
     )
 
 
@@ -191,25 +215,16 @@ def _is_found_dead() -> pl.Expr:
 
 def ending() -> pl.Expr:
     """How a run ended: completed, or its outcome; running if it did not."""
-    return (
-        pl.when("is_open")
-        .then(pl.lit("running"))
-        .when(ended_well())
-        .then(pl.lit("completed"))
-        .when(pl.col("outcome") != "unknown")
-        .then(pl.col("outcome").cast(pl.String))
-    )
+    outcome = pl.when(pl.col("outcome") != "unknown").then(pl.col("outcome").cast(pl.String))
+    return pl.coalesce(first_word(running="is_open", completed=ended_well()), outcome)
 
 
 def _cut_off_by(silent_runs: str, *, is_limit_an_end: bool) -> pl.Expr:
     is_silent = pl.col("health").is_in(list(SILENT)) & pl.col("last_activity_at").is_not_null()
-    return (
-        pl.when(pl.col("is_open") & is_silent & (silent_runs == "last_activity"))
-        .then(pl.lit("last_activity"))
-        .when("is_open")
-        .then(pl.lit("as_of"))
-        .when((pl.col("outcome") == "timed_out") & (not is_limit_an_end))
-        .then(pl.lit("time_limit"))
+    return first_word(
+        last_activity=pl.col("is_open") & is_silent & (silent_runs == "last_activity"),
+        as_of="is_open",
+        time_limit=(pl.col("outcome") == "timed_out") & (not is_limit_an_end),
     )
 
 
@@ -355,10 +370,7 @@ def count_spells(spells: pl.DataFrame, by: str = "ending") -> pl.DataFrame:
         .sort("duration_s")
         .join_asof(steps, left_on="duration_s", right_on="low_s", coalesce=False)
         .group_by(by, "low_s", "high_s")
-        .agg(
-            n=pl.len().cast(pl.Int64),
-            n_cut_off=(~pl.col("ended")).sum().cast(pl.Int64),
-        )
+        .agg(n=pl.len().cast(pl.Int64), n_cut_off=(~pl.col("ended")).sum().cast(pl.Int64))
         .sort(by, "low_s", nulls_last=True)
     )
 
@@ -431,17 +443,20 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
 
 def _attempt_ends(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     """Ends of attempts that were followed by more work, with the moment of resumption."""
+    systems = runs["system"].unique().to_list()
     ends = [
         system.ends.of_attempts(snap).select(_ATTEMPT_COLUMNS)
         if system.ends.of_attempts is not None
         else _ends_in_transitions(system, snap)
         for system in all_systems()
-        if system.name in runs["system"].unique()
+        if system.name in systems
     ]
     return (
         pl.concat([_NO_ATTEMPTS, *ends], how="vertical_relaxed")
-        .join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
-        .filter(pl.col("resumed_at") <= snap.as_of)
+        .lazy()
+        .join(runs.lazy().select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+        .filter(pl.col("resumed_at") <= instant(snap.as_of))
+        .collect()
     )
 
 
@@ -457,19 +472,20 @@ def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
     is_death = pl.col("reason_code").is_in(system.ends.death_codes).fill_null(value=False)
     is_own = pl.col("writer").is_in(system.ends.own_writers) & ~is_death
     columns = ("at", "seq", "status", "reason_code", "message", "writer")
-    changes = snap.transitions.select(*ENTITY_KEY, *columns).filter(
+    every = snap.transitions.lazy().select(*ENTITY_KEY, *columns)
+    known = every.filter(
         pl.col("system") == system.name,
         pl.col("entity_type") == system.runs.entity_type,
-        pl.col("at") <= snap.as_of,
+        pl.col("at") <= instant(snap.as_of),
     )
     # Hardly any run is resumed, so candidates are found first, by id alone, at a third of the
     # cost; two runs may share an id, so the whole key decides.
-    by_id = changes.group_by("entity_id").agg(
+    by_id = known.group_by("entity_id").agg(
         first_end_at=pl.when(is_end).then("at").min(),
         last_work_at=pl.when(~is_end).then("at").max(),
     )
-    candidates = by_id.filter(pl.col("last_work_at") >= pl.col("first_end_at"))["entity_id"]
-    changes = changes.filter(pl.col("entity_id").is_in(candidates.implode()))
+    candidates = by_id.filter(pl.col("last_work_at") >= pl.col("first_end_at"))
+    changes = known.join(candidates, on="entity_id", how="semi").collect().lazy()
     first_ends = changes.filter(is_end).group_by(ENTITY_KEY).agg(first_end_at=pl.col("at").min())
     work_after_end = (
         changes.filter(~is_end)
@@ -498,16 +514,17 @@ def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
             .then(pl.lit("executor"))
             .otherwise(pl.lit("observer")),
         )
+        .collect()
+        .lazy()
     )
     key = [*ENTITY_KEY, "ended_at"]
     last_signs = (
         snap.events.lazy()
         .filter("is_activity")
         .select(*ENTITY_KEY, "at")
-        .join(ended.lazy().select(key), on=ENTITY_KEY, how="inner")
+        .join(ended.select(key), on=ENTITY_KEY, how="inner")
         .filter(pl.col("at") <= pl.col("ended_at"))
         .group_by(key)
         .agg(last_sign_at=pl.col("at").max())
-        .collect()
     )
-    return ended.join(last_signs, on=key, how="left").select(_ATTEMPT_COLUMNS)
+    return ended.join(last_signs, on=key, how="left").select(_ATTEMPT_COLUMNS).collect()

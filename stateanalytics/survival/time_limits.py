@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import ENTITY_KEY, TIMEOUTS
-from stateanalytics.core.words import how_long_each
+from stateanalytics.core.words import each_in_words, first_word, say
 from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
@@ -96,12 +96,7 @@ def timeouts(
             limit_s=limit,
             limit_from=pl.when(is_inferred).then(pl.lit("inferred")).otherwise("timeout_from"),
             over_s=over,
-            fits=pl.when(over.abs() <= tolerance_s)
-            .then(pl.lit("at_limit"))
-            .when(over < 0)
-            .then(pl.lit("before"))
-            .when(over > 0)
-            .then(pl.lit("after")),
+            fits=first_word(at_limit=over.abs() <= tolerance_s, before=over < 0, after=over > 0),
             has_no_turns=pl.col("n_model_turns") == 0,
         )
     )
@@ -269,12 +264,7 @@ def implicit_timeouts(
         .sort(STRATUM, "second")
         .rename({"second": "at_s"})
     )
-    words = pl.format(
-        "{} of {} ends without success come at {} (± 1 s): probably an undeclared timeout",
-        "n_at",
-        "n_ended",
-        how_long_each(pl.col("at_s").cast(pl.Float64)),
-    )
+    words = each_in_words(lambda row: say("limit.undeclared", **row))
     return limits.join(names, on=STRATUM, how="left", maintain_order="left").select(
         *strata, "at_s", "n_at", "n_ended", "expected", "p_value", "q_value", in_words=words
     )

@@ -91,6 +91,12 @@ def limits_of_systems() -> Mapping[str, Mapping[str, float]]:
 
 
 @cache
+def stop_commands() -> Mapping[str, str]:
+    """How a person stops a run, by system; ID is the id of the run, empty: not known."""
+    return {known.name: known.runs.stop for known in all_systems()}
+
+
+@cache
 def detail_frames(systems: frozenset[str] | None = None) -> Mapping[str, Frame]:
     """The frames that some systems, or all, add to the canonical ones, by name."""
     chosen = (known for known in all_systems() if systems is None or known.name in systems)

@@ -8,10 +8,11 @@ function, so that nothing of a system is loaded before it is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import ReasonCode, StatusWord
@@ -48,6 +49,16 @@ def expanded(text: str) -> Path:
 def nothing(*_args: object, **_options: object) -> tuple[()]:
     """Nothing: the default of functions of a `System` that return several things."""
     return ()
+
+
+def when_called(package: str, name: str) -> Callable[..., Any]:
+    """A function of a package, by ``module:function``, imported when it is called."""
+    module, _, function = name.partition(":")
+
+    def called(*values: object, **options: object) -> Any:
+        return getattr(import_module(f"{package}.{module}"), function)(*values, **options)
+
+    return called
 
 
 def no_kinds(_path: Path) -> Mapping[str, int]:
@@ -206,6 +217,25 @@ class Features:
     lost_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+class _Feature(NamedTuple):
+    """A row of ``data/features.csv``; without a meaning it is no column, but may be lost."""
+
+    name: str
+    meaning: str
+    lost_of: tuple[str, ...] = ()
+    column: str = ""
+
+
+def features_from_csv(package: str, add: Callable[..., pl.DataFrame]) -> Features:
+    """The columns of ``data/features.csv`` in a package, with what adds them."""
+    rows = package_table(package, "features.csv", _Feature)
+    return Features(
+        columns={row.name: row.meaning for row in rows if row.meaning},
+        add=add,
+        lost_of={row.name: row.lost_of for row in rows if row.lost_of},
+    )
+
+
 @dataclass(frozen=True)
 class Constant:
     """One threshold that somebody chose: its name, where it is set, and its value.
@@ -283,6 +313,36 @@ class Constant:
     def is_there(self) -> bool:
         """Whether its system has this threshold; advice may ask for a new one."""
         return not self.place.startswith(NO_SETTING)
+
+
+def constants_from_csv(package: str, policy: Any = None) -> list[Constant]:
+    """The constants of ``data/constants.csv`` in a package, with the values of a policy.
+
+    Parameters
+    ----------
+    package : str
+        The package of a system.
+    policy : state.policy.Policy, optional
+        Has today's values of constants with a ``policy_field``; without it they have none.
+    """
+
+    def today_s(row: Constant) -> Any:
+        if row.policy_field is None or policy is None:
+            return row.today_s
+        if row.policy_field == "limits":
+            return policy.limit(*row.path[1:])
+        if row.policy_field == "stalled_after_s":
+            return policy.stalled_after(row.kind)
+        return getattr(policy, row.policy_field)
+
+    rows = package_table(package, "constants.csv", Constant)
+    return [replace(row, today_s=today_s(row)) for row in rows]
+
+
+def today_s_of(package: str) -> dict[str, float]:
+    """Today's values by the names of constants, of those that no policy holds."""
+    rows = constants_from_csv(package)
+    return {row.name: row.today_s for row in rows if row.today_s is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from stateanalytics.core.joins import connected_components, with_scalar_columns
 from stateanalytics.core.schema import Frame
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems.history import LOST, with_rows_of
+from stateanalytics.systems.history import losses, with_rows_of
 from stateanalytics.systems.transcripts import (
     Packed,
     Piece,
@@ -534,9 +534,7 @@ def rewound_transcripts(past: Past, facts: Facts, folding: Folding) -> Past:
     }
     parts = [_present_of_threads(facts, part, threads, labels), part]
     whole = _stacked_parts(parts, Frames({**details, **kept}))
-    lost = whole.entities.with_columns(**{word: pl.lit(word == "present") for word in LOST}).select(
-        LOST
-    )
+    lost = losses(whole.entities, present=pl.lit(value=True))
     return with_rows_of(past, whole, labels, lost)
 
 

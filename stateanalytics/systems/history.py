@@ -9,17 +9,18 @@ records nothing later stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
 from stateanalytics.core.joins import connected_components, left_join
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.core.windows import in_utc, read_moment
+from stateanalytics.core.windows import in_utc, instant, read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import all_systems
@@ -40,23 +41,69 @@ _MOMENTS = (
     *("last_activity_at", "last_sign_at"),
 )
 _LINKS = ("entity_id", "session_id", "parent_id", "invocation_id")
-_IS_UNCHANGED, _IS_SEEN_LATER, _HAS_ENDS = "_is_unchanged", "_is_seen_later", "_has_ends"
-_HAS_LATER_RECORDS, _STATUS_BY_HISTORY = "_has_later_records", "_status_by_history"
-_OF_CHANGE = ("previous_status", "status", "reason_code", "message", "evidence")
 _MESSAGES = ("message", "team_message")
-_OBSERVED_AT_READING = ("process_alive", "has_stale_locks")
-_NO_HISTORY = (
-    *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
-    *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
-    *("cost_usd", "stored_duration_s", "attempt"),
-    *("n_turns", "n_model_turns", "n_chat_messages", "starts", "exit_code"),
-    *("stored_health", "stored_delivery", "stored_reason_codes"),
-    *("due_at", "retry_code", "n_running", "n_questions", "n_unknown_finishes"),
-    "patience_s",
-    *("is_resume_claimed", "recorded_health", "recorded_delivery", "recorded_display"),
-    *("recorded_reason_codes", "recorded_reasons", "recorded_lifecycle", "recorded_outcome"),
-)
-"""Columns that are overwritten and of which no system keeps an earlier value."""
+_WHOLES = (("invocation", "session", "invocation_id"), ("show", "play", "parent_id"))
+"""Types of which the children are counted, with those of the children and their link."""
+
+
+@cache
+def clocks_of(package: str) -> dict[str, dict[str, str]]:
+    """The clock of each column of each table that a system cuts, by ``data/clocks.csv``.
+
+    The clock of a column says when its value was written: ``own moment``, it is the moment
+    itself; the name of a column, at that moment; ``transition``, with each change of a log;
+    ``update``, whenever the row was written; ``static``, with the row. Values of ``event``,
+    ``end``, ``present`` and ``derived`` follow from others after the cut, and those that are
+    ``assembled`` are made again.
+    """
+    clocks: dict[str, dict[str, str]] = {}
+    for row in table_rows(package, "clocks.csv"):
+        clocks.setdefault(row["table"], {})[row["column"]] = row["clock"]
+    return clocks
+
+
+_NOT_CUT = ("static", "event", "end", "present", "derived", "assembled")
+
+
+def values_at(
+    at: datetime | int, clocks: Mapping[str, str], is_written: pl.Expr | bool = True
+) -> dict[str, pl.Expr]:
+    """The values of columns at an instant, by their clocks; null where none is known.
+
+    Parameters
+    ----------
+    at : datetime or int
+        In the unit of the moments of the rows.
+    clocks : mapping of str to str
+        The clock of each column, as in `clocks_of`.
+    is_written : polars.Expr of Boolean
+        Whether the row was last written up to the instant. Where not, the columns of
+        ``transition`` have the values of the columns ``log_<name>``.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"end_ms": [3, 9, None], "code": [0, 1, 2], "n_tries": [1, 2, 3]})
+    >>> clocks = {"end_ms": "own moment", "code": "end_ms", "n_tries": "update"}
+    >>> rows.with_columns(**values_at(5, clocks, pl.col("end_ms") < 5)).rows()
+    [(3, 0, 1), (None, None, None), (None, None, None)]
+    """
+    values = {}
+    for name, clock in clocks.items():
+        if clock in ("transition", "update"):
+            known = pl.when(is_written).then(name)
+            values[name] = known.otherwise(f"log_{name}") if clock == "transition" else known
+        elif clock not in _NOT_CUT:
+            is_past = pl.col(name if clock == "own moment" else clock) <= at
+            # Without a moment, only that of the row shows that a value was not written later.
+            values[name] = pl.when(is_past.fill_null(is_written)).then(name)
+    return values
+
+
+CLOCKS = clocks_of(__package__)["entities"]
+LOST_OF = {
+    row["column"]: row["lost"] for row in table_rows(__package__, "clocks.csv") if row["lost"]
+}
+"""Columns of which losses are counted, and what must be lost: of `LOST`, or ``end``."""
 
 
 def facts_at(facts: Facts, at: object = None) -> Past:
@@ -94,7 +141,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
             shell="choose an earlier instant, or a later --as-of",
         )
     if instant == facts.as_of:
-        return _nothing_lost(facts)
+        return Past(facts, losses(facts.entities))
     existing = facts.entities.filter(has_begun(instant))
     if existing.is_empty() or existing.select(created_or_started().is_null().all()).item():
         first = facts.entities.select(created_or_started().min()).item()
@@ -106,9 +153,9 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     return rewound(facts, instant)
 
 
-def _nothing_lost(facts: Facts) -> Past:
-    none = {name: pl.lit(value=False) for name in LOST}
-    return Past(facts, facts.entities.with_columns(**none).select(LOST))
+def losses(entities: pl.DataFrame, **lost: pl.Expr) -> pl.DataFrame:
+    """What of some entities is lost, in the shape of `Past.lost`: nothing but what is named."""
+    return entities.with_columns(**dict.fromkeys(LOST, pl.lit(value=False)) | lost).select(LOST)
 
 
 def created_or_started() -> pl.Expr:
@@ -118,12 +165,12 @@ def created_or_started() -> pl.Expr:
 
 def has_begun(at: datetime) -> pl.Expr:
     """Whether an entity existed at an instant; one without a moment always did."""
-    return (created_or_started() <= at).fill_null(value=True)
+    return (created_or_started() <= instant(at)).fill_null(value=True)
 
 
 def has_happened(at: datetime) -> pl.Expr:
     """Whether a row's ``at`` is not after an instant; true where it has none."""
-    return (pl.col("at") <= at).fill_null(value=True)
+    return (pl.col("at") <= instant(at)).fill_null(value=True)
 
 
 def rewound(facts: Facts, at: datetime) -> Past:
@@ -143,11 +190,12 @@ def rewound(facts: Facts, at: datetime) -> Past:
     """
     with_later, seen_later = sources_with_later(facts, at), sources_seen_later(facts, at)
     if not with_later and not seen_later:
-        return _nothing_lost(changed_facts(facts, as_of=at, as_of_from="given"))
+        same = changed_facts(facts, as_of=at, as_of_from="given")
+        return Past(same, losses(facts.entities))
     # A detail frame may hold later moments than its entities do, so that systems of inputs
     # that were seen later are asked, too.
     is_asked = pl.col("source").is_in([*with_later, *seen_later])
-    asked = set(_values(facts.entities, "system", is_asked))
+    asked = {*_values(facts.entities, "system", is_asked).unique()}
     systems = [known for known in all_systems() if known.past.rewind and known.name in asked]
     shared = _without_rebuilt(facts, systems)
     # Where an input proves nothing later, a later moment is a clock that ran ahead.
@@ -162,7 +210,7 @@ def rewound(facts: Facts, at: datetime) -> Past:
             as_of=at,
             as_of_from="given",
         ),
-        rows.with_columns(**_lost_values(at)).select(LOST),
+        losses(rows, **_lost_values(at)),
     )
     for system in systems:
         assert system.past.rewind is not None
@@ -193,9 +241,9 @@ def _values(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
 def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that record anything after an instant; all others stay as they are."""
     later_sources = [
-        _values(facts.entities, "source", pl.any_horizontal(pl.col(_MOMENTS) > at)),
+        _values(facts.entities, "source", pl.any_horizontal(pl.col(_MOMENTS) > instant(at))),
         *(
-            _values(frame, "source", pl.col("at") > at)
+            _values(frame, "source", pl.col("at") > instant(at))
             for frame in (facts.transitions, facts.events)
         ),
     ]
@@ -239,7 +287,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
         for frame in (facts.transitions, facts.events)
     )
     is_later = pl.any_horizontal(
-        pl.col("entity_id").is_in(changed_since.unique().implode()), pl.col(_MOMENTS) > at
+        pl.col("entity_id").is_in(changed_since.unique().implode()), pl.col(_MOMENTS) > instant(at)
     )
     had_ended = pl.max_horizontal("updated_at", "ended_at") <= at
     is_settled = (had_ended & ~is_later.fill_null(value=False)).fill_null(value=False) & ~is_open
@@ -269,10 +317,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
 
 
 def _with_history(
-    facts: Facts,
-    at: datetime,
-    overwritten: Sequence[str],
-    seen_later: Sequence[str],
+    facts: Facts, at: datetime, overwritten: Sequence[str], seen_later: Sequence[str]
 ) -> pl.DataFrame:
     """The entities that existed at an instant, with what transitions and events show of them.
 
@@ -285,9 +330,10 @@ def _with_history(
     overwritten, seen_later : sequence of str
         The inputs that record anything later, and those that were read later.
     """
-    changes = facts.transitions.select(*_KEY, "at", "seq", *_OF_CHANGE).sort(
-        "at", "seq", nulls_last=True
-    )
+    changes = facts.transitions.select(
+        *(*_KEY, "at", "seq", "status", "previous_status", "reason_code", "evidence"),
+        reason_message="message",
+    ).sort("at", "seq", nulls_last=True)
     is_before, is_after = pl.col("at") <= at, pl.col("at") > at
     # Rows are found by number first, so that texts are looked up for two changes an entity.
     numbers = (
@@ -298,17 +344,18 @@ def _with_history(
             next=pl.when(is_after).then("number").min(),
         )
     )
-    last, following = changes[numbers["last"]], changes[numbers["next"]]
-    of_transitions = numbers.select(
-        *_KEY,
-        last["status"].alias("past_status"),
-        last["at"].alias("changed_at"),
-        last["reason_code"].alias("past_code"),
-        last["message"].alias("past_message"),
-        last["evidence"].alias("past_evidence"),
-        was_changed=pl.col("last").is_not_null(),
-        is_changed_later=pl.col("next").is_not_null(),
-        next_previous=following["previous_status"],
+    following = changes[numbers["next"]]["previous_status"]
+    of_transitions = (
+        changes[numbers["last"]]
+        .drop(_KEY)
+        .rename("log_{}".format)
+        .select(
+            *(numbers[name] for name in _KEY),
+            pl.all(),
+            numbers["last"].is_not_null().alias("was_changed"),
+            numbers["next"].is_not_null().alias("is_changed_later"),
+            following.alias("next_previous"),
+        )
     )
     is_message = pl.col("kind").is_in(_MESSAGES)
     of_events = facts.events.group_by(_KEY).agg(
@@ -319,18 +366,25 @@ def _with_history(
         has_reports=pl.col("kind").str.starts_with("report.").any(),
         active_at=pl.when(pl.col("is_activity") & is_before).then("at").max(),
     )
-    is_caused = (pl.col("entity_type") == "session") & pl.col("invocation_id").is_not_null()
-    of_invocations = (
-        facts.entities.filter(is_caused)
-        .group_by("source", "system", entity_id="invocation_id")
-        .agg(
-            n_begun=has_begun(at).sum().cast(pl.Int64),
-            n_begun_later=(~has_begun(at)).sum().cast(pl.Int64),
+    parts = [
+        facts.entities.filter(pl.col("entity_type") == part).select(
+            *("source", "system", has_begun(at).alias("has_begun")),
+            entity_type=pl.lit(whole),
+            entity_id=link,
         )
-        .with_columns(entity_type=pl.lit("invocation"))
+        for whole, part, link in _WHOLES
+    ]
+    of_parts = (
+        pl.concat(parts)
+        .drop_nulls("entity_id")
+        .group_by(_KEY)
+        .agg(
+            n_begun=pl.col("has_begun").sum().cast(pl.Int64),
+            n_begun_later=(~pl.col("has_begun")).sum().cast(pl.Int64),
+        )
     )
     rows = facts.entities.filter(has_begun(at))
-    for columns in (of_transitions, of_events, of_invocations):
+    for columns in (of_transitions, of_events, of_parts):
         rows = left_join(rows, columns)
     # Ended work without any moment may have been open at the instant.
     has_no_moment = pl.all_horizontal(pl.col("updated_at", "ended_at", "was_changed").is_null())
@@ -339,39 +393,37 @@ def _with_history(
         (pl.max_horizontal("updated_at", "ended_at") > at)
         | pl.col("is_changed_later")
         | (has_no_moment & is_over)
-    )
+    ).fill_null(value=False)
     was_changed = pl.col("was_changed").fill_null(value=False)
-    by_history = pl.coalesce(pl.when(was_changed).then("past_status"), "next_previous")
+    is_cut = pl.col("source").is_in(overwritten)
     return rows.with_columns(
-        by_history.alias(_STATUS_BY_HISTORY),
-        (~(is_later.fill_null(value=False) & pl.col("source").is_in(overwritten))).alias(
-            _IS_UNCHANGED
-        ),
-        pl.col("source").is_in(overwritten).alias(_HAS_LATER_RECORDS),
-        pl.col("source").is_in(seen_later).alias(_IS_SEEN_LATER),
+        pl.col("has_messages", "has_reports").fill_null(value=False),
+        pl.col("n_begun", "n_begun_later").fill_null(0),
+        log_raw_status=pl.coalesce(pl.when(was_changed).then("log_status"), "next_previous"),
+        is_unchanged=~(is_later & is_cut),
+        is_cut=is_cut,
+        is_seen_later=pl.col("source").is_in(seen_later),
         # A type of which some work is over and no row has an end does not record ends.
-        (pl.col("ended_at").is_not_null().any() | ~is_over.any())
-        .over("system", "entity_type")
-        .alias(_HAS_ENDS),
+        has_ends=(pl.col("ended_at").is_not_null().any() | ~is_over.any()).over(
+            "system", "entity_type"
+        ),
+        is_status_lost=~was_changed & pl.col("next_previous").is_null(),
     )
 
 
 def _is_status(status: str, *, is_terminal: bool) -> pl.Expr:
     """Whether a status is terminal (or open) for ADR-0033 or for its own system; never null."""
-    typed = pl.concat_str("entity_type", status, separator=":")
-    shared = [
-        f"{word.entity_type}:{word.raw_status}"
-        for word in STATUS_WORDS
+    words = [("", STATUS_WORDS), *((known.name, known.words.vocabulary) for known in all_systems())]
+    known = [
+        f"{system}:{word.entity_type}:{word.raw_status}"
+        for system, vocabulary in words
+        for word in vocabulary
         if word.is_terminal is is_terminal
     ]
-    own = [
-        f"{known.name}:{word.entity_type}:{word.raw_status}"
-        for known in all_systems()
-        for word in known.words.vocabulary
-        if word.is_terminal is is_terminal
-    ]
-    is_own = pl.concat_str("system", typed, separator=":").is_in(own)
-    return (typed.is_in(shared) | is_own).fill_null(value=False)
+    return pl.any_horizontal(
+        pl.concat_str(system, "entity_type", status, separator=":").is_in(known)
+        for system in (pl.lit(""), "system")
+    ).fill_null(value=False)
 
 
 def _is_update_life() -> pl.Expr:
@@ -384,14 +436,14 @@ def _is_update_life() -> pl.Expr:
 def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Entities with their past values, and with the axes of their past statuses."""
     entities = schema.ENTITIES.conform(rows.with_columns(**_past_values(at)))
-    is_changed = ~rows[_IS_UNCHANGED]
+    is_unchanged = rows["is_unchanged"]
     for system in all_systems():
         mine = (entities["system"] == system.name).fill_null(value=False)
         if not has_own_statuses(system.words.vocabulary) or not mine.any():
             continue
         # Recorded axes are of the present: a run that changed since has a past status, from
         # which its axes are derived.
-        is_kept = pl.when(~is_changed.filter(mine))
+        is_kept = pl.when(is_unchanged.filter(mine))
         own = entities.filter(mine).with_columns(
             is_kept.then(name).alias(name) for name in ("recorded_lifecycle", "recorded_outcome")
         )
@@ -404,18 +456,17 @@ def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
 
 def _past_values(at: datetime) -> dict[str, pl.Expr]:
     """The past values of columns that are overwritten, or observed only when a store is read."""
-    unchanged = pl.col(_IS_UNCHANGED)
+    unchanged = pl.col("is_unchanged")
     is_message_older = (pl.col("last_message_at") <= at).fill_null(value=False)
-    has_messages = pl.col("has_messages").fill_null(value=False)
-    updated = pl.when(pl.col("updated_at") <= at).then("updated_at")
+    has_messages = pl.col("has_messages")
+    cut = values_at(at, CLOCKS, unchanged)
     last_message = (
         pl.when(is_message_older).then("last_message_at").when(has_messages).then("message_at")
     )
-    started = pl.when(pl.col("started_at") <= at).then("started_at")
     ended = _ended(at)
     was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
-    by_row = pl.coalesce(last_message, updated, started)
-    by_events = pl.coalesce("active_at", started)
+    by_row = pl.coalesce(last_message, cut["updated_at"], cut["started_at"])
+    by_events = pl.coalesce("active_at", cut["started_at"])
     last_sign = pl.when(_is_update_life()).then(by_row).otherwise(by_events)
     # A list of messages that were pruned still counts them; a count that was not kept up to
     # date may be smaller than the number of later messages.
@@ -424,57 +475,51 @@ def _past_values(at: datetime) -> dict[str, pl.Expr]:
         (pl.col("n_messages") - n_later).clip(lower_bound=0), pl.col("n_before").cast(pl.Int64)
     )
     is_count_same = is_message_older | unchanged | (pl.col("n_messages") == 0)
-    is_complete = unchanged & (pl.col("n_begun_later").fill_null(0) == 0)
-    past = {
-        "raw_status": pl.when(unchanged).then("raw_status").otherwise(_STATUS_BY_HISTORY),
-        "started_at": started,
+    of_end = pl.when(ended == pl.col("ended_at"))
+    has_all = unchanged & (pl.col("n_begun_later") == 0)
+    is_whole = pl.col("entity_type").is_in([whole for whole, *_ in _WHOLES])
+    past = cut | {
         "ended_at": ended,
-        "is_end_approximate": pl.when(ended == pl.col("ended_at")).then("is_end_approximate"),
-        "end_written_by": pl.when(ended == pl.col("ended_at")).then("end_written_by"),
-        "updated_at": updated,
+        "is_end_approximate": of_end.then("is_end_approximate"),
+        "end_written_by": of_end.then("end_written_by"),
         "last_message_at": last_message,
         "last_activity_at": pl.coalesce(was_active, last_sign),
-        "last_sign_at": pl.when(pl.col("last_sign_at") <= at).then("last_sign_at"),
         "n_messages": pl.when(has_messages).then(n_left).when(is_count_same).then("n_messages"),
-        "n_children": pl.when(is_complete | (pl.col("entity_type") != "invocation"))
-        .then("n_children")
-        .otherwise(pl.col("n_begun").fill_null(0)),
-        "reason_code": pl.when(unchanged).then("reason_code").otherwise("past_code"),
-        "reason_message": pl.when(unchanged).then("reason_message").otherwise("past_message"),
-        "evidence": pl.when(unchanged).then("evidence").otherwise("past_evidence"),
-        **{name: pl.when(unchanged).then(name) for name in _NO_HISTORY},
+        "n_children": pl.when(is_whole & ~has_all)
+        .then("n_begun")
+        .when(unchanged | (pl.col("entity_type") != "team"))
+        .then("n_children"),
     }
     return {
+        **{name: pl.when("is_cut").then(value).otherwise(name) for name, value in past.items()},
         **{
-            name: pl.when(_HAS_LATER_RECORDS).then(value).otherwise(name)
-            for name, value in past.items()
+            name: pl.when(~pl.col("is_seen_later")).then(name)
+            for name, clock in CLOCKS.items()
+            if clock == "present"
         },
-        **{name: pl.when(~pl.col(_IS_SEEN_LATER)).then(name) for name in _OBSERVED_AT_READING},
     }
 
 
 def _ended(at: datetime) -> pl.Expr:
     """The past end of work: its row's, else (it was resumed later) that of its last change."""
-    is_changed = ~pl.col(_IS_UNCHANGED)
+    is_changed = ~pl.col("is_unchanged")
     # An observer that came later may have written an end that lies before the instant.
-    was_open = is_changed & _is_status(_STATUS_BY_HISTORY, is_terminal=False)
-    was_closed = is_changed & pl.col(_HAS_ENDS) & _is_status("past_status", is_terminal=True)
+    was_open = is_changed & _is_status("log_raw_status", is_terminal=False)
+    was_closed = is_changed & pl.col("has_ends") & _is_status("log_status", is_terminal=True)
     return (
         pl.when(was_open)
         .then(None)
         .when(pl.col("ended_at") <= at)
         .then("ended_at")
         .when(was_closed)
-        .then("changed_at")
+        .then("log_at")
     )
 
 
 def _lost_values(at: datetime) -> dict[str, pl.Expr]:
     """A Boolean for each of `LOST`, over the rows of `_with_history`; never null."""
-    is_changed = ~pl.col(_IS_UNCHANGED)
-    has_messages = pl.col("has_messages").fill_null(value=False)
-    is_first_change = is_changed & ~pl.col("was_changed").fill_null(value=False)
-    status = is_first_change & pl.col("next_previous").is_null()
+    is_changed, has_messages = ~pl.col("is_unchanged"), pl.col("has_messages")
+    status = is_changed & pl.col("is_status_lost")
     updated = (pl.col("updated_at") > at).fill_null(value=False)
     has_later_message = (pl.col("last_message_at") > at).fill_null(value=False)
     message = has_later_message & ~has_messages
@@ -495,11 +540,11 @@ def _lost_values(at: datetime) -> dict[str, pl.Expr]:
         .otherwise(by_event.fill_null(value=False)),
         "n_messages": message & is_changed,
         "reason": status,
-        "report": is_changed & ~pl.col("has_reports").fill_null(value=False),
+        "report": is_changed & ~pl.col("has_reports"),
         "record": is_changed,
     }
-    of_cut = {name: pl.col(_HAS_LATER_RECORDS) & is_lost for name, is_lost in lost.items()}
-    return {**of_cut, "present": pl.col(_IS_SEEN_LATER)}
+    of_cut = {name: pl.col("is_cut") & is_lost for name, is_lost in lost.items()}
+    return {**of_cut, "present": pl.col("is_seen_later")}
 
 
 def with_rows_of(past: Past, part: Parts, labels: pl.Series, lost: pl.DataFrame) -> Past:

@@ -29,7 +29,7 @@ from stateanalytics.core.schema import (
     Frame,
 )
 from stateanalytics.io.findings import per_entity
-from stateanalytics.systems import all_systems
+from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.situations import evidence
 
 LINKS = Frame(
@@ -44,9 +44,7 @@ LINKS = Frame(
         Column("linked_by", TEXT, "session_id; directory, with the time; or parent, of a subagent"),
         Column("confidence", REAL, "that the two are the same work, 0 to 1"),
         Column(
-            "is_counted_by_driver",
-            YES_NO,
-            "true: the transcript is not counted; else the driver",
+            "is_counted_by_driver", YES_NO, "true: the transcript is not counted; else the driver"
         ),
         Column("evidence", TEXT, "JSON list of evidence references"),
     ),
@@ -468,6 +466,26 @@ USED = Frame(
         Column("is_cost_recorded", YES_NO, "a recorded cost includes them; null: not known"),
     ),
 )
+
+
+def program_versions(facts: Facts) -> pl.DataFrame:
+    """The version of the agent's program by session, where a system records it.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``source``, ``entity_id`` and ``program_version``.
+    """
+    parts = [
+        pl.DataFrame(schema=dict.fromkeys(("source", "entity_id", "program_version"), pl.String))
+    ]
+    for name, shape in detail_frames().items():
+        is_of_sessions = shape.key in (("source", "thread_id"), ("source", "session_id"))
+        if name in facts.details and is_of_sessions and "program_version" in shape.dtypes:
+            columns = ("source", "program_version")
+            detail = facts.detail(shape)
+            parts.append(detail.select(*columns, entity_id=shape.key[1]).select(parts[0].columns))
+    return pl.concat(parts).drop_nulls().unique(["source", "entity_id"], keep="first")
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

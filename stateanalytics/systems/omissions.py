@@ -19,13 +19,13 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, Past, changed_facts
 from stateanalytics.core.joins import deduplicated, left_join, pool
 from stateanalytics.io.files import legible
-from stateanalytics.io.findings import counted, findings_of_store
+from stateanalytics.io.findings import counted, findings_of_store, noted
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
 from stateanalytics.io.sqlite_tables import n_rows, read_table
 from stateanalytics.systems import system_named
 from stateanalytics.systems.base import System, Tables
-from stateanalytics.systems.history import has_begun, has_happened
+from stateanalytics.systems.history import LOST_OF, has_begun, has_happened
 
 _SQLITE_OWN = "sqlite_"
 _NAMES_OF_WORK = re.compile("usage|turn|event|telemetry")
@@ -91,16 +91,14 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     table, cell = tables.version
     version = read_table(store, table, {"version": cell})[0]["version"].max()
     is_newer = version is not None and version > tables.newest
-    return counted(
+    return noted(
         store.label,
         system,
         "version.unknown",
-        "info",
-        f"its schema is newer than the newest that is known ({tables.newest})",
+        tables.newest,
         n_rows=int(is_newer),
         table=table,
         example=str(version),
-        action="read as far as its columns go",
     )
 
 
@@ -143,16 +141,7 @@ def findings_of_files(
                 action="not read; name the directory or the file of its system",
             )
     by_kind = [
-        counted(
-            label,
-            system.name,
-            "source.files_not_read",
-            "info",
-            "files of a kind that is not read",
-            n_rows=number,
-            table=kind,
-            action="not read",
-        )
+        noted(label, system.name, "source.files_not_read", n_rows=number, table=kind)
         for kind, number in kinds.items()
     ]
     return pool([mostly_unread, *by_kind], schema.FINDINGS)
@@ -233,15 +222,6 @@ def with_notes(facts: Facts, past: Past) -> Facts:
     return changed_facts(past.facts, findings=findings)
 
 
-_MOSTLY_AT_THE_END = (
-    *("verdict", "is_verdict_valid", "n_required_missing", "n_optional_missing", "n_produced"),
-    *("n_input_tokens", "n_output_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
-    *("cost_usd", "stored_duration_s", "n_turns", "n_model_turns", "n_chat_messages"),
-    *("exit_code", "stored_health", "stored_delivery", "stored_reason_codes"),
-)
-"""Columns that are mostly written with the end, so that open work has not lost them."""
-
-
 def _not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
     """``time.not_recorded``: lost values, counted by input and column."""
     if not any(column.any() for column in past.lost):
@@ -249,38 +229,20 @@ def _not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
     entities = past.facts.entities
     # A system may have other entities in the past, or another order.
     present = left_join(entities.select(schema.ENTITY_KEY), deduplicated(facts.entities))
-    is_lost = {
-        "raw_status": past.lost["status"],
-        "reason_code": past.lost["reason"],
-        "last_message_at": past.lost["message"],
-        "n_messages": past.lost["n_messages"],
-        **dict.fromkeys(("updated_at", "due_at", "attempt"), past.lost["record"]),
-        **dict.fromkeys(
-            _MOSTLY_AT_THE_END,
-            past.lost["record"] & (entities["ended_at"].is_not_null() | past.lost["status"]),
-        ),
-        **dict.fromkeys(("process_alive", "has_stale_locks"), past.lost["present"]),
-    }
+    record, status = past.lost["record"], past.lost["status"]
+    lost = {name: past.lost[name] for name in past.lost.columns}
+    # Mostly written with the end, so that open work has not lost it.
+    lost["end"] = record & (entities["ended_at"].is_not_null() | status)
     missing = [
         present.select("source", "system", column=pl.lit(column)).filter(
-            lost & present[column].is_not_null() & entities[column].is_null()
+            lost[word] & present[column].is_not_null() & entities[column].is_null()
         )
-        for column, lost in is_lost.items()
+        for column, word in LOST_OF.items()
     ]
     counts = pl.concat(missing).group_by("source", "system", "column", maintain_order=True).len()
     return pool(
         [
-            counted(
-                source,
-                system,
-                "time.not_recorded",
-                "info",
-                f"overwritten after as-of ({past.at.isoformat()}); past values are not recorded",
-                n_rows=n,
-                table="entities",
-                column=column,
-                action="set to null",
-            )
+            noted(source, system, "time.not_recorded", past.at.isoformat(), n_rows=n, column=column)
             for source, system, column, n in counts.iter_rows()
         ],
         schema.FINDINGS,
@@ -304,16 +266,14 @@ def _begun_later(facts: Facts, past: Past) -> pl.DataFrame:
     counts = pl.concat(later).group_by(key).len().sort(key)
     return pool(
         [
-            counted(
+            noted(
                 source,
                 system,
                 "time.after_as_of",
-                "info",
-                f"began after as-of ({past.at.isoformat()})",
+                past.at.isoformat(),
                 n_rows=n,
                 table=table,
                 entity_type=entity_type,
-                action="excluded",
             )
             for source, system, table, entity_type, n in counts.iter_rows()
         ],

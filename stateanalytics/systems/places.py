@@ -378,13 +378,11 @@ def _first_usual(usual: list[Path]) -> list[Place]:
             places.append(Place(path, str(path), is_named=True))
     if places:
         return places
-    shown = ", ".join(repr(str(path)) for path in usual)
     variables = " or ".join(known.home.variable for known in all_systems() if known.home.variable)
     raise SourceNotFoundError(
-        f"No source was named, and the usual places are empty: {shown}.",
+        f"No source was named, and the {len(usual)} usual places are empty.",
         f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to explore",
-        shell=f"name a store, such as path/to/state.db, or set {variables}; to explore a "
-        'sample: stateanalytics report "$(stateanalytics doctor --demo)"',
+        shell="name a store; stateanalytics doctor lists the places and a sample",
     )
 
 

@@ -35,7 +35,7 @@ from stateanalytics.io.archive.reading import (
 from stateanalytics.io.as_of import as_utc
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.cache import Cache
-from stateanalytics.io.findings import counted, per_entity
+from stateanalytics.io.findings import counted, noted, per_entity
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.private_folders import delete_abandoned_now_and_then
 from stateanalytics.io.processes import is_alive
@@ -43,10 +43,16 @@ from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import one_connection
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
 from stateanalytics.systems.base import System
-from stateanalytics.systems.caching import remember, remembered
 from stateanalytics.systems.omissions import findings_of_database, findings_of_files
 from stateanalytics.systems.places import Place, find_places, owner_of
-from stateanalytics.systems.pooling import Memory, Pooled, Reading, state_of_files
+from stateanalytics.systems.pooling import (
+    Memory,
+    Pooled,
+    Reading,
+    remember,
+    remembered,
+    state_of_files,
+)
 from stateanalytics.systems.situations import add_axes_of_statuses, has_own_statuses
 
 OnError = Literal["skip", "raise", "salvage"]
@@ -175,8 +181,10 @@ def read_and_keep(
         changed = [place for place in places if place.label not in unchanged]
         if changed:
             delete_abandoned_now_and_then()
-        # Texts of messages stay in their stores, and what a budget cut off is not all.
-        is_cached = cache and not bodies and on_error == "skip" and budget is None
+        # Texts of messages stay in their stores. A limit of time alone skips whole transcripts,
+        # which the next read goes on with; other limits would depend on what is kept.
+        of_time = Budget() if budget is None else replace(Budget(), processor_s=budget.processor_s)
+        is_cached = cache and not bodies and on_error == "skip" and budget in (None, of_time)
         fresh = _read_places(
             changed,
             before,
@@ -483,15 +491,13 @@ def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
     """A finding where another system could have read some of the same directory."""
     if place.runner_up is None:
         return schema.FINDINGS.empty()
-    return counted(
+    return noted(
         place.label,
         system,
         "source.other_system",
-        "info",
-        f"files of {place.runner_up.title} lie in the same directory",
+        place.runner_up.title,
         n_rows=place.runner_up.evidence,
         example=str(place.runner_up.inputs[0]),
-        action="not read; name them to read them",
     )
 
 
@@ -554,15 +560,7 @@ def _no_store(store: Store) -> NotAStoreError:
 
 def _skipped(store: Store) -> Parts:
     """A database in a directory or a match of a pattern that is no store."""
-    finding = counted(
-        store.label,
-        "",
-        "source.skipped",
-        "info",
-        "a database, but no store of an orchestrator",
-        example=", ".join(sorted(store.tables)),
-        action="not read",
-    )
+    finding = noted(store.label, "", "source.skipped", example=", ".join(sorted(store.tables)))
     return _unread_part(finding, store.label)
 
 

@@ -1,19 +1,22 @@
-"""What a system itself records of the states of its work, in the columns that rules read.
+"""What a system itself records of the states of its work, and the causes of its errors.
 
 A system may name the situation of each row; ``data/situations.csv`` of its package has the
 four axes and the reason of each. ``{cause}`` in a reason's code stands for the cause of the
 row, and a health of ``rules`` is left to the shared rules, as it depends on the instant.
+
+All systems share these rules, so that a fault has the same cause in every client. The most
+exact information decides: the tag of a provider or client, else the HTTP status, else the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
@@ -41,25 +44,6 @@ _UNICODE = (
 _TEXT = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|{_UNICODE})*"'
 _GAP = r"[ \t\r\n]*"
 _LIST_OF_TEXTS = rf"^{_GAP}\[{_GAP}(?:{_TEXT}{_GAP}(?:,{_GAP}{_TEXT}{_GAP})*)?\]{_GAP}$"
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """The axes that a situation stands for.
-
-    Attributes
-    ----------
-    lifecycle, outcome, health, delivery : str or None
-        ADR-0033's words.
-    delivery_without_output : str, optional
-        The delivery of work without any output, if that differs.
-    """
-
-    lifecycle: str
-    outcome: str | None
-    health: str | None
-    delivery: str | None
-    delivery_without_output: str | None = None
 
 
 class Situation(NamedTuple):
@@ -227,31 +211,27 @@ def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def with_axes(frame: pl.DataFrame, meanings: Mapping[str, Meaning]) -> pl.DataFrame:
+def with_axes(frame: pl.DataFrame, meanings: pl.DataFrame) -> pl.DataFrame:
     """Add the four axes of each row's ``situation``.
 
     Work counts as having output where the frame has no ``has_output``.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+    meanings : polars.DataFrame
+        ``situation``, ``lifecycle``, ``outcome_word``, ``health``, ``delivery`` and
+        ``delivery_without_output``, where that differs.
     """
-
-    def axis(values: Mapping[str, str | None]) -> pl.Expr:
-        return pl.col("situation").replace_strict(values, default=None, return_dtype=pl.String)
-
-    has_output = (
-        pl.col("has_output").fill_null(value=False)
-        if "has_output" in frame.columns
-        else pl.lit(value=True)
+    names = meanings.columns[1:]
+    joined = frame.drop(names, strict=False).join(
+        meanings, on="situation", how="left", maintain_order="left"
     )
-    situations = meanings.items()
-    usual = axis({name: meaning.delivery for name, meaning in situations})
-    without_output = axis(
-        {name: meaning.delivery_without_output or meaning.delivery for name, meaning in situations}
-    )
-    return frame.with_columns(
-        lifecycle=axis({name: meaning.lifecycle for name, meaning in situations}),
-        outcome_word=axis({name: meaning.outcome for name, meaning in situations}),
-        health=axis({name: meaning.health for name, meaning in situations}),
-        delivery=pl.when(has_output).then(usual).otherwise(without_output),
-    )
+    if "has_output" in frame.columns:
+        empty = pl.when(~pl.col("has_output").fill_null(value=False))
+        without_output = empty.then("delivery_without_output")
+        joined = joined.with_columns(delivery=pl.coalesce(without_output, "delivery"))
+    return joined.drop("delivery_without_output")
 
 
 def evidence(kind: pl.Expr, identity: pl.Expr, detail: pl.Expr) -> pl.Expr:
@@ -400,3 +380,190 @@ def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
     first = columns.unique(_KEY, keep="first", maintain_order=True)
     joined = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
     return schema.ENTITIES.conform(entities.with_columns(joined.drop(_KEY)))
+
+
+def silence_ends_of(
+    facts: Facts, turns: schema.Frame, system: str, open_: Sequence[str]
+) -> pl.DataFrame:
+    """One row for each turn that is over; a dead turn is noticed when the next one begins."""
+    is_dead = pl.col("situation") == "aborted"
+    return (
+        facts.detail(turns)
+        .with_columns(
+            next_at=pl.col("started_at").shift(-1).over("source", "thread_id", order_by="turn_no")
+        )
+        .filter(~pl.col("situation").is_in(open_))
+        .select(
+            "source",
+            system=pl.lit(system),
+            entity_id="thread_id",
+            at=pl.when(is_dead).then("next_at").otherwise("ended_at"),
+            boundary=pl.when(is_dead).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
+        )
+    )
+
+
+class _Pattern(NamedTuple):
+    """A row of ``data/error_causes.csv``: what shows a cause, the first that matches."""
+
+    of: Annotated[str, ("tag", "transport tag", "words", "call")]
+    cause: str
+    pattern: str
+
+
+_PATTERNS = package_table("stateanalytics.systems", "error_causes.csv", _Pattern)
+_BY_TAG, _OF_TRANSPORT, _BY_WORDS, _BY_CALL = (
+    {row.cause: row.pattern for row in _PATTERNS if row.of == of}
+    for of in ("tag", "transport tag", "words", "call")
+)
+"""Parts of tags that decide alone, those of a connection, words of errors, and those of calls.
+
+A tag of the connection shows where an error happened; a status or text shows why. A message
+about throttling mentions too many tokens, too, so that its limit comes first.
+"""
+_CUT = r"(?i)stream (?:disconnected|closed|ended)"
+_STATUS = (
+    r"(?i)(?:\bHTTP|status(?: code)?|API Error:?|\bcode:?)\W{0,3}([45]\d\d)\b|^\W?([45]\d\d)\b"
+)
+_TAG_IN_JSON = r'"(?:type|code)"\s*:\s*"([a-z_]+(?:_error|_exceeded|_quota|_api_key))"'
+
+
+def cause_of_error(
+    tag: str = "error_type", status: str = "error_status", message: str = "error_message"
+) -> pl.Expr:
+    """The last segment of the reason code of an error: by its tag, its status or its text.
+
+    Parameters
+    ----------
+    tag, status, message : str
+        Columns of the error; each may be null.
+
+    Returns
+    -------
+    polars.Expr
+        ``provider_unknown`` where no rule matches.
+
+    Examples
+    --------
+    >>> errors = pl.DataFrame({
+    ...     "error_type": ["rate_limit", None, "invalid_request", "http_connection_failed"],
+    ...     "error_status": [429, 529, None, 401],
+    ...     "error_message": ["Your limit resets at 9pm", None, "prompt is too long", ""]})
+    >>> errors.select(cause_of_error()).to_series().to_list()
+    ['provider_quota', 'provider_internal', 'context_overflow', 'provider_auth']
+    """
+    transport = pl.lit("provider_transport")
+    # A gateway adds a status of its own to a stream that it cut: still, the connection failed.
+    is_transport = pl.col(tag).str.to_lowercase().str.contains(
+        _OF_TRANSPORT["provider_transport"]
+    ) | pl.col(tag).str.contains(_BY_WORDS["provider_transport"])
+    is_cut = is_transport & (pl.col(status) >= 500) & pl.col(message).str.contains(_CUT)
+    return pl.coalesce(
+        pl.when(is_cut).then(transport),
+        cause_by_tag(tag, message),
+        cause_by_words(status, message),
+        pl.when(is_transport).then(transport),
+        pl.lit("provider_unknown"),
+    )
+
+
+def cause_by_tag(tag: str = "error_type", message: str = "error_message") -> pl.Expr:
+    """The cause of an error by its tag, refined by its text; null: the tag decides nothing."""
+    return refined(_by_tag(pl.col(tag)), pl.col(message))
+
+
+def cause_by_words(
+    status: str | pl.Expr = "error_status", message: str | pl.Expr = "error_message"
+) -> pl.Expr:
+    """The cause of an error by its status, else by its text; null where no rule matches.
+
+    A tag or a status in the text counts as one.
+    """
+    words = pl.col(message) if isinstance(message, str) else message
+    number = pl.col(status) if isinstance(status, str) else status
+    numbers = words.str.extract_groups(_STATUS)
+    in_words = pl.coalesce(numbers.struct.field("1"), numbers.struct.field("2"))
+    number = pl.coalesce(number, in_words.cast(pl.Int64))
+    by_tag = _by_tag(words.str.extract(_TAG_IN_JSON))
+    return refined(pl.coalesce(by_tag, _by_status(number), _first_match(words, _BY_WORDS)), words)
+
+
+def _first_match(text: pl.Expr, patterns: Mapping[str, str]) -> pl.Expr:
+    """The cause of the first pattern that a text has; null where it has none."""
+    return first_that_holds({cause: text.str.contains(of) for cause, of in patterns.items()})
+
+
+def _by_tag(tag: pl.Expr) -> pl.Expr:
+    return _first_match(tag.str.to_lowercase(), _BY_TAG)
+
+
+def _by_status(status: pl.Expr) -> pl.Expr:
+    return first_that_holds(
+        {
+            "provider_auth": status.is_in([401, 403]),
+            "provider_quota": status == 402,
+            "provider_rate_limit": status == 429,
+            # 408: the request took too long; 413: it is too large.
+            "provider_transport": status == 408,
+            "context_overflow": status == 413,
+            "provider_internal": status >= 500,
+            "provider_invalid_request": status >= 400,
+        }
+    )
+
+
+def refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
+    """The cause, or a more exact one that the text names for a limit or a refused request.
+
+    Examples
+    --------
+    >>> refused = pl.DataFrame({
+    ...     "cause": "provider_invalid_request",
+    ...     "words": ["prompt is too long", "Your credit balance is too low", "no such field"]})
+    >>> refused.select(refined(pl.col("cause"), pl.col("words"))).to_series().to_list()
+    ['context_overflow', 'provider_quota', 'provider_invalid_request']
+    """
+    is_refused = cause == "provider_invalid_request"
+    exact = {
+        "context_overflow": is_refused & words.str.contains(_BY_WORDS["context_overflow"]),
+        "content_filtered": is_refused & words.str.contains(_BY_WORDS["content_filtered"]),
+        "provider_auth": is_refused & words.str.contains(_BY_WORDS["provider_auth"]),
+        "provider_quota": (is_refused | (cause == "provider_rate_limit"))
+        & words.str.contains(_BY_WORDS["provider_quota"]),
+    }
+    return pl.coalesce(first_that_holds(exact), cause)
+
+
+# Below the exit code is the output of the command, which may be about anything, such as the
+# time limit of another program.
+_EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
+_OWN_LIMIT = r"(?im)^command timed out after"
+
+
+def cause_in(message: pl.Expr, *, is_denied: pl.Expr | None = None) -> pl.Expr:
+    """Why a call failed, by the words of its error, as in reason codes.
+
+    Parameters
+    ----------
+    message : polars.Expr
+        Words of the error; null or empty: nothing is known.
+    is_denied : polars.Expr, optional
+        Where it is known that a person or a rule refused it.
+
+    Examples
+    --------
+    >>> said = pl.DataFrame({"said": ["Exit code 2", "Command timed out after 2m", "Oh no"]})
+    >>> said.select(cause_in(pl.col("said"))).to_series().to_list()
+    ['exit_nonzero', 'timeout', 'tool_error']
+    """
+    words = message.fill_null("")
+    rules = {name: words.str.contains(pattern) for name, pattern in _BY_CALL.items()}
+    has_exit = words.str.contains(_EXIT)
+    for name in ("permission_rejected", "timeout"):
+        rules[name] &= ~has_exit
+    if is_denied is not None:
+        rules["permission_rejected"] |= is_denied
+    rules["timeout"] |= words.str.contains(_OWN_LIMIT)
+    return pl.coalesce(
+        *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")
+    )

@@ -11,8 +11,9 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
-from stateanalytics.systems.base import Features
+from stateanalytics.systems.base import Features, features_from_csv
 from stateanalytics.systems.situations import add_situations, first_that_holds
 
 THREAD = ("source", "thread_id")
@@ -199,15 +200,9 @@ def transitions_of(turns: pl.DataFrame, system: str) -> pl.DataFrame:
     return schema.TRANSITIONS.conform(named.sort("source", "entity_id", "seq"))
 
 
-def features_from(turns: Frame, columns: Mapping[str, tuple[str, str]]) -> Features:
-    """Features that are columns of turns; moments become ages.
-
-    Parameters
-    ----------
-    turns : Frame
-    columns : mapping of str to (str, str)
-        By feature: its column in ``turns``, and its meaning.
-    """
+def features_from(package: str, turns: Frame) -> Features:
+    """Features that are columns of turns, by ``data/features.csv``; moments become ages."""
+    column_of = {row["name"]: row["column"] for row in table_rows(package, "features.csv")}
 
     def add(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         own = past.facts.detail(turns).select(
@@ -217,30 +212,12 @@ def features_from(turns: Frame, columns: Mapping[str, tuple[str, str]]) -> Featu
                 (pl.lit(past.at) - pl.col(column)).dt.total_microseconds().alias(name) / 1e6
                 if turns.dtypes[column].is_temporal()
                 else pl.col(column).alias(name)
-                for name, (column, _) in columns.items()
+                for name, column in column_of.items()
             ),
         )
         return rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
 
-    meanings = {name: meaning for name, (_, meaning) in columns.items()}
-    return Features(columns=meanings, add=add)
-
-
-def silence_ends_of(facts: Facts, turns: Frame, system: str, open_: Sequence[str]) -> pl.DataFrame:
-    """One row for each turn that is over; a dead turn is noticed when the next one begins."""
-    is_dead = pl.col("situation") == "aborted"
-    return (
-        facts.detail(turns)
-        .with_columns(next_at=pl.col("started_at").shift(-1).over(THREAD, order_by="turn_no"))
-        .filter(~pl.col("situation").is_in(open_))
-        .select(
-            "source",
-            system=pl.lit(system),
-            entity_id="thread_id",
-            at=pl.when(is_dead).then("next_at").otherwise("ended_at"),
-            boundary=pl.when(is_dead).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
-        )
-    )
+    return features_from_csv(package, add)
 
 
 def tool_runs(

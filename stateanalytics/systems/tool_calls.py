@@ -1,14 +1,254 @@
-"""Calls of tools of any system in one shape, each with one outcome."""
+"""Calls of tools in one shape, and what is said in a run, without its text.
+
+A text may be a whole file. Equal digests are equal texts; the file, the host or the command is
+what a call was about; summaries of tests and phrases are looked for, and only the finding is kept.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 from functools import cache
+from hashlib import sha256
 
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import CALLS, RESULTS
+from stateanalytics.core.schema import CALLS, INPUTS, RESULTS
+from stateanalytics.systems.history import values_at
+from stateanalytics.systems.situations import first_that_holds
+
+_MOST_NAME_CHARS = 300
+_TEXT = r'"((?:[^"\\]|\\.)*)"'
+_PATH = rf'"(?:file_path|filePath|notebook_path|path)"\s*:\s*{_TEXT}'
+_PATCHED = r"\*\*\* (?:Update|Add|Delete) File: ([^\n\\]+)"
+_HOST = r'"url"\s*:\s*"[a-z]+://([^/"?#\\]+)'
+_COMMAND = rf'"(?:command|cmd)"\s*:\s*{_TEXT}'
+_ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\\]|\\.)*")*)\s*\]'
+_SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
+_BETWEEN = r'"\s*,\s*"'
+_SET = r"(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
+_CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
+_FIRST = rf"{_CHANGED_FOLDER}{_SET}([^\s;|&<>()]+)"
+_LAST = rf"(?s)(?:^|[;|&\n])\s*{_SET}([^\s;|&<>()]+)[^;|&\n]*$"
+TESTS = (
+    r"(?:^|[\s;&|/])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
+    r"unittest|go\s+test|cargo\s+(?:test|nextest)|(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?test\S*|"
+    r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
+    r"(?:test|check|verify))(?:$|[\s;&|:])"
+)
+"""Runners of tests that people use, each by the words that it is started with."""
+_GIT = rf"(?:^|[;&|\n(]|-l?c\s+[\"'])\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
+UNDOING = (
+    rf"{_GIT}(?:restore\b|revert\b"
+    r"|reset[ \t]+(?:[^\s;&|]+[ \t]+)*"
+    r"(?:--(?:hard|keep|merge)\b|(?:HEAD|@)[~^@{]|ORIG_HEAD|[0-9a-f]{7,40}\b)"
+    # Of files: after two dashes, after a revision, or a name with an ending.
+    r"|checkout[ \t]+(?:[^\s;&|]+[ \t]+)*--(?:\s|$)|checkout[ \t]+(?:-[fqp][ \t]+)*"
+    r"(?:[^\s;&|<>()#-]\S*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
+    r"|\S*\.[A-Za-z]\w{0,5}(?:[\s;&|)]|$)))"
+)
+"""Commands that take changes back; a checkout of a branch does not."""
+_LOOKING = (
+    rf"{_CHANGED_FOLDER}(?:cat|head|tail|ls|rg|e?grep|find|fd|pwd|wc|tree|stat|which|echo|nl|jq"
+    r"|sed -n|git (?:status|log|diff|show|blame|grep))\b[^;&>\n]*$"
+)
+"""Commands that read and change nothing."""
+_NO_UNDOING = (
+    r"\brestore\b[^;&|\n]*[ \t](?:--staged|-S)\b[^;&|\n]*"
+    r"|\brevert[ \t]+--(?:abort|quit|skip|continue)\b"
+)
+"""Parts of such commands that leave files as they are."""
+_WORKTREE = r"restore\b[^;&|\n]*[ \t](?:--worktree|-W|-SW|-WS)\b"
+# A text in quotes is a message or a pattern, but for the command of a shell.
+_QUOTED = r"""([^c\s][ \t]*)(?:"[^"]*"|'[^']*')"""
+
+_MOST_RESULT_CHARS = 4000
+_TIMES = r"\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?"
+_SAID_IN_QUOTES = (
+    r"""(^|[\s(:])(?:"[^"\n]{2,300}"|'[^'\n]{2,300}'|`[^`\n]{2,300}`|[“„«][^“”»\n]{2,300}[“”»])"""
+)
+_OLD = rf'"(?:old_string|oldString|old_str)"\s*:\s*{_TEXT}'
+_NEW = rf'"(?:new_string|newString|new_str)"\s*:\s*{_TEXT}'
+_PATCH = r'\*\*\* Begin Patch|"patch":"@@'
+_PATCH_LINES = {"replaced_digest": r"(?m)^-(.*)$", "written_digest": r"(?m)^\+(.*)$"}
+
+
+def digest(texts: pl.Series) -> pl.Series:
+    """The same digest for equal texts, on every machine; null for null.
+
+    Examples
+    --------
+    >>> digest(pl.Series(["a", None, "a"])).to_list()
+    ['ca978112ca1bbdcafac231b39a23dc4d', None, 'ca978112ca1bbdcafac231b39a23dc4d']
+    """
+    known = texts.unique().drop_nulls()
+    digests = [sha256(text.encode("utf-8", "replace")).hexdigest()[:32] for text in known]
+    return texts.replace_strict(known, pl.Series(digests, dtype=pl.String), default=None)
+
+
+def inputs_of(texts: pl.Series) -> pl.DataFrame:
+    """What calls were about, from the text of their inputs.
+
+    Parameters
+    ----------
+    texts : polars.Series of String
+        JSON, or whatever a tool takes; null where a call has none.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row for each, in the shape of `INPUTS`.
+
+    Examples
+    --------
+    >>> asked = pl.Series(['{"command": "cd app && CI=1 npm test | tail -5"}'])
+    >>> inputs_of(asked).select("target", "last_command", "is_test", "is_undo").row(0)
+    ('npm', 'tail', True, False)
+    """
+    text = pl.col("text")
+    listed = text.str.extract(_ARGUMENTS)
+    words = listed.str.replace_all(_BETWEEN, " ").str.strip_chars('"')
+    raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
+    escaped = {r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
+    command = raw.str.replace_many(list(escaped), list(escaped.values()))
+    found = pl.DataFrame({"text": texts, "input_digest": digest(texts)}).with_columns(
+        command=command
+    )
+    name = pl.col("command")
+    path = pl.coalesce(text.str.extract(_PATCHED), text.str.extract(_PATH))
+    target = pl.coalesce(name.str.extract(_FIRST), path, text.str.extract(_HOST))
+    patch = pl.when(text.str.contains(_PATCH)).then(text.str.replace_all("\\n", "\n", literal=True))
+    edits = found.select(
+        pl.coalesce(text.str.extract(pattern), _lines_in(patch, _PATCH_LINES[name])).alias(name)
+        for name, pattern in (("replaced_digest", _OLD), ("written_digest", _NEW))
+    )
+    return INPUTS.conform(
+        found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
+            target=target.str.slice(0, _MOST_NAME_CHARS),
+            last_command=name.str.extract(_LAST).str.slice(0, _MOST_NAME_CHARS),
+            is_test=name.str.contains(TESTS),
+            is_undo=_is_undo(name),
+            is_look=name.str.contains(_LOOKING),
+        )
+    )
+
+
+def _is_undo(command: pl.Expr) -> pl.Expr:
+    """Whether a command line takes back changes of files or commits."""
+    # Texts that are null cost nothing, and few commands are of git.
+    of_git = pl.when(command.str.contains("git", literal=True)).then(command)
+    words = of_git.str.replace_all(_QUOTED, "${1}''")
+    acting = words.str.replace_all(_NO_UNDOING, "")
+    is_undo = acting.str.contains(UNDOING) | words.str.contains(f"{_GIT}{_WORKTREE}")
+    return pl.when(command.is_not_null()).then(is_undo.fill_null(value=False))
+
+
+def _lines_in(text: pl.Expr, pattern: str) -> pl.Expr:
+    """The lines of a text that match, joined."""
+    return text.str.extract_all(pattern).list.eval(pl.element().str.slice(1)).list.join("\n")
+
+
+def results_of(texts: pl.Series) -> pl.DataFrame:
+    """What calls gave back, from the text of their results.
+
+    Parameters
+    ----------
+    texts : polars.Series of String
+        Plain, or the JSON of a list of texts; null where there is none.
+
+    Returns
+    -------
+    polars.DataFrame
+        A row for each, in the shape of `schema.RESULTS`. The digest is of the first 4,000
+        characters without durations and clock times, so that two equal runs of tests are equal.
+
+    Examples
+    --------
+    >>> given = pl.Series(["2 failed, 3 passed in 0.12s", "2 failed, 3 passed in 0.48s", None])
+    >>> found = results_of(given)
+    >>> found["test_result"].to_list(), found["result_digest"].n_unique()
+    (['failed', 'failed', None], 2)
+    """
+    text = pl.col("text")
+    is_json = text.str.starts_with("[{")
+    end = text.str.tail(_MOST_RESULT_CHARS)
+    lines = pl.when(is_json).then(end.str.replace_many(["\\n", "\\t"], ["\n", "\t"])).otherwise(end)
+    results = {
+        result: lines.str.contains("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
+        for result, patterns in _summaries().items()
+    }
+    rows = pl.DataFrame({"text": texts}).select(
+        begin=text.str.slice(0, _MOST_RESULT_CHARS).str.replace_all(_TIMES, ""),
+        # Where several suites ran, one that failed is enough.
+        test_result=first_that_holds({name: results[name] for name in ("failed", "passed")}),
+    )
+    return RESULTS.conform(rows.with_columns(result_digest=digest(rows["begin"])))
+
+
+@cache
+def _summaries() -> dict[str, list[str]]:
+    """The patterns of summaries of tests, by what they mean."""
+    rows = table_rows("stateanalytics.core", "test_summaries.csv")
+    return {
+        result: [row["pattern"] for row in rows if row["result"] == result]
+        for result in ("failed", "passed")
+    }
+
+
+def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
+    """Whether the beginning of a text has a phrase of a kind, by ``core/data/phrases.csv``.
+
+    Parameters
+    ----------
+    text : polars.Expr
+        At most some hundred characters of an answer or a prompt.
+    kind : str
+        ``gives_up`` or ``asks`` of answers, or ``corrects`` of prompts.
+
+    Notes
+    -----
+    A hypothesis: words do not prove that somebody gave up.
+
+    Examples
+    --------
+    >>> said = pl.DataFrame({"text": ["I was unable to fix the build.", "All tests pass."]})
+    >>> said.select(phrase_in(pl.col("text"), "gives_up")).to_series().to_list()
+    [True, False]
+    """
+    found, excused = _phrases(kind), _phrases(f"not_{kind}")
+    # What stands in quotes is the word of somebody else.
+    own = text.str.replace_all(_SAID_IN_QUOTES, "${1}")
+    is_found = own.str.contains(f"(?is){found}")
+    if not excused:
+        return is_found
+    # What went well after it excuses it; what went well before does not.
+    in_doubt = pl.when(is_found).then(own)
+    is_excused = in_doubt.str.contains(f"(?is)(?:{found}).*?(?:{excused})")
+    return is_found & ~is_excused.fill_null(value=False)
+
+
+@cache
+def _phrases(kind: str) -> str:
+    """The phrases of a kind in all languages, as one pattern."""
+    rows = table_rows("stateanalytics.core", "phrases.csv")
+    return "|".join(f"(?:{row['pattern']})" for row in rows if row["kind"] == kind)
+
+
+def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
+    """The kind of phrase that the beginning of a text has, the first that fits; null: none.
+
+    Parameters
+    ----------
+    text : polars.Expr
+        As for `phrase_in`.
+    **is_asked : polars.Expr
+        By kind, the rows in which it is looked for.
+    """
+    return pl.coalesce(
+        pl.when(phrase_in(pl.when(asked).then(text), kind)).then(pl.lit(kind))
+        for kind, asked in is_asked.items()
+    )
+
 
 MOST_MESSAGE_CHARS = 500
 _MOST_CHARS = 4000
@@ -61,9 +301,7 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
     rows = shaped.with_columns(
-        tools["is_error"],
-        system=pl.lit(system),
-        duration_s=pl.coalesce("duration_s", lasted),
+        tools["is_error"], system=pl.lit(system), duration_s=pl.coalesce("duration_s", lasted)
     ).join(expected_exits(), on=["last_command", "exit_code"], how="left", maintain_order="left")
     by_cause = [
         pl.when(pl.col("cause").is_in(list(causes))).then(pl.lit(outcome))
@@ -88,12 +326,27 @@ def in_order(calls: pl.DataFrame) -> pl.DataFrame:
     return CALLS.conform(calls).sort(place)
 
 
+_OF_THE_END = dict.fromkeys(
+    ("ended_at", "duration_s", "cause", "message", "exit_code", *RESULTS.dtypes), "ended_at"
+)
+
+
 def calls_until(calls: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """The calls that had begun at an instant; of those that had not ended, no result."""
     began = calls.filter(pl.coalesce("started_at", "ended_at") <= at)
-    is_open = pl.col("ended_at") > at
-    of_end = ("ended_at", "duration_s", "cause", "message", "exit_code", *RESULTS.dtypes)
     return began.with_columns(
-        outcome=pl.when(is_open).then(pl.lit("unknown")).otherwise("outcome"),
-        **{name: pl.when(~is_open.fill_null(value=False)).then(name) for name in of_end},
+        outcome=pl.when(pl.col("ended_at") > at).then(pl.lit("unknown")).otherwise("outcome"),
+        **values_at(at, _OF_THE_END),
+    )
+
+
+def turns_until(turns: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """The turns that had begun at an instant; of those that had not ended, no last answer."""
+    begun = turns.filter(pl.col("started_at") <= at)
+    return begun.with_columns(
+        **values_at(
+            at,
+            dict.fromkeys(("ended_at", "gives_up", "is_question"), "ended_at"),
+            is_written=False,
+        )
     )

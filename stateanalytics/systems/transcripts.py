@@ -23,24 +23,11 @@ from stateanalytics.core.facts import Facts, FrameOrFactory
 from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
+from stateanalytics.io import json_lines
 from stateanalytics.io.archive.manifests import digest_of_files
-from stateanalytics.io.budget import spending
+from stateanalytics.io.budget import Budget, spend, spending
 from stateanalytics.io.files import as_text, legible, open_regular, read_octets
 from stateanalytics.io.findings import counted
-from stateanalytics.io.json_lines import (
-    BAD,
-    Chunk,
-    Fields,
-    Parser,
-    Typed,
-    chunks_of,
-    grows,
-    in_pieces,
-    losses,
-    refuse_losses,
-    side_by_side,
-    typed_rows,
-)
 from stateanalytics.io.parsing_process import parsed_apart
 
 _JOINED_ROWS = 10_000
@@ -135,6 +122,13 @@ class Packed:
             (pieces[number], frozenset(file for *_, file in run))
             for number, run in groupby(runs, key=lambda run: run[1])
         ]
+        if len(wanted) > 2 * len(pieces):  # files of several pieces are mixed: unpack each once
+            kept = frozenset(places.keys() - reread)
+            old = [_rows_of(piece, piece.files & kept) for piece in self.pieces]
+            every = pl.concat([self.none, *old, *(piece.rows() for piece in new.pieces)])
+            rows = every.sort(_place(places), maintain_order=True)
+            cut = [Piece.of(part) for part in rows.iter_slices(_JOINED_ROWS)]
+            return replace(self, pieces=cut, index=None)
         # Small pieces, and those of which only some files are kept, are joined with their
         # neighbours: otherwise their number would grow with each read.
         ends = list(accumulate(piece.n_rows for piece, _ in wanted))
@@ -150,6 +144,10 @@ class Packed:
             else:
                 joined += [piece for piece, _ in some]
         return replace(self, pieces=joined, index=None)
+
+
+def _place(places: Mapping[str, int]) -> pl.Expr:
+    return pl.col("file").replace_strict(places, return_dtype=pl.Int64)
 
 
 def _is_joined(piece: Piece, files: frozenset[str]) -> bool:
@@ -173,7 +171,7 @@ _STORED: Mapping[pl.DataType, str] = MappingProxyType(
 )
 
 
-def fields_read(*frames: Frame) -> Fields:
+def fields_read(*frames: Frame) -> json_lines.Fields:
     """Where in a record each column is read from, for `io.json_lines.Parser.read`."""
     return {
         column.name: (column.read_from, _STORED[column.dtype])
@@ -185,9 +183,6 @@ def fields_read(*frames: Frame) -> Fields:
 
 _MOST = 2**62
 """No count is larger, and the sum of two such counts fits into 64 bits."""
-
-Odd = Mapping[str, tuple[pl.DataFrame, str]]
-"""By code of a finding: the rows that it is about, and the column of its example."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +215,8 @@ class Transcripts:
         DamagedStoreError
             If there is any, and ``on_error`` is ``raise``.
         """
-        lost = losses(self.bad, self.lost, source, system)
-        refuse_losses(lost, source, on_error)
+        lost = json_lines.losses(self.bad, self.lost, source, system)
+        json_lines.refuse_losses(lost, source, on_error)
         return lost
 
     def empty_files(self, paths: Iterable[Path], root: Path, lines: pl.DataFrame) -> pl.DataFrame:
@@ -237,9 +232,9 @@ def read_records(
     paths: Iterable[Path],
     source: str,
     *,
-    fields: Fields,
+    fields: json_lines.Fields,
     frames: Sequence[Frame],
-    typed: Typed,
+    typed: json_lines.Typed,
     before: Transcripts | None = None,
 ) -> Transcripts:
     """Every record of some transcripts.
@@ -263,53 +258,68 @@ def read_records(
     """
     lost: list[tuple[str, OSError]] = []
     named = [(name_of(path, root), path) for path in paths]
+    places = {name: place for place, (name, _) in enumerate(named)}
     versions = _versions(named)
     known = before.versions if before is not None and versions else {}
     reread = {name for name, _ in named if not versions or known.get(name) != versions[name]}
+    is_tight = spending().budget not in (Budget(), Budget.unlimited())
 
-    def chunks(files: Iterable[tuple[str, Path]]) -> Iterator[Chunk]:
+    def chunks(files: Iterable[tuple[str, Path]]) -> Iterator[json_lines.Chunk]:
         for name, path in files:
             try:
-                yield from chunks_of(path, name, "transcript")
+                yield from json_lines.chunks_of(path, name, "transcript")
             except OSError as error:
                 lost.append((name, error))
 
-    with Parser() as parser:
+    with json_lines.Parser() as parser:
 
         def packed(rows: list[pl.DataFrame]) -> list[Piece]:
             *of_frames, bad = rows
             pairs = zip(frames, of_frames, strict=True)
             label = pl.lit(source).alias("source")
             conformed = [frame.conform(records.with_columns(label)) for frame, records in pairs]
+            if is_tight:  # read in another order
+                conformed = [rows.sort(_place(places), maintain_order=True) for rows in conformed]
             return [Piece.of(frame) for frame in (*conformed, bad)]
 
-        def read(piece: list[Chunk]) -> list[Piece]:
-            return packed(typed_rows(piece, fields, typed, parser))
+        def read(piece: list[json_lines.Chunk]) -> list[Piece]:
+            return packed(json_lines.typed_rows(piece, fields, typed, parser))
 
         pieces: list[list[Piece]] = []
         is_bounded = spending().budget.growth_ratio is not None
         changed = [pair for pair in named if pair[0] in reread]
-        for is_apart, files in groupby(changed, lambda pair: is_bounded and grows(pair[1])):
+        if is_tight:  # what is skipped is then the oldest
+            changed.sort(key=lambda pair: _changed_at(pair[1]), reverse=True)
+        for is_apart, files in groupby(
+            changed, lambda pair: is_bounded and json_lines.grows(pair[1])
+        ):
             if not is_apart:
-                pieces += side_by_side(read, in_pieces(chunks(files)))
+                pieces += json_lines.side_by_side(read, json_lines.in_pieces(chunks(files)))
                 continue
             for name, path in files:
                 of_file, error = parsed_apart(path, name, fields, typed)
                 pieces += map(packed, of_file)
                 lost += [] if error is None else [(name, error)]
-    empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=BAD))
+    empty = (*(frame.empty() for frame in frames), pl.DataFrame(schema=json_lines.BAD))
     *rows, bad = (Packed(none, own) for none, *own in zip(empty, *pieces, strict=True))
     all_bad = bad()
-    if before is not None and known:
-        places = {name: place for place, (name, _) in enumerate(named)}
-        rows = [
-            old.updated(new, places, reread) for old, new in zip(before.rows, rows, strict=True)
-        ]
+    if known or (is_tight and len(places) == len(named)):
+        olds = before.rows if before and known else [replace(new, pieces=[]) for new in rows]
+        rows = [old.updated(new, places, reread) for old, new in zip(olds, rows, strict=True)]
+    if before and known:
         kept = before.bad.filter(pl.col("file").is_in(places.keys() - reread))
         all_bad = pl.concat([kept, all_bad])
     unsure = {name: object() for name, _ in lost}
     versions = {**versions, **unsure} if versions else versions
     return Transcripts(tuple(rows), all_bad.sort("file", "line_no"), tuple(lost), versions)
+
+
+def _changed_at(path: Path) -> float:
+    """When a file was last written, in seconds since 1970; 0 where that is not known."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _versions(named: Sequence[tuple[str, Path]]) -> dict[str, object]:
@@ -327,14 +337,9 @@ def name_of(path: Path, root: Path) -> str:
 
 
 @cache
-def table_of(package: str, name: str) -> pl.DataFrame:
-    """A table in the folder ``data`` of a package, as text."""
-    return pl.DataFrame(table_rows(package, name))
-
-
 def words_of(package: str) -> dict[str, list[str]]:
     """The words that some version of a program writes into records, by what they describe."""
-    table = table_of(package, "known_words.csv")
+    table = pl.DataFrame(table_rows(package, "known_words.csv"))
     return {
         of: table.filter(of=of)["word"].to_list() for of in table["of"].unique(maintain_order=True)
     }
@@ -345,7 +350,7 @@ def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFr
     return rows.filter(~pl.col(column).is_in(words_of(package)[of]).fill_null(value=False))
 
 
-def with_any_number(fields: Fields, names: Iterable[str]) -> Fields:
+def with_any_number(fields: json_lines.Fields, names: Iterable[str]) -> json_lines.Fields:
     """Fields of which some are read as floats, so that none is too large; see `whole_numbers`."""
     return {**fields, **{name: (fields[name][0], "DOUBLE") for name in names}}
 
@@ -371,7 +376,7 @@ def below_zero(rows: pl.DataFrame, usage: Iterable[str]) -> pl.DataFrame:
 
 
 def findings_on(
-    package: str, source: str, system: str, odd: Odd, sums: Mapping[str, str] = {}
+    package: str, source: str, system: str, odd: Mapping[str, pl.DataFrame]
 ) -> pl.DataFrame:
     """A finding for each code, in the words of ``data/findings.csv`` of a package.
 
@@ -379,24 +384,28 @@ def findings_on(
     ----------
     package, source, system : str
     odd : mapping
-        By code the rows that it is about, and the column of its example: the first values
-        in alphabetical order, so that the order of rows does not matter.
-    sums : mapping of str to str
-        By code the column with how many records each row stands for.
+        By code the rows that it is about.
+
+    Notes
+    -----
+    The column ``example`` names that of the example: its first values in alphabetical order,
+    so that the order of rows does not matter. ``counts`` names the column with how many
+    records each row stands for.
     """
-    words = {row["code"]: row for row in table_of(package, "findings.csv").to_dicts()}
+    words = {row["code"]: row for row in table_rows(package, "findings.csv")}
     return pool(
         [
             counted(
                 source,
                 system,
                 code,
-                words[code]["severity"],
-                words[code]["message"],
-                n_rows=int(rows[sums[code]].sum()) if code in sums else rows.height,
-                example=", ".join(rows[column].drop_nulls().unique().sort().head(5)),
+                texts["severity"],
+                texts["message"],
+                n_rows=int(rows[texts["counts"]].sum()) if texts["counts"] else rows.height,
+                example=", ".join(rows[texts["example"]].drop_nulls().unique().sort().head(5)),
             )
-            for code, (rows, column) in odd.items()
+            for code, rows in odd.items()
+            for texts in [words[code]]
         ],
         schema.FINDINGS,
     )
@@ -412,9 +421,13 @@ def newer_than(versions: pl.Series, newest: tuple[int, ...]) -> list[str]:
 
 
 def ids_in(path: Path, key: str) -> pl.DataFrame:
-    """The ids under a key in a file of prompts, as ``id``; prompts are not kept."""
+    """The ids under a key in a file of prompts, as ``id``; prompts are not kept.
+
+    A limit of time that transcripts have spent does not hold here: of one small file.
+    """
     try:
-        octets, _ = read_octets(path)
+        with spend(replace(spending().budget, processor_s=None)):
+            octets, _ = read_octets(path)
     except OSError:
         octets = b""
     matches = re.findall(rb'"%s"\s*:\s*"([0-9a-fA-F-]{36})"' % key.encode(), octets)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
-from stateanalytics.core.words import how_long
-from stateanalytics.errors import ArgumentError, check_number, check_share, in_short
+from stateanalytics.core.words import count, how_long, say
+from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, in_short
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import rows_of
+from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import Constant
-from stateanalytics.thresholds.choice import Costs
-from stateanalytics.thresholds.evidence import evidence, sampled
-from stateanalytics.thresholds.frames import ADVICE, ADVICE_CURVES
-from stateanalytics.thresholds.judge import SAID, Judged, judge_all, prices
+from stateanalytics.thresholds.choice import Costs, covering_limit
+from stateanalytics.thresholds.evidence import evidence, runs, sampled
+from stateanalytics.thresholds.frames import ADVICE, ADVICE_CURVES, COVERING
+from stateanalytics.thresholds.judge import (
+    SAID,
+    Judged,
+    healthy_lengths,
+    judge_all,
+    prices,
+    rounded_up,
+)
 from stateanalytics.thresholds.settings import constants, to_json, to_python, to_toml
 
 
@@ -137,11 +148,13 @@ def recommend(
         ``frame`` has one row per constant of the systems in the snapshot: ``name``,
         ``system``, ``kind`` (null: every kind), ``place`` and ``setting`` (where it is set and
         its name there), ``meaning``; ``today_s``, ``recommended_s`` (null: none, see
-        ``verdict``), ``best_s`` with the range of values not significantly more expensive,
-        ``best_low_s`` to ``best_high_s`` (null: it may lie beyond the data);
+        ``verdict``), ``bound_s`` (where the verdict is a direction, the nearest value that
+        costs significantly less), ``best_s`` with the range of values not significantly more
+        expensive, ``best_low_s`` to ``best_high_s`` (null: it may lie beyond the data);
         ``mistakes_…`` and ``loss_…`` today and as recommended, ``gain`` with its interval,
         all ``per`` 100 session-hours alive or 100 runs; ``n`` independent units
         (invocations; a session without one is a unit of its own), ``n_needed``,
+        ``n_more`` (about how many more would decide; null: decided, or not known),
         ``n_effective`` (Kish's effective sample size), ``n_deaths`` (null: not needed),
         ``n_at_risk`` at the recommended value, else at the best; ``reached_s``, the longest
         candidate that enough units reached to recommend it, and ``outlasting``, the units that
@@ -151,6 +164,8 @@ def recommend(
         mistake cost half or twice as much (an hour twice or half), with ``excess_…``, by which
         share the recommended value then costs more; ``healthy_upper_s``, a bound that 95 or
         99 % of healthy work stays below, as the constant needs (null: too little data);
+        ``covering_s``, see `covering`; ``right_price_…`` and ``right_deaths_…``, between which
+        prices of a mistake, or deaths per 100 session-hours, today's value is the cheapest;
         ``borrowed_s`` with ``borrowed_low_s`` and ``borrowed_high_s``, for a kind with too
         little data: that bound estimated with ``n_kinds_borrowed`` other kinds, as context
         (see `borrow`) and never the ground of a recommendation; ``verdict``, a key of
@@ -170,9 +185,9 @@ def recommend(
 
     Constants of silence are judged by silences between signs of life. A reaper reads
     ``updated_at``, which is overwritten and cannot be replayed, so silence is used instead.
-    Kinds with fewer than `MIN_DEATHS` known deaths take the rate of their system. A bound on
-    the 95th percentile takes 59 independent values, on the 99th 299; with fewer, nothing is
-    recommended.
+    The rate of deaths of a kind is shrunk towards that of its system, which counts as much as
+    `MIN_DEATHS` of its own. A bound on the 95th percentile takes 59 independent values, on the
+    99th 299; a value takes 59, and today's value is judged from 19 units on.
 
     Examples
     --------
@@ -206,6 +221,86 @@ def recommend(
         _count_sessions(sample),
         _count_weeks(sample),
     )
+
+
+def covering(
+    snap: Facts,
+    *,
+    loses: float = 0.05,
+    by: str | Sequence[str] = ("system", "kind"),
+    policy: Policy | None = None,
+    rows: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """A time limit for each kind of work that few runs exceed which would end well.
+
+    Parameters
+    ----------
+    snap : Snapshot or Facts
+        From `read`.
+    loses : float
+        The chance, in (0, 1), that one more invocation that would end well exceeds the limit.
+    by : str or sequence of str
+        One or more of ``system``, ``kind`` and ``project``; empty: all runs together.
+    policy : Policy, optional
+        Decides which runs have ended; v1 by default.
+    rows : polars.DataFrame, optional
+        The `population` of all time under this policy, if already computed.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_groups, n_by + 6)
+        `thresholds.frames.COVERING`, sorted by the group.
+
+    Raises
+    ------
+    ArgumentError
+        If ``snap`` is no snapshot, ``loses`` is no share, or a column is not known.
+
+    Notes
+    -----
+    No costs and no distribution are assumed, only that the next invocation is like those seen:
+    of n of them, the limit is the smallest order statistic k with ``k >= (n + 1)(1 - loses)``
+    (a conformal bound), so 5 % take 19 invocations and 1 % take 99. The value of an
+    invocation is its longest run. Runs that were stopped or still run count as longer than all
+    others, whether or not they would have ended well, so the limit can only be too long; it is
+    null where it would fall on one of them.
+
+    Examples
+    --------
+    >>> from stateanalytics import demo
+    >>> covering(demo(), by="kind").filter(kind="play")["in_words"].item()
+    'Of invocations like these 101 that end well, at most 5 % take longer than 1 h 23 min.'
+    """
+    checked_snapshot(snap, "thresholds.covering")
+    check_share("loses", loses, 0.05)
+    names = [by] if isinstance(by, str) else list(by)
+    elapsed = runs(spells(snap, rows=rows_of(snap, policy=policy, rows=rows)))
+    check_columns(elapsed.select("system", "kind", "project"), names, "thresholds.covering")
+    lengths = healthy_lengths(elapsed, is_silence=False, by=names)
+    groups = lengths.group_by(names) if names else [((), lengths)]
+    found = []
+    for group, of_group in groups:
+        longest = of_group["longest_s"]
+        row: dict[str, Any] = {
+            "loses": loses,
+            "limit_s": rounded_up(covering_limit(longest, loses)),
+            "n": longest.len(),
+            "n_needed": math.ceil(1 / loses - 1e-9) - 1,
+            "n_censored": int(longest.is_infinite().sum()),
+        }
+        row["in_words"] = _covering_in_words(row)
+        found.append(dict(zip(names, group, strict=True)) | row)
+    own = {name: dtype for name, dtype in COVERING.dtypes.items() if name != "<by>"}
+    columns: dict[str, Any] = {**dict.fromkeys(names, pl.String), **own}
+    return pl.DataFrame(found, schema=columns).sort(names or "n", nulls_last=True)
+
+
+def _covering_in_words(row: Mapping[str, Any]) -> str:
+    units = count(row["n"], "invocation") if row["n"] else "0 invocations"
+    if row["limit_s"] is None:
+        name = "covering.few" if row["n"] < row["n_needed"] else "covering.censored"
+        return say(name, units=units, needed=row["n_needed"], stopped=row["n_censored"])
+    return say("covering.limit", limit=how_long(row["limit_s"]), loses=row["loses"], n=row["n"])
 
 
 def _count_sessions(facts: Facts) -> int:

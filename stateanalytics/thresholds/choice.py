@@ -15,6 +15,7 @@ from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.thresholds.counts import (
     EXPOSURE,
+    FEW_STOPPED,
     FEWEST_AT_RISK,
     FEWEST_HIT,
     MUCH,
@@ -26,7 +27,6 @@ from stateanalytics.thresholds.counts import (
     mistake_columns,
     waiting_columns,
 )
-from stateanalytics.thresholds.leave_one_out import Without
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,37 @@ def upper_bound(values: pl.Series, prob: float, *, confidence: float = 0.95) -> 
     return bound if math.isfinite(bound) else None
 
 
+def covering_limit(values: pl.Series, loses: float = 0.05) -> float | None:
+    """A limit that one more value exceeds with a chance of at most ``loses``; None: too few.
+
+    Parameters
+    ----------
+    values : polars.Series of float
+        Exchangeable values, in any order; infinite where one is only known to be large.
+    loses : float
+        The chance, in (0, 1).
+
+    Notes
+    -----
+    The smallest order statistic k of n with ``k >= (n + 1) * (1 - loses)``, a conformal bound
+    without any assumption on the distribution. A censored value that counts as infinite can
+    only move the limit up; None where the limit would be a censored one.
+
+    Examples
+    --------
+    >>> covering_limit(pl.Series(range(18))) is None
+    True
+    >>> covering_limit(pl.Series(range(19))), covering_limit(pl.Series(range(39)))
+    (18.0, 37.0)
+    """
+    kept = values.cast(pl.Float64).drop_nulls().sort()
+    place = math.ceil((kept.len() + 1) * (1 - loses) - TIE)
+    if not 0 < place <= kept.len():
+        return None
+    limit = float(kept[place - 1])
+    return limit if math.isfinite(limit) else None
+
+
 def _check(prob: float, confidence: float) -> None:
     check_share("prob", prob, 0.95)
     check_share("confidence", confidence, 0.95)
@@ -154,6 +185,22 @@ def _check(prob: float, confidence: float) -> None:
 
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
 _CURVE_SCHEMA = dict.fromkeys(CURVE, pl.Float64)
+
+
+MOST_TIMES = 10.0
+"""Beyond so many times the units that were seen, how many would decide is not estimated."""
+DIRECTIONS = ("raise", "lower")
+"""Verdicts that say on which side of today's value the best one is, and not where."""
+
+
+@dataclass(frozen=True)
+class Toward:
+    """A direction: the candidate nearest to today's that is known to be cheaper."""
+
+    verdict: str
+    place: int
+    bound_s: float
+    gain: tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -173,10 +220,16 @@ class Choice:
     best_high_s : float or None
         The last such candidate; None where the best may lie beyond the data.
     gain, gain_low, gain_high : float or None
-        Saving of the recommended value (if none: of the cheapest) over today's, with its
-        interval; None where today's value is no candidate.
+        Saving of the recommended value (if none: of the bound, else of the cheapest) over
+        today's, with its interval; None where today's value is no candidate.
+    toward : Toward or None
+        The side of today's value on which the best one is, where that is known.
     flips : bool
         Whether the verdict changes without some single unit.
+    near_best : tuple of int
+        Places of the candidates that are not significantly more expensive than the cheapest.
+    times : float or None
+        Where the data cannot tell: how many times as many units would probably decide.
     """
 
     curve: pl.DataFrame
@@ -188,12 +241,21 @@ class Choice:
     gain: float | None
     gain_low: float | None
     gain_high: float | None
+    toward: Toward | None = None
     flips: bool = False
+    near_best: tuple[int, ...] = ()
+    times: float | None = None
+
+    @property
+    def bound_s(self) -> float | None:
+        """Where only the direction is known, the nearest value that is known to cost less."""
+        return self.toward.bound_s if self.toward and self.verdict in DIRECTIONS else None
 
     def at(self, threshold_s: float | None) -> dict[str, float | None]:
         """The row of the curve at a candidate; None in every column for any other value."""
-        row = self.curve.filter(pl.col("threshold_s").is_in([threshold_s]))
-        return row.row(0, named=True) if row.height else dict.fromkeys(CURVE)
+        rows = self.curve.iter_rows(named=True)
+        nothing: dict[str, float | None] = dict.fromkeys(CURVE)
+        return next((row for row in rows if row["threshold_s"] == threshold_s), nothing)
 
 
 def choose(
@@ -232,8 +294,10 @@ def choose(
     Of the values not significantly more expensive than the cheapest, and at most a twentieth
     more expensive, the one nearest to today's is chosen, if at least `FEWEST_AT_RISK` units
     were at risk there, and if it is significantly cheaper than today's without any single
-    unit. Today's value is kept if no value could save much; if even that is unknown, the
-    verdict is ``cannot_tell``.
+    unit. Where the best cannot be determined, but all values that may be the best are on one
+    side of today's, and one of them is significantly cheaper than today's (also without any
+    single unit), the verdict is the direction. Today's value is kept if no value could save
+    much; if even that is unknown, the verdict is ``cannot_tell``.
 
     References
     ----------
@@ -254,11 +318,33 @@ def choose(
         return None
     losses = Losses(counts, support, price, hour, conf_level)
     choice = decided(losses, today_s)
-    # Null counts as another verdict: without the only unit with exposure nothing is known.
-    flips = bool(verdicts_without_one(losses, today_s).ne_missing(choice.verdict).any())
-    if flips and choice.verdict in ("change", "keep"):
+    toward = choice.toward
+    # None is another verdict: without the only unit with exposure nothing is known.
+    others = verdicts_without_one(losses, today_s)
+    flips = any(other != choice.verdict for other in others)
+    is_undecided = choice.verdict == "cannot_tell" or (choice.verdict == "change" and flips)
+    # A change without some unit is on the same side, so it agrees with the direction.
+    if toward and is_undecided and {*others} <= {"change", toward.verdict}:
+        choice = without_value(choice)
+        flips = False
+    elif flips and choice.verdict in ("change", "keep"):
         choice = replace(choice, verdict="cannot_tell", recommended_s=None)
     return replace(choice, curve=_curve(losses), flips=flips)
+
+
+def without_value(choice: Choice) -> Choice:
+    """The same without a recommended value: its direction, else that the data cannot tell."""
+    if choice.toward is None:
+        return replace(choice, verdict="cannot_tell", recommended_s=None)
+    gain, low, high = choice.toward.gain
+    return replace(
+        choice,
+        verdict=choice.toward.verdict,
+        recommended_s=None,
+        gain=gain,
+        gain_low=low,
+        gain_high=high,
+    )
 
 
 @dataclass(frozen=True)
@@ -316,7 +402,7 @@ class Losses:
         limits = self.support.candidates_s
         waits = [self._waiting_of_one_unit(0.0, place) for place in range(self.n)]
         names = [*mistake_columns(limits), *waiting_columns(limits)]
-        units = self.counts.select(EXPOSURE, *self._projects, *names)
+        units = self.counts.select(EXPOSURE, *self.projects, *names)
         ends = self._sum_intervals(units, [*self.per_hit_unit, *waits])
         intervals = []
         for mistakes, waiting in zip(ends[: self.n], ends[self.n :], strict=True):
@@ -344,7 +430,7 @@ class Losses:
         mistakes_of, waiting_of = mistake_columns(limits), waiting_columns(limits)
         # Few expressions over many columns: with one each, planning took most of the time.
         differences = self.counts.select(
-            pl.col(EXPOSURE, *self._projects),
+            pl.col(EXPOSURE, *self.projects),
             pl.col(mistakes_of[: place + 1]) - pl.col(mistakes_of[place]),
             -(pl.col(mistakes_of[place + 1 :]) - pl.col(mistakes_of[place])),
             -(pl.col(waiting_of[:place]) - pl.col(waiting_of[place])),
@@ -364,16 +450,16 @@ class Losses:
         self, units: pl.DataFrame, heaviest: Sequence[float]
     ) -> list[tuple[float, float, float]]:
         """Sums of all non-negative columns, each with both ends of its interval."""
-        numbers = units.select(pl.exclude(EXPOSURE, *self._projects))
-        totals = numbers.sum().row(0)
-        variances = _variances(units.drop(self._projects))
-        if self._projects:
+        sums = units.select(_NUMBERS.sum(), (_NUMBERS > 0).sum().name.prefix("hit ")).row(0)
+        totals, hit = sums[: len(sums) // 2], sums[len(sums) // 2 :]
+        variances = _variances(units, len(totals))
+        if self.projects:
             # A unit without a project counts as a project of its own.
             own = pl.lit("\n") + pl.int_range(pl.len()).cast(pl.String)
             projects = units.with_columns(project=pl.coalesce("project", own))
-            sums = projects.group_by("project", maintain_order=True).sum().drop("project")
-            variances = [max(pair) for pair in zip(variances, _variances(sums), strict=True)]
-        hit = numbers.select((pl.all() > 0).sum()).row(0)
+            by_project = projects.group_by("project", maintain_order=True).sum()
+            between = _variances(by_project, len(totals))
+            variances = [max(pair) for pair in zip(variances, between, strict=True)]
         intervals = []
         for total, variance, n_hit, heavy in zip(totals, variances, hit, heaviest, strict=True):
             # Few hit units underestimate the variance: at least that of a Poisson count of them.
@@ -383,7 +469,7 @@ class Losses:
         return intervals
 
     @cached_property
-    def _projects(self) -> list[str]:
+    def projects(self) -> list[str]:
         """The column of projects, if there are enough to estimate how much they vary."""
         known = "project" in self.counts.columns
         n_known = self.counts["project"].drop_nulls().n_unique() if known else 0
@@ -411,13 +497,15 @@ class Losses:
         return self.support.waits * hours * self.support.weights[place]
 
 
-def _variances(units: pl.DataFrame) -> list[float]:
+_NUMBERS = pl.exclude(EXPOSURE, "project")
+
+
+def _variances(units: pl.DataFrame, n_numbers: int) -> list[float]:
     """Variance of each sum given its exposure (ratio estimate), between independent units."""
     n, exposure = units.height, units[EXPOSURE].sum()
     if n < 2:
-        return [0.0] * (units.width - 1)
-    counts = pl.exclude(EXPOSURE)
-    residual = counts - counts.sum() / exposure * pl.col(EXPOSURE)
+        return [0.0] * n_numbers
+    residual = _NUMBERS - _NUMBERS.sum() / exposure * pl.col(EXPOSURE)
     return [n / (n - 1) * square for square in units.select((residual**2).sum()).row(0)]
 
 
@@ -431,8 +519,8 @@ def _difference(
     return (gain, gain - below, gain + above) if sign > 0 else (-gain, -gain - above, below - gain)
 
 
-def decided(losses: Losses, today_s: float | None) -> Choice:
-    """The choice and its verdict, without the curve."""
+def decided(losses: Losses, today_s: float | None, toward: Toward | None = None) -> Choice:
+    """The choice and its verdict, without the curve; ``toward``: a direction to confirm."""
     candidates_s, n_at_risk = losses.support.candidates_s, losses.support.n_at_risk
     loss = [losses.at(place) for place in range(losses.n)]
     lowest = min(loss) + TIE * abs(min(loss))
@@ -466,6 +554,8 @@ def decided(losses: Losses, today_s: float | None) -> Choice:
         verdict = "choose" if today_s is None else "change"
     else:
         chosen = None
+        if toward and from_today is not None and from_today[toward.place][1] > 0:
+            verdict = toward.verdict
     gains: tuple[float | None, float | None, float | None] = (None, None, None)
     if from_today is not None:
         gains = from_today[best if chosen in (None, today) else chosen]
@@ -478,24 +568,125 @@ def decided(losses: Losses, today_s: float | None) -> Choice:
         candidates_s[min(near_best)],
         None if losses.beyond(best) > 0 else candidates_s[max(near_best)],
         *gains,
+        _direction(losses.support, near_best, from_today, today)
+        if _undecided(losses) == "cannot_tell"
+        else None,
+        near_best=tuple(near_best),
+        times=_times(losses, best, today, from_today) if verdict == "cannot_tell" else None,
     )
+
+
+def _times(
+    losses: Losses,
+    best: int,
+    today: int | None,
+    from_today: Sequence[tuple[float, float, float]] | None,
+) -> float | None:
+    """How many times as many units would decide, if they are like these; None: not known.
+
+    Intervals become narrower with the root of the number of units: until the cheapest value is
+    significantly cheaper than today's, or no value can save much.
+    """
+    fewest = FEWEST_AT_RISK / max(1, losses.support.n_at_risk[best])
+    if today is None or from_today is None:
+        return fewest if fewest > 1 else None
+    gain, low, _ = from_today[best]
+    ways = [((gain - low) / gain) ** 2] if gain > 0 else []
+    if low > 0:
+        ways.append(fewest)
+    small = max(MUCH * losses.at(today), MUCH_PER_HUNDRED * losses.price)
+    gains = [(gain, high) for gain, _, high in from_today]
+    if losses.beyond(today) <= small and all(gain < small for gain, _ in gains):
+        ways.append(max(((high - gain) / (small - gain)) ** 2 for gain, high in gains))
+    return min((times for times in ways if 1 < times <= MOST_TIMES), default=None)
+
+
+def _direction(
+    support: Support,
+    near_best: Sequence[int],
+    from_today: Sequence[tuple[float, float, float]] | None,
+    today: int | None,
+) -> Toward | None:
+    """On which side of today's value all values are that may be the best, if one is cheaper."""
+    if today is None or from_today is None or min(near_best) <= today <= max(near_best):
+        return None
+    is_up = min(near_best) > today
+    cheaper = [
+        place
+        for place in near_best
+        # What a limit or an observer closed does not show how it would have ended.
+        if from_today[place][1] > 0 and support.weights[max(place, today)] < FEW_STOPPED
+    ]
+    if not cheaper:
+        return None
+    bound = min(cheaper) if is_up else max(cheaper)
+    verdict = "raise" if is_up else "lower"
+    return Toward(verdict, bound, support.candidates_s[bound], from_today[bound])
+
+
+def totals(counts: pl.DataFrame, support: Support) -> pl.DataFrame:
+    """Mistakes and waiting of each candidate, per 100 units of exposure."""
+    limits, sums = list(support.candidates_s), counts.select(pl.exclude("unit", "project")).sum()
+    mistakes, waiting = (
+        [100 / sums[EXPOSURE][0] * sums[name][0] for name in names]
+        for names in (mistake_columns(limits), waiting_columns(limits))
+    )
+    columns = {"threshold_s": limits, "mistakes": mistakes, "waiting_h": waiting}
+    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))
+
+
+def seen(curve: pl.DataFrame, support: Support) -> pl.DataFrame:
+    """The candidates up to beyond which fewer than half of the spells were stopped."""
+    beyond = [*support.weights[1:], *support.weights[-1:]]
+    return curve.filter(pl.Series([weight < STOPPED for weight in beyond], dtype=pl.Boolean))
+
+
+def break_even(curve: pl.DataFrame, today_s: float | None) -> tuple[float, float] | None:
+    """From and to which price of a mistake, in hours of waiting, today's value is the cheapest.
+
+    Parameters
+    ----------
+    curve : polars.DataFrame
+        ``threshold_s``, ``mistakes`` and ``waiting_h`` of each candidate, see `totals`.
+    today_s : float or None
+        Today's value; None, or no candidate: there is no such price.
+
+    Examples
+    --------
+    >>> curve = pl.DataFrame(
+    ...     {"threshold_s": [1.0, 2.0, 4.0], "mistakes": [9.0, 4.0, 2.0],
+    ...      "waiting_h": [1.0, 2.0, 4.0]}
+    ... )
+    >>> break_even(curve, 2.0), break_even(curve, 4.0)
+    ((0.2, 1.0), (1.0, inf))
+    """
+    today = curve.filter(pl.col("threshold_s").is_in([today_s]))
+    if not today.height:
+        return None
+    low, high = 0.0, math.inf
+    # Today's value is no dearer where price * fewer >= longer.
+    for fewer, longer in curve.select(
+        pl.col("mistakes") - today["mistakes"][0], today["waiting_h"][0] - pl.col("waiting_h")
+    ).rows():
+        if fewer > 0:
+            low = max(low, longer / fewer)
+        elif fewer < 0:
+            high = min(high, longer / fewer)
+        elif longer > 0:
+            low = math.inf
+    return low, max(0.0, high)
 
 
 def _curve(losses: Losses) -> pl.DataFrame:
     """Mistakes, waiting and loss of each candidate, with the interval of the loss."""
-    candidates_s, ends, sums = losses.support.candidates_s, losses.intervals(), losses.sums
-    return pl.DataFrame(
-        {
-            "threshold_s": list(candidates_s),
-            "mistakes": [losses.per_hundred * sums[name] for name in mistake_columns(candidates_s)],
-            "waiting_h": [
-                losses.per_hundred * sums[name] for name in waiting_columns(candidates_s)
-            ],
-            "loss": [losses.at(place) for place in range(losses.n)],
-            "loss_low": [low for low, _ in ends],
-            "loss_high": [high for _, high in ends],
-        },
-        schema=_CURVE_SCHEMA,
+    ends = losses.intervals()
+    return totals(losses.counts, losses.support).with_columns(
+        pl.Series(name, numbers, pl.Float64)
+        for name, numbers in (
+            ("loss", [losses.at(place) for place in range(losses.n)]),
+            ("loss_low", [low for low, _ in ends]),
+            ("loss_high", [high for _, high in ends]),
+        )
     )
 
 
@@ -516,18 +707,45 @@ def _nearest(places: Sequence[int], candidates_s: Sequence[float], today_s: floa
     return min(places, key=lambda place: abs(math.log(candidates_s[place] / today_s)))
 
 
-def verdicts_without_one(losses: Losses, today_s: float | None) -> pl.Series:
-    """The verdict without each unit, in the order of the counts; null: nothing is known."""
-    order, candidates_s = list(range(losses.n)), losses.support.candidates_s
-    if today_s:
-        order.sort(key=lambda place: abs(math.log(candidates_s[place] / today_s)))
-    return Without(
-        losses.counts,
-        losses.support,
-        losses.price,
-        losses.hour,
-        losses.conf_level,
-        today_s,
-        order,
-        _undecided(losses),
-    ).verdicts()
+def verdicts_without_one(losses: Losses, today_s: float | None) -> list[str | None]:
+    """The verdict without each unit on which it rests most; None: nothing is known.
+
+    These are the units that contribute most, for and against, to the differences between
+    today's value (else the best) and those that the verdict compares it with. Without any
+    other unit these differences change less. And one that is all of its project: without it
+    there may be too few projects to widen an interval.
+    """
+    candidates_s, whole = losses.support.candidates_s, decided(losses, today_s)
+    best = candidates_s.index(whole.best_s)
+    base = candidates_s.index(today_s) if today_s in candidates_s else best
+    highs = [high for _, _, high in losses.saved(base)]
+    others = {best, losses.n - 1, highs.index(max(highs))}
+    if whole.recommended_s is not None:
+        others.add(candidates_s.index(whole.recommended_s))
+    if whole.toward:
+        others.add(whole.toward.place)
+    if whole.verdict == "keep":
+        others.update(whole.near_best)
+    cost = [
+        losses.price * pl.col(mistakes) + losses.hour * pl.col(waiting)
+        for mistakes, waiting in zip(
+            mistake_columns(candidates_s), waiting_columns(candidates_s), strict=True
+        )
+    ]
+    differences = [cost[base] - cost[other] for other in sorted(others - {base})]
+    ends = [(each.arg_max(), each.arg_min()) for each in (pl.col(EXPOSURE), *differences)]
+    units = losses.counts.select(
+        place.alias(str(i)) for i, place in enumerate(place for pair in ends for place in pair)
+    ).row(0)
+    if losses.projects:
+        is_alone = pl.col("project").is_not_null() & (pl.len().over("project") == 1)
+        units += tuple(losses.counts.select(is_alone.arg_true().first()).to_series().drop_nulls())
+    verdicts: list[str | None] = []
+    for unit in sorted(set(units)):
+        left = losses.counts.filter(pl.int_range(pl.len()) != unit)
+        if left[EXPOSURE].sum() <= 0:
+            verdicts.append(None)
+        else:
+            without = replace(losses, counts=left)
+            verdicts.append(decided(without, today_s, whole.toward).verdict)
+    return verdicts

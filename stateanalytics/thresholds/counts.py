@@ -13,6 +13,7 @@ from typing import Literal
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.survival.curves import bare_curve
 
 FEWEST_AT_RISK = 10
@@ -25,6 +26,8 @@ MUCH, MUCH_PER_HUNDRED = 0.5, 1.0
 """A saving is small below this share of today's loss, or below so many mistakes per 100."""
 STOPPED = 2.0
 """Weight of an uncensored unit from which most of the others were stopped: not identified."""
+FEW_STOPPED = 1.25
+"""Weight of an uncensored unit up to which the others that were stopped hardly matter."""
 TIE = 1e-9
 """Losses within this relative difference are ties, up to rounding."""
 
@@ -98,20 +101,21 @@ def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
     if lengths.is_empty():
         return Support((), (), ())
     curve = bare_curve(lengths)
-    longest, outlasting = curve.select("duration_s", "survival").row(-1)
+    longest, _, outlasting = curve.row(-1)
     reached = [limit for limit in sorted(candidates_s) if limit <= longest or not outlasting]
     at = pl.Series(reached, dtype=pl.Float64)
-    durations = lengths["duration_s"].sort()
-    n_spells = lengths.height - durations.search_sorted(at, side="left")
-    longest_of_units = lengths.group_by("unit").agg(pl.col("duration_s").max())["duration_s"].sort()
-    n_at_risk = longest_of_units.len() - longest_of_units.search_sorted(at, side="left")
+    duration = pl.col("duration_s")
+    n_reaching = pl.len() - duration.sort().search_sorted(pl.lit(at), side="left")
+    n_spells = lengths.select(n_reaching).to_series()
+    of_units = lengths.lazy().group_by("unit").agg(duration.max()).select(n_reaching)
     before = curve["duration_s"].search_sorted(at, side="left")
-    survival = pl.concat([pl.Series([1.0]), curve["survival"]]).gather(before)
-    expected = lengths.height * survival / n_spells.cast(pl.Float64)
-    weights = expected.set(n_spells == 0, None).fill_null(strategy="forward").fill_null(1.0)
-    return Support(
-        tuple(reached), tuple(n_at_risk), tuple(weights), n_open=lengths.height * outlasting
-    )
+    weights, weight = [], 1.0
+    for n, place in zip(n_spells, before, strict=True):
+        if n:
+            weight = lengths.height * (curve["survival"][place - 1] if place else 1.0) / n
+        weights.append(weight)
+    n_at_risk = tuple(collected(of_units).to_series())
+    return Support(tuple(reached), n_at_risk, tuple(weights), n_open=lengths.height * outlasting)
 
 
 def silence_support(
@@ -150,7 +154,8 @@ def silence_counts(
     ----------
     gaps : polars.DataFrame, shape (n_gaps, >= 4)
         Silences: ``unit`` (the independent unit: session or invocation), ``gap_s``,
-        ``closed_by`` and ``is_dead`` as in `silence_gaps`; optional ``project``.
+        ``closed_by`` and ``is_dead`` as in `silence_gaps`; optional ``project``, and ``weight``
+        of `with_weights_of_silences`, if already computed.
     candidates_s : sequence of float
         Thresholds, in seconds.
     at_least : bool
@@ -190,9 +195,8 @@ def silence_counts(
     names, spoke = mistake_columns(candidates_s), pl.col("closed_by") == "sign_of_life"
     gap = pl.col("gap_s")
     fires = [gap >= limit if at_least else gap > limit for limit in candidates_s]
-    is_censored = pl.col("closed_by").is_in(["other_end", "as_of"])
     mistakes = _by_unit(
-        with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_censored))
+        (gaps if "weight" in gaps.columns else with_weights_of_silences(gaps))
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0))),
         {name: pl.col("weight") * does for name, does in zip(names, fires, strict=True)},
@@ -212,6 +216,19 @@ def silence_counts(
         )
         .sort("unit")
     )
+
+
+def with_weights_of_silences(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Silences with ``weight``, see `with_weights`: an observer, or as-of, censors them."""
+    is_censored = pl.col("closed_by").is_in(["other_end", "as_of"])
+    return with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_censored))
+
+
+def with_deaths(
+    counts: pl.DataFrame, candidates_s: Sequence[float], deaths_per_hour: float
+) -> pl.DataFrame:
+    """The result of `silence_counts` with the waiting of another rate of deaths."""
+    return counts.with_columns(_waiting(candidates_s, deaths_per_hour * pl.col(EXPOSURE)))
 
 
 def waiting_counts(alive: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
@@ -323,13 +340,13 @@ def _by_unit(
     themselves, so values are sorted first. One or two values have only one sum, and most units
     have no more: sorting those would take most of the time.
     """
-    rows = rows.with_columns(**summed, _n=pl.len().over("unit"))
     values, is_short = pl.col(list(summed)), pl.col("_n") <= _MOST_UNORDERED
+    counted = rows.lazy().with_columns(**summed, _n=pl.len().over("unit"))
     parts = [
-        rows.filter(is_short).group_by("unit").agg(*aggregates, values.sum()),
-        rows.filter(~is_short).group_by("unit").agg(*aggregates, values.sort().sum()),
+        counted.filter(is_short).group_by("unit").agg(*aggregates, values.sum()),
+        counted.filter(~is_short).group_by("unit").agg(*aggregates, values.sort().sum()),
     ]
-    return pl.concat(parts).sort("unit")
+    return pl.concat(parts).sort("unit").pipe(collected)
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
@@ -351,5 +368,6 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     height = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
     weights = curve.select(spells.height * height / pl.col("n_events")).to_series()
     # Ties by rounding are one step of the curve, at the first of them.
-    step = curve["duration_s"].search_sorted(spells["duration_s"], side="right") - 1
-    return spells.with_columns(weight=pl.when("ended").then(weights.gather(step)).otherwise(0.0))
+    step = pl.lit(curve["duration_s"]).search_sorted(pl.col("duration_s"), side="right") - 1
+    weight = pl.lit(weights).gather(step)
+    return spells.with_columns(weight=pl.when("ended").then(weight).otherwise(0.0))

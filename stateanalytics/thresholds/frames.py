@@ -17,6 +17,9 @@ class Advice(Columns, key=("name",)):
     meaning = Text("what it does")
     today_s = Real("its value today; null: none is set", unit="s")
     recommended_s = Real("the recommended value; null: none, see `verdict`", unit="s")
+    bound_s = Real(
+        "where only the direction is known: the value nearest to today's that costs less", unit="s"
+    )
     best_s = Real("the value that costs least; null: not known", unit="s")
     best_low_s = Real("lower end of the values not significantly worse than the best", unit="s")
     best_high_s = Real("upper end of these values; null: it may be beyond the data", unit="s")
@@ -26,7 +29,7 @@ class Advice(Columns, key=("name",)):
         "cost of today's value in minutes of attention, in the unit of `per`", unit="min"
     )
     loss_recommended = Real("cost of the recommended value", unit="min")
-    gain = Real("what the recommended value saves", unit="min")
+    gain = Real("what the recommended value saves, else the bound, else the best", unit="min")
     gain_low = Real("lower end of its interval", unit="min")
     gain_high = Real("upper end of its interval", unit="min")
     best_if_half_s = Real("the best value if a mistake cost half as much", unit="s")
@@ -40,7 +43,8 @@ class Advice(Columns, key=("name",)):
     borrowed_high_s = Real("upper end of the interval of `borrowed_s`", unit="s")
     per = Text("what mistakes and losses are counted per")
     n = Integer("independent units behind it (invocations, or sessions without one)")
-    n_needed = Integer("units that are needed")
+    n_needed = Integer("units that `healthy_upper_s` needs")
+    n_more = Integer("about how many more of them would decide; null: decided, or cannot tell")
     n_deaths = Integer("deaths; null: not asked")
     n_at_risk = Integer("units under observation at the recommended value, else at the best")
     n_kinds_borrowed = Integer("other kinds behind `borrowed_s`")
@@ -48,11 +52,25 @@ class Advice(Columns, key=("name",)):
     healthy_upper_s = Real(
         "upper bound of 95 or 99 % of healthy work; null: too little data", unit="s"
     )
+    covering_s = Real(
+        "limit that one more healthy unit exceeds with a chance of at most 5 %; null: too few",
+        unit="s",
+    )
+    right_price_low = Real(
+        "today's value is the cheapest only if a mistake costs this or more", unit="min"
+    )
+    right_price_high = Real("and at most this; null: no limit", unit="min")
+    right_deaths_low = Real(
+        "where too few deaths are known: the deaths per 100 session-hours from which it is"
+    )
+    right_deaths_high = Real("and up to which; null: no limit")
     reached_s = Real("longest candidate that enough units reached to recommend it", unit="s")
     outlasting = Real("share of the units that would last longer")
     is_mixed = YesNo("is today's limit only the most common of several")
     flips = YesNo("would the verdict change without some single unit")
-    verdict = Text("change, choose, keep, cannot_tell, not_identified, not_enough_data")
+    verdict = Text(
+        "change, choose, raise, lower, keep, cannot_tell, not_identified, not_enough_data"
+    )
     in_words = Text("the row as a sentence")
 
 
@@ -85,6 +103,18 @@ class Stale(QualityOfService, key=("<by>", "threshold_s")):
     is_today = YesNo("is it today's value of any")
 
 
+class Covering(Columns, key=("<by>",)):
+    """A limit for one group of work that few runs exceed which would end well."""
+
+    by = QualityOfService.by
+    loses = Real("chance that one more invocation that would end well exceeds the limit")
+    limit_s = Real("the limit, rounded up; null: too few, or too many were stopped", unit="s")
+    n = Integer("invocations that ended well, or were stopped or still run")
+    n_needed = Integer("invocations that it takes")
+    n_censored = Integer("those with a run that was stopped or still runs")
+    in_words = Text("the row as a sentence")
+
+
 class Review(Columns, key=("name", "measure")):
     """One measure of one changed threshold: before, promised, since."""
 
@@ -109,6 +139,6 @@ class Review(Columns, key=("name", "measure")):
     in_words = Advice.in_words
 
 
-ADVICE, ADVICE_CURVES, STALE, REVIEW = FRAMES = tuple(
-    map(frame, (Advice, AdviceCurves, Stale, Review))
+ADVICE, ADVICE_CURVES, STALE, COVERING, REVIEW = FRAMES = tuple(
+    map(frame, (Advice, AdviceCurves, Stale, Covering, Review))
 )

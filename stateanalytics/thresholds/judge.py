@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.words import CANDIDATES_S, count, how_long, per_hundred, say
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.shares import borrowed
 from stateanalytics.systems.base import OTHER, Constant
-from stateanalytics.thresholds.choice import Choice, Costs, choose, n_needed, upper_bound
+from stateanalytics.thresholds.choice import (
+    DIRECTIONS,
+    MOST_TIMES,
+    Choice,
+    Costs,
+    break_even,
+    choose,
+    covering_limit,
+    n_needed,
+    seen,
+    totals,
+    upper_bound,
+    without_value,
+)
 from stateanalytics.thresholds.counts import (
     EXPOSURE,
     FEWEST_AT_RISK,
@@ -25,11 +40,17 @@ from stateanalytics.thresholds.counts import (
     support,
     time_alive,
     waiting_counts,
+    with_deaths,
+    with_weights_of_silences,
 )
 from stateanalytics.thresholds.frames import ADVICE
 
 MIN_DEATHS = 5
 """A kind with fewer deaths takes the rate of its whole system."""
+FEWEST_UNITS = 19
+"""Units from which today's value is compared with others."""
+FEWEST_OF_VALUE = n_needed(0.95)
+"""Units from which another value is recommended; fewer give its direction."""
 FEWEST_KINDS = 3
 """Other kinds that are needed to estimate how much kinds differ."""
 _BORROWED = ("borrowed_low_s", "borrowed_s", "borrowed_high_s")
@@ -55,11 +76,6 @@ class _Evidence:
 
     rows: pl.DataFrame
 
-    def matching(self, constant: Constant) -> _Evidence:
-        if constant.kind is None:
-            return self
-        return _Evidence(self.rows.filter(matches_kind(constant)))
-
     @cached_property
     def n_units(self) -> int:
         return self.rows["unit"].n_unique()
@@ -74,6 +90,11 @@ class _Evidence:
         is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
         # Sorted, because the last digit of a float sum depends on the order.
         return float(self.rows.filter(is_alive)["gap_s"].sort().sum()) / 3600
+
+    @cached_property
+    def weighted(self) -> pl.DataFrame:
+        """Silences with their weights."""
+        return with_weights_of_silences(self.rows)
 
     @cached_property
     def alive(self) -> pl.DataFrame:
@@ -95,6 +116,8 @@ class _Assessment:
     n_effective: float | None = None
     n_units: int = 0
     borrowed: Mapping[str, Any] = field(default_factory=dict)
+    covering_s: float | None = None
+    curve: pl.DataFrame | None = None
 
 
 def judge_all(
@@ -119,23 +142,33 @@ def judge_all(
 
     @cache
     def of_system(name: str, system: str) -> _Evidence:
-        return _Evidence(evidence[name].filter(pl.col("system") == system))
+        rows = evidence[name].filter(pl.col("system") == system)
+        # Units in the same order, by number: groups of texts took half of the time.
+        return _Evidence(rows.with_columns(pl.col("unit").rank("dense")))
+
+    @cache
+    def of_kind(name: str, system: str, kind: str | None, others: tuple[str, ...]) -> _Evidence:
+        whole = of_system(name, system)
+        return whole if kind is None else _Evidence(whole.rows.filter(matches_kind(kind, others)))
 
     @cache
     def assessed(constant: Constant) -> _Assessment:
         whole = of_system(constant.evidence, constant.system)
-        own = whole.matching(constant)
+        own = of_kind(
+            constant.evidence, constant.system, constant.kind, tuple(constant.other_kinds)
+        )
         result = (
             _assess_silences(constant, own, whole, costs)
             if constant.is_of_silence
             else _assess_runs(constant, own)
         )
         result = replace(_with_choice(result, constant, costs, conf_level), n_units=own.n_units)
-        if result.n >= n_needed(constant.prob) or constant.kind is None:
+        is_known = result.choice is not None or result.n >= n_needed(constant.prob)
+        if is_known or constant.kind is None:
             return result
         context = borrow(
             whole.rows,
-            matches_kind(constant),
+            matches_kind(constant.kind, constant.other_kinds),
             prob=constant.prob,
             is_silence=constant.is_of_silence,
             conf_level=conf_level,
@@ -148,13 +181,13 @@ def judge_all(
     )
 
 
-def matches_kind(constant: Constant) -> pl.Expr:
-    """Whether a row belongs to the kind of work that a constant holds for."""
-    if constant.kind is None:
+def matches_kind(kind: str | None, other_kinds: Sequence[str] = ()) -> pl.Expr:
+    """Whether a row belongs to a kind of work; None: any, `OTHER`: none of the other kinds."""
+    if kind is None:
         return pl.lit(True)
-    if constant.kind == OTHER:
-        return ~pl.col("kind").is_in(constant.other_kinds).fill_null(False)
-    return (pl.col("kind") == constant.kind).fill_null(False)
+    if kind == OTHER:
+        return ~pl.col("kind").is_in(other_kinds).fill_null(False)
+    return (pl.col("kind") == kind).fill_null(False)
 
 
 def prices(constant: Constant, costs: Costs) -> tuple[float, float]:
@@ -170,17 +203,18 @@ def _assess_silences(
     longest = healthy_lengths(own.rows, is_silence=True)["longest_s"]
     n, n_deaths = longest.len(), own.n_dead
     upper, rate = upper_bound(longest, constant.prob), costs.deaths_per_100_hours
-    if n < n_needed(constant.prob):
-        return _Assessment(n, n_deaths, upper)
+    result = _Assessment(n, n_deaths, upper, covering_s=rounded_up(covering_limit(longest)))
+    if not n:
+        return result
     # Results are per session-hour, and all messages may have the time at which their run ended.
     if not own.hours:
         why = "no time passed between signs of life"
-        return _Assessment(n, n_deaths, upper, why_not=why)
+        return replace(result, why_not=why)
     reach = silence_support(own.rows, _candidates(constant.today_s), constant.today_s)
     if not reach.candidates_s:
-        return _Assessment(n, n_deaths, upper, why_not=_TOO_SHORT)
+        return replace(result, why_not=_TOO_SHORT)
     counts = silence_counts(
-        own.rows,
+        own.weighted,
         reach.candidates_s,
         at_least=constant.at_least,
         deaths_per_hour=None if rate is None else rate / 100,
@@ -189,28 +223,41 @@ def _assess_silences(
     if rate is not None:
         # A given rate does not vary between units.
         reach = replace(reach, waits=0.0)
-    elif n_deaths < MIN_DEATHS:
-        n_deaths = whole.n_dead
-        # Deaths of other kinds count in proportion to this kind's share of the time alive.
+    else:
+        n_deaths = n_deaths if n_deaths >= MIN_DEATHS else whole.n_dead
+        # Deaths of all kinds count in proportion to this kind's share of the time alive, and
+        # as much as `MIN_DEATHS` of its own would.
         share = own.hours / whole.hours
-        reach = replace(reach, waits=share)
-        counts = _with_system_waiting(
-            counts, waiting_counts(whole.alive, reach.candidates_s), share
-        )
+        weight = share * whole.n_dead / (share * whole.n_dead + MIN_DEATHS)
+        reach = replace(reach, waits=weight + (1 - weight) * share)
+        others = waiting_counts(whole.alive, reach.candidates_s)
+        counts = _with_system_waiting(counts, others, share, weight)
         if n_deaths < MIN_DEATHS:
             why = "too few runs are known to have died to weigh the delay"
-            return _Assessment(n, n_deaths, upper, why_not=why)
-    return _Assessment(n, n_deaths, upper, counts, reach)
+            # Half of the trade is known: the mistakes, and the delay of one death in 100 hours.
+            counts = with_deaths(counts, reach.candidates_s, 0.01)
+            curve = seen(totals(counts, reach), reach)
+            return replace(result, n_deaths=n_deaths, why_not=why, curve=curve)
+    return replace(result, n_deaths=n_deaths, counts=counts, support=reach)
 
 
-def _with_system_waiting(counts: pl.DataFrame, whole: pl.DataFrame, share: float) -> pl.DataFrame:
-    """Mistakes and time alive of a kind, with its share of the waiting of its whole system."""
+def _with_system_waiting(
+    counts: pl.DataFrame, whole: pl.DataFrame, share: float, weight: float
+) -> pl.DataFrame:
+    """A kind, with waiting that is ``weight`` its own, and else its share of its system's."""
     waiting = [name for name in counts.columns if name.startswith("waiting_h_")]
-    own = [name for name in counts.columns if name not in (*waiting, "project")]
+    own = [name for name in counts.columns if name != "project"]
+    own_waiting = (pl.col(f"{name}_own") for name in waiting)
     return (
-        whole.select(pl.col("^unit|project$"), pl.col(waiting) * share)
-        .join(counts.select(own), on="unit", how="left", maintain_order="left")
-        .with_columns(pl.col(own[1:]).fill_null(0))
+        whole.lazy()
+        .select(pl.col("^unit|project$"), pl.col(waiting) * share * (1 - weight))
+        .join(counts.lazy().select(own), "unit", "left", suffix="_own", maintain_order="left")
+        .with_columns(pl.exclude("unit", "project").fill_null(0))
+        .with_columns(
+            pl.col(name) + weight * each for name, each in zip(waiting, own_waiting, strict=True)
+        )
+        .drop(pl.selectors.ends_with("_own"))
+        .pipe(collected)
     )
 
 
@@ -218,14 +265,20 @@ def _assess_runs(constant: Constant, own: _Evidence) -> _Assessment:
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
     n = own.rows.filter(is_good)["unit"].n_unique()
     lengths = healthy_lengths(own.rows, is_silence=False)["longest_s"]
-    result = _Assessment(n, None, upper_bound(lengths, constant.prob))
-    if n < n_needed(constant.prob):
+    upper = upper_bound(lengths, constant.prob)
+    result = _Assessment(n, None, upper, covering_s=rounded_up(covering_limit(lengths)))
+    if not n:
         return result
     reach = support(own.rows, _candidates(constant.today_s))
     if not reach.candidates_s:
         return replace(result, why_not=_TOO_SHORT)
     counts = elapsed_counts(own.rows, reach.candidates_s, mistake=constant.mistake)
     return replace(result, counts=counts, support=reach)
+
+
+def _fewest(constant: Constant) -> int:
+    """Units from which the losses are compared: with today's value a test protects the verdict."""
+    return FEWEST_OF_VALUE if constant.today_s is None else FEWEST_UNITS
 
 
 def _candidates(today_s: float | None) -> list[float]:
@@ -237,6 +290,9 @@ def _with_choice(
 ) -> _Assessment:
     if result.counts is None or result.support is None:
         return result
+    if result.n < _fewest(constant):
+        curve = seen(totals(result.counts, result.support), result.support)
+        return replace(result, curve=curve)
     price, hour = prices(constant, costs)
     choice = choose(
         result.counts,
@@ -246,11 +302,14 @@ def _with_choice(
         today_s=constant.today_s,
         conf_level=conf_level,
     )
+    if choice and choice.verdict == "change" and result.n < FEWEST_OF_VALUE:
+        choice = without_value(choice)
     # Kish's effective sample size, as a share of the units with any exposure.
     sizes = pl.col(EXPOSURE)
     efficiency = result.counts.select(sizes.sum() ** 2 / (sizes**2).sum() / pl.len()).item()
     n_effective = None if efficiency is None else result.n * float(efficiency)
-    return replace(result, choice=choice, n_effective=n_effective)
+    drawn = None if choice is None else seen(choice.curve, result.support)
+    return replace(result, choice=choice, n_effective=n_effective, curve=drawn)
 
 
 def _judged(constant: Constant, result: _Assessment, costs: Costs) -> Judged:
@@ -263,11 +322,35 @@ def _judged(constant: Constant, result: _Assessment, costs: Costs) -> Judged:
         "n_needed": n_needed(constant.prob),
         "n_deaths": result.n_deaths,
         "healthy_upper_s": result.healthy_upper_s,
+        "covering_s": result.covering_s,
+        **_right_if(constant, result, costs),
         "verdict": result.choice.verdict if result.choice else "not_enough_data",
+        "n_more": _n_more(constant, result),
         **result.borrowed,
     }
-    row["in_words"] = in_words(constant, row, why_not=result.why_not)
+    if row["mistakes_today"] is None and result.curve is not None:
+        todays = result.curve.filter(pl.col("threshold_s").is_in([constant.today_s]))["mistakes"]
+        row["mistakes_today"] = todays.first()
+    why_not = result.why_not if result.n >= _fewest(constant) else ""
+    row["in_words"] = in_words(constant, row, why_not=why_not, curve=result.curve)
     return Judged(constant, row, None if result.choice is None else result.choice.curve)
+
+
+def _n_more(constant: Constant, result: _Assessment) -> int | None:
+    """About how many more units would decide, if they are like these; None: not known."""
+    n, fewest = result.n, _fewest(constant)
+    if n < fewest:
+        return fewest - n
+    times: float | None
+    if result.choice is not None:
+        times = result.choice.times
+    else:
+        times = MIN_DEATHS / result.n_deaths if result.n_deaths else None
+    if times is None or not 1 < times <= MOST_TIMES:
+        return None
+    more = (times - 1) * n
+    digits: int = 10 ** max(0, math.floor(math.log10(max(more, 1))) - 1)
+    return math.ceil(more / digits) * digits
 
 
 def _choice_columns(constant: Constant, result: _Assessment, costs: Costs) -> dict[str, Any]:
@@ -275,8 +358,10 @@ def _choice_columns(constant: Constant, result: _Assessment, costs: Costs) -> di
     if choice is None or reach is None:
         return {}
     today, recommended = choice.at(constant.today_s), choice.at(choice.recommended_s)
-    copied = "recommended_s best_s best_low_s best_high_s gain gain_low gain_high flips".split()
-    shown_s = choice.best_s if choice.recommended_s is None else choice.recommended_s
+    copied = (
+        "recommended_s bound_s best_s best_low_s best_high_s gain gain_low gain_high flips".split()
+    )
+    shown_s = choice.recommended_s or choice.bound_s or choice.best_s
     # The longest candidate with enough units at risk.
     reached_s, n_at_risk, weight = max(
         (
@@ -303,6 +388,24 @@ def _choice_columns(constant: Constant, result: _Assessment, costs: Costs) -> di
     }
 
 
+def _right_if(constant: Constant, result: _Assessment, costs: Costs) -> dict[str, float | None]:
+    """Between which prices, or deaths where too few are known, today's value is the cheapest."""
+    range_ = None if result.curve is None else break_even(result.curve, constant.today_s)
+    if range_ is None:
+        return {}
+    price, hour = prices(constant, costs)
+    low, high = (end * hour for end in range_)
+    if result.choice is None and constant.is_of_silence:
+        name = "deaths"
+        low, high = (price / end if end else math.inf for end in (high, low))
+    else:
+        name = "price"
+        # A value with as few mistakes waits less at any price.
+        low, high = (0.0, 0.0) if math.isinf(low) else (low, high)
+    ends = {"low": low, "high": high}
+    return {f"right_{name}_{end}": at if math.isfinite(at) else None for end, at in ends.items()}
+
+
 def _at_other_costs(choice: Choice, price: float, hour: float) -> dict[str, float | None]:
     """The best value if a mistake cost half or twice as much, and the excess of the advised one.
 
@@ -310,13 +413,14 @@ def _at_other_costs(choice: Choice, price: float, hour: float) -> dict[str, floa
     """
     results: dict[str, float | None] = {}
     for word, factor in (("half", 0.5), ("double", 2.0)):
-        loss = factor * price * pl.col("mistakes") + hour * pl.col("waiting_h")
-        curve = choice.curve.with_columns(loss=loss).sort("loss", "threshold_s")
-        best = curve.row(0, named=True)
-        advised = curve.filter(pl.col("threshold_s").is_in([choice.recommended_s]))["loss"]
-        results[f"best_if_{word}_s"] = best["threshold_s"]
-        is_known = advised.len() and best["loss"] > 0
-        results[f"excess_if_{word}"] = advised[0] / best["loss"] - 1 if is_known else None
+        losses = {
+            row["threshold_s"]: factor * price * row["mistakes"] + hour * row["waiting_h"]
+            for row in choice.curve.iter_rows(named=True)
+        }
+        loss, best_s = min((loss, at) for at, loss in losses.items())
+        results[f"best_if_{word}_s"] = best_s
+        is_known = choice.recommended_s in losses and loss > 0
+        results[f"excess_if_{word}"] = losses[choice.recommended_s] / loss - 1 if is_known else None
     return results
 
 
@@ -344,20 +448,16 @@ def healthy_lengths(
         because the runs of a unit are not independent.
     """
     if is_silence:
-        healthy = rows.filter(pl.col("closed_by").is_in(["sign_of_life", "own_end"]))
-        return healthy.group_by(*by, "unit").agg(longest_s=pl.col("gap_s").max())
+        healthy = rows.lazy().filter(pl.col("closed_by").is_in(["sign_of_life", "own_end"]))
+        return healthy.group_by(*by, "unit").agg(longest_s=pl.col("gap_s").max()).pipe(collected)
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
     length = pl.when(is_good).then("duration_s").otherwise(float("inf"))
-    return rows.filter(is_good | ~pl.col("ended")).group_by(*by, "unit").agg(longest_s=length.max())
+    healthy = rows.lazy().filter(is_good | ~pl.col("ended"))
+    return healthy.group_by(*by, "unit").agg(longest_s=length.max()).pipe(collected)
 
 
 def borrow(
-    rows: pl.DataFrame,
-    is_own: pl.Expr,
-    *,
-    prob: float,
-    is_silence: bool,
-    conf_level: float = 0.95,
+    rows: pl.DataFrame, is_own: pl.Expr, *, prob: float, is_silence: bool, conf_level: float = 0.95
 ) -> dict[str, Any]:
     """A bound that most healthy units of a kind stay below, estimated with the other kinds.
 
@@ -393,13 +493,15 @@ def borrow(
         kind=pl.when(~is_own).then("kind")
     )
     lengths = healthy_lengths(kinds, is_silence=is_silence, by=["kind"])
-    by_kind = {kind: group["longest_s"].sort() for (kind,), group in lengths.group_by("kind")}
+    by_kind = {
+        kind: sorted(group["longest_s"].to_list()) for (kind,), group in lengths.group_by("kind")
+    }
     own = by_kind.pop(None, None)
     if own is None or len(by_kind) < FEWEST_KINDS:
         return {}
 
-    def counts_beyond(longest: pl.Series, limit_s: float) -> tuple[int, int]:
-        return longest.len() - int(longest.search_sorted(limit_s, side="right")), longest.len()
+    def counts_beyond(longest: list[float], limit_s: float) -> tuple[int, int]:
+        return len(longest) - bisect_right(longest, limit_s), len(longest)
 
     @cache
     def probability(limit_s: float) -> float:
@@ -418,17 +520,27 @@ def borrow(
 VERDICTS = {
     "change": "another value costs significantly less, also without any single unit",
     "choose": "no value is set; this one is the cheapest",
+    "raise": "values above today's cost significantly less; which of them is best is not known",
+    "lower": "values below today's cost significantly less; which of them is best is not known",
     "keep": "no other value can save much: that is known, not merely not refuted",
     "cannot_tell": "other values may cost as much or less; there are too few units to decide",
     "not_identified": "a limit or an observer closed runs before their outcome was seen",
     "not_enough_data": "too few sessions, or too few deaths to weigh the delay",
 }
 """What each verdict means, in order of display."""
+_DECIDED = ("change", "choose", "keep")
+_MISTAKES = {"false_alarm": "a false alarm", "lost_run": "a run ended by mistake"}
 SAID = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
 """Verdicts as people read them."""
 
 
-def in_words(constant: Constant, row: Mapping[str, Any], *, why_not: str = "") -> str:
+def in_words(
+    constant: Constant,
+    row: Mapping[str, Any],
+    *,
+    why_not: str = "",
+    curve: pl.DataFrame | None = None,
+) -> str:
     """A row of advice as sentences.
 
     Parameters
@@ -439,26 +551,91 @@ def in_words(constant: Constant, row: Mapping[str, Any], *, why_not: str = "") -
         The advice on it, see `recommend`.
     why_not : str
         What is missing, where it is not the number of units.
+    curve : polars.DataFrame, optional
+        Mistakes and waiting of each candidate.
     """
+    is_advised = row["verdict"] in (*_DECIDED, *DIRECTIONS)
+    known = () if is_advised else _known(constant, row, curve)
     if row["verdict"] != "not_enough_data":
-        return f"{_verdict(constant, row)} {_evidence(row)}"
+        return _fitted(_verdict(constant, row), known, _evidence(row))
     too_few = say(
         "advice.not_enough",
         units=count(row["n"], "invocation") if row["n"] else "0 invocations",
         which="alive" if constant.is_of_silence else "that ended well",
-        missing=why_not or say("advice.needed", n=row["n_needed"]),
+        missing=why_not or say("advice.needed", n=_fewest(constant)),
     )
-    if row["borrowed_s"] is None:
-        return too_few
-    # From the distribution over all kinds: context for the reader, never advice.
-    borrowed = say(
-        "advice.borrowed",
-        n=row["n_kinds_borrowed"],
-        prob=constant.prob,
-        limit=row["borrowed_s"],
-        range=_range(row["borrowed_low_s"], row["borrowed_high_s"]),
-    )
-    return f"{too_few} {borrowed}"
+    return _fitted(too_few, known)
+
+
+def _fitted(first: str, known: Iterable[str], last: str = "") -> str:
+    """Sentences with as many of those between as a cell has room for; columns have them all."""
+    kept, room = [first], _LONGEST - len(first) - len(last) - 1
+    for sentence in known:
+        if len(sentence) < room:
+            kept.append(sentence)
+            room -= len(sentence) + 1
+    return " ".join([*kept, last]).strip()
+
+
+def _known(constant: Constant, row: Mapping[str, Any], curve: pl.DataFrame | None) -> Iterator[str]:
+    """What is known where no value is advised: how many more units would decide, and so on."""
+    if row["n_more"] is not None and row["n"] >= _fewest(constant):
+        yield say("advice.more", n=row["n_more"])
+    is_seen = curve is not None and curve["mistakes"].sum() > 0
+    if curve is not None and is_seen:
+        around_s = row["today_s"] or row["covering_s"]
+        around_s = around_s or curve.select(pl.max("threshold_s")).item()
+        steps = [math.log(around_s) + math.log(step) for step in (0.25, 1, 4)]
+        pairs = curve.sort("threshold_s").select("threshold_s", "mistakes").rows()
+        near = {min(pairs, key=lambda pair: abs(math.log(pair[0]) - step)) for step in steps}
+        (first_s, mistakes), *others = sorted(near)
+        rest = [f"; {how_long(at_s)}: {per_hundred(n) if n else 'none seen'}" for at_s, n in others]
+        effect = _effect(constant, mistakes)
+        if mistakes:
+            yield say("advice.cuts", first=how_long(first_s), effect=effect, rest="".join(rest))
+    for name in ("price", "deaths"):
+        low, high = row[f"right_{name}_low"], row[f"right_{name}_high"]
+        if low is None and high is None:
+            continue
+        what: dict[str, Any] = {
+            "today": how_long(row["today_s"]),
+            "mistake": _MISTAKES[constant.mistake],
+            "range": _number_range(low, high),
+        }
+        if high == 0 and curve is not None:
+            todays = pl.col("mistakes").filter(threshold_s=row["today_s"]).first()
+            shorter = curve.filter(pl.col("mistakes") <= todays).select(pl.col("threshold_s").min())
+            yield say("advice.as_few", shorter=how_long(shorter.item()), **what)
+        elif low is not None and high is not None and low > high:
+            yield say("advice.never_cheapest", **what)
+        elif name == "price":
+            yield say("advice.right_price", **what)
+        else:
+            yield say("advice.right_deaths", **what)
+    if row["covering_s"] is not None:
+        limit = how_long(row["covering_s"])
+        name = "advice.covers_silences" if constant.is_of_silence else "advice.covers_runs"
+        yield say(name, limit=limit)
+    if row["borrowed_s"] is not None:
+        # From the distribution over all kinds: context for the reader, never advice.
+        range_ = _range(row["borrowed_low_s"], row["borrowed_high_s"])
+        given = {"n": row["n_kinds_borrowed"], "prob": constant.prob, "range": range_}
+        yield say("advice.borrowed", limit=row["borrowed_s"], **given)
+
+
+def rounded_up(limit_s: float | None) -> float | None:
+    """A limit that words show in full, and that is not shorter."""
+    if limit_s is None:
+        return None
+    step = 1 if limit_s < 3600 else 60 if limit_s < 86_400 else 3600
+    return float(math.ceil(limit_s / step) * step)
+
+
+def _number_range(low: float | None, high: float | None) -> str:
+    if not low:
+        return f"at most {per_hundred(high)}"
+    least = per_hundred(low)
+    return f"at least {least}" if high is None else f"{least} to {per_hundred(high)}"
 
 
 def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
@@ -473,13 +650,17 @@ def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
     }
     if verdict == "change":
         return say("advice.change", **values, mistakes=row["mistakes_recommended"])
+    if verdict in DIRECTIONS:
+        name = "advice.raise" if verdict == "raise" else "advice.lower"
+        bound = how_long(row["bound_s"])
+        return say(name, **values, bound=bound, least=row["gain_low"], per=row["per"])
     if verdict in ("choose", "keep"):
         return say(f"advice.{verdict}", **values)
     if verdict == "not_identified":
         reached = how_long(row["reached_s"], "the shortest value")
         return say("advice.not_identified", **values, reached=reached)
     if row["gain"] is None:
-        return say("advice.beyond_data", **values)
+        return say("advice.beyond_data" if row["today_s"] else "advice.cannot_choose", **values)
     is_todays = row["best_s"] == row["today_s"]
     return say("advice.cannot_tell_todays" if is_todays else "advice.cannot_tell", **values)
 
@@ -489,14 +670,23 @@ def _gain(row: Mapping[str, Any]) -> str:
     return say("advice.gain", gain=gain, low=low, high=high, per=row["per"])
 
 
+_LONGEST = 400
+"""Characters of a text that a cell of a report has room for."""
+_UNDECIDED = ("cannot_tell", "not_identified")
+"""Verdicts that give no value, so that nothing is said of what it would rest on."""
+
+
 def _evidence(row: Mapping[str, Any]) -> str:
     """The units, how many are at risk, and what a single unit and other costs would change."""
+    n_effective, is_open = round(row["n_effective"]), row["verdict"] in _UNDECIDED
+    is_same = is_open or n_effective == row["n"]
+    depends = say("advice.depends_on_one" if row["flips"] else "advice.depends_on_none")
     evidence = say(
         "advice.evidence",
         n=row["n"],
-        n_effective=round(row["n_effective"]),
+        effective="" if is_same else say("advice.effective", n=n_effective),
         n_at_risk=row["n_at_risk"],
-        flips=say("advice.depends_on_one" if row["flips"] else "advice.depends_on_none"),
+        flips="" if is_open else depends,
     )
     if row["excess_if_half"] is None:
         return f"{evidence}."

@@ -166,7 +166,8 @@ class _Rate:
 def _review(change: _Change, evidence: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """One row per measure, from the evidence of all systems with ``began_at``."""
     constant = change.constant
-    own = evidence.filter((pl.col("system") == constant.system) & matches_kind(constant))
+    is_own = matches_kind(constant.kind, constant.other_kinds)
+    own = evidence.filter((pl.col("system") == constant.system) & is_own)
     began_at = pl.col("began_at")
     first = max(change.at - LONGEST, change.previous_at or change.at - LONGEST)
     before = own.filter(began_at.is_between(first, change.at, closed="left"))

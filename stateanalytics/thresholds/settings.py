@@ -168,10 +168,7 @@ def to_toml(judged: Sequence[Judged]) -> str:
             lines += ["", f"[{'.'.join(_key(part) for part in table)}]"]
             heading = table
         value = json.dumps(written(advised.constant, advised.row["recommended_s"]))
-        lines += [
-            f"# {_comment(advised)}",
-            f"{_key(advised.constant.path[-1])} = {value}",
-        ]
+        lines += [f"# {_comment(advised)}", f"{_key(advised.constant.path[-1])} = {value}"]
     return "\n".join(lines) + "\n"
 
 

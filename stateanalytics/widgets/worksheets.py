@@ -120,8 +120,7 @@ class DetectorExplorer(Shown):
         patterns = self._patterns if kind is None else self._patterns.filter(kind=kind)
         if silent_after_s is not None:
             limit = max(
-                (known for known in LIMITS_S if known <= silent_after_s),
-                default=LIMITS_S[0],
+                (known for known in LIMITS_S if known <= silent_after_s), default=LIMITS_S[0]
             )
             patterns = patterns.with_columns((pl.col("past_s") >= limit).alias(YOURS))
             chosen = [YOURS, *chosen]

@@ -45,24 +45,7 @@ def columns_of(table: str) -> list[str]:
 
 
 def dirty_cells(n_sessions: int, dirty: float) -> pl.DataFrame:
-    """What `write_store` makes dirty, as the truth for tests.
-
-    Parameters
-    ----------
-    n_sessions, dirty : int, float
-        As given to `write_store`.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_dirty_columns, 5)
-        ``table``, ``column``, ``kind`` of dirt, ``n_rows`` that hold it, and ``is_lost``:
-        False where a careful reader can still tell the value.
-
-    Examples
-    --------
-    >>> dirty_cells(100, 0.01).select("column", "n_rows").row(0)
-    ('started_at', 1)
-    """
+    """What `write_store` makes dirty; not ``is_lost`` is what a careful reader can still tell."""
     every = _every(dirty)
     return pl.DataFrame(
         {

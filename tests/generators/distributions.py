@@ -4,7 +4,7 @@ import math
 
 import polars as pl
 
-from stateanalytics.stats.draws import uniform
+from tests.generators.draws import uniform
 
 
 def normal(row: pl.Expr, seed: int, column: str) -> pl.Expr:

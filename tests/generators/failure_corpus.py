@@ -13,7 +13,7 @@ from collections import Counter
 import polars as pl
 
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.stats import draws
+from tests.generators import draws
 
 #: Texts with holes by family, each with what it must be kept apart by. Texts of one family that
 #: differ only in an exit code, an exception, a status, a signal or a model are other failures.
@@ -93,28 +93,12 @@ _COLOURS = {"red": "\x1b[31m", "bold": "\x1b[1m", "plain": "\x1b[0m"}
 
 
 def failure_corpus(n_messages: int = 5_000, *, seed: int = 0) -> pl.DataFrame:
-    """Messages of failed agents, each with its true template.
+    """Messages of failed agents, each with its true template; all occur about equally often.
 
-    Parameters
-    ----------
-    n_messages : int
-        Number of messages; all templates occur about equally often.
-    seed : int
-        The same seed gives the same messages.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_messages, 4)
-        ``message`` as it would be stored: some on several lines, with colours, in Unicode;
-        ``template_id``, the truth; its ``family`` (provider, tool, git, network, …);
-        ``kept_apart``: what distinguishes it from its siblings and must never be merged over:
-        exit code, exception, HTTP status, signal, model; empty elsewhere.
-
-    Examples
-    --------
-    >>> corpus = failure_corpus(1000, seed=1)
-    >>> corpus.height, corpus["template_id"].n_unique() >= 60
-    (1000, True)
+    ``message`` as it would be stored: some on several lines, with colours, in Unicode;
+    ``template_id``, the truth; its ``family`` (provider, tool, git, network, …);
+    ``kept_apart``: what distinguishes it from its siblings and must never be merged over:
+    exit code, exception, HTTP status, signal, model; empty elsewhere.
     """
     texts = [
         (f"{family} {number}", family, kept_apart, text)
@@ -159,20 +143,7 @@ def _holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
 
 
 def holes(row: pl.Expr, seed: int) -> dict[str, pl.Expr]:
-    """Values for the holes of templates, for each row number.
-
-    Parameters
-    ----------
-    row : polars.Expr
-        Row numbers.
-    seed : int
-        The values depend on it and on the row.
-
-    Returns
-    -------
-    dict of str to polars.Expr
-        Name of a hole to text. Secrets are made up.
-    """
+    """Name of a hole to its text, for each row number; secrets are made up."""
     relative = pl.concat_str(
         [
             draws.one_of(row, seed, "hole/folder", _FOLDERS),

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import draws
+from tests.generators import draws
 from tests.generators.failure_corpus import HOLE, holes
 from tests.generators.templates import BY_ID, TEMPLATES, Template
 
 
 def add_messages(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
-    """Add ``message``: the text of each row's ``template_id``, holes filled; null without one.
-
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        With ``row`` (row numbers, in order) and ``template_id``.
-    seed : int
-        What the holes are filled by, beside the row.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``rows`` with ``message``, in the same order.
-    """
+    """Add ``message``: the text of each row's ``template_id``, holes filled; null without one."""
     filled = holes(pl.col("row"), seed)
     parts = [
         part.with_columns(message=_text(BY_ID.get(template_id), filled))
@@ -37,29 +24,9 @@ def add_messages(rows: pl.DataFrame, *, seed: int) -> pl.DataFrame:
 
 
 def failure_messages(n_messages: int, *, seed: int = 0) -> pl.DataFrame:
-    """Failure messages, each with the template it was made from.
+    """Failure messages, each with its ``template_id``, ``pattern``, ``reason_code`` and ``cause``.
 
-    Parameters
-    ----------
-    n_messages : int
-        How many.
-    seed : int
-        The same seed gives the same messages.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_messages, 5)
-        ``message`` as it would be stored; ``template_id``, ``pattern`` (holes as ``<*>``),
-        ``reason_code`` and ``cause``, which are the truth about it.
-
-    Notes
-    -----
     Templates are drawn unevenly: the k-th about in proportion to 1/k, as failures are.
-
-    Examples
-    --------
-    >>> failure_messages(100, seed=1).columns
-    ['message', 'template_id', 'pattern', 'reason_code', 'cause']
     """
     row = pl.col("row")
     shares = {template.template_id: 1.0 / rank for rank, template in enumerate(TEMPLATES, 1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import draws
+from tests.generators import draws
 from tests.generators.distributions import log_normal
 from tests.generators.failure_corpus import MODELS
 from tests.generators.messages import add_messages

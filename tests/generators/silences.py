@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from stateanalytics.stats import draws
+from tests.generators import draws
 from tests.generators.distributions import log_normal
 from tests.generators.spells import message_gaps
 
@@ -22,33 +22,10 @@ def silences(
 ) -> pl.DataFrame:
     """Every silence of sessions that end well or die, as a detector would see them.
 
-    Parameters
-    ----------
-    n_sessions, n_gaps : int
-        How many sessions, and how many silences of each end with a sign of life.
-    seed : int
-        The same seed gives the same silences.
-    death_share : float
-        How many sessions die after their last sign of life; the others end themselves.
-    median_s, sigma, long_share, long_median_s : float
-        Of the silences, as in `message_gaps`.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_sessions * (n_gaps + 1), 6)
-        ``session``, ``kind`` (agent), ``gap_s``, ``closed_by`` (sign_of_life, own_end,
-        death), ``is_last`` and ``is_dead``.
-
-    Notes
-    -----
-    The truth: a live session is silent for longer than t in ``n_gaps * S(t)`` places on
-    average, with ``S`` the tail of `message_gaps`; it dies with probability
-    ``death_share``. Every price of the two gives one best threshold.
-
-    Examples
-    --------
-    >>> silences(2, n_gaps=1, death_share=1.0)["closed_by"].to_list()
-    ['sign_of_life', 'death', 'sign_of_life', 'death']
+    ``n_gaps`` of each session end with a sign of life, and one with its end. The truth: a live
+    session is silent for longer than t in ``n_gaps * S(t)`` places on average, with ``S`` the
+    tail of `message_gaps`; it dies with probability ``death_share``. Every price of the two
+    gives one best threshold.
     """
     spoken = message_gaps(
         n_sessions,

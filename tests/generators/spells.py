@@ -7,25 +7,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
-from stateanalytics.stats import draws
+from tests.generators import draws
 from tests.generators.distributions import log_normal
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of work: how common it is, how long it takes, where it is cut off.
+    """One kind of work: how common it is beside others, how long it takes, where it is cut off.
 
-    Attributes
-    ----------
-    name : str or None
-        Kind as the store writes it; None: rows without a kind.
-    share : float
-        How common it is, relative to the other kinds.
-    median_s, sigma : float
-        Of the log-normal time it would take if nothing cut it off.
-    timeout_s : float
-        The configured limit.
+    Its time is log-normal (``median_s``, ``sigma``) unless ``timeout_s`` cuts it off.
     """
 
     name: str | None
@@ -52,33 +42,12 @@ PACE = {"completed": 1.0, "failed": 0.5, "aborted": 0.7, "cancelled": 0.6}
 def durations(n_spells: int, *, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> pl.DataFrame:
     """Spells of work, with what would have happened without the timeout.
 
-    Parameters
-    ----------
-    n_spells : int
-        How many.
-    seed : int
-        The same seed gives the same spells.
-    kinds : sequence of Kind
-        Medians, spreads, limits and shares of the kinds of work.
+    ``latent_s`` and ``fate`` are what it would have taken and how it would have ended,
+    ``duration_s`` and ``end`` what was seen: at most ``timeout_s``, and then ``timed_out``.
 
-    Returns
-    -------
-    polars.DataFrame, shape (n_spells, 6)
-        ``kind``; ``timeout_s``, the limit; ``latent_s``, the time it would have taken;
-        ``fate``, how it would have ended; ``duration_s``, the smaller of the two times;
-        ``end``, the fate or ``timed_out``.
-
-    Notes
-    -----
     The truth for a kind, with ``F`` the log-normal distribution function of its median
     and sigma: the share that has ended with fate k by t, below the limit, is
     ``FATES[k] * F(t / PACE[k])``; the share that times out is the rest at the limit.
-
-    Examples
-    --------
-    >>> spells = durations(1000, seed=1)
-    >>> spells.filter(pl.col("duration_s") > pl.col("timeout_s")).height
-    0
     """
     row = pl.col("row")
     return (
@@ -99,35 +68,11 @@ def message_gaps(
     long_share: float = 0.004,
     long_median_s: float = 5_400.0,
 ) -> pl.DataFrame:
-    """Silences between the messages of sessions that are alive, now and then a long one.
+    """Silences between the messages of sessions that are alive; ``is_long`` are false alarms.
 
-    Parameters
-    ----------
-    n_sessions, n_gaps : int
-        How many sessions, and how many silences each.
-    seed : int
-        The same seed gives the same silences.
-    median_s, sigma : float
-        Of the log-normal length of an ordinary silence.
-    long_share, long_median_s : float
-        How many silences are long (a build, a download, a person who thinks), and their
-        median; their sigma is 0.5. They are the false alarms of a detector of silence.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_sessions * n_gaps, 4)
-        ``session`` and ``seq`` from 0, ``gap_s``, and ``is_long``, which is the truth.
-
-    Examples
-    --------
-    >>> message_gaps(2, n_gaps=3).select("session", "seq").rows()
-    [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    Ordinary ones are log-normal (``median_s``, ``sigma``), long ones (a build, a download, a
+    person who thinks) too, with a sigma of 0.5.
     """
-    if n_gaps < 1:
-        raise ArgumentError(
-            f"message_gaps needs at least one gap a session, found n_gaps={n_gaps!r}.",
-            "message_gaps(100, n_gaps=40)",
-        )
     row = pl.col("row")
     ordinary = log_normal(row, seed, "gap", median=median_s, sigma=sigma)
     long = log_normal(row, seed, "long gap", median=long_median_s, sigma=0.5)

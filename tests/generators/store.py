@@ -10,7 +10,6 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.errors import ArgumentError
 from tests.generators import dirt, tables
 from tests.generators.plan import Plan
 from tests.generators.rows import invocations, sessions, transitions
@@ -30,87 +29,24 @@ def write_store(
     dirty: float = 0.0,
     n_messages_per_session: int = 0,
     has_transitions: bool = True,
-    has_indexes: bool = False,
 ) -> Path:
     """Write a lionagi store of any size: believable, the same for the same arguments.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file to make; it must not exist.
-    n_sessions : int
-        Sessions in it; millions are meant.
-    seed : int
-        The same arguments give the same rows.
-    as_of : datetime
-        The last instant it holds; work that would end later is still running.
-    days : float
-        How many days of work before ``as_of``.
-    dirty : float
-        Share of cells, per column that can be dirtied, that hold what does not belong there:
-        text in a number, blobs, broken UTF-8, huge integers, broken JSON. See `dirty_cells`.
-    n_messages_per_session : int
-        Mean number of messages; 0 writes no messages, branches and progressions.
-    has_transitions : bool
-        Write the history of each session: two rows, one while it runs.
-    has_indexes : bool
-        Make the larger of lionagi's secondary indexes (slower; readers seldom care).
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ArgumentError
-        If the file exists, or a number makes no sense.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = write_store(Path(folder) / "state.db", 10)
-    ...     connection = sqlite3.connect(store)
-    ...     connection.execute("SELECT count(*) FROM sessions").fetchone()
-    ...     connection.close()
-    (10,)
+    Work that would end after ``as_of`` is still running; ``dirty`` is the share of cells, of each
+    column that `dirt` names, that hold what does not belong there; without
+    ``n_messages_per_session``, a mean, there are no messages, branches and progressions.
     """
     store = Path(path)
-    _check(store, n_sessions, days, dirty, n_messages_per_session)
+    assert not store.exists(), "a file is never written over"
     plan = Plan(n_sessions, seed, as_of.timestamp(), days * 86_400.0, n_messages_per_session)
     _create(store)
     try:
         _fill(store, plan, has_transitions=has_transitions)
-        _finish(store, plan, dirty, has_indexes=has_indexes)
+        _finish(store, plan, dirty)
     except BaseException:
         store.unlink(missing_ok=True)
         raise
     return store
-
-
-def _check(store: Path, n_sessions: int, days: float, dirty: float, n_messages: int) -> None:
-    if store.exists():
-        raise ArgumentError(
-            f"write_store makes a new file, and {str(store)!r} exists.",
-            "name another path, or delete it first",
-        )
-    if not store.parent.is_dir():
-        raise ArgumentError(
-            f"write_store needs a folder to write into, and {str(store.parent)!r} is none.",
-            f"mkdir -p {store.parent}",
-        )
-    if n_sessions < 0 or n_messages < 0 or days <= 0:
-        raise ArgumentError(
-            "write_store needs n_sessions >= 0, n_messages_per_session >= 0 and days > 0, found "
-            f"{n_sessions!r}, {n_messages!r} and {days!r}.",
-            "write_store('state.db', 1000)",
-        )
-    if not 0.0 <= dirty <= 0.5:
-        raise ArgumentError(
-            f"write_store needs dirty between 0 and 0.5, found {dirty!r}.",
-            "write_store('state.db', 1000, dirty=0.01)",
-        )
 
 
 def _create(store: Path) -> None:
@@ -146,14 +82,11 @@ def _pieces(plan: Plan, *, has_transitions: bool) -> Iterator[tuple[str, pl.Data
             yield "status_transitions", transitions(plan, piece)
 
 
-def _finish(store: Path, plan: Plan, dirty: float, *, has_indexes: bool) -> None:
+def _finish(store: Path, plan: Plan, dirty: float) -> None:
     with _sqlite(store) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         for statement in dirt.statements(dirty):
             connection.execute(statement)
-        if has_indexes:
-            for statement in tables.INDEXES:
-                connection.execute(statement)
         connection.execute(
             "INSERT INTO schema_meta VALUES ('created_at', ?)", (str(int(plan.first_at)),)
         )

@@ -53,12 +53,3 @@ TABLES = {
     " reason_code TEXT NOT NULL, reason_summary TEXT, evidence_refs JSON, source TEXT NOT NULL,"
     " actor TEXT, created_at FLOAT NOT NULL, metadata JSON",
 }
-INDEXES = (
-    "CREATE INDEX idx_sessions_status_updated ON sessions (status, updated_at)",
-    "CREATE INDEX idx_sessions_updated ON sessions (updated_at)",
-    "CREATE INDEX idx_sessions_progression_id ON sessions (progression_id)",
-    "CREATE INDEX idx_branches_session_created ON branches (session_id, created_at)",
-    "CREATE INDEX idx_messages_created ON messages (created_at)",
-    "CREATE INDEX idx_status_transitions_entity"
-    " ON status_transitions (entity_type, entity_id, created_at)",
-)

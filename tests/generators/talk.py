@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from stateanalytics.stats import draws
+from tests.generators import draws
 from tests.generators.distributions import log_normal
 from tests.generators.plan import Plan
 

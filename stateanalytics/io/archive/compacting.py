@@ -18,17 +18,7 @@ from pathlib import Path
 
 import polars as pl
 
-from stateanalytics.io.archive.manifests import (
-    MANIFESTS,
-    SHARDS,
-    TABLES,
-    Manifest,
-    Runs,
-    Shard,
-    runs_by_source,
-    table_of_runs,
-    tables_of_runs,
-)
+from stateanalytics.io.archive import manifests
 from stateanalytics.io.archive.reading import UnfitError, read_shard
 from stateanalytics.io.budget import LEAST_ROWS
 from stateanalytics.io.outputs import alone_in, put_whole
@@ -48,8 +38,8 @@ _DAY_S = 86_400
 class _Piece:
     """The rows of one shard, and the run that they belong to."""
 
-    run: Manifest
-    shard: Shard
+    run: manifests.Manifest
+    shard: manifests.Shard
 
     def path(self, root: Path) -> Path:
         return self.shard.path(root, self.run.system, self.run.key)
@@ -82,24 +72,24 @@ def compact(root: Path, *, is_forced: bool = False) -> bool:
     An archive with a run that cannot be read stays as it is: its rows would look like those of
     nobody. A file that is damaged stays where it is, too.
     """
-    if not root.is_dir() or not (is_forced or _is_worth_it(runs_by_source(root))):
+    if not root.is_dir() or not (is_forced or _is_worth_it(manifests.runs_by_source(root))):
         return False
     with alone_in(root):
-        known = runs_by_source(root)
+        known = manifests.runs_by_source(root)
         if any(each.wrong for each in known.values()):
             return False
         runs = [run for each in known.values() for run in each.runs]
         runs.sort(key=lambda run: (run.label, run.key, run.number, run.run))
         moved = dict(_moved(root, runs, is_forced=is_forced))
-        loose = [path for path in _files(root / MANIFESTS) if path.suffix == ".json"]
+        loose = [path for path in _files(root / manifests.MANIFESTS) if path.suffix == ".json"]
         if not moved and not loose:
             return False
         compacted = [
             replace(run, shards=tuple(moved.get((run.name, each), each) for each in run.shards))
             for run in runs
         ]
-        before = tables_of_runs(root)
-        table, content = table_of_runs(root, compacted)
+        before = manifests.tables_of_runs(root)
+        table, content = manifests.table_of_runs(root, compacted)
         put_whole(table, content)
         names = {run.name for run in runs}
         _delete([*before, *(path for path in loose if path.name in names)])
@@ -109,14 +99,14 @@ def compact(root: Path, *, is_forced: bool = False) -> bool:
     return True
 
 
-def _is_worth_it(known: Mapping[str, Runs]) -> bool:
+def _is_worth_it(known: Mapping[str, manifests.Runs]) -> bool:
     shards = [each for one in known.values() for run in one.runs for each in run.shards]
     return sum(each.first is None for each in shards) > MOST_FILES
 
 
 def _moved(
-    root: Path, runs: Sequence[Manifest], *, is_forced: bool
-) -> Iterator[tuple[tuple[str, Shard], Shard]]:
+    root: Path, runs: Sequence[manifests.Manifest], *, is_forced: bool
+) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """Shards by the name of their run, each with the one that has its rows from now on."""
     by_table: dict[tuple[str, str], list[_Piece]] = {}
     for run in runs:
@@ -142,7 +132,9 @@ def _chosen(root: Path, pieces: Sequence[_Piece], *, is_forced: bool) -> list[_P
     return [piece for piece in pieces if is_all or piece.path(root) not in tables]
 
 
-def _joined(root: Path, pieces: Sequence[_Piece]) -> Iterator[tuple[tuple[str, Shard], Shard]]:
+def _joined(
+    root: Path, pieces: Sequence[_Piece]
+) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """The pieces written as tables, each of equal columns and not too large."""
     owners: dict[tuple[Path, int | None, int], list[_Piece]] = {}
     for piece in pieces:
@@ -174,7 +166,7 @@ def _joined(root: Path, pieces: Sequence[_Piece]) -> Iterator[tuple[tuple[str, S
 
 def _table(
     root: Path, batch: Sequence[tuple[list[_Piece], pl.DataFrame]]
-) -> Iterator[tuple[tuple[str, Shard], Shard]]:
+) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """Write one table, or two halves; the rows of each piece lie together in it."""
     memory = io.BytesIO()
     whole = pl.concat([rows for _, rows in batch])
@@ -202,13 +194,13 @@ def _is_too_dense(n_rows: int, n_bytes: int) -> bool:
     return n_rows > max(LEAST_ROWS, n_bytes)
 
 
-def _delete_unnamed(root: Path, runs: Sequence[Manifest], *, replaced: set[Path]) -> None:
+def _delete_unnamed(root: Path, runs: Sequence[manifests.Manifest], *, replaced: set[Path]) -> None:
     """Delete files whose rows lie elsewhere now, and those that a killed run left long ago."""
     named = {_Piece(run, shard).path(root) for run in runs for shard in run.shards}
     _delete(replaced - named)
     # Where folders have no locks, a run may be writing just now.
     long_ago_s = time.time() - _DAY_S
-    for folder in (root / SHARDS, root / TABLES):
+    for folder in (root / manifests.SHARDS, root / manifests.TABLES):
         for path in _files(folder):
             with suppress(OSError):
                 if path not in named and path.lstat().st_mtime < long_ago_s:

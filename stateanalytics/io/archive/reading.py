@@ -21,33 +21,10 @@ from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
 from stateanalytics.core.windows import TICK, in_utc, read_window
 from stateanalytics.errors import ArgumentError, NotAStoreError
-from stateanalytics.io.archive.manifests import (
-    ACROSS,
-    ATTEMPTS,
-    LOOKS,
-    MANIFESTS,
-    SHARDS,
-    TABLES,
-    Attempt,
-    Look,
-    Manifest,
-    Runs,
-    Shard,
-    attempt_path,
-    is_with_runs,
-    read_attempts,
-    read_looks,
-    runs_by_source,
-)
-from stateanalytics.io.budget import (
-    OVER_BUDGET,
-    BudgetSpentError,
-    OverBoundError,
-    share,
-    spending,
-)
+from stateanalytics.io import budget
+from stateanalytics.io.archive import manifests
 from stateanalytics.io.files import read_octets, read_parquet
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import counted, noted
 from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.parts import Parts
 
@@ -126,7 +103,13 @@ FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, sc
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
 _THING = ["entity_type", "entity_id", "created_at"]
-_FOLDERS = {MANIFESTS, SHARDS, TABLES, ATTEMPTS, LOOKS}
+_FOLDERS = {
+    manifests.MANIFESTS,
+    manifests.SHARDS,
+    manifests.TABLES,
+    manifests.ATTEMPTS,
+    manifests.LOOKS,
+}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """Two concurrent runs may end in either order; only after more time did a clock go back."""
@@ -161,11 +144,11 @@ class Archived:
 
     root: Path
     label: str
-    runs: tuple[Manifest, ...]
+    runs: tuple[manifests.Manifest, ...]
     files: tuple[Path, ...]
     wrong: Mapping[Path, str]
-    attempt: Attempt | None = None
-    look: Look | None = field(default=None, compare=False)
+    attempt: manifests.Attempt | None = None
+    look: manifests.Look | None = field(default=None, compare=False)
 
     @property
     def last_at(self) -> datetime | None:
@@ -173,7 +156,7 @@ class Archived:
         return self.runs[-1].last_at if self.runs else None
 
     @property
-    def last(self) -> Manifest | None:
+    def last(self) -> manifests.Manifest | None:
         """The newest run, whatever it observed."""
         return max(self.runs, key=lambda run: (run.number, run.run), default=None)
 
@@ -196,20 +179,20 @@ class Archived:
         """The paths of this source alone: manifests, folders of shards, notes of attempts."""
         folders = {(run.system, run.key) for run in self.runs}
         rows = [self.root / "shards" / system / key for system, key in sorted(folders)]
-        notes = {attempt_path(self.root, key) for _, key in folders}
+        notes = {manifests.attempt_path(self.root, key) for _, key in folders}
         return [*self.files, *rows, *sorted(notes)]
 
 
 def is_archive(path: Path) -> bool:
     """Whether a directory is an archive, with or without a finished run."""
-    if not (path / MANIFESTS).is_dir():
+    if not (path / manifests.MANIFESTS).is_dir():
         return False
-    return is_with_runs(path) or {entry.name for entry in path.iterdir()} <= _FOLDERS
+    return manifests.is_with_runs(path) or {entry.name for entry in path.iterdir()} <= _FOLDERS
 
 
 def archived_source(root: Path, key: str) -> Archived:
     """One source of an archive; one without runs if the archive does not have it."""
-    return _archived(root, runs_by_source(root).get(key, Runs()))
+    return _archived(root, manifests.runs_by_source(root).get(key, manifests.Runs()))
 
 
 def archived_sources(root: Path) -> list[Archived]:
@@ -220,15 +203,15 @@ def archived_sources(root: Path) -> list[Archived]:
     NotAStoreError
         If no run was ever finished, or a newer version wrote the archive.
     """
-    by_key, failed = runs_by_source(root), read_attempts(root)
-    last_looks, unreadable = read_looks(root)
+    by_key, failed = manifests.runs_by_source(root), manifests.read_attempts(root)
+    last_looks, unreadable = manifests.read_looks(root)
     sources = [
         *(
             replace(_archived(root, runs), attempt=failed.get(key), look=last_looks.get(key))
             for key, runs in by_key.items()
         ),
         *(
-            Archived(root, attempt.label, (), (attempt_path(root, key),), {}, attempt)
+            Archived(root, attempt.label, (), (manifests.attempt_path(root, key),), {}, attempt)
             for key, attempt in failed.items()
             if key not in by_key
         ),
@@ -243,7 +226,7 @@ def archived_sources(root: Path) -> list[Archived]:
     return sorted(sources, key=lambda source: (source.label, source.files[0].name))
 
 
-def _archived(root: Path, known: Runs) -> Archived:
+def _archived(root: Path, known: manifests.Runs) -> Archived:
     label = str(next(iter(known.files), root))
     source = Archived(root, label, known.runs, known.files, known.wrong)
     return source if source.last is None else replace(source, label=source.last.label)
@@ -365,14 +348,16 @@ def _part_of_source(
     )
 
 
-def _has_rows(run: Manifest) -> bool:
+def _has_rows(run: manifests.Manifest) -> bool:
     return any(shard.frame != "findings" for shard in run.shards)
 
 
-def _is_wanted(shard: Shard, run: Manifest, latest: Manifest, weeks: Weeks | None) -> bool:
+def _is_wanted(
+    shard: manifests.Shard, run: manifests.Manifest, latest: manifests.Manifest, weeks: Weeks | None
+) -> bool:
     if shard.frame == "findings":
         return run is latest
-    return weeks is None or shard.week == ACROSS or weeks(shard.week)
+    return weeks is None or shard.week == manifests.ACROSS or weeks(shard.week)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,8 +367,8 @@ class _Wanted:
     number: int
     label: str
     root: Path
-    run: Manifest
-    shard: Shard
+    run: manifests.Manifest
+    shard: manifests.Shard
 
     @property
     def file(self) -> tuple[object, ...]:
@@ -441,7 +426,7 @@ def _opened(wanted: Sequence[_Wanted], shapes: Mapping[str, schema.Frame]) -> li
         frames = [read(group) for group in groups]
     else:
         with ThreadPoolExecutor(
-            os.cpu_count(), initializer=share, initargs=(spending(),)
+            os.cpu_count(), initializer=budget.share, initargs=(budget.spending(),)
         ) as threads:
             frames = list(threads.map(read, groups))
     by_frame: dict[str, list[tuple[pl.DataFrame, list[_Opened]]]] = {}
@@ -517,7 +502,7 @@ def _hand_out(files: Sequence[tuple[pl.DataFrame, list[_Opened]]]) -> None:
         begin += n_rows
 
 
-def read_shard(path: Path, shard: Shard) -> pl.DataFrame:
+def read_shard(path: Path, shard: manifests.Shard) -> pl.DataFrame:
     """All rows of the file of a shard.
 
     Raises
@@ -532,8 +517,10 @@ def read_shard(path: Path, shard: Shard) -> pl.DataFrame:
         return read_parquet(io.BytesIO(content), status)
     except FileNotFoundError:
         raise UnfitError("archive.shard_missing", "not there any more") from None
-    except OverBoundError as error:
-        code = OVER_BUDGET if isinstance(error, BudgetSpentError) else "file.over_bound"
+    except budget.OverBoundError as error:
+        code = (
+            budget.OVER_BUDGET if isinstance(error, budget.BudgetSpentError) else "file.over_bound"
+        )
         raise UnfitError(code, str(error)) from None
     except OSError as error:
         if error.errno == errno.EFBIG:
@@ -552,7 +539,7 @@ def _conformed(rows: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
         raise UnfitError("archive.shard_damaged", "not the columns of its frame") from None
 
 
-def _parts_of_run(run: Manifest, opened: Sequence[_Opened], label: str) -> Parts:
+def _parts_of_run(run: manifests.Manifest, opened: Sequence[_Opened], label: str) -> Parts:
     by_frame: dict[str, list[_Opened]] = {}
     for each in opened:
         if each.whole is not None and each.wanted.shard.frame != "findings":
@@ -583,28 +570,16 @@ def _stacked(pieces: Sequence[_Opened]) -> pl.DataFrame:
 def _unreadable_manifests(source: Archived) -> Iterator[pl.DataFrame]:
     system = source.runs[-1].system if source.runs else ""
     for path, problem in source.wrong.items():
-        if path.parent.name == LOOKS:
-            yield counted(
+        if path.parent.name == manifests.LOOKS:
+            yield noted(
                 source.label,
                 system,
                 "archive.look_unreadable",
-                "warning",
-                "a note of what was collected last cannot be read",
-                table=LOOKS,
+                table=manifests.LOOKS,
                 example=path.name,
-                action="taken from the other notes, and from the runs that found something new",
             )
             continue
-        yield counted(
-            source.label,
-            system,
-            "archive.run_unreadable",
-            "error",
-            f"a run of the archive {problem}",
-            table="manifests",
-            example=path.name,
-            action="what only this run wrote is excluded",
-        )
+        yield noted(source.label, system, "archive.run_unreadable", problem, example=path.name)
 
 
 def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
@@ -616,12 +591,12 @@ def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
     action = "nothing is known of it"
     if last is not None:
         action = f"shown as last seen at {last.observed_at:%Y-%m-%d %H:%M} UTC"
-    yield counted(
+    yield noted(
         source.label,
         "" if last is None else last.system,
         "archive.not_collected",
-        "warning",
-        f"it could not be collected{when}: {source.attempt.message}",
+        when,
+        source.attempt.message,
         action=action,
     )
 
@@ -638,28 +613,20 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
         if run.observed_at >= before.observed_at and run.proven_at < before.proven_at
     ]
     if backwards:
-        yield counted(
+        yield noted(
             source.label,
             backwards[-1].system,
             "archive.clock_went_back",
-            "info",
-            "runs that have, by their clock, an earlier time than the run before them",
             n_rows=len(backwards),
-            table="manifests",
             example=in_utc(backwards[-1].observed_at),
-            action="ordered by what they observed, not by their clock",
         )
     if older:
-        yield counted(
+        yield noted(
             source.label,
             older[-1].system,
             "archive.source_went_back",
-            "warning",
-            "runs that found the source older than an earlier run did, as after a restored backup",
             n_rows=len(older),
-            table="manifests",
             example=in_utc(older[-1].observed_at),
-            action="nothing that was archived is lost; the newer observation holds",
         )
 
 
@@ -667,12 +634,10 @@ _SEVERITY = {"archive.frame_unknown": "warning"}
 
 
 def _shard_problems(
-    source: Archived,
-    system: str,
-    rows: Sequence[_Opened],
+    source: Archived, system: str, rows: Sequence[_Opened]
 ) -> Iterator[pl.DataFrame]:
     """One finding for all files with the same problem, and for each unknown column."""
-    unread: dict[tuple[str, str, str], list[tuple[Manifest, Shard]]] = {}
+    unread: dict[tuple[str, str, str], list[tuple[manifests.Manifest, manifests.Shard]]] = {}
     unknown: dict[tuple[str, str], int] = {}
     for each in rows:
         shard = each.wanted.shard
@@ -696,16 +661,13 @@ def _shard_problems(
             action="excluded; all others are read",
         )
     for (frame, column), n_rows in unknown.items():
-        yield counted(
+        yield noted(
             source.label,
             system,
             "archive.column_unknown",
-            "info",
-            "a column unknown to this version",
             n_rows=n_rows,
             table=frame,
             column=column,
-            action="excluded",
         )
 
 
@@ -716,16 +678,16 @@ def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl
         sum({shard.sha256: shard.n_bytes for shard in shards}.values())
         for shards in (opened, every)
     )
-    return counted(
+    return noted(
         source.label,
         system,
         "archive.some_weeks",
-        "info",
-        f"{n_read:,} of {n_all:,} bytes were read, the files of the requested weeks",
+        n_read,
+        n_all,
         n_rows=sum(shard.n_rows for shard in opened),
-        table="shards",
-        example=", ".join(sorted({shard.week for shard in opened if shard.week != ACROSS})),
-        action="the other weeks were not opened",
+        example=", ".join(
+            sorted({shard.week for shard in opened if shard.week != manifests.ACROSS})
+        ),
     )
 
 

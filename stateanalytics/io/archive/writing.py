@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -20,19 +21,12 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
-from stateanalytics.io.archive.manifests import (
-    ACROSS,
-    MANIFESTS,
-    SCHEMA_VERSION,
-    Manifest,
-    Shard,
-    package_version,
-)
+from stateanalytics.io.archive import manifests
 from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, digests, is_owned_elsewhere
 from stateanalytics.io.outputs import alone_in, put_whole
-from stateanalytics.io.parts import Parts, fingerprint
+from stateanalytics.io.parts import FRAMES, Parts, fingerprint
 
 _OPEN = ("draft", "planned", "pending", "queued", "active", "running", "paused", "blocked")
 _LIFE = (
@@ -134,7 +128,7 @@ def week_name(number: int) -> str:
     >>> week_name(202609), week_name(0)
     ('2026-W09', 'across')
     """
-    return ACROSS if number == _NO_WEEK else f"{number // 100:04}-W{number % 100:02}"
+    return manifests.ACROSS if number == _NO_WEEK else f"{number // 100:04}-W{number % 100:02}"
 
 
 LAST_MOMENT = pl.max_horizontal(_LIFE)
@@ -173,7 +167,7 @@ def archive_part(
     files: str,
     options: Options,
     observed_at: datetime,
-) -> Manifest | None:
+) -> manifests.Manifest | None:
     """Add to an archive what it does not hold yet of one source.
 
     Parameters
@@ -231,7 +225,7 @@ def archive_part(
         new: Iterable[tuple[str, Filed]] = ()
         if not is_same:  # else only files were touched, and the manifest alone is new
             new = _new_rows(part, earlier, draft, frames) if earlier.runs else _all_rows(part)
-        target = root / MANIFESTS / draft.name
+        target = root / manifests.MANIFESTS / draft.name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shards = [
@@ -241,7 +235,7 @@ def archive_part(
                 if rows.height
             ]
             if part.findings.height:
-                shards.append(_put(root, draft, "findings", ACROSS, part.findings))
+                shards.append(_put(root, draft, "findings", manifests.ACROSS, part.findings))
             manifest = replace(draft, shards=tuple(shards))
             put_whole(target, manifest.as_json().encode("utf-8"))
         except OSError as error:
@@ -269,12 +263,12 @@ def _digest_of_all(part: Parts) -> str:
     return sha256(f"{part.fingerprint} {fingerprint(rest)}".encode()).hexdigest()
 
 
-def _is_same(last: Manifest | None, content: str, options: Options) -> bool:
+def _is_same(last: manifests.Manifest | None, content: str, options: Options) -> bool:
     return last is not None and (last.content, last.bodies, last.redacted, last.schema_version) == (
         content,
         options.bodies,
         options.redacted,
-        SCHEMA_VERSION,
+        manifests.SCHEMA_VERSION,
     )
 
 
@@ -284,12 +278,10 @@ def _as_kept(part: Parts, options: Options) -> Parts:
         part = replace(part, events=part.events.with_columns(body=pl.lit(None, pl.String)))
     if not options.redacted:
         return part
+    masked: dict[str, Any] = {name: _masked(getattr(part, name)) for name in FRAMES}
     return replace(
         part,
-        entities=_masked(part.entities),
-        transitions=_masked(part.transitions),
-        events=_masked(part.events),
-        findings=_masked(part.findings),
+        **masked,
         details={name: _masked(frame) for name, frame in part.details.items()},
         label=masked_text(part.label),
         fingerprint="",
@@ -308,16 +300,13 @@ def _masked(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _frames_of(part: Parts) -> Iterator[tuple[str, pl.DataFrame]]:
-    yield "entities", part.entities
-    yield "transitions", part.transitions
-    yield "events", part.events
-    yield "findings", part.findings
+    yield from ((name, getattr(part, name)) for name in FRAMES)
     yield from sorted(part.details.items())
 
 
 def _draft(
     part: Parts, key: str, earlier: Archived, options: Options, observed_at: datetime
-) -> Manifest:
+) -> manifests.Manifest:
     """The manifest of a run before it writes anything."""
     firsts = [
         part.transitions["at"].min(),
@@ -326,7 +315,7 @@ def _draft(
     ]
     codes = part.findings.group_by("code").len().sort("code").rows()
     numbers = [int(path.name.split("-")[1]) for path in earlier.files]
-    return Manifest(
+    return manifests.Manifest(
         key=key,
         number=max(numbers, default=0) + 1,
         run=secrets.token_hex(4),
@@ -347,7 +336,7 @@ def _draft(
         status="partial" if losses_of(part.findings).height else "complete",
         bodies=options.bodies,
         redacted=options.redacted,
-        package=package_version(),
+        package=manifests.package_version(),
         shards=(),
     )
 
@@ -364,7 +353,7 @@ def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
 
 
 def _new_rows(
-    part: Parts, earlier: Archived, draft: Manifest, frames: Mapping[str, schema.Frame]
+    part: Parts, earlier: Archived, draft: manifests.Manifest, frames: Mapping[str, schema.Frame]
 ) -> Iterator[tuple[str, Filed]]:
     """Every frame by week, without rows that the archive holds already.
 
@@ -413,7 +402,7 @@ def _new_rows(
 
 
 def _new_facts(
-    part: Parts, held: Parts, draft: Manifest, *, is_latest: bool
+    part: Parts, held: Parts, draft: manifests.Manifest, *, is_latest: bool
 ) -> Iterator[tuple[str, pl.Series]]:
     """The rows of each frame of facts that have to be written."""
     key = ["entity_type", "entity_id"]
@@ -501,12 +490,14 @@ def _hashed(
     )
 
 
-def _put(root: Path, run: Manifest, frame: str, week: str, rows: pl.DataFrame) -> Shard:
+def _put(
+    root: Path, run: manifests.Manifest, frame: str, week: str, rows: pl.DataFrame
+) -> manifests.Shard:
     """Write one shard, unless an identical one exists already."""
     memory = io.BytesIO()
     rows.write_parquet(memory, compression="zstd")
     content = memory.getvalue()
-    shard = Shard(frame, week, sha256(content).hexdigest(), rows.height, len(content))
+    shard = manifests.Shard(frame, week, sha256(content).hexdigest(), rows.height, len(content))
     target = shard.path(root, run.system, run.key)
     if not (target.is_file() and target.read_bytes() == content):
         target.parent.mkdir(parents=True, exist_ok=True)

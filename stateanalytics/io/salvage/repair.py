@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from stateanalytics.io.processes import limit_process
 from stateanalytics.io.salvage.pages import INTERIOR, LEAF, NULL, File, columns_of, plain, varint
 from stateanalytics.io.salvage.trees import (
     Column,
@@ -33,6 +34,7 @@ from stateanalytics.io.salvage.trees import (
     owner_of,
     walk,
 )
+from stateanalytics.io.sqlite_copy import quoted
 
 HEADER = 100
 _SCHEMA_COLUMNS = 5
@@ -240,14 +242,14 @@ class _Table:
     """One table on its way from the repaired store to the clean one."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
-        self.connection, self.name = connection, _quoted(name)
+        self.connection, self.name = connection, quoted(name)
         described = connection.execute(f"PRAGMA damaged.table_xinfo({self.name})").fetchall()
         # Virtual generated columns (2) would run the store's own expressions.
         kept = {row[1]: row[2] for row in described if row[6] in (0, 3)}
         taken = {column.lower() for column in kept}
         self.rowid = next(n for n in ("rowid", "_rowid_", "oid", "") if n not in taken)
-        self.columns = ", ".join(_quoted(column) for column in kept)
-        declared = ", ".join(f"{_quoted(column)} {_quoted(kind)}" for column, kind in kept.items())
+        self.columns = ", ".join(quoted(column) for column in kept)
+        declared = ", ".join(f"{quoted(column)} {quoted(kind)}" for column, kind in kept.items())
         connection.execute(f"CREATE TABLE main.{self.name} ({declared})")
 
     def copy(self, leaves: Sequence[Leaf]) -> list[int]:
@@ -284,10 +286,6 @@ class _Table:
         return True
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 CPU_S, CPU_S_PER_GB = 120, 600
 MEMORY_BYTES, MEMORY_PER_BYTE = 2**30, 12
 N_NAMED = 50  # ranges of lost rows that are listed, per table
@@ -297,7 +295,10 @@ def main() -> None:
     """Salvage the store named first into the file named second."""
     source, target = Path(sys.argv[-2]), Path(sys.argv[-1])
     try:
-        _limit(source.stat().st_size)
+        # A malicious store ends nothing but this process.
+        size = source.stat().st_size
+        cpu_s = CPU_S + CPU_S_PER_GB * size // 10**9
+        limit_process(RLIMIT_CPU=cpu_s, RLIMIT_AS=MEMORY_BYTES + MEMORY_PER_BYTE * size)
         answer = salvage(source, target)
     except (OSError, sqlite3.Error, MemoryError, ValueError) as error:
         answer = {"problem": f"{type(error).__name__}: {error}"}
@@ -391,18 +392,3 @@ def _n_bytes_missing(file: File) -> int:
     promised = int.from_bytes(header[28:32], "big") * file.page_size
     is_kept = header[24:28] == header[92:96]
     return max(0, promised - len(file.octets)) if is_kept else 0
-
-
-def _limit(size: int) -> None:
-    """Limit this process, so that a malicious store ends nothing else."""
-    try:
-        import resource
-    except ImportError:  # no such limits here
-        return
-    cpu_s = CPU_S + CPU_S_PER_GB * size // 10**9
-    memory = MEMORY_BYTES + MEMORY_PER_BYTE * size
-    limits = {resource.RLIMIT_CPU: cpu_s, resource.RLIMIT_AS: memory, resource.RLIMIT_CORE: 0}
-    for what, wanted in limits.items():
-        _, hard = resource.getrlimit(what)
-        if hard == resource.RLIM_INFINITY or wanted < hard:
-            resource.setrlimit(what, (wanted, hard))

@@ -22,6 +22,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from stateanalytics.io.salvage.pages import LEAF, LEAST, MOST, NULL, NUMBER, Cell, File, Value
+from stateanalytics.io.sqlite_copy import keeps_text
 
 _DENY_FUNCTIONS = {sqlite3.SQLITE_FUNCTION: sqlite3.SQLITE_DENY}
 _N_INDEXES = 3  # per table; each costs time, and two rarely have the same gap
@@ -212,7 +213,7 @@ def _affinity(declared: str) -> str:
     kind = declared.upper()
     if "INT" in kind:
         return "INTEGER"
-    if any(word in kind for word in ("CHAR", "CLOB", "TEXT")):
+    if keeps_text(kind):
         return "TEXT"
     if "BLOB" in kind or not kind:
         return "BLOB"

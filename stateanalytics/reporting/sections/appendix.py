@@ -122,48 +122,34 @@ def queries(window: Window) -> list[Plain]:
         f"AND coalesce(coalesce(started_at, created_at) < {until}, true)",
     )
     good = ", ".join(f"'{word}'" for word in GOOD_ENDS)
-    return [
-        {
-            "title": "How runs ended",
-            "lines": _select(
-                "outcome, count(*) AS n", ("entity_type = 'session' AND", *ended), "n DESC, outcome"
-            ),
-        },
-        {
-            "title": "Completed and timed out, of the runs that ended",
-            "lines": _select(
-                f"count(*) FILTER (outcome IN ({good})) AS n_completed, "
-                "count(*) FILTER (outcome = 'timed_out') AS n_timed_out, count(*) AS n_ended",
-                ("entity_type = 'session' AND", *ended),
-            ),
-        },
-        {
-            "title": "Open runs, and those in trouble",
-            "lines": _select(
-                "count(*) FILTER (severity IN ('critical', 'warning')) AS n_unresolved, "
-                "count(*) AS n_open",
-                ("entity_type = 'session' AND", *still_open),
-            ),
-        },
-        {
-            "title": "Failures by reason code",
-            "lines": [
-                "SELECT code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions,",
-                "  count(DISTINCT cause) AS n_causes, sum(cost_usd) AS cost_usd",
-                "FROM failures",
-                f"WHERE failed_at >= {since} AND failed_at < {until}",
-                "GROUP BY ALL ORDER BY cost_usd DESC NULLS LAST, n_rows DESC, code",
-            ],
-        },
-        {
-            "title": "Severity by entity type",
-            "lines": _select(
-                "entity_type, severity, count(*) AS n",
-                (*_WITHOUT_PARTS, "AND ((", *ended, ") OR (", *still_open, "))"),
-                "entity_type, severity",
-            ),
-        },
-    ]
+    lines_of = {
+        "How runs ended": _select(
+            "outcome, count(*) AS n", ("entity_type = 'session' AND", *ended), "n DESC, outcome"
+        ),
+        "Completed and timed out, of the runs that ended": _select(
+            f"count(*) FILTER (outcome IN ({good})) AS n_completed, "
+            "count(*) FILTER (outcome = 'timed_out') AS n_timed_out, count(*) AS n_ended",
+            ("entity_type = 'session' AND", *ended),
+        ),
+        "Open runs, and those in trouble": _select(
+            "count(*) FILTER (severity IN ('critical', 'warning')) AS n_unresolved, "
+            "count(*) AS n_open",
+            ("entity_type = 'session' AND", *still_open),
+        ),
+        "Failures by reason code": [
+            "SELECT code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions,",
+            "  count(DISTINCT cause) AS n_causes, sum(cost_usd) AS cost_usd",
+            "FROM failures",
+            f"WHERE failed_at >= {since} AND failed_at < {until}",
+            "GROUP BY ALL ORDER BY cost_usd DESC NULLS LAST, n_rows DESC, code",
+        ],
+        "Severity by entity type": _select(
+            "entity_type, severity, count(*) AS n",
+            (*_WITHOUT_PARTS, "AND ((", *ended, ") OR (", *still_open, "))"),
+            "entity_type, severity",
+        ),
+    }
+    return [{"title": title, "lines": lines} for title, lines in lines_of.items()]
 
 
 def _select(what: str, where: tuple[str, ...], order: str = "") -> list[str]:

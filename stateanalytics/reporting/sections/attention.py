@@ -74,15 +74,7 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
         material.facts, material.states, material.reasons,
         policy=material.policy, with_discharged=True,
     )  # fmt: skip
-    added = (
-        "dimension",
-        "code",
-        "message",
-        "cluster",
-        "disposition",
-        "standing",
-        "reopened_because",
-    )
+    added = tuple("dimension code message cluster disposition standing reopened_because".split())
     return rows.join(items.select(*ENTITY_KEY, *added), on=ENTITY_KEY, how="inner")
 
 
@@ -109,10 +101,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
         .sort(
             "severity",
             is_no_session,
-            "placed_at",
-            "entity_type",
-            "entity_id",
-            "source",
+            *("placed_at", "entity_type", "entity_id", "source"),
             descending=[False, False, True, False, False, False],
             nulls_last=True,
         )
@@ -131,11 +120,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
         .sort(
             pl.when("is_open").then("severity"),
             pl.when("is_open").then("silence_s").otherwise("lost_s"),
-            "n_alike",
-            "placed_at",
-            "entity_type",
-            "entity_id",
-            "source",
+            *("n_alike", "placed_at", "entity_type", "entity_id", "source"),
             descending=[False, True, True, True, False, False, False],
             nulls_last=True,
         )
@@ -157,9 +142,7 @@ def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
 def _item(row: dict[str, Any], reasons: list[dict[str, Any]]) -> Plain:
     kept = ("entity_type", "entity_id", "source", "name", "kind", "project", "agent", "model")
     return {
-        **{name: row[name] for name in kept},
-        "severity": row["severity"],
-        "display": row["display"],
+        **{name: row[name] for name in (*kept, "severity", "display")},
         "pill": pill_of(row),
         "reason": _reason(_deciding(row, reasons)),
         "is_open": row["is_open"],
@@ -203,10 +186,7 @@ def _reason(chosen: dict[str, Any] | None) -> Plain | None:
 
     known = REGISTRY.get(chosen["code"]) if chosen["code"] else None
     return {
-        "code": chosen["code"],
-        "message": chosen["message"],
-        "claim_status": chosen["claim_status"],
-        "confidence": chosen["confidence"],
+        **{name: chosen[name] for name in ("code", "message", "claim_status", "confidence")},
         "evidence": "; ".join(_evidence(chosen["evidence"], chosen["message"])) or None,
         "what_to_do": known.what_to_do if known else None,
     }
@@ -267,4 +247,4 @@ def _finding(by_type: list[Plain], things: pl.DataFrame) -> str:
     )
 
 
-SECTION = Section("attention", "Attention", summarize_attention, place=40)
+SECTION = Section("attention", "Attention", summarize_attention, place=40, needs=("by_type",))

@@ -7,7 +7,7 @@ import polars as pl
 from stateanalytics.auditing import CODES, audited
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import count, say
-from stateanalytics.reporting.material import Material, Plain, Section, iso
+from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 
 N_EXAMPLES = 3
 # Verdicts on a status change, as the page names them.
@@ -26,6 +26,7 @@ def summarize_audit(material: Material) -> Plain:
     """Contradictions by code with examples, and status changes by their legality."""
     facts, policy = material.facts, material.policy
     contradictions, transitions = audited(facts, policy=policy, states=material.states)
+    by_code = contradictions.partition_by("code", as_dict=True)
     return {
         "finding": _finding(contradictions, transitions),
         "denominator": say("audit.counted"),
@@ -34,7 +35,7 @@ def summarize_audit(material: Material) -> Plain:
         "codes": [
             _code(code, rows)
             for code in sorted(CODES, key=lambda code: CODES[code].severity == "info")
-            if (rows := contradictions.filter(pl.col("code") == code)).height
+            if (rows := by_code.get((code,))) is not None
         ],
         "transitions": _transitions(transitions),
     }
@@ -42,16 +43,8 @@ def summarize_audit(material: Material) -> Plain:
 
 def _code(code: str, rows: pl.DataFrame) -> Plain:
     about = CODES[code]
-    examples = [
-        {
-            "entity_type": row["entity_type"],
-            "entity_id": row["entity_id"],
-            "at": iso(row["at"]),
-            "says": row["says"],
-            "against": row["against"],
-        }
-        for row in rows.head(N_EXAMPLES).iter_rows(named=True)
-    ]
+    evidence = ("entity_type", "entity_id", "at", "says", "against")
+    examples = plain_rows(rows.head(N_EXAMPLES), evidence)
     return {
         "code": code,
         "severity": about.severity,
@@ -94,10 +87,7 @@ def _finding(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     if contradictions.is_empty():
         return say("audit.none", changes=changes)
     n_warnings = contradictions.filter(pl.col("severity") == "warning").height
-    kinds = {
-        "contradiction": n_warnings,
-        "explained exception": contradictions.height - n_warnings,
-    }
+    kinds = {"contradiction": n_warnings, "explained exception": contradictions.height - n_warnings}
     return say(
         "audit.found",
         kinds=[count(n, noun) for noun, n in kinds.items() if n],
@@ -106,4 +96,4 @@ def _finding(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     )
 
 
-SECTION = Section("audit", "Audit", summarize_audit, place=120)
+SECTION = Section("audit", "Audit", summarize_audit, place=120, needs=("n",))

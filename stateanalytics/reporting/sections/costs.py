@@ -1,8 +1,4 @@
-"""What runs cost: as reported, as estimated from tokens, and the best of both.
-
-A page shows the section where something is estimated; costs that were only reported are in
-the section on failures.
-"""
+"""What runs cost: as reported, as estimated from tokens, and the best of both."""
 
 from __future__ import annotations
 
@@ -36,6 +32,7 @@ def summarize_costs(material: Material) -> Plain:
     )
     return {
         "finding": _finding(total, prices),
+        "n_reported": total["reported_n"],
         "n_estimated": total["estimated_n"],
         "prices_on": prices_on.isoformat(),
         "prices_age_days": age_days,
@@ -78,12 +75,8 @@ def _finding(total: Plain, prices: str) -> str:
     has_both = n_reported and n_estimated
     together = say("costs.together", usd=total["total_usd"]) if has_both else ""
     return say(
-        "costs.finding",
-        reported=reported,
-        prices=prices,
-        estimated=estimated,
-        together=together,
+        "costs.finding", reported=reported, prices=prices, estimated=estimated, together=together
     )
 
 
-SECTION = Section("costs", "Costs", summarize_costs, place=60)
+SECTION = Section("costs", "Costs", summarize_costs, place=25, needs=("n_reported", "n_estimated"))

@@ -19,6 +19,7 @@ N_CAUSES, N_IN_CHART = 8, 10
 FEWEST_DRAWN = 20
 """Open runs: a matrix of detectors over fewer shows less than their table."""
 TROUBLE = ("stale", "stuck", "slow", "dead")
+_CAUSE = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page")
 
 
 def summarize_detectors(material: Material) -> Plain:
@@ -39,7 +40,7 @@ def summarize_detectors(material: Material) -> Plain:
         "n_open": n_open,
         "n_detectors": len(rules),
         "n_disagreements": differences.rows.height,
-        "causes": [_cause(row) for row in plain_rows(differences.causes.head(N_CAUSES))],
+        "causes": plain_rows(differences.causes.head(N_CAUSES), _CAUSE),
         "n_causes": differences.causes.height,
         "said": plain_rows(flagging.head(N_IN_CHART)),
         "n_silent": verdicts.height - flagging.height,
@@ -97,11 +98,6 @@ def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFra
     ).sort("n_flagged", "detector", descending=[True, False])
 
 
-def _cause(row: Plain) -> Plain:
-    kept = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page")
-    return {name: row[name] for name in kept}
-
-
 def _pairs(detections: Detections, names: list[str]) -> list[Plain]:
     """Agreement of each pair of these detectors."""
     shown = [name for name in detections.names if name in names]
@@ -122,4 +118,4 @@ def _all_agree(n_flagging: int, n_detectors: int, n_open: int) -> str:
     return say("detectors.agree", n=n_flagging)
 
 
-SECTION = Section("detectors", "Detectors", summarize_detectors, place=90)
+SECTION = Section("detectors", "Detectors", summarize_detectors, place=90, needs=("n_open",))

@@ -8,16 +8,16 @@ import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import count, how_long, say, share
+from stateanalytics.reporting.changes import LIMITS, against_its_past
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
 from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
 from stateanalytics.survival.comparison import reversals
-from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.incidence import never_ending
 from stateanalytics.survival.jackknife import with_known_units
-from stateanalytics.survival.occupancy import state_occupancy
-from stateanalytics.survival.run_spells import RUN_COLUMNS, count_spells, spells
-from stateanalytics.survival.state_stretches import stretches_of
+from stateanalytics.survival.occupancy import state_occupancy, stretches_of
+from stateanalytics.survival.run_spells import RUN_COLUMNS, count_spells, spells, to_completion
 from stateanalytics.systems import all_systems
+from stateanalytics.weekly import median_times
 
 N_KINDS_SHOWN = 12
 N_MODELS_COMPARED = 6
@@ -50,7 +50,7 @@ def summarize_durations(material: Material) -> Plain:
         "slow_after": how_long(material.policy.slow_after_s),
         "steps": plain_rows(steps),
         "table": _table(steps),
-        "by_kind": _by_kind(kept),
+        "by_kind": _by_kind(kept, material),
         "reversed": _reversed(kept),
         "in_between": _in_between(material),
         "cut_off": cut_off,
@@ -117,7 +117,9 @@ def _step(low_s: float, high_s: float | None) -> str:
     return say("durations.step" if low_s else "durations.shortest_step", low=low_s, high=high_s)
 
 
-def _by_kind(kept: pl.DataFrame) -> Plain:
+def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
+    limits = _limits_by_kind(material)
+    followed = to_completion(kept, pl.lit(min(material.window.until, material.facts.as_of)))
     endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
     per_kind = (
         kept.group_by("kind")
@@ -127,7 +129,7 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
             shortest_s=pl.col("duration_s").min(),
             longest_s=pl.col("duration_s").max(),
         )
-        .join(_medians(kept), on="kind", how="left", nulls_equal=True)
+        .join(_medians(followed), on="kind", how="left", nulls_equal=True)
         .join(_never_ending(kept), on="kind", how="left", nulls_equal=True)
         .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
     )
@@ -137,17 +139,13 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
         "n_kinds": per_kind.height,
         "rows": [
             {
-                "kind": row["kind"],
-                "n": row["n"],
-                "n_units": row["n_units"],
+                **{name: row[name] for name in ("kind", "n", "n_units")},
                 "counts": [row[ending] for ending in endings],
-                "shortest_s": row["shortest_s"],
-                "longest_s": row["longest_s"],
+                **{name: row[name] for name in ("shortest_s", "longest_s")},
                 "range": say("durations.range", low=row["shortest_s"], high=row["longest_s"]),
-                "median_s": row["median_s"],
-                "median_low_s": row["median_low_s"],
-                "median_high_s": row["median_high_s"],
+                **{name: row[name] for name in ("median_s", "median_low_s", "median_high_s")},
                 "median": _median(row),
+                "limits": limits.get(row["kind"]),
                 **{name: row[name] for name in ("never_share", "never_low", "never_high")},
                 "never": _never(row),
             }
@@ -157,14 +155,19 @@ def _by_kind(kept: pl.DataFrame) -> Plain:
 
 
 def _medians(kept: pl.DataFrame) -> pl.DataFrame:
-    """The median duration of each kind, lower bounds counted as such."""
-    return quantiles(kaplan_meier(kept, by="kind"), [0.5]).select(
-        "kind",
-        median_s="duration_s",
-        median_low_s="duration_low_s",
-        median_high_s="duration_high_s",
-        n_units="n_units",
+    """The time by which half of the runs of each kind had completed."""
+    return median_times(kept, ["kind"]).select(
+        "kind", "n_units", median_s="value", median_low_s="lower", median_high_s="upper"
     )
+
+
+def _limits_by_kind(material: Material) -> dict[str | None, Plain | None]:
+    """What the median of each kind shows against its own past."""
+    series = (
+        material.times.filter(group_kind="kind").sort("week").partition_by("group_id", as_dict=True)
+    )
+    alpha = LIMITS["duration_by_kind"] / max(len(series), 1)
+    return {kind: against_its_past(of_kind, alpha) for (kind,), of_kind in series.items()}
 
 
 def _median(row: dict[str, Any]) -> str:
@@ -251,7 +254,13 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
     models = largest["model"].head(N_MODELS_COMPARED).to_list()
     rows = reversals(kept.filter(pl.col("model").is_in(models)), by="model")
     pairs = rows.partition_by("value", "measure", maintain_order=True)
-    return [dict(zip(("raw", "adjusted"), pair["in_words"], strict=True)) for pair in pairs]
+    return [
+        {
+            **dict(zip(("raw", "adjusted"), pair["in_words"], strict=True)),
+            "is_reversed": pair["is_reversed"][0],
+        }
+        for pair in pairs
+    ]
 
 
 def _found_dead(kept: pl.DataFrame) -> Plain:
@@ -259,11 +268,7 @@ def _found_dead(kept: pl.DataFrame) -> Plain:
     dead = kept.filter(pl.col("end_from") == "last_activity")
     widest_s = dead.select(pl.col("end_width_s").max()).item()
     found = say("durations.found_dead", n=dead.height, widest=widest_s) if dead.height else ""
-    return {
-        "n": dead.height,
-        "widest_s": widest_s,
-        "in_words": found,
-    }
+    return {"n": dead.height, "widest_s": widest_s, "in_words": found}
 
 
 def _bounds(cut_off: list[Plain]) -> str:
@@ -273,4 +278,4 @@ def _bounds(cut_off: list[Plain]) -> str:
     return say("durations.bounds", parts=parts) if parts else say("durations.no_bounds")
 
 
-SECTION = Section("durations", "Durations", summarize_durations, place=100)
+SECTION = Section("durations", "Durations", summarize_durations, place=100, needs=("n",))

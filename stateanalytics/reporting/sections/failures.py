@@ -17,18 +17,22 @@ from stateanalytics.core.words import (
     share,
     shorten_template,
 )
+from stateanalytics.failures.associations import count_faults
 from stateanalytics.failures.cluster_life import count_lives, former_ids
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.counting import count_groups, incident_count, sorted_by_cost, sum_costs
 from stateanalytics.failures.failure_rates import STEP_S, count_starts, without_mass
 from stateanalytics.failures.failure_rows import placed_runs
-from stateanalytics.failures.incident_grouping import count_incidents, members_within
-from stateanalytics.failures.weekly_change import QUIET_CHANCE
+from stateanalytics.failures.fault_registry import changed_within
+from stateanalytics.failures.fault_table import add_faults, is_consequence
+from stateanalytics.failures.incident_grouping import count_incidents
+from stateanalytics.failures.weekly_change import NEWS_CHANCE, QUIET_CHANCE
 from stateanalytics.reporting.changes import GROWING
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import is_counted
 from stateanalytics.state.reasons import REGISTRY
+from stateanalytics.systems.linking import program_versions
 
 N_NAMED = 2
 _LONGEST_NAME = 60
@@ -57,16 +61,28 @@ def lost_in_all(failed: pl.DataFrame) -> Plain:
     """What all failures of a window cost together; parts of a run are not counted twice."""
     row = failed.select(**sum_costs()).row(0, named=True)
     sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
-    return {**sums, **lost_of(sums)}
+    of_incident = (
+        failed.drop_nulls("unit")
+        .unique("unit", keep="first", maintain_order=True)
+        .group_by(pl.coalesce("incident_id", "cause"))
+        .agg(pl.col("run_s").sum())
+    )
+    # An incident happens or not, so the variance is that of a sum of so many.
+    spread_s = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3)).item()
+    return {**sums, "spread_s": spread_s, **lost_of(sums)}
 
 
 def name_of(row: Plain) -> str:
-    """The name of a failure: given by a rule, else its template, else its code."""
-    return str(row["rule_name"] or row["template"] or row["code"] or say("failures.no_message"))
+    """The name of a failure: given by a rule, else its title."""
+    return str(row["rule_name"] or row["title"])
 
 
 def finding_of(
-    material: Material, clusters: pl.DataFrame, codes: pl.DataFrame, n_gone: int | None
+    material: Material,
+    clusters: pl.DataFrame,
+    codes: pl.DataFrame,
+    n_gone: int | None,
+    n_weeks: int,
 ) -> str:
     """What failed, which clusters have no owner, and which are new, back or no longer seen."""
     failed = material.failed
@@ -85,10 +101,11 @@ def finding_of(
         n_in_state = {**tally(clusters, "state"), "gone": n_gone}
         lives = [
             say(f"failures.{state}", n=n)
-            for state in ("new", "back", "growing", "gone")
+            for state in ("new", "back", "flapping", "growing", "gone")
             if (n := n_in_state.get(state))
         ]
-        parts.append(listed(lives) or say("failures.none_new"))
+        states = listed(lives) or say("failures.none_new")
+        parts.append(say("failures.lives", states=states, n_weeks=n_weeks))
     returned = _returned(clusters)
     return capitalised("; ".join(parts)) + "." + (f" {returned}" if returned else "")
 
@@ -112,7 +129,8 @@ def _incident_counts(failed: pl.DataFrame) -> str:
 
 def _most_expensive(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
     """The most expensive clusters without an owner."""
-    unowned = clusters.filter(pl.col("owner").is_null()).head(N_NAMED if has_ledger else 1)
+    unowned = clusters.filter(pl.col("owner").is_null()).sort("is_consequence", maintain_order=True)
+    unowned = unowned.head(N_NAMED if has_ledger else 1)
     priced = [(_quoted(row), _priced(row)) for row in unowned.iter_rows(named=True)]
     names = [name + price for name, price in priced]
     if has_ledger:
@@ -143,16 +161,18 @@ def _quoted(row: Plain) -> str:
     return f"“{shorten_template(name_of(row), _LONGEST_NAME)}”"
 
 
-N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_WEEKS = 20, 3, 3, 5, 12
+N_CODES, N_OF_CODE, N_INCIDENTS, N_GONE, N_WEEKS, N_FAULTS = 20, 3, 3, 5, 12, 10
 NO_CODE = "(no code was stored)"
 _COUNTS = ("n_rows", "n_failed", "n_timed_out", "n_sessions", "n_causes", "n_incidents", "share")
 _COSTS = ("run_s", "n_tokens", "cost_usd", "n_work", "n_cost_unreported")
 _LIFE = (
     *("cluster_id", "code", "template", "rule_name", "cause_group", "state", "n_quiet_weeks"),
-    *("first_at", "last_at", "n_incidents_before", "ratio"),
+    *("first_at", "last_at", "n_incidents_before", "ratio", "renamed_from"),
+    *("is_news", "is_consequence"),
     *("owner", "ticket", "note", "resolved_in", "resolved_on", "expected_until"),
     *("is_back", "is_expected"),
 )
+_NAMES = ("title", "fault_id", "where")
 _EXAMPLES = ("example_newest", "example_shortest", "example_median")
 _INCIDENT = (
     *("incident_id", "since", "until", "duration_s", "n_rows", "n_sessions", "n_causes"),
@@ -172,7 +192,18 @@ def summarize_failures(material: Material) -> Plain:
         fdr=GROWING,
     )
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
-    clusters = _clusters(material, lives)
+    in_window = count_clusters(failed, window=window, as_of=as_of)
+    ended = material.ended_runs.collect()
+    changed = changed_within(material.registry, window, "report")
+    faults = count_faults(
+        failed,
+        in_window,
+        ended,
+        material.facts.sources,
+        changed=changed,
+        versions=program_versions(material.facts),
+    )
+    clusters = _clusters(material, lives, in_window, faults)
     shown = clusters.filter(pl.col("place") < N_OF_CODE).join(
         codes.head(N_CODES).select("code"), on="code", how="semi", nulls_equal=True
     )
@@ -182,13 +213,19 @@ def summarize_failures(material: Material) -> Plain:
     )
     # What was gone before the window is no news in it.
     gone = lives.filter(
-        pl.col("state") == "gone", pl.col("quiet_chance_before") >= QUIET_CHANCE
+        pl.col("state") == "gone",
+        pl.col("quiet_chance") < _news_chance(lives),
+        pl.col("quiet_chance_before") >= _news_chance(lives),
     ).sort("n_causes_ever", "cluster_id", descending=[True, False])
+    begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
+    n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
     is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
     return {
-        "finding": finding_of(material, clusters, codes, None if is_first else gone.height),
+        "finding": finding_of(
+            material, clusters, codes, None if is_first else gone.height, n_weeks
+        ),
         "denominator": "failed and timed-out entities of the window, each work once",
-        "also": _also(material),
+        "also": _also(material, changed),
         "n_rows": failed.height,
         "n_runs": runs.height,
         "n_causes": failed["cause"].n_unique(),
@@ -199,10 +236,15 @@ def summarize_failures(material: Material) -> Plain:
         "since": iso(window.since),
         "is_first": is_first,
         "lost": lost_in_all(failed),
+        "n_weeks_of_history": n_weeks,
+        "news": tally(clusters.filter("is_news"), "state"),
         "lives": dict(sorted(tally(clusters, "state").items())),
         "has_ledger": material.ledger is not None,
+        "owners": _owners(clusters, runs) if material.ledger is not None else None,
         "n_unknown": lives.filter(pl.col("state") == "unknown").height,
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
+        "faults": [_fault(row, shown) for row in plain_rows(faults.head(N_FAULTS))],
+        "n_faults": faults.height,
         "clusters": [_cluster(row) for row in plain_rows(shown)],
         "not_shown": {
             "n_codes": max(codes.height - N_CODES, 0),
@@ -210,7 +252,7 @@ def summarize_failures(material: Material) -> Plain:
         },
         "gone": {
             "n": gone.height,
-            "names": [name_of(row) for row in gone.head(N_GONE).iter_rows(named=True)],
+            "names": [name_of(row) for row in add_faults(gone.head(N_GONE)).to_dicts()],
         },
         "together": {
             "n": incidents.height,
@@ -223,19 +265,33 @@ def summarize_failures(material: Material) -> Plain:
     }
 
 
-def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
+def _news_chance(lives: pl.DataFrame) -> float:
+    """Below it a silence is news: of all clusters together, few are so by chance."""
+    return min(QUIET_CHANCE, NEWS_CHANCE / max(lives["new_chance"].null_count(), 1))
+
+
+def _clusters(
+    material: Material, lives: pl.DataFrame, in_window: pl.DataFrame, faults: pl.DataFrame
+) -> pl.DataFrame:
     """The clusters of the window in the order of the page, each with its rank within its code."""
-    window, as_of = material.window, material.facts.as_of
-    in_window = count_clusters(material.failed, window=window, as_of=as_of)
+    is_news = (
+        pl.when(pl.col("state") == "back")
+        .then(pl.col("quiet_chance") < _news_chance(lives))
+        .when(pl.col("state") == "new")
+        .then(pl.col("new_chance") < NEWS_CHANCE)
+        .otherwise(pl.col("state") == "growing")
+    )
     mass = material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum())
     newest = (
         material.failed.sort("failed_at", "entity_type", "entity_id", "source")
         .group_by("cluster_id")
         .agg(newest=pl.struct("entity_type", "entity_id").last())
     )
-    counts = in_window.select("cluster_id", *_COUNTS, *_COSTS, *_EXAMPLES)
+    named = in_window.join(faults.select("fault_id", "where"), on="fault_id")
+    counts = named.select("cluster_id", *_NAMES, *_COUNTS, *_COSTS, *_EXAMPLES)
     return (
-        lives.select(_LIFE)
+        lives.with_columns(is_news=is_news, is_consequence=is_consequence())
+        .select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
         .join(_weeks(material), on="cluster_id", how="left", maintain_order="left")
         .join(mass, on="cluster_id", how="left", maintain_order="left")
@@ -243,6 +299,13 @@ def _clusters(material: Material, lives: pl.DataFrame) -> pl.DataFrame:
         .join(former_ids(material.failed_ever), on="cluster_id", how="left", maintain_order="left")
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
     )
+
+
+def _owners(clusters: pl.DataFrame, runs: pl.DataFrame) -> list[Plain]:
+    """Clusters of failed runs by ``owner``, the busiest first; None: nobody."""
+    of_runs = clusters.join(runs, on="cluster_id", how="semi")
+    counts = of_runs.group_by("owner").agg(n=pl.len())
+    return plain_rows(counts.sort("n", "owner", descending=[True, False]))
 
 
 def _weeks(material: Material) -> pl.DataFrame:
@@ -255,8 +318,8 @@ def _weeks(material: Material) -> pl.DataFrame:
     counts = [pl.DataFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
     for place, week in enumerate(weeks):
         if moments.is_between(week.since, week.until, closed="left").any():
-            rows = members_within(material.failed_ever, week, material.facts.as_of)
-            per_cluster = rows.group_by("cluster_id").agg(n=incident_count().cast(pl.Int64))
+            incidents = incident_count().cast(pl.Int64)
+            per_cluster = material.failed_in(week).group_by("cluster_id").agg(n=incidents)
             counts.append(per_cluster.with_columns(place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
@@ -277,6 +340,13 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
         "n_clusters": n_clusters,
         "n_more": max(n_clusters - N_OF_CODE, 0),
     }
+
+
+def _fault(row: Plain, shown: pl.DataFrame) -> Plain:
+    """A fault with the ranks of its clusters that the page shows, which are their places."""
+    ranks = shown.filter(pl.col("cluster_id").is_in(row.pop("cluster_ids")))["rank"]
+    # Its lift is one of requests.
+    return {**row, "unit": "request", "ranks": ranks.to_list(), "lost": lost_of(row)}
 
 
 def _cluster(row: Plain) -> Plain:
@@ -326,9 +396,10 @@ def _without_mass(material: Material) -> pl.LazyFrame:
     return material.ended_runs.join(kept, on=ENTITY_KEY, how="semi", nulls_equal=True)
 
 
-def _also(material: Material) -> list[str]:
-    """What else some of the systems that were read call a failure."""
-    return [
+def _also(material: Material, changed: pl.DataFrame) -> list[str]:
+    """What the registry changed, and what else some of the systems call a failure."""
+    n = changed.height
+    return [say("failures.registry", n=n)] * bool(n) + [
         f"{known.title}: {known.runs.failure_meaning}"
         for known in material.systems_read
         if known.runs.failure_meaning
@@ -354,4 +425,4 @@ def _stopped(material: Material) -> Plain:
     return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
 
 
-SECTION = Section("failures", "Failures", summarize_failures, place=50)
+SECTION = Section("failures", "Failures", summarize_failures, place=50, needs=("n_rows",))

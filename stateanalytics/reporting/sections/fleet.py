@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -13,6 +12,7 @@ from stateanalytics.core.words import count, interval, say, share
 from stateanalytics.failures.failure_rates import UNKNOWN
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, is_failure
+from stateanalytics.state.population import hosts_of
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.stats.shares import Prior, fit_prior
 
@@ -78,27 +78,10 @@ def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str) -> Plain:
     }
 
 
-def host_of(source: str) -> str:
-    """The host of a source: its folder, up to the first name that begins with a dot.
-
-    Examples
-    --------
-    >>> host_of("hosts/a/.agents/state.db"), host_of("fleet/b/state.db"), host_of("state.db")
-    ('hosts/a', 'fleet/b', '.')
-    """
-    path = PurePath(source)
-    for place, name in enumerate(path.parts):
-        if name.startswith(".") and name not in (".", ".."):
-            return str(PurePath(*path.parts[:place]))
-    return str(path.parent)
-
-
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
     """Runs with the columns that they are grouped by."""
-    sources = runs["source"].unique().to_list()
-    hosts = [host_of(source) for source in sources]
     return runs.with_columns(
-        host=pl.col("source").replace_strict(sources, hosts, return_dtype=pl.String),
+        host=hosts_of(runs["source"]),
         project=pl.col("project").fill_null(_NO_PROJECT),
     )
 
@@ -183,4 +166,4 @@ def _finding(compared: Mapping[str, Compared], unit: str) -> str:
     return say("fleet.more", groups=parts, n=len(parts))
 
 
-SECTION = Section("fleet", "Fleet", summarize_fleet, place=35)
+SECTION = Section("fleet", "Fleet", summarize_fleet, place=35, needs=("groupings",))

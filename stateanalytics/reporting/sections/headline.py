@@ -45,6 +45,8 @@ def summarize_headline(material: Material) -> Plain:
         failed,
         lambda endings: say("headline.failed", endings=endings, n_incidents=counts["incidents"].n),
     )
+    if material.facts.entities.is_empty():
+        finding = say("headline.no_data")
     return {**headline_of(rows, counts, incidents, finding), "n_causes": n_causes}
 
 
@@ -104,40 +106,21 @@ def headline_of(
     runs = counted(rows, RUN)
     ended = runs.filter(~pl.col("is_open"))
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
+    note_runs = say("headline.note_runs", n_ended=ended.height, n_open=runs.height - ended.height)
+    note_empty = say("headline.note_completed", n=n_empty) if n_empty else ""
+    figures = (
+        ("runs", "Runs", "headline.counted_runs", note_runs),
+        ("completed", "Completed", "headline.counted_ended", note_empty),
+        ("timed_out", "Timed out", "headline.counted_ended", say("headline.note_timed_out")),
+        ("unresolved", "Unresolved", "headline.counted_open", say("headline.note_unresolved")),
+    )
     numbers = [
-        _figure(
-            "runs",
-            "Runs",
-            counts["runs"],
-            say("headline.counted_runs"),
-            say("headline.note_runs", n_ended=ended.height, n_open=runs.height - ended.height),
-        ),
-        _figure(
-            "completed",
-            "Completed",
-            counts["completed"],
-            say("headline.counted_ended"),
-            say("headline.note_completed", n=n_empty) if n_empty else "",
-        ),
-        _figure(
-            "timed_out",
-            "Timed out",
-            counts["timed_out"],
-            say("headline.counted_ended"),
-            say("headline.note_timed_out"),
-        ),
-        _figure(
-            "unresolved",
-            "Unresolved",
-            counts["unresolved"],
-            say("headline.counted_open"),
-            say("headline.note_unresolved"),
-        ),
-        last,
+        _figure(name, title, counts[name], say(counted_as), note)
+        for name, title, counted_as, note in figures
     ]
     return {
         "finding": finding,
-        "numbers": numbers,
+        "numbers": [*numbers, last],
         "left_out": _excluded(rows),
         "outcomes": _outcomes(ended),
     }

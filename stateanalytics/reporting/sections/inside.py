@@ -12,11 +12,9 @@ from stateanalytics.core.words import (
     number,
     say,
     share,
-    shorten_template,
 )
 from stateanalytics.failures.call_outcomes import (
     call_rows,
-    calls,
     count_tools,
     failed_share,
     runs_ended,
@@ -25,7 +23,7 @@ from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.run_costs import priced
 from stateanalytics.failures.struggles import began_in, effort_of, signs_of, turns
-from stateanalytics.reporting.entities import place_of, show_command
+from stateanalytics.reporting.entities import command, place_of, show_command
 from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, ended_well
 
@@ -41,7 +39,7 @@ _ENTITY = ("source", "entity_type", "entity_id")
 
 def summarize_inside(material: Material) -> Plain:
     """What happened inside the runs that worked in the window, as far as it is recorded."""
-    every = calls(material.facts)
+    every = material.calls
     called = began_in(every, material.window)
     turned = began_in(turns(material.facts), material.window)
     if called.is_empty() and turned.is_empty():
@@ -91,7 +89,7 @@ def summarize_inside(material: Material) -> Plain:
         "messages": _messages(material, every, place) if failed.n_hits else [],
         "sessions": [
             {
-                **{name: row[name] for name in ("entity_id", "name", "effort", "why")},
+                **{name: row[name] for name in (*_ENTITY, "name", "effort", "why")},
                 "is_open": bool(row["is_open"]),
                 "lost": how_long(row["lost_s"]) if row["lost_s"] else None,
                 "command": show_command(row, place),
@@ -123,12 +121,13 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
     counted = count_clusters(failed, window=window, as_of=material.facts.as_of, ended=ended)
     return [
         {
-            "name": shorten_template(row["template"] or row["code"], _LONGEST),
+            "name": row["title"],
             **{name: row[name] for name in ("cluster_id", "n_rows", "n_sessions")},
             **{name: row[name] for name in ("run_cluster_id", "n_runs_ended")},
             "lost": how_long(row["run_s"]),
-            "command": f"stateanalytics failures {place} --of calls --show members "
-            f"--cluster {row['cluster_id']}",
+            "command": command(
+                "failures", place, "--of calls --show members --cluster", row["cluster_id"]
+            ),
         }
         for row in counted.head(N_MESSAGES).to_dicts()
     ]
@@ -167,4 +166,4 @@ def _finding(counted: Plain) -> str:
     return say("inside.finding", calls=of_calls, sessions=of_sessions, lost=lost)
 
 
-SECTION = Section("inside", "Inside the runs", summarize_inside, place=45)
+SECTION = Section("inside", "Inside the runs", summarize_inside, place=45, needs=("n_sessions",))

@@ -36,12 +36,7 @@ def summarize_late(material: Material) -> Plain:
     if until >= material.facts.as_of:
         return {
             "finding": say("late.at_end"),
-            "known_at": None,
-            "n": 0,
-            "numbers": [],
-            "kinds": [],
-            "rows": [],
-            "n_shown": 0,
+            **{"known_at": None, "n": 0, "numbers": [], "kinds": [], "rows": [], "n_shown": 0},
         }
     past = rewound(material.facts, until).facts
     at_end = Material.of(past, material.window, material.policy)
@@ -111,4 +106,4 @@ def _finding(rows: list[Plain], at_end: Material) -> str:
     return say("late.found", at=at, n=at_end.runs.height, kinds=kinds, failures=failures)
 
 
-SECTION = Section("late", "Late rows", summarize_late, place=115)
+SECTION = Section("late", "Late rows", summarize_late, place=115, needs=("n",))

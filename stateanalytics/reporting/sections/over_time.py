@@ -8,14 +8,18 @@ import polars as pl
 
 from stateanalytics.core.windows import TICK, Window, day_of, iso_week
 from stateanalytics.core.words import capitalised, say
+from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted
 from stateanalytics.stats.intervals import wilson_columns
+from stateanalytics.stats.process_control import limits, share_back, share_point
 
 # Longest window (days), the step that it is cut into, and the name of that step.
 STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
 LONGEST_STEP = ("1mo", "month")
+FEWEST_STEPS = 4
+"""With fewer steps, the others do not show what is usual."""
 
 
 def summarize_over_time(material: Material) -> Plain:
@@ -23,7 +27,7 @@ def summarize_over_time(material: Material) -> Plain:
     every, name = _step_of(material.window)
     steps = _steps(material, every)
     ended = material.ended_runs.select(
-        from_at=pl.col("placed_at").dt.truncate(every),
+        from_at=pl.col("placed_at").dt.convert_time_zone(material.zone).dt.truncate(every),
         ending=pl.col("outcome").cast(pl.String),
         has_failed=is_failure(),
     )
@@ -32,7 +36,12 @@ def summarize_over_time(material: Material) -> Plain:
         .agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
         .collect()
     )
-    return over_time_of(steps, counts, name)
+    section = over_time_of(steps, counts, name)
+    at = material.changes["changed_at"].dt.convert_time_zone(material.zone).dt.truncate(every)
+    marks = list(zip(map(iso, at), in_one_line(material.changes), strict=True))
+    for row in section["rows"]:
+        row["changed"] = [text for moment, text in marks if moment == row["from"]]
+    return section
 
 
 def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
@@ -57,6 +66,7 @@ def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
                 "n_failed": row["n_failed"],
                 "counts": [row[ending] for ending in endings],
                 "n_open": row["n_open"],
+                "changed": [],
             }
             for row in wide.iter_rows(named=True)
         ],
@@ -74,16 +84,18 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     """Every step that overlaps the window, with the runs open at its end."""
     window, as_of = material.window, material.facts.as_of
     last = min(window.until - TICK, as_of)
-    ends = pl.Series([window.since, max(window.since, last)]).dt.truncate(every)
-    steps = pl.datetime_range(ends[0], ends[1], every, time_unit="us", eager=True)
-    steps_until = pl.col("from_at").dt.offset_by(every)
+    ends = pl.Series([window.since, max(window.since, last)]).dt.convert_time_zone(material.zone)
+    first, final = ends.dt.truncate(every)
+    steps = pl.datetime_range(first, final, every, time_unit="us", eager=True)
+    from_at = pl.col("from_at").dt.convert_time_zone("UTC")
+    steps_until = pl.col("from_at").dt.offset_by(every).dt.convert_time_zone("UTC")
     seen_until = pl.min_horizontal(steps_until, pl.lit(window.until), pl.lit(as_of + TICK)).alias(
         "seen_until"
     )
     frame = pl.DataFrame({"from_at": steps}).select(
         "from_at",
         seen_until,
-        is_part=(pl.col("from_at") < window.since) | (seen_until < steps_until),
+        is_part=(from_at < window.since) | (seen_until < steps_until),
     )
     began, ended = (
         moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
@@ -137,9 +149,23 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
         return say("over_time.none_failed", ended=ended)
     if steps.height == 1:
         return say("over_time.failed", ended=ended, n=n_failed)
-    label = _label(worst["from_at"], step_name)
-    name = "over_time.worst"
-    return say(name, ended=ended, step=label, n_failed=n_failed, n=n, share=n_failed / n)
+    given = {"step": _label(worst["from_at"], step_name), "n_failed": n_failed, "n": n}
+    chance = _chance_of_worst(with_ends, worst)
+    return say("over_time.worst", ended=ended, share=n_failed / n, chance=chance, **given)
+
+
+def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
+    """What chance does on the worst of so many steps, by the other ones; empty: not known."""
+    ended = steps.filter(pl.col("n") > 0).sort("from_at")
+    points = [share_point(*row) for row in ended.select("n_failed", "n").iter_rows()]
+    found = limits(points, conf_level=1 - 0.05 / max(len(points), 1))
+    limit = found[ended["from_at"].to_list().index(worst["from_at"])]
+    if limit is None or len(points) < FEWEST_STEPS:
+        return ""
+    high = share_back(limit.high, worst["n"])
+    is_beyond = worst["n_failed"] / worst["n"] > high
+    name = "over_time.beyond_chance" if is_beyond else "over_time.within_chance"
+    return say(name, high=high, n=len(points))
 
 
 def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:
@@ -154,4 +180,4 @@ def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:
     return f"{text} (part)" if is_part else text
 
 
-SECTION = Section("over_time", "Over time", summarize_over_time, place=70)
+SECTION = Section("over_time", "Over time", summarize_over_time, place=70, needs=("endings",))

@@ -88,4 +88,4 @@ def _finding(
     return say(name, open_runs=open_runs, n=n_ended, n_slow=n_slow, n_good=n_good)
 
 
-SECTION = Section("slow", "Slow", summarize_slow, place=80)
+SECTION = Section("slow", "Slow", summarize_slow, place=80, needs=("n_open", "n_ended"))

@@ -195,4 +195,4 @@ def _finding_of_system(runs: Plain, things: pl.DataFrame, rows: pl.DataFrame) ->
     )
 
 
-SECTION = Section("systems", "Systems", summarize_systems, place=30)
+SECTION = Section("systems", "Systems", summarize_systems, place=30, needs=("systems",))

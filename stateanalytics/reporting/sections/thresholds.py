@@ -8,6 +8,7 @@ from stateanalytics.charts.thresholds import say_worksheet
 from stateanalytics.core.words import how_long, listed, number, per_hundred, say
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 from stateanalytics.thresholds.advice import Advice, recommend
+from stateanalytics.thresholds.choice import DIRECTIONS
 from stateanalytics.thresholds.judge import SAID
 from stateanalytics.thresholds.promises import VERDICTS as KEPT
 from stateanalytics.thresholds.promises import review
@@ -25,10 +26,7 @@ def summarize_thresholds(material: Material) -> Plain:
     Of a large fleet, sessions are drawn at random.
     """
     advice = recommend(
-        material.facts,
-        policy=material.policy,
-        rows=material.ever,
-        most_sessions=MOST_SESSIONS,
+        material.facts, policy=material.policy, rows=material.ever, most_sessions=MOST_SESSIONS
     )
     known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
         pl.col("verdict").replace_strict({name: place for place, name in enumerate(SAID)}),
@@ -76,16 +74,18 @@ def _finding(advice: Advice, known: pl.DataFrame) -> str:
     n_all = advice.frame.height
     rest = say("thresholds.rest", n=n_all - known.height, n_all=n_all)
     n_of = dict(known["verdict"].value_counts().iter_rows())
-    if "change" not in n_of:
+    better = [verdict for verdict in ("change", *DIRECTIONS) if verdict in n_of]
+    if not better:
         n_unknown = n_of.get("cannot_tell", 0) + n_of.get("not_identified", 0)
         return say("thresholds.keep", n=n_of.get("keep", 0), n_unknown=n_unknown, rest=rest)
-    first = known.filter(pl.col("verdict") == "change").row(0, named=True)
+    first = known.filter(pl.col("verdict").is_in(better)).row(0, named=True)
     return say(
         "thresholds.change",
-        n=n_of["change"],
+        n=sum(n_of[verdict] for verdict in better),
         name=first["name"],
         today=first["today_s"],
-        best=first["recommended_s"],
+        bound={"raise": "at least ", "lower": "at most "}.get(first["verdict"], ""),
+        best=first["recommended_s"] or first["bound_s"],
         rest=rest,
     )
 
@@ -126,4 +126,6 @@ def _worksheet(advice: Advice, known: pl.DataFrame) -> Plain | None:
     return {"name": name, "finding": say_worksheet(curve), "curve": plain_rows(curve, _DRAWN)}
 
 
-SECTION = Section("thresholds", "Thresholds", summarize_thresholds, place=110)
+SECTION = Section(
+    "thresholds", "Thresholds", summarize_thresholds, place=110, needs=("n_thresholds",)
+)

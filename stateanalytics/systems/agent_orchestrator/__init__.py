@@ -2,158 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
+from stateanalytics.systems import base
 from stateanalytics.systems.agent_orchestrator import places
-from stateanalytics.systems.base import (
-    Auditing,
-    Detecting,
-    Ends,
-    Files,
-    Home,
-    Links,
-    Rewinding,
-    Runs,
-    Stores,
-    System,
-    Thresholds,
-    Words,
-    codes_from_csv,
-    expanded,
+
+_later = partial(base.when_called, __name__)
+_DEATHS = (
+    *("run.aborted.agent_process_exited", "run.aborted.runtime_lost"),
+    "run.aborted.auto_cleanup",
 )
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from stateanalytics.core.facts import Facts, Past
-    from stateanalytics.core.schema import Frame
-    from stateanalytics.io.parts import Parts
-    from stateanalytics.io.sqlite import Store
-    from stateanalytics.systems.base import Tables
-
-_HERE = "stateanalytics.systems.agent_orchestrator"
 
 
 def _usual_places(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield home / ".agent-orchestrator"
     folder = environment.get("AO_DATA_DIR")
-    yield expanded(folder) if folder else home / ".ao"
+    yield base.expanded(folder) if folder else home / ".ao"
 
 
-def _recognises(store: Store) -> bool:
-    from stateanalytics.systems.agent_orchestrator.go_sessions import recognises
-
-    return recognises(store)
-
-
-def _read_store(store: Store, **options: Any) -> Parts:
-    from stateanalytics.systems.agent_orchestrator.reading import read_store
-
-    return read_store(store, **options)
-
-
-@cache
-def _detecting() -> Detecting:
-    from stateanalytics.systems.agent_orchestrator.detectors import agent_orchestrator, features
-
-    return Detecting(
-        detectors=agent_orchestrator(),
-        releases=("2026-05-15", "2026-05-17", "the Go rewrite"),
-        features=features(),
-    )
-
-
-@cache
-def _thresholds() -> Thresholds:
-    from stateanalytics.systems.agent_orchestrator import constants
-
-    return Thresholds(
-        constants=constants.constants,
-        evidence={
-            "detecting": constants.detecting_episodes,
-            "first_report": constants.first_reports,
-            "reports": constants.report_silences,
-        },
-    )
-
-
-@cache
-def _auditing() -> Auditing:
-    from stateanalytics.systems.agent_orchestrator.findings import audits
-
-    return Auditing(
-        checks=audits(),
-        advice={
-            "audit.open_without_sign_of_life": "check whether its process is alive; if not, "
-            "`ao session kill ID`",
-        },
-    )
-
-
-def _read_files(path: Path, **options: Any) -> Parts:
-    from stateanalytics.systems.agent_orchestrator.reading import read
-
-    return read(path, **options)
-
-
-def _tables() -> Tables:
-    from stateanalytics.systems.agent_orchestrator.go_sessions import tables
-
-    return tables()
-
-
-def _frames() -> Sequence[Frame]:
-    from stateanalytics.systems.agent_orchestrator.frames import frames
-
-    return frames()
-
-
-def _rewind(past: Past, facts: Facts) -> Past:
-    from stateanalytics.systems.agent_orchestrator.reading import rewind
-
-    return rewind(past, facts)
-
-
-def _used_tokens(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.agent_orchestrator.go_work import used_tokens
-
-    return used_tokens(facts)
-
-
-def _calls(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.agent_orchestrator.frames import CALLS
-    from stateanalytics.systems.tool_calls import in_order
-
-    return in_order(facts.detail(CALLS).with_columns(thread_id="session_id"))
-
-
-def _never_there(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.agent_orchestrator.findings import without_ends
-
-    return without_ends(facts)
-
-
-SYSTEM = System(
+SYSTEM = base.System(
     name="agent_orchestrator",
     title="Agent Orchestrator",
-    home=Home(usual_places=_usual_places, variable="AO_DATA_DIR"),
-    stores=Stores(recognises=_recognises, read=_read_store),
-    files=Files(
+    home=base.Home(usual_places=_usual_places, variable="AO_DATA_DIR"),
+    stores=base.Stores(
+        recognises=_later("go_sessions:recognises"), read=_later("reading:read_store")
+    ),
+    files=base.Files(
         find=places.find,
         evidence=places.evidence,
-        read=_read_files,
+        read=_later("reading:read"),
         opens=places.opens,
         skips=("worktrees", "archive"),
         version=places.version,
     ),
-    tables=_tables,
-    frames=_frames,
-    words=Words(
-        reason_codes=lambda: codes_from_csv(_HERE),
+    tables=_later("go_sessions:tables"),
+    frames=_later("frames:frames"),
+    words=base.Words(
+        reason_codes=lambda: base.codes_from_csv(__name__),
         working_states=MappingProxyType(
             {
                 "spawning": "queued",
@@ -167,8 +55,9 @@ SYSTEM = System(
             }
         ),
     ),
-    runs=Runs(
-        calls=_calls,
+    runs=base.Runs(
+        calls=_later("go_work:calls"),
+        turns=_later("go_work:turns"),
         meaning="A run is a session, worker or orchestrator, however many records and archives "
         "it has.",
         failure_meaning="A session that died is a failure, too: its agent exited, its runtime was "
@@ -176,12 +65,25 @@ SYSTEM = System(
         "person killed or a merge closed is not.",
         stop="ao session kill ID",
     ),
-    detecting=_detecting,
-    thresholds=_thresholds,
-    auditing=_auditing,
-    past=Rewinding(rewind=_rewind),
-    used_tokens=_used_tokens,
-    ends=Ends(
+    detecting=_later("detectors:detecting"),
+    thresholds=lambda: base.Thresholds(
+        constants=partial(base.constants_from_csv, __name__),
+        evidence={
+            "detecting": _later("detectors:detecting_episodes"),
+            "first_report": _later("detectors:first_reports"),
+            "reports": _later("detectors:report_silences"),
+        },
+    ),
+    auditing=lambda: base.Auditing(
+        checks=(_later("findings:records"),),
+        advice={
+            "audit.open_without_sign_of_life": "check whether its process is alive; if not, "
+            "`ao session kill ID`"
+        },
+    ),
+    past=base.Rewinding(rewind=_later("reading:rewind")),
+    used_tokens=_later("go_work:used_tokens"),
+    ends=base.Ends(
         statuses=MappingProxyType(
             {
                 "killed": "aborted",
@@ -197,19 +99,15 @@ SYSTEM = System(
         death_codes=(
             # The names in transitions.
             *("agent_process_exited", "process_missing", "runtime_lost", "auto_cleanup"),
-            "run.aborted.agent_process_exited",
-            "run.aborted.runtime_lost",
-            "run.aborted.auto_cleanup",
+            *_DEATHS,
         ),
         failure_codes=(
-            "run.aborted.agent_process_exited",
-            "run.aborted.runtime_lost",
-            "run.aborted.auto_cleanup",
+            *_DEATHS,
             "run.aborted.killed_unspecified",
             "run.aborted.terminated",
             "run.aborted.cleanup",
         ),
-        never_there=_never_there,
+        never_there=_later("findings:without_ends"),
     ),
-    links=Links(drives_agents=True),
+    links=base.Links(drives_agents=True),
 )

@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import noted
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 
@@ -225,17 +225,15 @@ def unreadable_times(
         for name, text in columns.items()
     )
     findings = [
-        counted(
+        noted(
             label,
             SYSTEM,
             "time.unreadable",
-            "warning",
-            "times that are neither ISO dates nor epoch numbers",
+            package=__package__,
             n_rows=texts.len() - texts.null_count(),
             table=table,
             column=texts.name,
             example=str(texts.min()),
-            action="read as null",
         )
         for texts in unreadable.iter_columns()
     ]

@@ -1,26 +1,151 @@
-"""Agent Orchestrator's detectors: probes, doubt, silence, missing reports; and their columns."""
+"""Agent Orchestrator's detectors and thresholds, and the durations that judge them."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from functools import cache
 
 import polars as pl
 
-from stateanalytics.core.facts import Past
+from stateanalytics.core.facts import Facts, Past
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import first_true
-from stateanalytics.systems.agent_orchestrator.constants import (
-    ACKNOWLEDGE_S,
-    DETECTING_S,
-    FRESH_S,
-    READY_THRESHOLD_S,
-    STALE_REPORT_S,
-    STICKY_S,
-    STUCK_THRESHOLD_S,
-)
 from stateanalytics.systems.agent_orchestrator.mapping import NO_SIGNAL_S, TERMINAL_STATUSES
-from stateanalytics.systems.base import Features
+from stateanalytics.systems.agent_orchestrator.places import SYSTEM
+from stateanalytics.systems.base import Detecting, features_from_csv, today_s_of
 from stateanalytics.systems.detector import Detector, catalogue
+
+_TODAY_S = today_s_of(__package__)
+
+STUCK_THRESHOLD_S = _TODAY_S["ao.stuck"]
+"""``reactions.agent-stuck.threshold`` by default: idle for longer means stuck."""
+FRESH_S = _TODAY_S["ao.fresh"]
+"""Up to this age a sign of activity counts, then it is stale."""
+READY_THRESHOLD_S = _TODAY_S["ao.ready"]
+"""Up to this age an entry of an agent's log means ready (``readyThresholdMs``), then idle."""
+STICKY_S = 300.0
+"""How long a waiting or blocked entry counted before it became sticky (17 May 2026)."""
+ACKNOWLEDGE_S = _TODAY_S["ao.acknowledge"]
+"""Age of a session without a report at which the report watcher speaks up."""
+STALE_REPORT_S = _TODAY_S["ao.report"]
+"""Age of the last report at which the report watcher speaks up."""
+DETECTING_S = _TODAY_S["ao.detecting.duration"]
+"""How long probes may disagree (``DETECTING_MAX_DURATION_MS``) before a session is stuck."""
+
+
+_SESSIONS = {"system": SYSTEM, "entity_type": "session"}
+# Statuses while the end is in doubt, and of sessions that are over for good.
+_UNSURE = ("detecting", "stuck")
+_OVER = ("killed", "terminated", "errored", "done", "cleanup", "exited")
+
+
+def detecting_episodes(snap: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
+    """How long Agent Orchestrator's sessions stayed in doubt, and whether they recovered.
+
+    Notes
+    -----
+    An episode begins when a session enters ``detecting`` and ends with the first word
+    that is neither that nor ``stuck``: today's budget only renames the doubt, so it does
+    not cut the episode off. It is good where the session went on.
+    """
+    unsure = pl.col("status").is_in(_UNSURE)
+    key = ["source", "entity_id"]
+    rows = (
+        snap.transitions.filter(pl.col("at") <= snap.as_of, **_SESSIONS)
+        .sort(*key, "at", "seq")
+        .with_columns(
+            left_at=pl.when(~unsure).then("at").shift(-1).backward_fill().over(key),
+            left_for=pl.when(~unsure).then("status").shift(-1).backward_fill().over(key),
+            is_first=~unsure.shift(1, fill_value=False).over(key),
+        )
+        .filter((pl.col("status") == "detecting") & pl.col("is_first"))
+    )
+    return _elapsed(
+        rows.join(_kinds(snap), on=key, how="left"),
+        snap,
+        start="at",
+        end="left_at",
+        is_good=~pl.col("left_for").is_in(_OVER),
+    )
+
+
+def first_reports(snap: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:
+    """How long until an agent first reported; good where it did before it ended."""
+    key = ["source", "entity_id"]
+    first = _reports(snap).group_by(key).agg(reported_at=pl.col("at").min())
+    sessions = snap.entities.filter(kind="worker", **_SESSIONS).join(first, on=key, how="left")
+    return _elapsed(
+        sessions.with_columns(seen_at=pl.coalesce("reported_at", "ended_at")),
+        snap,
+        start="created_at",
+        end="seen_at",
+        is_good=pl.col("reported_at").is_not_null(),
+    )
+
+
+def report_silences(snap: Facts, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Silences between an agent's reports; those after the last reveal a death only."""
+    key = ["source", "entity_id"]
+    dead = gaps.filter("is_dead").select(key).unique()
+    reported = _reports(snap).sort(*key, "at").select(*key, "at")
+    between = reported.with_columns(
+        gap_s=_seconds(pl.col("at").shift(-1).over(key) - pl.col("at"))
+    ).join(dead.with_columns(died=pl.lit(True)), on=key, how="left")
+    is_last, died = pl.col("gap_s").is_null(), pl.col("died").fill_null(False)
+    return between.join(_kinds(snap), on=key, how="left").select(
+        _unit(*key),
+        system=pl.lit(SYSTEM),
+        kind="kind",
+        gap_s=pl.col("gap_s").fill_null(0.0),
+        closed_by=pl.when(~is_last)
+        .then(pl.lit("sign_of_life"))
+        .when(died)
+        .then(pl.lit("death"))
+        .otherwise(pl.lit("as_of")),
+        is_dead=is_last & died,
+    )
+
+
+def _reports(snap: Facts) -> pl.DataFrame:
+    return snap.events.filter(
+        pl.col("kind").str.starts_with("report."),
+        pl.col("kind") != "report.rejected",
+        pl.col("at") <= snap.as_of,
+        **_SESSIONS,
+    )
+
+
+def _kinds(snap: Facts) -> pl.DataFrame:
+    return (
+        snap.entities.filter(pl.col("entity_type") == "session")
+        .select("source", "entity_id", "kind")
+        .unique(subset=["source", "entity_id"], keep="first", maintain_order=True)
+    )
+
+
+def _elapsed(
+    rows: pl.DataFrame, snap: Facts, *, start: str, end: str, is_good: pl.Expr
+) -> pl.DataFrame:
+    """Rows as `thresholds.evidence.RUNS`: cut off at as-of, without impossible ones."""
+    ended = pl.col(end).is_not_null() & (pl.col(end) <= snap.as_of)
+    until = pl.when(ended).then(end).otherwise(pl.lit(snap.as_of))
+    return rows.select(
+        _unit("source", "entity_id"),
+        "system",
+        "kind",
+        duration_s=_seconds(until - pl.col(start)),
+        ended=ended,
+        is_good=is_good,
+        timeout_s=pl.lit(None, dtype=pl.Float64),
+    ).filter(pl.col("duration_s") >= 0)
+
+
+def _unit(*parts: str | pl.Expr) -> pl.Expr:
+    return pl.concat_str(parts, separator="\n", ignore_nulls=True).alias("unit")
+
+
+def _seconds(how_long: pl.Expr) -> pl.Expr:
+    return how_long.dt.total_microseconds() / 1e6
+
 
 IS_OPEN = ~pl.col("status").is_in(TERMINAL_STATUSES).fill_null(value=False)
 IS_TYPESCRIPT = pl.col("generation").ne_missing(pl.lit("G3"))
@@ -195,52 +320,24 @@ _NEVER_STALE = ("waiting", "needs_input")
 _RECORD = (
     *("session_state", "session_reason", "pr_state", "pr_reason"),
     *("runtime_state", "runtime_reason", "is_ao_terminal", "detecting_attempts"),
-    *("evidence_text", "n_recoveries"),
-)
-COLUMNS = MappingProxyType(
-    {
-        "generation": "of the storage: G0 to G2, G3 the Go rewrite",
-        "session_state": "session axis: state",
-        "session_reason": "session axis: reason",
-        "pr_state": "pull request axis: state",
-        "pr_reason": "pull request axis: reason",
-        "runtime_state": "runtime axis: state",
-        "runtime_reason": "runtime axis: reason",
-        "is_ao_terminal": "its own isTerminal",
-        "detecting_attempts": "polls in doubt in a row",
-        "detecting_age_s": "since the first of them",
-        "is_escalated": "was the doubt given up",
-        "activity": "the agent's last activity word",
-        "activity_age_s": "since the last activity of its agent",
-        "report_state": "what its agent last reported",
-        "report_age_s": "since it did",
-        "watcher_trigger": "trigger of the report watcher",
-        "web_attention": "the column of the dashboard",
-        "merge_wait_s": "since it was merged, and waits for its agent to rest",
-        "evidence_text": "what the last poll saw",
-        "n_recoveries": "recoveries so far",
-    }
-)
-LOST_OF = MappingProxyType(
-    {
-        **dict.fromkeys((*_RECORD, "detecting_age_s", "is_escalated", "merge_wait_s"), ("record",)),
-        **dict.fromkeys(("report_state", "report_age_s"), ("report",)),
-        "activity": ("activity",),
-        "activity_age_s": ("activity",),
-        "watcher_trigger": ("status", "report"),
-        "web_attention": ("record",),
-    }
+    *("evidence_text", "n_recoveries", "generation", "legacy_status"),
+    *("report_state", "report_at", "detecting_started_at", "merge_cleanup_since"),
 )
 _AT = r"\bat=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)Z"
 
 
-def features() -> Features:
-    """Columns that this system's detectors read."""
-    return Features(columns=COLUMNS, add=add_features, lost_of=LOST_OF)
+@cache
+def detecting() -> Detecting:
+    """The detectors, and the columns that only they read."""
+    return Detecting(
+        detectors=agent_orchestrator(),
+        releases=("2026-05-15", "2026-05-17", "the Go rewrite"),
+        features=features_from_csv(__package__, add_features),
+    )
 
 
 def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
-    """Sessions of Agent Orchestrator with the columns of `COLUMNS`.
+    """Sessions of Agent Orchestrator with the columns of ``data/features.csv``.
 
     Parameters
     ----------
@@ -253,13 +350,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     own = records.select(
         "source",
         "entity_id",
-        "generation",
         *_RECORD,
-        "legacy_status",
-        "report_state",
-        "report_at",
-        "detecting_started_at",
-        "merge_cleanup_since",
         is_escalated=pl.col("detecting_escalated_at").is_not_null(),
     ).unique(["source", "entity_id"], keep="last", maintain_order=True)
     joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -12,41 +12,13 @@ from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import pool
-from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.as_of import newest_in_company
-from stateanalytics.io.findings import counted, per_entity
-from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.go_sessions import (
-    HOOKED,
-    UNHOOKED,
-    GoTables,
-    canonical_url,
-)
-from stateanalytics.systems.agent_orchestrator.go_work import (
-    VERDICTS,
-    WORK_TABLES,
-    known_words,
-    unknown_events,
-)
+from stateanalytics.io.findings import noted, noted_entities
+from stateanalytics.systems.agent_orchestrator import frames, go_sessions, go_work
 from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.mapping import ACTIVITIES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
-
-
-class _Texts(NamedTuple):
-    """Texts of one kind of finding; braces stand for a value of the row."""
-
-    code: str
-    severity: Annotated[str, schema.FINDING_SEVERITIES]
-    column: str | None
-    message: str
-    action: str | None
-
-
-_TEXTS: Mapping[str, _Texts] = {
-    texts.code: texts for texts in package_table(__package__, "findings.csv", _Texts)
-}
-"""Code of a finding to its texts."""
 
 _TRAPS: Mapping[str, str] = {
     "is_status_stale": "status.stale_cache",
@@ -61,54 +33,16 @@ _TRAPS: Mapping[str, str] = {
 
 
 def _per_session(
-    rows: pl.DataFrame,
-    label: str,
-    code: str,
-    example: str,
-    value: str = "",
-    *,
-    table: str | None = None,
+    rows: pl.DataFrame, label: str, code: str, example: str, *columns: str, **more: Any
 ) -> pl.DataFrame:
-    """One finding per session; ``value`` is the column for the braces of its message."""
-    _, severity, column, message, action = _TEXTS[code]
-    return per_entity(
-        rows.with_columns(entity_type=pl.lit("session")),
-        label,
-        SYSTEM,
-        code,
-        severity,
-        message=pl.format(message, value) if value else message,
-        column=column or (pl.col(value) if value else None),
-        example=pl.col(example),
-        table=table,
-        action=action,
-    )
+    """One finding per session; the values of columns are for the braces of its message."""
+    more = {"package": __package__, "example": pl.col(example), **more}
+    return noted_entities(rows, label, SYSTEM, code, *columns, **more)
 
 
-def _counted(
-    label: str,
-    code: str,
-    n_rows: int,
-    value: object = "",
-    *,
-    table: str | None = None,
-    column: str | None = None,
-    example: str | None = None,
-) -> pl.DataFrame:
-    """One finding on several rows; ``value`` is for the braces of its message."""
-    _, severity, own_column, message, action = _TEXTS[code]
-    return counted(
-        label,
-        SYSTEM,
-        code,
-        severity,
-        message.format(value),
-        n_rows=n_rows,
-        table=table,
-        column=column or own_column,
-        example=example,
-        action=action,
-    )
+def _counted(label: str, code: str, n_rows: int, *values: object, **more: Any) -> pl.DataFrame:
+    """One finding on several rows; ``values`` are for the braces of its message."""
+    return noted(label, SYSTEM, code, *values, package=__package__, n_rows=n_rows, **more)
 
 
 def _some(words: pl.Series) -> str:
@@ -152,7 +86,9 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
         _per_session(rejected, label, "record.would_reject", "legacy_status", "reject_reason"),
         _in_total(synthesized, label, "record.synthesized"),
         _in_total(with_transition, label, "time.no_dwell"),
-        _per_session(skewed, label, "time.before_creation", "created_at", "_skewed"),
+        _per_session(
+            skewed, label, "time.before_creation", "created_at", "_skewed", column=pl.col("_skewed")
+        ),
         _per_session(renamed, label, "id.shared", "path", "session_id"),
         _in_total(readable.filter(~pl.col("is_current")), label, "record.superseded", "path"),
     ]
@@ -185,11 +121,6 @@ def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> p
         _in_total(undated, label, "event.no_time", "kind"),
     ]
     return pool(findings, schema.FINDINGS)
-
-
-def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
-    """Checks that only this system's data allow."""
-    return (records,)
 
 
 def records(cases: Cases) -> pl.DataFrame:
@@ -252,88 +183,42 @@ def without_ends(facts: Facts) -> pl.DataFrame:
     records = facts.detail(frames.SESSIONS).filter("is_current")
     ends_in_time = pl.col("session_state").is_in(["terminated", "done"])
     return records.filter(pl.col("is_synthesized") | ~ends_in_time).select(
-        "source",
-        "entity_id",
-        system=pl.lit(SYSTEM),
-        entity_type=pl.lit("session"),
+        "source", "entity_id", system=pl.lit(SYSTEM), entity_type=pl.lit("session")
     )
 
 
 _HARMLESS = ("source_discovery_pending", "artifact_missing", "source_read_failed")
 _TELEMETRY_KEPT = timedelta(days=30)
-_PROVENANCES = "reported derived unsupported unknown"
-_WORDS: Mapping[tuple[str, str], str] = {
-    ("sessions", "activity_state"): " ".join(ACTIVITIES),
-    ("sessions", "session_mode"): "tui chat",
-    ("sessions", "kind"): "worker orchestrator",
-    ("sessions", "harness"): " ".join((*HOOKED, *UNHOOKED)),
-    **dict.fromkeys(
-        (
-            *(("review_run", "harness"), ("agent_native_sessions", "harness")),
-            *(("agent_switches", "from_harness"), ("agent_switches", "target_harness")),
-        ),
-        " ".join((*HOOKED, *UNHOOKED)),
-    ),
-    ("session_interface_transitions", "source_mode"): "tui chat",
-    ("session_interface_transitions", "target_mode"): "tui chat",
-    ("conversations", "scope"): "session project",
-    ("conversation_messages", "role"): "user assistant",
-    ("conversation_messages", "origin"): "human automation daemon provider",
-    ("telemetry_event", "level"): "debug info warn error",
-    ("usage_bindings", "state"): "discovering active finalizing complete partial",
-    ("model_usage_events", "provider_id"): "openai anthropic",
-    ("model_usage_events", "input_provenance"): _PROVENANCES,
-    ("model_usage_events", "cached_input_provenance"): _PROVENANCES,
-    ("model_usage_events", "output_provenance"): _PROVENANCES,
-    ("pr_checks", "status"): "unknown queued in_progress passed failed skipped cancelled",
-    ("notifications", "type"): "needs_input ready_to_merge pr_merged pr_closed_unmerged",
-    ("pr", "pr_state"): "draft open merged closed",
-    ("pr", "review_decision"): "none approved changes_requested review_required",
-    ("pr", "ci_state"): "unknown pending passing failing",
-    ("pr", "mergeability"): "unknown mergeable conflicting blocked unstable",
-    ("review_run", "verdict"): " ".join(VERDICTS),
-    ("conversation_activities", "kind"): "command file_change plan reasoning approval usage error "
-    "system mcp_tool auto_review user_input",
-    ("conversation_activities", "status"): "running completed failed cancelled pending resolved",
-    ("session_cleanup_facts", "workspace_disposition"): "pending removed preserved_dirty failed "
-    "not_applicable",
-    ("session_worktrees", "state"): "active removed retry_remove unavailable stray_moved",
-    ("change_log", "event_type"): "session_created session_updated pr_created pr_updated "
-    "pr_check_recorded pr_session_changed pr_review_thread_added pr_review_thread_resolved "
-    "review_run_created review_run_updated",
+_HARNESSES = (*go_sessions.HOOKED, *go_sessions.UNHOOKED)
+_OWN_WORDS = {
+    **dict.fromkeys(("harness", "from_harness", "target_harness"), _HARNESSES),
+    **{"activity_state": ACTIVITIES, "verdict": go_work.VERDICTS},
+}
+_WORDS = {
+    (row["table"], row["column"]): row["words"].split("|")
+    if row["words"]
+    else [*_OWN_WORDS[row["column"]]]
+    for row in table_rows(__package__, "column_words.csv")
 }
 """The words of each column that have a meaning; statuses of work are in `go_work`."""
 _STATES = {
     ("sessions", "activity_state"),
-    *((table, columns["raw_status"]) for table, columns in WORK_TABLES.values()),
+    *((table, columns["raw_status"]) for table, columns in go_work.WORK_TABLES.values()),
 }
-_OF_PULLS = ("comment", "checks", "reviews", "review_threads")
 _LINKS = {
-    **{
-        (table, columns["session_id"]): ("sessions", "id")
-        for table, columns in WORK_TABLES.values()
-    },
-    ("pr", "session_id"): ("sessions", "id"),
-    ("usage_bindings", "session_id"): ("sessions", "id"),
-    ("model_usage_events", "binding_id"): ("usage_bindings", "id"),
-    **dict.fromkeys(
-        (
-            ("pr_url_alias", "canonical_url"),
-            *((f"pr_{name}", "pr_url") for name in _OF_PULLS),
-        ),
-        ("pr", "url"),
-    ),
+    (row["table"], row["column"]): (row["of_table"], row["of_column"])
+    for row in table_rows(__package__, "links.csv")
 }
 """Column that names a row of another table, to the key of that table."""
 
 
-def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
+def go_findings(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
     """Findings on the tables of the Go rewrite, in the shape of `schema.FINDINGS`."""
     work_statuses = {
-        (table, columns["raw_status"]): known_words(entity_type)
-        for entity_type, (table, columns) in WORK_TABLES.items()
+        (table, columns["raw_status"]): go_work.known_words(entity_type)
+        for entity_type, (table, columns) in go_work.WORK_TABLES.items()
     }
-    words = {place: texts.split() for place, texts in _WORDS.items()} | work_statuses
+    words = _WORDS | work_statuses
     return pool(
         [
             *(_unknown(tables, *place, known, label) for place, known in words.items()),
@@ -348,7 +233,7 @@ def go_findings(tables: GoTables, label: str) -> pl.DataFrame:
 
 
 def _unknown(
-    tables: GoTables, table: str, column: str, known: list[str], label: str
+    tables: go_sessions.GoTables, table: str, column: str, known: list[str], label: str
 ) -> pl.DataFrame:
     """Finding on words that no known version writes: they are kept."""
     words = tables[table][column]
@@ -361,25 +246,19 @@ def _unknown(
 
 
 def _unlinked(
-    tables: GoTables, place: tuple[str, str], known: tuple[str, str], label: str
+    tables: go_sessions.GoTables, place: tuple[str, str], known: tuple[str, str], label: str
 ) -> pl.DataFrame:
     """Finding on rows that name a row that is absent: they are kept, and count for nothing."""
     table, column = place
-    today = canonical_url(column, tables) if column == "pr_url" else pl.col(column)
+    today = go_sessions.canonical_url(column, tables) if column == "pr_url" else pl.col(column)
     named = tables[table].select(today).to_series().drop_nulls()
     lost = named.filter(~named.is_in(tables[known[0]][known[1]].implode()))
     return _counted(
-        label,
-        "link.missing",
-        lost.len(),
-        known[0],
-        table=table,
-        column=column,
-        example=_some(lost),
+        label, "link.missing", lost.len(), known[0], table=table, column=column, example=_some(lost)
     )
 
 
-def _unmeasured(tables: GoTables, label: str) -> pl.DataFrame:
+def _unmeasured(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
     """Findings on usage without a time, and on costs that are not in dollars."""
     chats = tables["conversations"].filter(pl.col("usage_cost").is_not_null())
     foreign = chats.filter(pl.col("usage_currency").ne_missing("USD"))["usage_currency"]
@@ -399,17 +278,17 @@ def _unmeasured(tables: GoTables, label: str) -> pl.DataFrame:
     )
 
 
-_IDENTIFIED = (*(table for table, _ in WORK_TABLES.values()), "telemetry_event")
+_IDENTIFIED = (*(table for table, _ in go_work.WORK_TABLES.values()), "telemetry_event")
 
 
-def _unusable(tables: GoTables, table: str, label: str) -> pl.DataFrame:
+def _unusable(tables: go_sessions.GoTables, table: str, label: str) -> pl.DataFrame:
     """Finding on rows that have no id, or that of another row."""
     ids = tables[table]["id"]
     n_lost = ids.len() - ids.drop_nulls().n_unique()
     return _counted(label, "id.unusable", n_lost, table=table)
 
 
-def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
+def _telemetry_edge(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
     """Finding where telemetry was pruned: rates of failed starts begin there."""
     at = tables["telemetry_event"]["occurred_at"]
     first, last = at.min(), newest_in_company([[at]], [at])
@@ -424,7 +303,7 @@ def _telemetry_edge(tables: GoTables, label: str) -> pl.DataFrame:
     )
 
 
-def _usage_incomplete(tables: GoTables, label: str) -> pl.DataFrame:
+def _usage_incomplete(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
     """One finding per session of which the usage could not be measured in full."""
     odd = pl.col("last_error_code").is_not_null() & ~pl.col("last_error_code").is_in(_HARMLESS)
     of_sources = tables["usage_sources"].filter(
@@ -434,7 +313,7 @@ def _usage_incomplete(tables: GoTables, label: str) -> pl.DataFrame:
     bad = pl.concat(
         [
             of_sources.select(id="binding_id", code="last_error_code"),
-            unknown_events(tables).select(id="binding_id", code=pl.lit("unknown")),
+            go_work.unknown_events(tables).select(id="binding_id", code=pl.lit("unknown")),
         ]
     )
     bindings = tables["usage_bindings"].join(

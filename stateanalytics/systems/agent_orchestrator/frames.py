@@ -160,8 +160,11 @@ class AoWork(OfInput, key=("source", "entity_type", "entity_id")):
     ended_at = Moment("when it was over")
     is_replaced = YesNo(
         "was the turn taken back, or does its chat go on without it: in another branch, or "
-        "from before it",
+        "from before it"
     )
+    gives_up = YesNo("the last answer of a turn says that it was not done: a hypothesis")
+    is_question = YesNo("the last answer of a turn asks something: a hypothesis")
+    is_correction = YesNo("a person's prompt corrects the answer before: a hypothesis")
 
 
 WORK = frame(AoWork)
@@ -202,6 +205,8 @@ CIRCUMSTANCES = frame(AoCircumstances)
 
 class AoCalls(Calls, key=("source", "entity_id")):
     """One call of a tool in a chat of the Go rewrite."""
+
+    turn_id = Text("the turn, an id in `entities`")
 
 
 CALLS = frame(AoCalls)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import polars as pl
 import polars.selectors as cs
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.as_of import newest_in_company
-from stateanalytics.io.cells import INTEGER, JSON, REAL, TEXT, YES_NO, Cell
-from stateanalytics.io.findings import counted
+from stateanalytics.io.cells import Cell, cells_from_csv
+from stateanalytics.io.findings import noted
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.systems.agent_orchestrator import mapping
 from stateanalytics.systems.agent_orchestrator.columns import (
     first_true,
     flag,
@@ -25,65 +28,12 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     unreadable_times,
 )
 from stateanalytics.systems.agent_orchestrator.logs import EVENTS, EVENTS_TABLE
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    GO_ENDS,
-    NO_SIGNAL_S,
-    PULL_REQUEST_STATUSES,
-    go_pull_request_status,
-    go_status,
-)
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.base import Tables
 
 NEEDED = ("sessions", "pr", "change_log")
 """The tables that every version of the Go rewrite has."""
 
-# What ends in `_at` is a moment, in `_json` a document, in `_tokens` a count. Texts that people,
-# models and tools wrote are not in the list, but for the errors of what failed.
-_COLUMNS = {
-    "sessions": "id project_id kind harness session_mode activity_state activity_last_at "
-    "first_signal_at is_terminated branch workspace_path runtime_handle_id agent_session_id "
-    "provider_conversation_id display_name issue_id model has_prompt created_at updated_at",
-    "pr": "url session_id number pr_state review_decision ci_state mergeability title additions "
-    "deletions source_branch target_branch updated_at observed_at",
-    "pr_url_alias": "alias_url canonical_url",
-    "pr_comment": "pr_url resolved is_bot created_at",
-    "pr_checks": "pr_url name status conclusion created_at",
-    "pr_review_threads": "pr_url resolved is_bot updated_at",
-    "pr_reviews": "pr_url state author is_bot submitted_at",
-    "change_log": "seq project_id session_id event_type payload created_at",
-    "telemetry_event": "id occurred_at name source level project_id session_id payload_json",
-    "conversations": "id scope project_id session_id current_session_id active_branch_id model "
-    "updated_at "
-    "usage_input_tokens usage_output_tokens usage_cached_tokens usage_cost usage_currency "
-    "rate_limit_primary_percent rate_limit_secondary_percent model_reroute_json account_json "
-    "thread_state_json mcp_servers_json",
-    "conversation_branches": "id parent_branch_id replaced_turn_id fork_after_sequence",
-    "conversation_turns": "id conversation_id handled_by_session_id state error_message "
-    "requested_at started_at completed_at rolled_back_at branch_id",
-    "conversation_messages": "id conversation_id turn_id sequence role origin created_at",
-    "conversation_activities": "id conversation_id turn_id kind status created_at updated_at",
-    "conversation_provider_events": "id conversation_id session_id method received_at",
-    "review_run": "id session_id harness status verdict body created_at delivered_at",
-    "agent_switches": "id session_id from_harness target_harness state error_code requested_at "
-    "updated_at",
-    "agent_native_sessions": "ao_session_id harness native_session_id last_used_at",
-    "session_interface_transitions": "id session_id source_mode target_mode phase error_code "
-    "error_detail created_at updated_at completed_at",
-    "session_interface_transition_messages": "id transition_id created_at delivered_at",
-    "session_cleanup_facts": "session_id workspace_disposition last_attempt_at",
-    "session_worktrees": "session_id state",
-    "notifications": "session_id project_id type status created_at resolved_at",
-    "usage_bindings": "id session_id native_root_id initial_model_id state last_error_code "
-    "updated_at",
-    "usage_sources": "binding_id anomaly_count last_error_code",
-    "model_usage_events": "id binding_id provider_id model_id input_tokens input_provenance "
-    "cached_input_tokens cached_input_provenance output_tokens output_provenance "
-    "estimated_cost_nanos created_at",
-    "openai_usage_event_details": "event_id openai_reasoning_output_tokens "
-    "openai_cache_write_input_tokens",
-    "anthropic_usage_event_details": "event_id anthropic_cache_creation_input_tokens",
-}
 ASIDE = (
     *("app_settings", "agent_model_catalog", "shell_terminals", "workspace_repos"),
     *("projects", "review", "goose_db_version"),
@@ -93,36 +43,12 @@ ASIDE = (
 NEWEST_VERSION = 103
 """The greatest migration that the columns were read from."""
 
-_KINDS: Mapping[str, Cell] = {
-    **dict.fromkeys(("resolved", "is_bot", "is_terminated"), YES_NO),
-    **dict.fromkeys(
-        (
-            *("number", "additions", "deletions", "seq", "sequence", "anomaly_count"),
-            *("estimated_cost_nanos", "event_id", "binding_id", "fork_after_sequence"),
-        ),
-        INTEGER,
-    ),
-    **dict.fromkeys(
-        ("usage_cost", "rate_limit_primary_percent", "rate_limit_secondary_percent"), REAL
-    ),
-    "payload": JSON,
-    "has_prompt": Cell("yes_no", "prompt <> ''", ("prompt",)),
-}
-_NUMBERED = ("usage_bindings", "model_usage_events")
-"""Tables of which the id is a number."""
+_OWN = {"sessions": {"has_prompt": Cell("yes_no", "prompt <> ''", ("prompt",))}}
+TABLES: Mapping[str, Mapping[str, Cell]] = cells_from_csv(__package__, _OWN)
+"""Every table of the Go rewrite that is read, and the type of its columns.
 
-
-def _cell(table: str, column: str) -> Cell:
-    if (column == "id" and table in _NUMBERED) or column.endswith("_tokens"):
-        return INTEGER
-    return _KINDS.get(column, JSON if column.endswith("_json") else TEXT)
-
-
-TABLES: Mapping[str, Mapping[str, Cell]] = {
-    table: {column: _cell(table, column) for column in columns.split()}
-    for table, columns in _COLUMNS.items()
-}
-"""Every table of the Go rewrite that is read, and the type of its columns."""
+Texts that people, models and tools wrote are not read, but for the errors of what failed.
+"""
 
 
 @dataclass(frozen=True)
@@ -184,17 +110,15 @@ def _without_zero_time(text: pl.Expr) -> pl.Expr:
 def _local_clock(texts: pl.Series, label: str, table: str) -> pl.DataFrame:
     """Finding on moments that were written with an offset, which only older builds do."""
     local = texts.filter(texts.str.contains(r" [+-]\d*[1-9]\d*(?: |$)"))
-    return counted(
+    return noted(
         label,
         SYSTEM,
         "time.local_clock",
-        "info",
-        "moments of a local clock",
+        package=__package__,
         n_rows=local.len(),
         table=table,
         column=texts.name,
-        example=local.min(),  # type: ignore[arg-type]
-        action="read by their offset",
+        example=local.min(),
     )
 
 
@@ -230,6 +154,10 @@ HOOKED = (
 UNHOOKED = ("aider", "amp", "crush", "auggie", "continue", "pi", "omp", "qm")
 
 
+_COLUMNS = table_rows(__package__, "session_columns.csv")
+"""Columns of sessions, and of their pull requests, that are what they are in a record."""
+
+
 def read_go_sessions(tables: GoTables, statuses: pl.DataFrame, *, path: str) -> pl.DataFrame:
     """Sessions as records, with the status that is derived on every read.
 
@@ -261,43 +189,23 @@ def read_go_sessions(tables: GoTables, statuses: pl.DataFrame, *, path: str) -> 
     has_hooks = pl.col("harness").is_in(HOOKED) & pl.col("session_mode").ne_missing(pl.lit("chat"))
     no, yes = pl.lit(value=False), pl.lit(value=True)
     return joined.with_columns(
-        has_hooks=has_hooks.fill_null(value=False), status=go_status()
+        has_hooks=has_hooks.fill_null(value=False), status=mapping.go_status()
     ).select(
-        *("kind", "created_at", "activity_last_at", "first_signal_at"),
-        *("branch", "model", "has_hooks"),
         pl.col("n_prs").fill_null(0),
         path=pl.format("{}#{}", pl.lit(path), "id"),
-        session_id="id",
         layout=pl.lit("database"),
         generation=pl.lit("G3"),
         directory=pl.lit(""),
-        project="project_id",
         is_migrated_original=no,
         is_readable=yes,
-        legacy_status="status",
+        is_synthesized=no,
         is_ao_terminal=flag("is_terminated") | flag("has_merged_pr"),
-        started_at="created_at",
-        terminated_at=pl.when(pl.col("status").is_in(GO_ENDS)).then("over_since"),
-        last_transition_at="updated_at",
+        terminated_at=pl.when(pl.col("status").is_in(mapping.GO_ENDS)).then("over_since"),
         evidence_text=pl.format("activity={}", "activity_state"),
-        pr_number="number",
-        pr_url="url",
-        pr_title="title",
-        pr_ci_status="ci_state",
-        pr_review_decision="review_decision",
         is_pr_mergeable=pl.col("mergeability") == "mergeable",
         is_pr_draft=pl.col("worst_pr_status") == "draft",
         has_pr_conflicts=pl.col("mergeability") == "conflicting",
-        n_pr_additions="additions",
-        n_pr_deletions="deletions",
-        n_pr_unresolved_threads="n_unresolved_comments",
-        issue="issue_id",
-        worktree="workspace_path",
-        agent="harness",
-        agent_session_id="native_ids",
-        name=pl.coalesce("display_name", "issue_id"),
-        tmux_name="runtime_handle_id",
-        is_synthesized=no,
+        **{row["column"]: pl.coalesce(row["read_from"].split("|")) for row in _COLUMNS},
     )
 
 
@@ -319,7 +227,7 @@ def add_silence(sessions: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.Da
     never_signalled = flag("has_hooks") & pl.col("first_signal_at").is_null()
     rests = is_go & pl.col("legacy_status").is_in(("idle", "no_signal"))
     status = first_true(
-        (rests & never_signalled & (age_s > NO_SIGNAL_S), "no_signal"),
+        (rests & never_signalled & (age_s > mapping.NO_SIGNAL_S), "no_signal"),
         (rests, "idle"),
         default=pl.col("legacy_status"),
     )
@@ -355,7 +263,7 @@ def _native_ids(tables: GoTables) -> pl.DataFrame:
 def _ends(statuses: pl.DataFrame) -> pl.DataFrame:
     """Since when each session has been over, by the changes up to the last one."""
     # A pull request may be merged after its session was ended: that is no second end.
-    is_over = pl.col("decided_status").is_in(GO_ENDS)
+    is_over = pl.col("decided_status").is_in(mapping.GO_ENDS)
     runs = statuses.sort("at", "seq").with_columns(run=is_over.rle_id().over("session_id"))
     last = runs.filter(is_over & (pl.col("run") == pl.col("run").max().over("session_id")))
     return last.group_by("session_id").agg(over_since=pl.col("at").min())
@@ -391,8 +299,8 @@ def _worst_pull_requests(pulls: pl.DataFrame, group: str, *details: pl.Expr) -> 
     One that is to be merged into the branch of another open one waits for that: only its
     own failures, drafts and changes count, unless no other is open.
     """
-    ranks = {status: rank for rank, status in enumerate(PULL_REQUEST_STATUSES)}
-    judged = pulls.with_columns(pr_status=go_pull_request_status()).with_columns(
+    ranks = {status: rank for rank, status in enumerate(mapping.PULL_REQUEST_STATUSES)}
+    judged = pulls.with_columns(pr_status=mapping.go_pull_request_status()).with_columns(
         pr_rank=look_up(pl.col("pr_status"), ranks, dtype=pl.Int64())
     )
     is_open = pl.col("pr_rank").is_not_null()
@@ -515,13 +423,11 @@ def go_statuses(tables: GoTables) -> pl.DataFrame:
         .with_columns(pl.col(_SESSION_FACTS).forward_fill().over("session_id"))
         .filter(pl.col("activity_state").is_not_null())
         .join(pull_requests, on="seq", how="left")
-        .with_columns(
-            is_entered=active & ~active.shift(1, fill_value=False).over("session_id"),
-        )
+        .with_columns(is_entered=active & ~active.shift(1, fill_value=False).over("session_id"))
     )
     return known.select(
         *("seq", "session_id", "at", "is_entered"),
-        decided_status=go_status(),
+        decided_status=mapping.go_status(),
         evidence_text=pl.format("activity={}", "activity_state"),
     )
 
@@ -590,80 +496,72 @@ def with_session(tables: GoTables, table: str) -> pl.DataFrame:
 
 
 _CHAT_SESSION = pl.coalesce("session_id", "current_session_id")
-_FAILED_SERVER = '$[?(@.status == "failed")].name'
-_reauth_at = json_value("account_json", "reauthRequiredAt")
 _limits = pl.max_horizontal("rate_limit_primary_percent", "rate_limit_secondary_percent")
-_CIRCUMSTANCES: tuple[tuple[str, str, pl.Expr, pl.Expr | str, pl.Expr], ...] = (
-    (
-        "conversations",
-        "run.health.reauth_required",
-        go_moment(_reauth_at).is_not_null(),
-        go_moment(_reauth_at),
-        json_value("account_json", "reauthReason"),
+_reauth_at = go_moment(json_value("account_json", "reauthRequiredAt"))
+_thread_status = json_value("thread_state_json", "status")
+_rerouted_to = json_value("model_reroute_json", "toModel")
+_failed_server = pl.col("mcp_servers_json").str.json_path_match('$[?(@.status == "failed")].name')
+_disposition = pl.col("workspace_disposition")
+
+
+class _Circumstance(NamedTuple):
+    """What must hold of a row of a table for a code, since when it does, and a detail."""
+
+    table: str
+    code: str
+    holds: pl.Expr
+    at: pl.Expr | str
+    detail: pl.Expr
+
+
+_CIRCUMSTANCES = (
+    _Circumstance(
+        "conversations", "run.health.reauth_required", _reauth_at.is_not_null(),
+        _reauth_at, json_value("account_json", "reauthReason"),
     ),
-    ("conversations", "run.health.rate_limited", _limits >= _FULL, "updated_at", _limits),
-    (
-        "conversations",
-        "run.health.provider_thread_error",
-        json_value("thread_state_json", "status") == "system_error",
-        go_moment(json_value("thread_state_json", "updatedAt")),
-        json_value("thread_state_json", "status"),
+    _Circumstance(
+        "conversations", "run.health.rate_limited", _limits >= _FULL, "updated_at", _limits
     ),
-    (
-        "conversations",
-        "run.health.tool_server_failed",
+    _Circumstance(
+        "conversations", "run.health.provider_thread_error", _thread_status == "system_error",
+        go_moment(json_value("thread_state_json", "updatedAt")), _thread_status,
+    ),
+    _Circumstance(
+        "conversations", "run.health.tool_server_failed",
         pl.col("mcp_servers_json").str.contains(r'"status"\s*:\s*"failed"'),
-        "updated_at",
-        pl.col("mcp_servers_json").str.json_path_match(_FAILED_SERVER),
+        "updated_at", _failed_server,
     ),
-    (
-        "conversations",
-        "run.health.model_rerouted",
-        json_value("model_reroute_json", "toModel").is_not_null(),
-        go_moment(json_value("model_reroute_json", "at")),
-        json_value("model_reroute_json", "toModel"),
+    _Circumstance(
+        "conversations", "run.health.model_rerouted", _rerouted_to.is_not_null(),
+        go_moment(json_value("model_reroute_json", "at")), _rerouted_to,
     ),
-    (
-        "conversation_activities",
-        "run.health.awaiting_decision",
+    _Circumstance(
+        "conversation_activities", "run.health.awaiting_decision",
         pl.col("kind").is_in(["approval", "user_input"]) & (pl.col("status") == "pending"),
-        "created_at",
-        pl.col("kind"),
+        "created_at", pl.col("kind"),
     ),
-    (
-        "agent_switches",
-        "run.health.switch_unconfirmed",
+    _Circumstance(
+        "agent_switches", "run.health.switch_unconfirmed",
         pl.col("error_code").str.ends_with("_unconfirmed")
         & ~pl.col("state").is_in(["completed", "failed"]),
-        "updated_at",
-        pl.col("error_code"),
+        "updated_at", pl.col("error_code"),
     ),
-    (
-        "session_interface_transition_messages",
-        "run.health.message_held",
-        pl.col("delivered_at").is_null(),
-        "created_at",
-        pl.col("id"),
+    _Circumstance(
+        "session_interface_transition_messages", "run.health.message_held",
+        pl.col("delivered_at").is_null(), "created_at", pl.col("id"),
     ),
     *(
-        (
-            "session_cleanup_facts",
-            f"run.health.cleanup_{word}",
-            pl.col("workspace_disposition") == word,
-            "last_attempt_at",
-            pl.col("workspace_disposition"),
+        _Circumstance(
+            "session_cleanup_facts", f"run.health.cleanup_{word}", _disposition == word,
+            "last_attempt_at", _disposition,
         )
         for word in ("preserved_dirty", "failed")
     ),
-    (
-        "session_worktrees",
-        "run.health.cleanup_retry_remove",
-        pl.col("state") == "retry_remove",
-        pl.lit(None, schema.MOMENT),
-        pl.col("state"),
+    _Circumstance(
+        "session_worktrees", "run.health.cleanup_retry_remove", pl.col("state") == "retry_remove",
+        pl.lit(None, schema.MOMENT), pl.col("state"),
     ),
-)
-"""The table, the code, what must hold, since when, and a detail."""
+)  # fmt: skip
 
 
 _WHILE_ALIVE = ("run.health.awaiting_decision", "run.health.switch_unconfirmed")
@@ -723,7 +621,7 @@ def _stillborn(tables: GoTables) -> pl.DataFrame:
 
 def _unfinished(tables: GoTables) -> pl.DataFrame:
     """Rows that a spawn wrote first and never completed."""
-    rows, grace = tables["sessions"], timedelta(seconds=NO_SIGNAL_S)
+    rows, grace = tables["sessions"], timedelta(seconds=mapping.NO_SIGNAL_S)
     newest = newest_moment([rows.select("activity_last_at", "updated_at")])
     is_bare = pl.all_horizontal(
         ~pl.col("is_terminated"),

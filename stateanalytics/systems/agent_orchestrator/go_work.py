@@ -1,25 +1,48 @@
-"""Work of the Go rewrite next to its sessions: turns, reviews, spawns; its events, and usage.
+"""Work of the Go rewrite beyond its sessions: pieces of work, usage, and calls of tools.
 
 ``data/situations.csv`` holds the meaning of each status of a piece of work.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.package_tables import package_table, table_rows
+from stateanalytics.core.schema import TURNS
+from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
+from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import json_value
-from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, with_session
+from stateanalytics.systems.agent_orchestrator.frames import CALLS, WORK
+from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, go_moment, with_session
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
-from stateanalytics.systems.history import has_begun
-from stateanalytics.systems.provider_errors import cause_by_words
-from stateanalytics.systems.situations import add_situations, situations_from_csv
+from stateanalytics.systems.history import clocks_of, has_begun, values_at
+from stateanalytics.systems.situations import (
+    add_situations,
+    cause_by_words,
+    cause_in,
+    situations_from_csv,
+)
+from stateanalytics.systems.tool_calls import (
+    MOST_MESSAGE_CHARS,
+    calls_from,
+    ends_of,
+    in_order,
+    inputs_of,
+    phrase_in,
+    results_of,
+)
+
+if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
+    from stateanalytics.io.sqlite import Store
 
 _SITUATIONS = situations_from_csv(__package__)
 _CUT_OFF = "controller ended before the turn completed"
@@ -32,57 +55,16 @@ VERDICTS = ("approved", "changes_requested")
 _SAME_SPAWN = timedelta(seconds=2)
 """A spawn that failed is written this close to the end of the row that it leaves."""
 
-WORK_TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "turn": (
-        "conversation_turns",
-        {
-            "session_id": "handled_by_session_id",
-            "raw_status": "state",
-            "error_message": "error_message",
-            "created_at": "requested_at",
-            "started_at": "started_at",
-            "ended_at": "completed_at",
-        },
-    ),
-    "review_run": (
-        "review_run",
-        {
-            "session_id": "session_id",
-            "agent": "harness",
-            "raw_status": "status",
-            "verdict": "verdict",
-            "error_message": "body",
-            "created_at": "created_at",
-            "started_at": "created_at",
-            "ended_at": "delivered_at",
-        },
-    ),
-    "agent_switch": (
-        "agent_switches",
-        {
-            "session_id": "session_id",
-            "agent": "target_harness",
-            "raw_status": "state",
-            "error_code": "error_code",
-            "created_at": "requested_at",
-            "started_at": "requested_at",
-            "ended_at": "updated_at",
-        },
-    ),
-    "interface_transition": (
-        "session_interface_transitions",
-        {
-            "session_id": "session_id",
-            "kind": "target_mode",
-            "raw_status": "phase",
-            "error_code": "error_code",
-            "error_message": "error_detail",
-            "created_at": "created_at",
-            "started_at": "created_at",
-            "ended_at": "completed_at",
-        },
-    ),
-}
+
+def _work_tables() -> dict[str, tuple[str, Mapping[str, str]]]:
+    tables: dict[str, tuple[str, dict[str, str]]] = {}
+    for row in table_rows(__package__, "work_tables.csv"):
+        columns = tables.setdefault(row["entity_type"], (row["table"], {}))[1]
+        columns[row["column"]] = row["read_from"]
+    return {**tables}
+
+
+WORK_TABLES = _work_tables()
 """Each type of work: its table, and its canonical columns with the columns they are read from."""
 
 
@@ -245,17 +227,13 @@ def work_at(work: pl.DataFrame, at: datetime) -> pl.DataFrame:
     is_over = (pl.col("ended_at") <= at).fill_null(value=False)
     has_started = (pl.col("started_at") <= at).fill_null(value=False)
     first = pl.col("entity_type").replace_strict(_FIRST, default="running")
-    is_same = is_over | pl.col("ended_at").is_null()
     before = pl.when(has_started & (pl.col("entity_type") == "turn")).then(pl.lit("running"))
-    results = ("error_code", "error_message", "verdict")
-    # When a turn was replaced is not recorded.
-    not_replaced = pl.when(~pl.col("is_replaced")).then(pl.lit(value=False))
+    is_same = is_over | pl.col("ended_at").is_null()
     return work.filter(has_begun(at)).with_columns(
+        **values_at(at, clocks_of(__package__)["work"], is_written=False),
         raw_status=pl.when(is_same).then("raw_status").otherwise(pl.coalesce(before, first)),
-        started_at=pl.when(has_started).then("started_at"),
-        ended_at=pl.when(is_over).then("ended_at"),
-        is_replaced=not_replaced,
-        **{name: pl.when(is_over).then(name) for name in results},
+        # When a turn was replaced is not recorded.
+        is_replaced=pl.when(~pl.col("is_replaced")).then(pl.lit(value=False)),
     )
 
 
@@ -461,88 +439,229 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
 
 # --- events ------------------------------------------------------------------------------
 
-_ENTRIES: Mapping[str, Mapping[str, Any]] = {
-    "telemetry_event": {
-        "kind": pl.format("telemetry.{}", "name"),
-        "at": "occurred_at",
-        "project": "project_id",
-        "role": "source",
-        "level": "level",
-        "name": json_value(
-            "payload_json", "error_code", "error_kind", "exited_to", "state", "harness"
-        ),
-        "detail": json_value("payload_json", "path", "fingerprint"),
-        "duration_ms": json_value("payload_json", "duration_ms", "dwell_ms", "duration"),
-    },
-    "conversation_messages": {
-        "kind": pl.lit("message"),
-        "at": "created_at",
-        "role": "role",
-        "name": "origin",
-        "is_activity": pl.col("role") == "assistant",
-    },
-    "conversation_activities": {
-        "kind": pl.format("activity.{}", "kind"),
-        "at": "created_at",
-        "name": "status",
-        "is_activity": pl.lit(value=True),
-    },
-    "conversation_provider_events": {
-        "kind": pl.format("provider.{}", "method"),
-        "at": "received_at",
-    },
-    "notifications": {
-        "kind": pl.format("attention.{}", "type"),
-        "at": "created_at",
-        "project": "project_id",
-        "name": "status",
-    },
-    "agent_native_sessions": {
-        "kind": pl.lit("native_session"),
-        "at": "last_used_at",
-        "role": "harness",
-        "name": "native_session_id",
-    },
-    "pr_reviews": {"kind": pl.format("review.{}", "state"), "at": "submitted_at", "role": "author"},
-    "pr_review_threads": {
-        "kind": pl.lit("review_thread"),
-        "at": "updated_at",
-        "role": pl.when("is_bot").then(pl.lit("bot")).otherwise(pl.lit("person")),
-        "name": pl.when("resolved").then(pl.lit("resolved")).otherwise(pl.lit("open")),
-    },
-    "pr_checks": {
-        "kind": pl.format("check.{}", pl.coalesce("conclusion", "status")),
-        "at": "created_at",
-        "name": "name",
-    },
-}
-"""Each table of which the rows are entries of a log, and the columns of these."""
-_LATE_ENTRIES: Mapping[str, Mapping[str, Any]] = {
-    "conversation_turns": {
-        "kind": pl.lit("turn.started"),
-        "at": "started_at",
-        "is_activity": pl.lit(value=True),
-    },
-    "notifications": {
-        "kind": pl.format("attention.{}.resolved", "type"),
-        "at": "resolved_at",
-        "project": "project_id",
-        "duration_ms": (pl.col("resolved_at") - pl.col("created_at"))
-        .dt.total_milliseconds()
-        .cast(pl.String),
-    },
-}
-"""Entries of moments that a row reaches later, if ever."""
+
+class _Entry(NamedTuple):
+    """Rows of a table as entries of a log: where their columns are read from.
+
+    Attributes
+    ----------
+    is_late : bool
+        Whether a row reaches its moment later, if ever.
+    since : str, optional
+        The moment from which on it lasted.
+    alive : str, optional
+        The role of which it is a sign of life; ``yes``: of each.
+    """
+
+    table: str
+    is_late: bool
+    kind: str
+    at: str
+    project: str | None
+    role: str | None
+    level: str | None
+    name: str | None
+    detail: str | None
+    duration_ms: str | None
+    since: str | None
+    alive: str | None
+
+
+_TEXTS = ("project", "role", "level", "name", "detail", "duration_ms")
+_PLACE = re.compile("{(.+?)}")
 
 
 def go_entries(tables: GoTables) -> pl.DataFrame:
     """Rows of several tables as entries of a log, in the shape of `logs.read_logs`."""
-    pieces = []
-    for table, columns in (*_ENTRIES.items(), *_LATE_ENTRIES.items()):
-        rows = with_session(tables, table)
-        if columns is _LATE_ENTRIES.get(table):
-            rows = rows.drop_nulls(columns["at"])
-        is_activity = columns.get("is_activity", pl.lit(value=False))
-        texts = {"is_activity": is_activity.fill_null(value=False).cast(pl.String)}
-        pieces.append(rows.select("session_id", log=pl.lit("store"), **{**columns, **texts}))
-    return pl.concat(pieces, how="diagonal")
+    entries = package_table(__package__, "entries.csv", _Entry)
+    return pl.concat([_entries(tables, entry) for entry in entries], how="diagonal")
+
+
+def _entries(tables: GoTables, entry: _Entry) -> pl.DataFrame:
+    rows = with_session(tables, entry.table)
+    if entry.table == "pr_review_threads":
+        rows = rows.with_columns(
+            role=pl.when("is_bot").then(pl.lit("bot")).otherwise(pl.lit("person")),
+            name=pl.when("resolved").then(pl.lit("resolved")).otherwise(pl.lit("open")),
+        )
+    if entry.is_late:
+        rows = rows.drop_nulls(entry.at)
+    named = [_value(places) for places in _PLACE.findall(entry.kind)]
+    texts = {name: _value(places) for name in _TEXTS if (places := getattr(entry, name))}
+    if entry.since:
+        lasted = pl.col(entry.at) - pl.col(entry.since)
+        texts["duration_ms"] = lasted.dt.total_milliseconds().cast(pl.String)
+    is_alive = pl.lit(entry.alive == "yes")
+    if entry.alive and entry.alive != "yes":
+        is_alive = (pl.col("role") == entry.alive).fill_null(value=False)
+    return rows.select(
+        "session_id",
+        log=pl.lit("store"),
+        at=entry.at,
+        kind=pl.format(_PLACE.sub("{}", entry.kind), *named),
+        is_activity=is_alive.cast(pl.String),
+        **texts,
+    )
+
+
+def _value(places: str) -> pl.Expr:
+    """The first of some columns, or of keys of columns of JSON, that has a value."""
+    parts = (place.split(".") for place in places.split("|"))
+    return pl.coalesce(json_value(*part) if part[1:] else part[0] for part in parts)
+
+
+_TABLE = "conversation_activities"
+_KINDS = ("command", "file_change", "mcp_tool")
+_OPEN = ("running", "pending")
+_REFUSED = "^(?:decline|cancel|reject|deny|abort)"
+"""Answers of a person to a question for approval; that of another client is not recorded."""
+_AT_RESTART = "controller ended before the turn completed"
+"""What a turn says that the program ended by its own restart, with all that ran in it."""
+
+
+def _detail(path: str) -> str:
+    """SQL: a value of the activity's detail, which is empty where there is none."""
+    return f"CASE WHEN json_valid(detail_json) THEN json_extract(detail_json, '$.{path}') END"
+
+
+def _cell(kind: Kind, sql: str) -> Cell:
+    return Cell(kind, sql, ("detail_json", "summary", "kind", "command_output"))
+
+
+_FILE = f"coalesce({_detail('files[0].path')}, {_detail('locations[0].path')}, summary)"
+_ASKED = (
+    "CASE kind WHEN 'command' THEN "
+    f"json_object('command', coalesce({_detail('command')}, {_detail('input.command')}, summary)) "
+    "WHEN 'file_change' THEN "
+    f"json_object('file_path', {_FILE}, 'files', {_detail('files')}, 'input', {_detail('input')}) "
+    f"ELSE coalesce({_detail('arguments')}, {_detail('input')}, json_object('tool', summary)) END"
+)
+_OUTPUT = f"coalesce(nullif(command_output, ''), {_detail('output')}, {_detail('result')})"
+_CELLS = {
+    **dict.fromkeys(("id", "kind", "status", "provider_item_id", "created_at", "updated_at"), TEXT),
+    "asked": _cell("text", f"CAST({_ASKED} AS TEXT)"),
+    "output": _cell("text", ends_of(f"CAST({_OUTPUT} AS TEXT)")),
+    "error": _cell("text", f"CAST({_detail('error')} AS TEXT)"),
+    "own_name": _cell("text", f"coalesce({_detail('providerToolName')}, {_detail('toolName')})"),
+    "server": _cell("text", _detail("server")),
+    "exit_code": _cell("integer", _detail("exitCode")),
+    "duration_ms": _cell("real", _detail("durationMs")),
+    "is_success": _cell("yes_no", _detail("success")),
+    "decision": _cell("text", _detail("decision")),
+}
+_WORDS = {
+    **dict.fromkeys(("turn_id", "role", "origin"), TEXT),
+    "sequence": INTEGER,
+    "words": Cell("text", f"substr(trim(text), 1, {MOST_MESSAGE_CHARS})", ("text",)),
+}
+
+
+def read_calls(store: Store, tables: GoTables) -> pl.DataFrame:
+    """The calls of tools in a database of the Go rewrite.
+
+    Parameters
+    ----------
+    store : Store
+        An open database of the Go rewrite, of any migration.
+    tables : GoTables
+        Its tables.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.CALLS` without ``source``; ``session_id`` is the session's own name. What ran
+        when the program was restarted was interrupted, though it is stored as failed. What a
+        person refused is stored as completed: the answer belongs to the last call before it.
+    """
+    rows = read_table(store, _TABLE, _CELLS, system=SYSTEM)[0]
+    rows = rows.hstack([*inputs_of(rows["asked"]), *results_of(rows["output"])])
+    ended = tables["conversation_turns"].select(turn_id="id", turn_error="error_message")
+    of_session = with_session(tables, _TABLE).select("id", "session_id", "turn_id")
+    rows = rows.join(of_session, on="id", how="left", maintain_order="left").with_columns(
+        started_at=go_moment(pl.col("created_at"))
+    )
+    in_order_of_time = rows.drop_nulls("started_at").sort("started_at", "id")
+    answers = in_order_of_time.filter(pl.col("decision").str.contains(_REFUSED), kind="approval")
+    refused = answers.select("turn_id", "started_at").join_asof(
+        in_order_of_time.filter(pl.col("kind").is_in(_KINDS)).select("id", "turn_id", "started_at"),
+        on="started_at",
+        by="turn_id",
+        check_sortedness=False,
+    )["id"]
+    is_refused = pl.col("id").is_in(refused.drop_nulls().implode())
+    status, code = pl.col("status"), pl.col("exit_code")
+    said = pl.coalesce(pl.col("error", "output").replace("", None))
+    is_cut = (status == "failed") & said.is_null() & (pl.col("turn_error") == _AT_RESTART)
+    is_stopped = (status == "cancelled") | is_cut.fill_null(value=False)
+    is_over = ~status.is_in(_OPEN)
+    has_failed = (status != "completed") | (code.fill_null(0) != 0) | ~pl.col("is_success")
+    called = (
+        rows.filter(pl.col("kind").is_in(_KINDS))
+        .join(ended, on="turn_id", how="left", maintain_order="left")
+        .with_columns(
+            entity_id="id",
+            call_id=pl.coalesce(pl.col("provider_item_id").replace("", None), "id"),
+            tool=pl.coalesce(
+                pl.concat_str("server", "own_name", separator="__"), "own_name", "server", "kind"
+            ),
+            ended_at=pl.when(is_over).then(go_moment(pl.col("updated_at"))),
+            duration_s=pl.col("duration_ms") / 1000,
+            is_error=pl.when(is_over).then(has_failed.fill_null(value=False) | is_refused),
+        )
+        .with_columns(
+            cause=pl.when("is_error").then(
+                pl.when(is_stopped)
+                .then(pl.lit("interrupted"))
+                .when(code.fill_null(0) != 0)
+                .then(pl.lit("exit_nonzero"))
+                .otherwise(cause_in(said, is_denied=is_refused))
+            ),
+            message=pl.when("is_error").then(said.str.slice(0, MOST_MESSAGE_CHARS)),
+            source=pl.lit(store.label),
+            thread_id="session_id",
+        )
+    )
+    turn_of = of_session.select("turn_id", entity_id="id")
+    return CALLS.conform(calls_from(called, SYSTEM).join(turn_of, on="entity_id", how="left"))
+
+
+def read_words(store: Store) -> pl.DataFrame:
+    """What the prompt of a person and the last answer show, for each turn of a chat."""
+    rows = read_table(store, "conversation_messages", _WORDS, system=SYSTEM)[0].sort("sequence")
+    is_prompt = (pl.col("role") == "user") & (pl.col("origin") == "human")
+    words = pl.col("words")
+    shown = rows.group_by(entity_id="turn_id").agg(
+        answer=words.filter(pl.col("role") == "assistant").last(),
+        prompt=words.filter(is_prompt).first(),
+    )
+    return shown.select(
+        "entity_id",
+        entity_type=pl.lit("turn"),
+        gives_up=phrase_in(pl.col("answer"), "gives_up"),
+        is_question=phrase_in(pl.col("answer"), "asks"),
+        is_correction=phrase_in(pl.col("prompt"), "corrects"),
+    )
+
+
+def turns(facts: Facts) -> pl.DataFrame:
+    """The turns of chats, in the shape of `schema.TURNS`."""
+    work = facts.detail(WORK).filter(pl.col("session_id").is_not_null(), entity_type="turn")
+    thread = ("source", "session_id")
+    return TURNS.conform(
+        work.with_columns(started_at=pl.coalesce("started_at", "created_at"))
+        .sort(*thread, "started_at", "entity_id")
+        .with_columns(
+            system=pl.lit(SYSTEM),
+            thread_id="session_id",
+            turn_no=pl.int_range(1, pl.len() + 1).over(thread),
+            is_interrupted=pl.col("raw_status") == "interrupted",
+            is_taken_back="is_replaced",
+        )
+    )
+
+
+def calls(facts: Facts) -> pl.DataFrame:
+    """The calls of chats, in the shape of `schema.CALLS`."""
+    turn = turns(facts).select("source", "turn_no", turn_id="entity_id")
+    rows = facts.detail(CALLS).drop("turn_no").with_columns(thread_id="session_id")
+    return in_order(rows.join(turn, on=["source", "turn_id"], how="left"))

@@ -11,52 +11,39 @@ import orjson
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.budget import MAX_LINE_BYTES
 from stateanalytics.io.cells import INTEGER, JSON, TEXT, Cell, shown
 from stateanalytics.io.files import legible
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
-from stateanalytics.systems.agent_orchestrator import frames
+from stateanalytics.systems.agent_orchestrator import frames, places
 from stateanalytics.systems.agent_orchestrator.columns import (
     MOST_DETAIL,
     json_value,
-    look_up,
     moment,
     references,
     stored_moment,
     unreadable_times,
 )
-from stateanalytics.systems.agent_orchestrator.mapping import AXES, GO_ENDS, legacy_status
-from stateanalytics.systems.agent_orchestrator.places import (
-    MIGRATED,
-    SYSTEM,
-    Fault,
-    Faults,
-    File,
-    Kind,
-    read_file,
+from stateanalytics.systems.agent_orchestrator.mapping import (
+    AXES,
+    GO_ENDS,
+    legacy_status,
+    of_legacy_status,
 )
-from stateanalytics.systems.agent_orchestrator.records import (
+from stateanalytics.systems.agent_orchestrator.sessions import (
     NoRecordError,
     key_value_record,
     text_of,
 )
 
-_UNFINISHED = "its last line is cut off: it was being written, or its writer died"
 Line = Mapping[str, Any]
 
 
 Entry = dict[str, Any]
 """One row of a log: some of `COLUMNS`."""
 
-_LOGGED_AS = {
-    "session_state": "SessionState",
-    "session_reason": "SessionReason",
-    "pr_state": "PRState",
-    "pr_reason": "PRReason",
-    "runtime_state": "RuntimeState",
-    "runtime_reason": "RuntimeReason",
-}
 COLUMNS = (
     # Which log: audit, activity, observability, trace, event, notification, recovery, feedback.
     "log",
@@ -76,13 +63,13 @@ COLUMNS = (
     # The line itself, only where bodies are asked for.
     "body",
     # The session's axes before and after the line; null where the line does not have them.
-    *("decided_previous", "decided_status", *(f"previous_{name}" for name in _LOGGED_AS)),
-    *(*_LOGGED_AS, "evidence_text", "detecting_attempts"),
+    *("decided_previous", "decided_status", *(f"previous_{name}" for name in AXES)),
+    *(*AXES, "evidence_text", "detecting_attempts"),
 )
 """The columns that all logs share, each of texts."""
 
 
-def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.DataFrame:
+def read_logs(files: Iterable[places.File], faults: places.Faults, *, bodies: bool) -> pl.DataFrame:
     """Every line of every log of a tree, in the order of the files and of their lines.
 
     Parameters
@@ -111,11 +98,11 @@ def read_logs(files: Iterable[File], faults: Faults, *, bodies: bool) -> pl.Data
     )
 
 
-def _entries(file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
-    content = read_file(file.path, faults)
+def _entries(file: places.File, faults: places.Faults, bodies: bool) -> Iterator[Entry]:
+    content = places.read_file(file.path, faults)
     if content.text is None:
         return
-    if file.kind == Kind.FEEDBACK:
+    if file.kind == places.Kind.FEEDBACK:
         yield from _feedback(content.text, file, faults, bodies)
         return
     read = READERS[file.kind]
@@ -124,12 +111,11 @@ def _entries(file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
             yield entry | {"size": size, "body": text if bodies else None}
 
 
-def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Line]]:
+def _lines(text: str, file: places.File, faults: places.Faults) -> Iterator[tuple[int, str, Line]]:
     """Objects of a log; one object for a whole file of traces."""
-    pieces: Sequence[str] = [text] if file.kind == Kind.TRACES else text.split("\n")
+    pieces: Sequence[str] = [text] if file.kind == places.Kind.TRACES else text.split("\n")
     n_bad, n_long, first_bad = 0, 0, ""
     last = len(pieces) - 1
-    below = faults.below(file.path)
     for number, piece in enumerate(pieces):
         if len(piece) > MAX_LINE_BYTES:
             n_long += 1
@@ -142,17 +128,46 @@ def _lines(text: str, file: File, faults: Faults) -> Iterator[tuple[int, str, Li
             line = None
         if isinstance(line, dict):
             yield len(piece), piece, line
-        elif number == last and file.kind != Kind.TRACES:
+        elif number == last and file.kind != places.Kind.TRACES:
             # A writer may be in the middle of it: only what ends in a newline is finished.
-            faults.add(Fault("line.unfinished", "info", _UNFINISHED, below, 1, shown(piece)))
+            faults.note("line.unfinished", file.path, example=shown(piece))
         else:
             n_bad, first_bad = n_bad + 1, first_bad or piece
     if n_bad:
-        message = "lines that are no JSON object"
-        faults.add(Fault("line.unreadable", "warning", message, below, n_bad, shown(first_bad)))
+        faults.note("line.unreadable", file.path, n_rows=n_bad, example=shown(first_bad))
     if n_long:
-        message = f"lines of more than {MAX_LINE_BYTES // 2**20} MiB"
-        faults.add(Fault("line.too_long", "warning", message, below, n_long))
+        faults.note("line.too_long", file.path, MAX_LINE_BYTES // 2**20, n_rows=n_long)
+
+
+Place = tuple[list[str], str]
+"""A key, and those of the objects around it."""
+
+
+def _keys() -> Mapping[str, Sequence[tuple[str, Sequence[Place]]]]:
+    """By kind of line its columns, each with the places that it may be read from."""
+    columns: dict[str, list[tuple[str, list[Place]]]] = {}
+    for row in table_rows(__package__, "log_keys.csv"):
+        paths = (path.split(".") for path in row["keys"].split("|"))
+        found = [(outer, key) for *outer, key in paths]
+        columns.setdefault(row["line"], []).append((row["column"], found))
+    return columns
+
+
+_KEYS = _keys()
+
+
+def _fields(line: Line, kind: str) -> Entry:
+    """The columns of a kind of line: of several places, the first with a value that is true."""
+    entry: Entry = {}
+    for column, found in _KEYS[kind]:
+        for outer, key in found:
+            part = line
+            for name in outer:
+                part = _part(part, name)
+            entry[column] = part.get(key)
+            if entry[column]:
+                break
+    return entry
 
 
 def _part(line: Line, key: str) -> Line:
@@ -161,93 +176,56 @@ def _part(line: Line, key: str) -> Line:
     return value if isinstance(value, dict) else {}
 
 
-def _audit(line: Line, file: File) -> Iterator[Entry]:
+def _audit(line: Line, file: places.File) -> Iterator[Entry]:
     """One report of an agent: accepted, or rejected with the reason."""
-    before, after = _part(line, "before"), _part(line, "after")
     is_accepted, state = line.get("accepted") is True, line.get("reportState")
-    entry: Entry = {
+    yield {
+        **_fields(line, "audit"),
         "log": "audit",
         "directory": file.directory,
         "session_id": file.name.removesuffix(".ndjson"),
-        "at": line.get("timestamp"),
         "kind": f"report.{text_of(state)}" if is_accepted else "report.rejected",
-        "previous": before.get("legacyStatus"),
-        "status": after.get("legacyStatus"),
-        "code": after.get("sessionReason"),
-        "name": state,
-        "role": line.get("actor"),
         "detail": line.get("note" if is_accepted else "rejectionReason"),
         "is_activity": is_accepted,
         "is_accepted": is_accepted,
-    }
-    if is_accepted:
         # A report changes the session axis only.
-        entry |= {
-            "decided_previous": before.get("legacyStatus"),
-            "decided_status": after.get("legacyStatus"),
-            "previous_session_state": before.get("sessionState"),
-            "previous_session_reason": before.get("sessionReason"),
-            "session_state": after.get("sessionState"),
-            "session_reason": after.get("sessionReason"),
-        }
-    yield entry
+        **(_fields(line, "report") if is_accepted else {}),
+    }
 
 
 ALIVE = ("active", "ready")
 """Activities that are a sign of life; waiting and idle agents give none."""
 
 
-def _activity(line: Line, file: File) -> Iterator[Entry]:
+def _activity(line: Line, file: places.File) -> Iterator[Entry]:
     """One activity of an agent."""
     state = text_of(line.get("state"))
     yield {
+        **_fields(line, "activity"),
         "log": "activity",
         "directory": file.directory,
         "session_id": legible(file.path.split(os.sep)[-3]),  # noqa: PTH206
-        "at": line.get("ts"),
         "kind": f"activity.{state}",
-        "name": state,
-        "role": line.get("source"),
-        "detail": line.get("trigger"),
         "is_activity": state in ALIVE,
     }
 
 
-def _observability(line: Line, file: File, log: str = "observability") -> Iterator[Entry]:
+def _observability(line: Line, file: places.File, log: str = "observability") -> Iterator[Entry]:
     """One line of the observability log, or one trace of a process."""
-    data = _part(line, "data")
     operation = text_of(line.get("operation") or line.get("surface") or line.get("kind"))
     is_change = operation == "lifecycle.transition" or "fromStatus" in line
-    entry: Entry = {
+    # A poll records all three axes, changed or not.
+    is_poll = "newSessionState" in _part(line, "data")
+    yield {
+        **_fields(line, "observability"),
         "log": log,
-        "project": line.get("projectId"),
-        "session_id": line.get("sessionId"),
-        "at": line.get("timestamp") or line.get("ts"),
         "kind": f"observability.{operation}",
-        "previous": (data.get("oldStatus") or line.get("fromStatus")) if is_change else None,
-        "status": (data.get("newStatus") or line.get("toStatus")) if is_change else None,
-        "code": line.get("reason"),
-        "name": line.get("outcome") or line.get("status"),
-        "role": line.get("component"),
-        "detail": data.get("evidence") or line.get("reason"),
-        "level": line.get("level"),
-        "correlation": line.get("correlationId"),
-        "duration_ms": line.get("durationMs"),
+        **(_fields(line, "change") if is_change else {}),
+        **(_fields(line, "poll") if is_poll else {}),
     }
-    if "newSessionState" in data:
-        # A poll records all three axes, changed or not.
-        for name, key in _LOGGED_AS.items():
-            entry |= {f"previous_{name}": data.get(f"previous{key}"), name: data.get(f"new{key}")}
-        entry |= {
-            "decided_previous": data.get("oldStatus"),
-            "decided_status": data.get("newStatus"),
-            "evidence_text": data.get("evidence"),
-            "detecting_attempts": data.get("detectingAttempts"),
-        }
-    yield entry
 
 
-def _traces(line: Line, file: File) -> Iterator[Entry]:
+def _traces(line: Line, file: places.File) -> Iterator[Entry]:
     """Newest traces that a process kept of itself, oldest first."""
     traces = line.get("traces")
     for trace in reversed(traces if isinstance(traces, list) else []):
@@ -255,69 +233,51 @@ def _traces(line: Line, file: File) -> Iterator[Entry]:
             yield from _observability(trace, file, "trace")
 
 
-def _notification(line: Line, file: File) -> Iterator[Entry]:
+def _notification(line: Line, file: places.File) -> Iterator[Entry]:
     """An event as a notifier got it, with or without its envelope."""
     event = _part(line, "event") or line
-    data = _part(event, "data")
-    change = _part(data, "transition")
+    change = _part(_part(event, "data"), "transition")
     is_status = change.get("kind") == "session_status" or not change
     yield {
+        **_fields(event, "notification"),
         "log": "notification",
-        "project": event.get("projectId"),
-        "session_id": event.get("sessionId"),
         "at": event.get("timestamp") or line.get("receivedAt"),
         "kind": f"notification.{text_of(event.get('type'))}",
-        "previous": (change.get("from") or data.get("oldStatus")) if is_status else None,
-        "status": (change.get("to") or data.get("newStatus")) if is_status else None,
-        "name": data.get("reactionKey") or event.get("type"),
-        "detail": event.get("message"),
-        "level": event.get("priority"),
+        **(_fields(event, "notified change") if is_status else {}),
     }
 
 
-def _recovery(line: Line, file: File) -> Iterator[Entry]:
+def _recovery(line: Line, file: places.File) -> Iterator[Entry]:
     """One action of a recovery on a session."""
-    yield {
-        "log": "recovery",
-        "directory": file.directory,
-        "session_id": line.get("sessionId"),
-        "at": line.get("timestamp"),
-        "kind": f"recovery.{text_of(line.get('action'))}",
-        "name": line.get("previousStatus"),
-        "code": line.get("reason"),
-        "detail": line.get("error") or line.get("reason") or line.get("details"),
-    }
+    kind = f"recovery.{text_of(line.get('action'))}"
+    own = {"log": "recovery", "directory": file.directory, "kind": kind}
+    yield {**_fields(line, "recovery"), **own}
 
 
-def _feedback(text: str, file: File, faults: Faults, bodies: bool) -> Iterator[Entry]:
+def _feedback(text: str, file: places.File, faults: places.Faults, bodies: bool) -> Iterator[Entry]:
     """One feedback report: a bug, or a wish."""
     try:
         record = key_value_record(text)
     except NoRecordError as error:
-        faults.add(Fault("record.unreadable", "warning", str(error), faults.below(file.path)))
+        faults.note("record.unreadable", file.path, error, severity="warning")
         return
     yield {
+        **_fields(record, "feedback"),
         "log": "feedback",
         "directory": file.directory,
-        "session_id": record.get("session"),
-        "at": record.get("createdAt"),
         "kind": f"feedback.{record.get('tool')}",
-        "name": record.get("id"),
-        "role": record.get("source"),
-        "detail": record.get("title"),
-        "code": record.get("dedupeKey"),
         "body": record.get("body") if bodies else None,
         "size": len(text),
     }
 
 
-READERS: Mapping[Kind, Callable[[Line, File], Iterator[Entry]]] = {
-    Kind.AUDIT: _audit,
-    Kind.ACTIVITY: _activity,
-    Kind.OBSERVABILITY: _observability,
-    Kind.TRACES: _traces,
-    Kind.NOTIFICATIONS: _notification,
-    Kind.RECOVERY: _recovery,
+READERS: Mapping[places.Kind, Callable[[Line, places.File], Iterator[Entry]]] = {
+    places.Kind.AUDIT: _audit,
+    places.Kind.ACTIVITY: _activity,
+    places.Kind.OBSERVABILITY: _observability,
+    places.Kind.TRACES: _traces,
+    places.Kind.NOTIFICATIONS: _notification,
+    places.Kind.RECOVERY: _recovery,
 }
 
 
@@ -340,7 +300,7 @@ def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, p
     ``bodies`` keeps the ``data`` of each event. The entries are in the shape of
     `read_logs`, without the columns that no event has.
     """
-    rows, findings = read_table(store, EVENTS_TABLE, EVENTS, system=SYSTEM)
+    rows, findings = read_table(store, EVENTS_TABLE, EVENTS, system=places.SYSTEM)
     is_status = pl.col("type") == "lifecycle.transition"
     is_seen = pl.col("type") == "activity.transition"
     entries = rows.select(
@@ -372,7 +332,7 @@ def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, p
 
 # --- sessions and their lines ------------------------------------------------------------
 
-_ARCHIVES = [str(Kind.ARCHIVE), str(Kind.JSON_ARCHIVE)]
+_ARCHIVES = [str(places.Kind.ARCHIVE), str(places.Kind.JSON_ARCHIVE)]
 
 
 def add_entities(sessions: pl.DataFrame) -> pl.DataFrame:
@@ -432,8 +392,8 @@ def _home() -> pl.Expr:
 
     A migrated original belongs to the project it was migrated to; any other to its directory.
     """
-    directory = pl.col("directory").str.strip_suffix(MIGRATED)
-    is_json = pl.col("layout").is_in([str(Kind.JSON_RECORD), str(Kind.JSON_ARCHIVE)])
+    directory = pl.col("directory").str.strip_suffix(places.MIGRATED)
+    is_json = pl.col("layout").is_in([str(places.Kind.JSON_RECORD), str(places.Kind.JSON_ARCHIVE)])
     project = pl.coalesce("project", directory)
     return pl.when(is_json | pl.col("is_migrated_original")).then(project).otherwise(directory)
 
@@ -623,7 +583,7 @@ def events(entries: pl.DataFrame) -> pl.DataFrame:
 
 def canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
     """Frame in its canonical shape, with the input and the system in every row."""
-    return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))
+    return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(places.SYSTEM)))
 
 
 # --- decisions: what log lines record of a session's axes --------------------------------
@@ -631,16 +591,6 @@ def canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFr
 KILLED = "session.killed"
 KILL_EVENTS = (KILLED, "session.kill_started")
 
-# A report holds no more of the pull request than its status word implies.
-_PULL_REQUESTS: Mapping[str, tuple[str, str]] = {
-    "pr_open": ("open", "in_progress"),
-    "ci_failed": ("open", "ci_failing"),
-    "changes_requested": ("open", "changes_requested"),
-    "review_pending": ("open", "review_pending"),
-    "approved": ("open", "approved"),
-    "mergeable": ("open", "merge_ready"),
-    "merged": ("merged", "merged"),
-}
 _AT_WORK = ("working", "idle")
 _KEY = ("source", "entity_id")
 
@@ -683,14 +633,16 @@ def decisions(entries: pl.DataFrame, label: str) -> pl.DataFrame:
 
 
 def _implied_pull_request(prefix: str) -> dict[str, pl.Expr]:
-    """Words of the pull request axis, implied by the status where a line holds no others."""
+    """Words of the pull request axis, implied by the status where a line holds no others.
+
+    A report holds no more of the pull request than its status word implies.
+    """
     is_at_work = pl.col(f"{prefix}session_state").is_in(_AT_WORK)
-    columns = {}
-    for place, part in enumerate(("pr_state", "pr_reason")):
-        implied = {word: words[place] for word, words in _PULL_REQUESTS.items()}
-        by_status = pl.when(is_at_work).then(look_up(pl.col(f"{prefix}status"), implied))
-        columns[f"{prefix}{part}"] = pl.coalesce(f"{prefix}{part}", by_status)
-    return columns
+    implied = {
+        f"{prefix}{part}": pl.when(is_at_work).then(of_legacy_status(part, f"{prefix}status"))
+        for part in ("pr_state", "pr_reason")
+    }
+    return {name: pl.coalesce(name, by_status) for name, by_status in implied.items()}
 
 
 def decided_at_instant(decisions: pl.DataFrame, at: datetime) -> pl.DataFrame:

@@ -3,91 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.core.package_tables import package_table
-from stateanalytics.core.schema import (
-    CLAIM_STATUSES,
-    DELIVERIES,
-    HEALTHS,
-    LIFECYCLES,
-    NO_WORD,
-    OUTCOMES,
-)
 from stateanalytics.systems.agent_orchestrator.columns import first_true, flag, look_up
 
-# A word's place in its tuple is its place in Agent Orchestrator's own declaration.
-KINDS: Final = ("worker", "orchestrator")
-
-LEGACY_STATUSES: Final = (
-    "spawning", "working", "detecting", "pr_open", "ci_failed", "review_pending",
-    "changes_requested", "approved", "mergeable", "merged", "cleanup", "needs_input", "stuck",
-    "errored", "killed", "idle", "done", "terminated",
-)  # fmt: skip
 TERMINAL_STATUSES: Final = ("killed", "terminated", "done", "cleanup", "errored", "merged")
 """The derived statuses that the poll loop leaves alone."""
 
-SESSION_STATES: Final = (
-    "not_started", "working", "idle", "needs_input", "stuck", "detecting", "done", "terminated",
-)  # fmt: skip
-SESSION_REASONS: Final = (
-    "spawn_requested", "agent_acknowledged", "task_in_progress", "pr_created",
-    "pr_closed_waiting_decision", "fixing_ci", "resolving_review_comments", "awaiting_user_input",
-    "awaiting_external_review", "research_complete", "merged_waiting_decision", "manually_killed",
-    "pr_merged", "auto_cleanup", "runtime_lost", "agent_process_exited", "probe_failure",
-    "error_in_process",
-)  # fmt: skip
-PR_STATES: Final = ("none", "open", "merged", "closed")
-PR_REASONS: Final = (
-    "not_created", "in_progress", "ci_failing", "review_pending", "changes_requested", "approved",
-    "merge_ready", "merged", "closed_unmerged", "cleared_on_restore",
-)  # fmt: skip
-RUNTIME_STATES: Final = ("unknown", "alive", "exited", "missing", "probe_failed")
-RUNTIME_REASONS: Final = (
-    "spawn_incomplete", "process_running", "process_missing", "tmux_missing",
-    "manual_kill_requested", "pr_merged_cleanup", "auto_cleanup", "probe_error",
-)  # fmt: skip
-REPORT_STATES: Final = (
-    "started", "working", "waiting", "needs_input", "fixing_ci", "addressing_reviews", "pr_created",
-    "draft_pr_created", "ready_for_review", "completed",
-)  # fmt: skip
+
+class AxisWord(NamedTuple):
+    """A word of an axis, in Agent Orchestrator's own order, and what it means by itself."""
+
+    axis: str
+    word: str
+    status: str | None
+    lifecycle: Annotated[str, schema.LIFECYCLES] | None
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, schema.HEALTHS] | None
+    delivery: Annotated[str, schema.DELIVERIES] | None
+    code: str | None
 
 
-PAYLOAD_WORDS: Final = {
-    "kind": KINDS,
-    "session_state": SESSION_STATES,
-    "session_reason": SESSION_REASONS,
-    "pr_state": PR_STATES,
-    "pr_reason": PR_REASONS,
-    "runtime_state": RUNTIME_STATES,
-    "runtime_reason": RUNTIME_REASONS,
-}
-"""The words that each field of a lifecycle payload may hold."""
+_AXIS_WORDS = package_table(__package__, "words.csv", AxisWord)
 
-_BY_STATE = {
-    "not_started": "spawning",
-    "needs_input": "needs_input",
-    "stuck": "stuck",
-    "done": "done",
-    "detecting": "detecting",
-}
-_BY_END = {
-    "manually_killed": "killed",
-    "runtime_lost": "killed",
-    "auto_cleanup": "cleanup",
-    "pr_merged": "cleanup",
-    "error_in_process": "errored",
-    "probe_failure": "errored",
-}
-_BY_PULL_REQUEST = {
-    "ci_failing": "ci_failed",
-    "changes_requested": "changes_requested",
-    "review_pending": "review_pending",
-    "approved": "approved",
-    "merge_ready": "mergeable",
-}
+
+def words_of(axis: str) -> tuple[str, ...]:
+    """The words that an axis, or a field of a lifecycle payload, may hold."""
+    return tuple(row.word for row in _AXIS_WORDS if row.axis == axis)
+
+
+def _of_axis(axis: str, column: str) -> dict[str, str]:
+    """Each word of an axis to its value in a column, where it has one."""
+    values = ((row.word, getattr(row, column)) for row in _AXIS_WORDS if row.axis == axis)
+    return {word: value for word, value in values if value}
+
+
+SESSION_STATES, SESSION_REASONS = words_of("session_state"), words_of("session_reason")
+PR_STATES, PR_REASONS = words_of("pr_state"), words_of("pr_reason")
+RUNTIME_STATES, RUNTIME_REASONS = words_of("runtime_state"), words_of("runtime_reason")
+REPORT_STATES = words_of("report_state")
 
 
 def legacy_status(prefix: str = "") -> pl.Expr:
@@ -121,13 +79,15 @@ def legacy_status(prefix: str = "") -> pl.Expr:
         for name in ("session_state", "session_reason", "pr_state", "pr_reason")
     )
     is_at_work = state.is_in(("working", "idle"))
+    by_end = look_up(reason, _of_axis("session_reason", "status"), "terminated")
+    by_review = look_up(pr_reason, _of_axis("pr_reason", "status"), "pr_open")
     by_pull_request = first_true(
-        (state == "terminated", look_up(reason, _BY_END, "terminated")),
+        (state == "terminated", by_end),
         (is_at_work & (pr_state == "merged"), "merged"),
-        (is_at_work & (pr_state == "open"), look_up(pr_reason, _BY_PULL_REQUEST, "pr_open")),
+        (is_at_work & (pr_state == "open"), by_review),
         (is_at_work, state),
     )
-    return look_up(state, _BY_STATE, by_pull_request)
+    return look_up(state, _of_axis("session_state", "status"), by_pull_request)
 
 
 def is_terminal() -> pl.Expr:
@@ -141,15 +101,6 @@ def is_terminal() -> pl.Expr:
         | pl.col("pr_state").is_in(("merged",)).fill_null(value=False)
         | pl.col("runtime_state").is_in(("missing", "exited")).fill_null(value=False)
     )
-
-
-EVENT_PRIORITIES = {
-    **dict.fromkeys(("working", "pr_open", "review_pending", "killed"), "info"),
-    **dict.fromkeys(("ci_failed", "changes_requested"), "warning"),
-    **dict.fromkeys(("approved", "mergeable", "merged"), "action"),
-    **dict.fromkeys(("needs_input", "stuck", "errored"), "urgent"),
-}
-"""Status to the priority of the event that a change to it emits; every other emits none."""
 
 
 def primary_reason() -> pl.Expr:
@@ -274,11 +225,11 @@ class SessionMeaning(NamedTuple):
 
     state: str
     reason: str
-    lifecycle: Annotated[str, LIFECYCLES]
-    outcome: Annotated[str, OUTCOMES] | None
-    health: Annotated[str, HEALTHS]
+    lifecycle: Annotated[str, schema.LIFECYCLES]
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, schema.HEALTHS]
     code: str
-    claim: Annotated[str, CLAIM_STATUSES]
+    claim: Annotated[str, schema.CLAIM_STATUSES]
     confidence: float
 
 
@@ -288,62 +239,44 @@ SESSION_MEANINGS: Mapping[tuple[str, str], SessionMeaning] = {
 }
 """State and reason of a session, in every pair that is written, to their meaning."""
 
-ODD_PAIRS: Mapping[str, tuple[str, str | None, str]] = {
-    "not_started": ("pending", None, "unknown"),
-    "working": ("running", None, "running"),
-    "idle": ("running", None, "ok"),
-    "needs_input": ("running", None, "idle"),
-    "stuck": ("running", None, "stalled"),
-    "detecting": ("running", None, "disconnected"),
-    "done": ("completed", "completed", "ok"),
-    "terminated": ("aborted", "aborted", "ok"),
-}
-"""A known state with a reason that never goes with it: lifecycle, outcome, health."""
-
 HEALTHS_BY_WEIGHT = (
     "process_dead", "orphaned", "stalled", "disconnected", "degraded", "idle", "running", "ok",
     "unknown",
 )  # fmt: skip
 """From the worst to the one that means nothing."""
 
-RUNTIME_HEALTHS: Mapping[str, str] = {
-    "alive": "ok",
-    "unknown": "unknown",
-    "exited": "process_dead",
-    "missing": "process_dead",
-    "probe_failed": "disconnected",
-}
-"""State of the runtime to the health that it means."""
-
-RUNTIME_CODES: Mapping[str, str] = {
-    "tmux_missing": "run.health.tmux_missing",
-    "manual_kill_requested": "run.health.manual_kill_requested",
-    "pr_merged_cleanup": "run.health.pr_merged_cleanup",
-    "auto_cleanup": "run.health.auto_cleanup",
-}
-"""Reason of a lost runtime to a reason code of its own."""
-
-OPEN_DELIVERIES: Mapping[str, str] = {
-    "ci_failing": "invalid",
-    "changes_requested": "partial",
-    "approved": "passed",
-    "merge_ready": "passed",
-}
-"""Reason of an open pull request to the delivery it means; the others mean nothing yet."""
-
 UNDECIDED_DELIVERIES = ("review_pending", "in_progress")
 
 
 class WordMeaning(NamedTuple):
-    """Meaning of a status word on its own."""
+    """Meaning of a status word on its own, and for legacy ones what follows from it.
+
+    Attributes
+    ----------
+    code : str, optional
+        Reason code of its own.
+    priority : str, optional
+        Of the event that a change to it emits; none is emitted where there is none.
+    session_state, session_reason, pr_state, pr_reason : str, optional
+        The axes that it stands for, of the pull request only where it implies one.
+    moments : tuple of str
+        What a session of it has been: started, completed, terminated.
+    """
 
     of: Annotated[str, ("legacy", "with_pull_request", "go")]
     word: str
-    lifecycle: Annotated[str, LIFECYCLES]
-    outcome: Annotated[str, OUTCOMES] | None
-    health: Annotated[str, (*HEALTHS, NO_WORD)] | None
-    delivery: Annotated[str, (*DELIVERIES, NO_WORD)] | None
+    lifecycle: Annotated[str, schema.LIFECYCLES]
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, (*schema.HEALTHS, schema.NO_WORD)] | None
+    delivery: Annotated[str, (*schema.DELIVERIES, schema.NO_WORD)] | None
     confidence: float
+    code: str | None = None
+    priority: str | None = None
+    session_state: str | None = None
+    session_reason: str | None = None
+    moments: tuple[str, ...] = ()
+    pr_state: str | None = None
+    pr_reason: str | None = None
 
 
 _MEANT = ("lifecycle", "outcome", "health", "delivery", "confidence")
@@ -359,22 +292,20 @@ def _meanings(vocabulary: str) -> Mapping[str, WordMeaning]:
 
 LEGACY_MEANINGS = _meanings("legacy")
 """Legacy status of a record without a lifecycle to its meaning, without a pull request."""
+LEGACY_STATUSES = tuple(LEGACY_MEANINGS)
 WITH_PULL_REQUEST = _meanings("with_pull_request")
 """Words that mean something else where the record names a pull request."""
 GO_MEANINGS = _meanings("go")
 """Status of the Go rewrite to its meaning."""
 
-_CODES = {
-    "killed": "run.aborted.killed_unspecified",
-    "needs_input": "run.health.awaiting_user_input",
-    "stuck": "run.health.stalled",
-    "no_signal": "run.health.no_signal",
-    "exited": "run.health.process_dead",
-    "ci_failed": "run.delivery.ci_failing",
-    "changes_requested": "run.delivery.changes_requested",
-    "approved": "run.delivery.approved",
-    "mergeable": "run.delivery.merge_ready",
-}
+
+def _of_words(table: Mapping[str, WordMeaning], column: str) -> dict[str, Any]:
+    return {word: getattr(meaning, column) for word, meaning in table.items()}
+
+
+def of_legacy_status(column: str, status: str = "status") -> pl.Expr:
+    """A column of `WordMeaning` of each legacy status; null where it has no value."""
+    return look_up(pl.col(status), _of_words(LEGACY_MEANINGS, column))
 
 
 def map_legacy_words(sessions: pl.DataFrame) -> pl.DataFrame:
@@ -434,7 +365,7 @@ def _word_rules(table: Mapping[str, WordMeaning]) -> dict[str, pl.Expr]:
     return {
         name: look_up(
             pl.col("status"),
-            {word: getattr(meaning, name) for word, meaning in table.items()},
+            _of_words(table, name),
             getattr(unknown, name),
             _DTYPES.get(name),
         )
@@ -445,7 +376,9 @@ def _word_rules(table: Mapping[str, WordMeaning]) -> dict[str, pl.Expr]:
 def _word_code(table: Mapping[str, WordMeaning]) -> pl.Expr:
     """Reason code of a word: one of its own, or its lifecycle and the word."""
     word = pl.col("status")
-    own_code = look_up(word, _CODES, pl.format("run.{}.{}", "lifecycle", word))
+    own_code = pl.coalesce(
+        look_up(word, _of_words(table, "code")), pl.format("run.{}.{}", "lifecycle", word)
+    )
     return first_true(
         (word.is_in(list(table)), own_code), default="run.lifecycle.status_unrecognized"
     )
@@ -526,13 +459,17 @@ def _session() -> dict[str, pl.Expr]:
     state, reason = pl.col("session_state"), pl.col("session_reason")
     rules = {}
     fields = {"_life": "lifecycle", "_out": "outcome", "_own": "health", "_code": "code"}
-    for place, (name, field) in enumerate(fields.items()):
+    for name, field in fields.items():
         table = {" ".join(words): getattr(row, field) for words, row in SESSION_MEANINGS.items()}
         if name == "_code":
             is_known = reason.is_in(SESSION_REASONS)
             odd = first_true((is_known, ODD_CODES[0]), default=ODD_CODES[1])
         else:
-            odd = look_up(state, {word: odd[place] for word, odd in ODD_PAIRS.items()}, "unknown")
+            # A known state with a reason that never goes with it.
+            by_state = {
+                row.word: getattr(row, field) for row in _AXIS_WORDS if row.axis == "session_state"
+            }
+            odd = look_up(state, by_state, "unknown")
         rules[name] = look_up(pl.col("_pair"), table, odd)
     return rules
 
@@ -562,7 +499,7 @@ def _runtime_health() -> pl.Expr:
     """Health by the runtime axis; only *disconnected* while its end is in doubt."""
     runtime = pl.col("runtime_state")
     in_doubt = (pl.col("session_state") == "detecting") & runtime.is_in(_GONE_RUNTIMES)
-    by_table = look_up(runtime, RUNTIME_HEALTHS, "unknown")
+    by_table = look_up(runtime, _of_axis("runtime_state", "health"), "unknown")
     return first_true((in_doubt, "disconnected"), default=by_table)
 
 
@@ -580,7 +517,9 @@ def _delivery() -> pl.Expr:
     is_short = outcome.is_in(("merged", *_CUT_SHORT))
     missing = outcome.is_in(("merged", "failed", "aborted"))
     pending = reason.is_in(UNDECIDED_DELIVERIES) & is_short
-    opened = first_true((pending, "partial"), default=look_up(reason, OPEN_DELIVERIES))
+    opened = first_true(
+        (pending, "partial"), default=look_up(reason, _of_axis("pr_reason", "delivery"))
+    )
     none = first_true((outcome.is_in(("completed", "cancelled")), "not_expected"))
     return first_true(
         (state == "merged", "passed"),
@@ -602,7 +541,8 @@ def _reasons() -> dict[str, pl.Expr]:
         ((runtime == "probe_failed") & ~is_over, "run.health.probe_error"),
         (is_dead, "run.health.process_dead"),
     )
-    cause = first_true((is_gone & ~is_over, look_up(pl.col("runtime_reason"), RUNTIME_CODES)))
+    own_code = look_up(pl.col("runtime_reason"), _of_axis("runtime_reason", "code"))
+    cause = first_true((is_gone & ~is_over, own_code))
     is_cleared = (pr_state == "none") & (pl.col("pr_reason") == "cleared_on_restore")
     is_left_open = (pr_state == "open") & pl.col("outcome").is_in(_CUT_SHORT)
     columns = (
@@ -619,7 +559,10 @@ def _reasons() -> dict[str, pl.Expr]:
 
 def _delivery_code() -> pl.Expr:
     state = pl.col("pr_state")
-    codes = {word: f"run.delivery.{word}" for word in (*OPEN_DELIVERIES, "review_pending")}
+    codes = {
+        word: f"run.delivery.{word}"
+        for word in (*_of_axis("pr_reason", "delivery"), "review_pending")
+    }
     return first_true(
         (state == "closed", "run.delivery.pr_closed_unmerged"),
         ((state == "none") & (pl.col("delivery") == "missing"), "run.delivery.missing"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.systems.agent_orchestrator import mapping
 from stateanalytics.systems.agent_orchestrator.columns import (
     EPOCH,
     first_true,
@@ -17,14 +18,6 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     with_defaults,
 )
 from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    ODD_CODES,
-    REASON_CODES,
-    SESSION_MEANINGS,
-    map_axes,
-    map_go_words,
-    map_legacy_words,
-)
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 from stateanalytics.systems.base import codes_from_csv
 
@@ -34,17 +27,6 @@ OVERWRITE_S = (2.0, 60.0)
 """How long after a kill the poll that writes over its reason comes."""
 KILL_WINDOW_S = 60.0
 """A kill event this long before the last transition explains a runtime that was lost."""
-
-
-_TRAPS = (
-    *("is_status_stale", "is_kill_doubtful", "is_flickering", "looks_ended_after_restore"),
-    *("has_stale_end", "is_zombie", "is_spawn_race"),
-)
-MEANING = (
-    *(*_TRAPS, "has_kill_event", "reattribution", "reattribution_confidence"),
-    *("lifecycle", "outcome", "health", "delivery", "reason_codes", "confidence"),
-)
-"""Columns of `frames.SESSIONS` that `add_kill_events` and `add_meaning` make."""
 
 
 def find_traps(sessions: pl.DataFrame) -> pl.DataFrame:
@@ -192,7 +174,7 @@ _AGES = {
 }
 _ADDED: dict[str, pl.DataType] = {
     **dict.fromkeys(("lifecycle", "outcome", "health", "delivery", "reason_codes"), pl.String()),
-    **dict.fromkeys((*REASON_CODES, "reattribution"), pl.String()),
+    **dict.fromkeys((*mapping.REASON_CODES, "reattribution"), pl.String()),
     **dict.fromkeys(("confidence", "reattribution_confidence"), pl.Float64()),
     "_record": pl.Int64(),
 }
@@ -260,7 +242,7 @@ def _trapped(sessions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
-    mapped = map_axes(reattribute_ends(sessions))
+    mapped = mapping.map_axes(reattribute_ends(sessions))
     first = first_reasons(mapped.with_columns(evidence="evidence_text"), key=["_record"])
     with_confidence = mapped.join(
         first.select("_record", "confidence"), on="_record", how="left", maintain_order="left"
@@ -280,12 +262,14 @@ def _by_word(sessions: pl.DataFrame) -> pl.DataFrame:
     """Records of one status word; Agent Orchestrator itself reads ``starting`` as working."""
     word = pl.col("stored_status").replace({"starting": "working"})
     return split_codes(
-        map_legacy_words(sessions.with_columns(status=word, has_pr=pl.col("pr_url").is_not_null()))
+        mapping.map_legacy_words(
+            sessions.with_columns(status=word, has_pr=pl.col("pr_url").is_not_null())
+        )
     )
 
 
 def _by_go_status(sessions: pl.DataFrame) -> pl.DataFrame:
-    mapped = map_go_words(sessions.with_columns(status="legacy_status"))
+    mapped = mapping.map_go_words(sessions.with_columns(status="legacy_status"))
     more = pl.col("more_codes")
     is_cleanup_open = more.str.contains("run.health.cleanup_", literal=True)
     is_degraded = (pl.col("health") == "ok") & is_cleanup_open
@@ -334,7 +318,7 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
 
     Examples
     --------
-    >>> from stateanalytics.systems.agent_orchestrator.mapping import AXES
+    >>> from stateanalytics.systems.agent_orchestrator.mapping import AXES, map_axes
     >>> words = ["terminated", "runtime_lost", "none", "not_created", "exited", "process_missing"]
     >>> sessions = pl.DataFrame([["app-5", *words]], schema=["session_id", *AXES], orient="row")
     >>> list_reasons(map_axes(sessions), key=["session_id"]).select("code", "confidence").rows()
@@ -383,9 +367,9 @@ def _explained(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
         code.is_in((at_work, *_BY_CI)) & (is_report | (is_signal & (code == at_work)))
     ).fill_null(value=False)
     is_made_up = flag("is_synthesized") & (pl.col("order") == 0)
-    claims = {meaning.code: meaning.claim for meaning in SESSION_MEANINGS.values()}
-    weights = {meaning.code: meaning.confidence for meaning in SESSION_MEANINGS.values()}
-    weight = look_up(code, weights | dict.fromkeys(ODD_CODES, 0.4), 1.0, pl.Float64())
+    claims = {meaning.code: meaning.claim for meaning in mapping.SESSION_MEANINGS.values()}
+    weights = {meaning.code: meaning.confidence for meaning in mapping.SESSION_MEANINGS.values()}
+    weight = look_up(code, weights | dict.fromkeys(mapping.ODD_CODES, 0.4), 1.0, pl.Float64())
     return rows.select(
         *key,
         "order",
@@ -394,7 +378,7 @@ def _explained(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
         message=look_up(code, _messages()),
         claim_status=first_true(
             (is_seen, "observed"),
-            (code.is_in(ODD_CODES) | is_made_up, "inferred"),
+            (code.is_in(mapping.ODD_CODES) | is_made_up, "inferred"),
             default=look_up(code, claims, "observed"),
         ),
         confidence=pl.when(is_seen)
@@ -422,7 +406,7 @@ def split_codes(mapped: pl.DataFrame) -> pl.DataFrame:
     codes = pl.col("reason_codes").str.split(", ")
     return mapped.with_columns(
         codes.list.get(place, null_on_oob=True).alias(name)
-        for place, name in enumerate(REASON_CODES)
+        for place, name in enumerate(mapping.REASON_CODES)
     )
 
 

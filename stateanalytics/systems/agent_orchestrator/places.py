@@ -8,13 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.files import (
@@ -25,7 +27,7 @@ from stateanalytics.io.files import (
     stores_among,
     without_halves,
 )
-from stateanalytics.io.findings import MAX_ROWS_PER_CODE
+from stateanalytics.io.findings import MAX_ROWS_PER_CODE, texts_of
 from stateanalytics.systems import system_named
 from stateanalytics.systems.places import schema_of
 
@@ -92,6 +94,7 @@ def project_of(directory: str) -> str | None:
     return match.group(2) if match else name
 
 
+_FILES = table_rows(__package__, "files.csv")
 _DEEPEST = 4
 _MOST_DIRECTORIES = 2000
 _BEGINNING = 65_536  # bytes
@@ -251,7 +254,7 @@ def evidence(path: Path) -> bool:
         return True
     if path.name.endswith(("-wal", "-journal")):
         return False
-    return bool(_kind_in_root(path.name) or _kind_of_log(path)) or _is_record(path)
+    return bool(_kind_in("(root)", path.name) or _kind_of_log(path)) or _is_record(path)
 
 
 def _trees_below(path: Path) -> Iterator[Path]:
@@ -286,23 +289,15 @@ def _of_tree(root: Path) -> Iterator[File]:
             elif name == "data" and (root / name / GO_DATABASE).is_file():
                 yield File(str(root / name / GO_DATABASE), Kind.GO_DATABASE)
         else:
-            kind = _kind_in_root(name)
+            kind = _kind_in("(root)", name)
             if kind:
                 yield File(entry.path, kind)
 
 
-def _kind_in_root(name: str) -> Kind | None:
-    known = {
-        "recovery.log": Kind.RECOVERY,
-        EVENTS_DATABASE: Kind.EVENTS_DATABASE,
-        GO_DATABASE: Kind.GO_DATABASE,
-        "dashboard-notifications.jsonl": Kind.NOTIFICATIONS,
-    }
-    if name in known:
-        return known[name]
-    if name.endswith("-events.jsonl"):
-        return Kind.OBSERVABILITY
-    return Kind.NOTIFICATIONS if name.endswith("_notifier_events.jsonl") else None
+def _kind_in(folder: str, name: str) -> Kind | None:
+    """Kind of a file by its name, in a folder of ``data/files.csv``; parentheses: of any name."""
+    patterns = ((row["pattern"], row["kind"]) for row in _FILES if row["folder"] == folder)
+    return next((Kind(kind) for pattern, kind in patterns if fnmatchcase(name, pattern)), None)
 
 
 def _of_project(path: Path) -> Iterator[File]:
@@ -310,7 +305,7 @@ def _of_project(path: Path) -> Iterator[File]:
     directory = legible(path.name)
     yield from _of_sessions(path / "sessions", directory, is_migrated)
     for entry in _entries(path / "feedback-reports"):
-        if entry.name.startswith("report_") and entry.name.endswith(".kv"):
+        if _kind_in("(anywhere)", entry.name) == Kind.FEEDBACK:
             yield File(entry.path, Kind.FEEDBACK, directory, is_migrated)
     # Nothing else of a worktree is Agent Orchestrator's: it may be a repository of any size.
     for entry in _entries(path / "worktrees"):
@@ -337,8 +332,8 @@ def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File
                     yield File(file.path, archived, directory, is_migrated)
         elif name == ".agent-report-audit":
             for file in _entries(path / name):
-                if file.name.endswith(".ndjson"):
-                    yield File(file.path, Kind.AUDIT, directory, is_migrated)
+                if kind := _kind_in(name, file.name):
+                    yield File(file.path, kind, directory, is_migrated)
         elif not name.startswith(".") and (kind := _kind_of_record(name)) and _holds(entry.is_file):
             yield File(entry.path, kind, directory, is_migrated)
 
@@ -355,31 +350,22 @@ def _kind_of_record(name: str) -> Kind | None:
 
 def _of_observability(path: Path) -> Iterator[File]:
     for entry in _entries(path):
-        if entry.name == "dashboard-notifications.jsonl":
-            yield File(entry.path, Kind.NOTIFICATIONS)
-        elif entry.name in ("events.jsonl", "observability-errors.ndjson"):
-            yield File(entry.path, Kind.OBSERVABILITY)
+        if kind := _kind_in("(observability)", entry.name):
+            yield File(entry.path, kind)
     for entry in _entries(path / "processes"):
-        if entry.name.endswith((".ndjson", ".ndjson.1")):
-            yield File(entry.path, Kind.OBSERVABILITY)
+        if kind := _kind_in("processes", entry.name):
+            yield File(entry.path, kind)
         elif entry.name.endswith(".json"):
             yield File(entry.path, Kind.TRACES)
 
 
 def _kind_of_file(path: Path) -> Kind | None:
     """Kind of a file that was named by itself: by its name, then by its beginning."""
-    return _kind_in_root(path.name) or _kind_of_log(path) or _kind_of_named_record(path)
+    return _kind_in("(root)", path.name) or _kind_of_log(path) or _kind_of_named_record(path)
 
 
 def _kind_of_log(path: Path) -> Kind | None:
-    name, parent = path.name, path.parent.name
-    kinds = {
-        Kind.ACTIVITY: name == "activity.jsonl",
-        Kind.AUDIT: parent == ".agent-report-audit" and name.endswith(".ndjson"),
-        Kind.OBSERVABILITY: parent == "processes" and name.endswith((".ndjson", ".ndjson.1")),
-        Kind.FEEDBACK: name.startswith("report_") and name.endswith(".kv"),
-    }
-    return next((kind for kind, holds in kinds.items() if holds), None)
+    return _kind_in("(anywhere)", path.name) or _kind_in(path.parent.name, path.name)
 
 
 def _kind_of_named_record(path: Path) -> Kind | None:
@@ -415,7 +401,6 @@ def _holds(test: Callable[[], bool]) -> bool:
 
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_HALVES = "escapes of half a surrogate pair, which are no characters"
 _HARMLESS = ("info",)
 
 
@@ -475,13 +460,25 @@ class Faults:
     def note_name(self, path: str) -> None:
         """Add a fault where the name of a file that is read is not UTF-8."""
         if not path.isascii() and self.below(path) != self._relative(path):
-            message = "its name is not UTF-8"
-            action = "read; its name is shown with escapes"
-            self.add(Fault("file.name_not_utf8", "info", message, self.below(path), action=action))
+            self.note("file.name_not_utf8", path)
 
     def _relative(self, path: str) -> str:
         relative = path.removeprefix(self.root).replace(os.sep, "/").lstrip("/")
         return relative or os.path.basename(path)  # noqa: PTH119
+
+    def note(self, code: str, path: str, *values: object, **more: Any) -> str:
+        """Add a fault with the texts of its code in ``data/findings.csv``; returns its message.
+
+        ``values`` are for the braces of the message, and ``more`` replaces fields of `Fault`.
+        """
+        texts = texts_of(__package__)[code]
+        message = texts.message.format(*values) if values else texts.message
+        same = {"severity": texts.severity, "message": message}
+        if texts.action:
+            same["action"] = texts.action
+        fault = Fault(code, path=self.below(path), **{**same, **more})
+        self.add(fault)
+        return fault.message
 
     def add(self, fault: Fault) -> None:
         """Keep a fault, or end the load.
@@ -538,28 +535,22 @@ def read_file(path: str, faults: Faults, *, session_id: str | None = None) -> Co
         The session that the record belongs to.
     """
 
-    def lost(code: str, problem: str) -> Content:
-        fault = Fault(code, "warning", problem, faults.below(path), session_id=session_id)
-        faults.add(fault)
-        return Content(None, problem)
+    def lost(code: str, reason: object = None) -> Content:
+        return Content(None, faults.note(code, path, reason, session_id=session_id))
 
     try:
         octets, status = read_octets(path)
     except FileNotFoundError:
-        return lost("file.vanished", "it vanished before it was opened")
+        return lost("file.vanished")
     except OSError as error:
         code = "file.too_large" if error.errno == errno.EFBIG else "file.unreadable"
-        code = OVER_BUDGET if isinstance(error, BudgetSpentError) else code
-        return lost(code, f"it cannot be read: {error.strerror}")
+        return lost(OVER_BUDGET if isinstance(error, BudgetSpentError) else code, error.strerror)
     text, odd = _decoded(octets)
     whole, n_halves = without_halves(text)
-    if odd or n_halves:
-        below = faults.below(path)
-        problems = (("file.not_utf8", odd, 1), ("file.half_surrogate", _HALVES, n_halves))
-        for code, message, n_rows in problems:
-            if message and n_rows:
-                fault = Fault(code, "info", message, below, n_rows, None, session_id, "converted")
-                faults.add(fault)
+    if odd:
+        faults.note("file.not_utf8", path, odd, session_id=session_id)
+    if n_halves:
+        faults.note("file.half_surrogate", path, n_rows=n_halves, session_id=session_id)
     return Content(whole, None, len(octets), status.st_mtime)
 
 

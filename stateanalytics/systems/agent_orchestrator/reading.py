@@ -25,89 +25,42 @@ from stateanalytics.core.joins import pool
 from stateanalytics.errors import SourceError
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
-from stateanalytics.systems.agent_orchestrator import frames
-from stateanalytics.systems.agent_orchestrator.columns import (
-    first_true,
-    flag,
-    look_up,
-    references,
-    stored_moment,
-    with_defaults,
+from stateanalytics.systems.agent_orchestrator import (
+    columns,
+    frames,
+    go_sessions,
+    go_work,
+    logs,
+    mapping,
+    meaning,
 )
 from stateanalytics.systems.agent_orchestrator.findings import (
     go_findings,
     log_findings,
     record_findings,
 )
-from stateanalytics.systems.agent_orchestrator.go_calls import read_calls
-from stateanalytics.systems.agent_orchestrator.go_sessions import (
-    add_silence,
-    circumstances,
-    go_changes,
-    go_statuses,
-    is_go,
-    read_go,
-    read_go_sessions,
-    with_circumstances,
-)
-from stateanalytics.systems.agent_orchestrator.go_work import (
-    SUMS,
-    go_entries,
-    read_usage,
-    read_work,
-    summed,
-    with_turns,
-    work_at,
-    work_entities,
-    work_transitions,
-)
-from stateanalytics.systems.agent_orchestrator.logs import (
-    EVENTS_TABLE,
-    READERS,
-    add_entities,
-    canonical,
-    decided_at_instant,
-    decisions,
-    events,
-    link,
-    read_activity_events,
-    read_logs,
-    transitions,
-)
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    AXES,
-    EVENT_PRIORITIES,
-    GO_ENDS,
-    is_terminal,
-    primary_reason,
-)
-from stateanalytics.systems.agent_orchestrator.meaning import (
-    MEANING,
-    add_kill_events,
-    add_meaning,
-    first_reasons,
-    recorded_reasons,
-)
+from stateanalytics.systems.agent_orchestrator.go_work import read_calls, read_words
 from stateanalytics.systems.agent_orchestrator.places import (
     RECORDS,
     SYSTEM,
-    Fault,
     Faults,
     File,
     Kind,
     files_of,
     opened_of,
 )
-from stateanalytics.systems.agent_orchestrator.records import read_records
 from stateanalytics.systems.agent_orchestrator.sessions import (
     read_payloads,
+    read_records,
     read_sessions,
     shaped,
     time_findings,
 )
+from stateanalytics.systems.history import clocks_of, values_at
 from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.situations import add_axes, add_reasons
 from stateanalytics.systems.tool_calls import calls_until
+from stateanalytics.systems.transcripts import size_of
 
 
 class Known(NamedTuple):
@@ -149,21 +102,21 @@ def assemble(known: Known, label: str) -> tuple[pl.DataFrame, pl.DataFrame]:
         Sessions and pieces of work, in the shape of `schema.ENTITIES`.
     """
     clocks = (known.events, known.work, known.usage)
-    records = add_silence(known.records, clocks).with_columns(**_of_axes())
-    sessions = with_circumstances(records, known.circumstances)
-    sessions = add_meaning(add_kill_events(sessions, known.decisions))
+    records = go_sessions.add_silence(known.records, clocks).with_columns(**_of_axes())
+    sessions = go_sessions.with_circumstances(records, known.circumstances)
+    sessions = meaning.add_meaning(meaning.add_kill_events(sessions, known.decisions))
     entities = session_entities(sessions, known.events, label, known.usage)
-    work = work_entities(known.work, entities)
-    return shaped(sessions, label), pl.concat([with_turns(entities, known.work), work])
+    work = go_work.work_entities(known.work, entities)
+    return shaped(sessions, label), pl.concat([go_work.with_turns(entities, known.work), work])
 
 
 def _of_axes() -> dict[str, pl.Expr]:
     """What follows from the axes of a record; the Go rewrite has none."""
-    priority = look_up(pl.col("legacy_status"), EVENT_PRIORITIES)
+    priority = mapping.of_legacy_status("priority", "legacy_status")
     return {
-        "is_ao_terminal": pl.when(_is_go()).then("is_ao_terminal").otherwise(is_terminal()),
+        "is_ao_terminal": pl.when(_is_go()).then("is_ao_terminal").otherwise(mapping.is_terminal()),
         "event_priority": pl.when(~_is_go()).then(priority),
-        "primary_reason": primary_reason(),
+        "primary_reason": mapping.primary_reason(),
     }
 
 
@@ -215,8 +168,8 @@ def session_entities(
     one word that Agent Orchestrator shows, and the stored one where there are no axes.
     """
     current = sessions.filter("is_current")
-    messages = first_reasons(current, key=["entity_id"]).select("entity_id", "message")
-    for details in (_signs_of_life(events), messages, summed(usage)):
+    messages = meaning.first_reasons(current, key=["entity_id"]).select("entity_id", "message")
+    for details in (_signs_of_life(events), messages, go_work.summed(usage)):
         current = current.join(details, on="entity_id", how="left", maintain_order="left")
     is_over = pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
     declared = pl.when(
@@ -226,7 +179,7 @@ def session_entities(
     # The Go rewrite writes a row for the last time when it is over, or after that.
     last_written = pl.when(pl.col("generation") == "G3").then("last_transition_at")
     ended_at = pl.coalesce(stored_end, "archived_at", last_written)
-    seen_at = stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
+    seen_at = columns.stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
     axes = ("lifecycle", "outcome", "health", "delivery")
     entities = add_axes(_with_parents(current), *axes).select(
         pl.col("^recorded_.*$"),
@@ -247,9 +200,11 @@ def session_entities(
         # Its chats list no messages of tools.
         n_chat_messages="n_messages",
         last_message_at="last_message_at",
-        **{name: name for name in SUMS},
+        **{name: name for name in go_work.SUMS},
         recorded_by=pl.lit("live"),
-        raw_status=pl.when(flag("is_synthesized")).then("stored_status").otherwise("legacy_status"),
+        raw_status=pl.when(columns.flag("is_synthesized"))
+        .then("stored_status")
+        .otherwise("legacy_status"),
         created_at="created_at",
         started_at=pl.coalesce("started_at", "created_at"),
         # A session that is alive again still holds its old end: only what is over has one.
@@ -262,17 +217,20 @@ def session_entities(
         ),
         is_end_approximate=pl.when(is_over & ended_at.is_not_null()).then(stored_end.is_null()),
         end_written_by=pl.when(is_over & stored_end.is_not_null()).then(
-            first_true(
+            columns.first_true(
                 (pl.col("session_reason").is_in(_OBSERVED_ENDS), "observer"), default="executor"
             )
         ),
         n_children="n_children",
         reason_code="reason_0",
         reason_message="message",
-        evidence=references(tool_result="evidence_text", url="pr_url", message="report_note"),
+        evidence=columns.references(
+            tool_result="evidence_text", url="pr_url", message="report_note"
+        ),
     )
     return add_reasons(
-        canonical(entities, schema.ENTITIES, label), recorded_reasons(shaped(sessions, label))
+        logs.canonical(entities, schema.ENTITIES, label),
+        meaning.recorded_reasons(shaped(sessions, label)),
     )
 
 
@@ -315,57 +273,9 @@ _KEY = ["source", "entity_id"]
 _MOMENTS = [name for name, dtype in frames.SESSIONS.dtypes.items() if dtype == schema.MOMENT]
 # The file's own moment is of whoever copied it, and these two are of the beginning.
 _WRITES = [name for name in _MOMENTS if name not in ("modified_at", "created_at", "started_at")]
-_WORDS = (*AXES, "stored_status", "legacy_status", "evidence_text", "detecting_attempts")
-CLOCKS: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *("source", "path", "entity_id", "session_id", "layout", "generation", "directory"),
-            *("project", "is_migrated_original", "is_readable", "problem", "kind", "has_hooks"),
-            *("issue", "branch", "worktree", "agent_session_id", "runtime_name", "tmux_name"),
-            "is_pr_auto_detected",
-        ),
-        "creation",
-    ),
-    **dict.fromkeys(_MOMENTS, "own moment"),
-    **dict.fromkeys(("report_state", "report_note"), "report_at"),
-    "stored_watcher_trigger": "watcher_activated_at",
-    "escalation_reason": "escalated_at",
-    "termination_reason": "terminated_at",
-    **dict.fromkeys(("pr_number", "pr_url", "pr_urls", "n_prs"), "pr_observed_at"),
-    **dict.fromkeys(
-        (
-            *("pr_title", "pr_ci_status", "pr_review_decision", "is_pr_mergeable", "is_pr_draft"),
-            *("has_pr_conflicts", "is_pr_behind", "n_pr_additions", "n_pr_deletions"),
-            "n_pr_unresolved_threads",
-        ),
-        "pr_enriched_at",
-    ),
-    **dict.fromkeys(_WORDS, "log"),
-    **dict.fromkeys(
-        (
-            *("n_watcher_polls", "n_recoveries", "detecting_evidence_hash", "payload_key"),
-            *("reject_reason", "size_bytes", "other_keys"),
-        ),
-        "last write",
-    ),
-    **dict.fromkeys(
-        ("is_current", "is_synthesized", "is_ao_terminal"),
-        "other columns",
-    ),
-    **dict.fromkeys(("event_priority", "primary_reason", "more_codes", *MEANING), "assembled"),
-}
-"""When each column of `frames.SESSIONS` was written, for a record that was written again since.
-
-``creation``: it stands from then on. ``own moment``: it is one, and a later one is not known
-yet. The name of a moment: it was written together with that. ``log``: the last line up to the
-instant. ``last write``: only the present record, so that it is lost. ``other columns``: it
-follows from the cut record. ``assembled``: `assemble` makes it.
-"""
+CLOCKS = clocks_of(__package__)["sessions"]
+"""The clock of each column of `frames.SESSIONS`, for a record that was written again since."""
 _IDENTITY = ("name", "agent", "model")
-
-
-def _of_clock(clock: str) -> list[str]:
-    return [name for name, own in CLOCKS.items() if own == clock]
 
 
 def rewind(past: Past, facts: Facts) -> Past:
@@ -400,7 +310,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     older = _older(stored, current, at)
     details = {
         frames.DECISIONS.name: decisions.filter(pl.col("at") <= at),
-        frames.WORK.name: work_at(facts.detail(frames.WORK), at),
+        frames.WORK.name: go_work.work_at(facts.detail(frames.WORK), at),
         **{
             frame.name: facts.detail(frame).filter(pl.col("at") <= at)
             for frame in (frames.USAGE, frames.CIRCUMSTANCES)
@@ -409,7 +319,7 @@ def rewind(past: Past, facts: Facts) -> Past:
     records = (
         pl.concat([current, older], how="diagonal_relaxed")
         .with_columns(pl.when(pl.col(name) <= at).then(name).alias(name) for name in _MOMENTS)
-        .drop(_of_clock("assembled"))
+        .drop(name for name, clock in CLOCKS.items() if clock == "assembled")
     )
     own_events = past.facts.events.filter(pl.col("system") == SYSTEM)
     every = Known(records, own_events, *details.values())
@@ -453,7 +363,7 @@ def _chosen(records: pl.DataFrame, decisions: pl.DataFrame, at: datetime) -> pl.
     an original of the migration) that no log and no moment outdates, else the current one,
     to be rewound.
     """
-    decided = decided_at_instant(decisions, at)
+    decided = logs.decided_at_instant(decisions, at)
     logged = decided.rename({name: f"log_{name}" for name in decided.columns if name not in _KEY})
     past_moments = pl.max_horizontal(pl.when(pl.col(name) <= at).then(name) for name in _WRITES)
     last_line = decisions.group_by(_KEY).agg(_last_line_at=pl.col("at").max())
@@ -516,20 +426,8 @@ def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
     has_words = pl.col("log_session_state").is_not_null()
     # A moment after the instant was not stored yet, nor were the values written with it; what
     # each write replaces is lost.
-    not_later = {name: pl.when(pl.col(name) <= at).then(name) for name in _MOMENTS}
-    written_together = {
-        name: pl.when(pl.col(clock) <= at).then(name)
-        for name, clock in CLOCKS.items()
-        if clock in _MOMENTS
-    }
-    replaced = {
-        name: pl.lit(None, frames.SESSIONS.dtypes[name]) for name in _of_clock("last write")
-    }
     cut = records.join(reports, on=_KEY, how="left", maintain_order="left").with_columns(
-        **not_later,
-        **written_together,
-        **replaced,
-        **{name: pl.col(f"log_{name}") for name in _of_clock("log")},
+        **values_at(at, CLOCKS, is_written=pl.lit(value=False)),
         _is_report_lost=(pl.col("report_at") > at) & pl.col("log_report_at").is_null(),
         _is_contradicted=(
             pl.col("log_session_state") != pl.coalesce("log_next_previous", "session_state")
@@ -553,9 +451,9 @@ def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
     ).with_columns(
         terminated_at=pl.when(~_is_go())
         .then("terminated_at")
-        .when(pl.col("legacy_status").is_in(GO_ENDS))
+        .when(pl.col("legacy_status").is_in(mapping.GO_ENDS))
         .then("log_over_since"),
-        is_ao_terminal=pl.col("legacy_status").is_in(GO_ENDS),
+        is_ao_terminal=pl.col("legacy_status").is_in(mapping.GO_ENDS),
     )
 
 
@@ -580,40 +478,24 @@ def _lost(past: Past, sessions: pl.DataFrame) -> pl.DataFrame:
     is_named = pl.any_horizontal(pl.col("log_session_state", "log_stored_status").is_not_null())
     is_known = pl.col("_is_written") | (is_named & ~pl.col("_is_contradicted"))
     known = sessions.select(
-        *_KEY,
-        system=pl.lit(SYSTEM),
-        entity_type=pl.lit("session"),
-        _unknown=~is_known,
-        _unseen=~is_known & pl.col("report_at").is_null(),
-        _unreported=pl.col("_is_report_lost").fill_null(value=False),
+        *(*_KEY, pl.lit(SYSTEM).alias("system"), pl.lit("session").alias("entity_type")),
+        **dict.fromkeys(("status", "updated", "reason", "record"), ~is_known),
+        silence=~is_known & pl.col("report_at").is_null(),
+        report=pl.col("_is_report_lost").fill_null(value=False),
     )
     key = list(schema.ENTITY_KEY)
-    joined = past.facts.entities.select(key).hstack(past.lost)
-    mixed = joined.join(known, on=key, how="left", maintain_order="left")
-    rules = {
-        **dict.fromkeys(("status", "updated", "reason", "record"), "_unknown"),
-        "silence": "_unseen",
-        "report": "_unreported",
-    }
-    return mixed.select(
-        (pl.coalesce(rules[name], name) if name in rules else pl.col(name)).alias(name)
-        for name in past.lost.columns
-    )
+    shared = past.facts.entities.select(key).hstack(past.lost)
+    return shared.update(known, on=key).drop(key)
 
 
 # --- from files and databases ------------------------------------------------------------
 
-_LOGS = (*READERS, Kind.FEEDBACK)
+_LOGS = (*logs.READERS, Kind.FEEDBACK)
 _DATABASES = (Kind.EVENTS_DATABASE, Kind.GO_DATABASE)
 
 
 def read(
-    path: Path,
-    *,
-    label: str,
-    bodies: bool = False,
-    on_error: str = "skip",
-    before: object = None,
+    path: Path, *, label: str, bodies: bool = False, on_error: str = "skip", before: object = None
 ) -> Parts:
     """Facts of a tree of Agent Orchestrator, or of any part of one.
 
@@ -666,27 +548,27 @@ def _parts(
     label = faults.label
     stored = _from_databases(stores, faults, bodies)
     records = read_payloads(read_records([file for file in files if file.kind in RECORDS], faults))
-    logs = read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
+    lines = logs.read_logs([file for file in files if file.kind in _LOGS], faults, bodies=bodies)
     _note_files(files, faults)
     all_records = pl.concat([read_sessions(records), *stored["sessions"]], how="diagonal_relaxed")
     # Only the Go rewrite keeps when an agent was last seen, which ones signal, and its own end.
     moments = dict.fromkeys(("activity_last_at", "first_signal_at"), schema.MOMENT)
     words = dict.fromkeys(("has_hooks", "is_ao_terminal"), schema.YES_NO)
-    sessions = add_entities(with_defaults(all_records, {**moments, **words}))
-    entries = link(
-        pl.concat([logs, *stored["entries"]], how="diagonal_relaxed").with_columns(
+    sessions = logs.add_entities(columns.with_defaults(all_records, {**moments, **words}))
+    entries = logs.link(
+        pl.concat([lines, *stored["entries"]], how="diagonal_relaxed").with_columns(
             _order=pl.int_range(pl.len())
         ),
         sessions,
     )
-    decided = decisions(entries, label)
+    decided = logs.decisions(entries, label)
     work, usage, known, called = (
         _linked(stored[frame.name], frame, sessions, label)
         for frame in (frames.WORK, frames.USAGE, frames.CIRCUMSTANCES, frames.CALLS)
     )
-    own_events = canonical(events(entries), schema.EVENTS, label)
+    own_events = logs.canonical(logs.events(entries), schema.EVENTS, label)
     sessions, entities = assemble(Known(sessions, own_events, decided, work, usage, known), label)
-    changes = canonical(transitions(entries), schema.TRANSITIONS, label)
+    changes = logs.canonical(logs.transitions(entries), schema.TRANSITIONS, label)
     rows = (sessions, decided, work, usage, known, called)
     details = {frame.name: own for frame, own in zip(frames.FRAMES, rows, strict=True)}
     findings = [
@@ -702,7 +584,7 @@ def _parts(
         system=SYSTEM,
         format=_format(sessions, stores),
         entities=entities,
-        transitions=pl.concat([changes, work_transitions(work)]),
+        transitions=pl.concat([changes, go_work.work_transitions(work)]),
         events=own_events,
         findings=pool(findings, schema.FINDINGS),
         details=details,
@@ -717,11 +599,10 @@ def _opened(file: File, faults: Faults) -> Store | None:
     """Private copy of a database of the tree; None for any other file, or with a fault."""
     if file.kind not in _DATABASES:
         return None
-    below = faults.below(file.path)
     try:
         return open_store(file.path, label=faults.label, salvage=faults.on_error == "salvage")
     except SourceError as error:
-        faults.add(Fault("file.unreadable", "warning", error.problem, below))
+        faults.note("file.unreadable", file.path, message=error.problem)
         return None
 
 
@@ -731,21 +612,22 @@ def _from_databases(
     """Sessions, entries, findings and other frames of all databases, sessions by their names."""
     stored: Mapping[str, list[pl.DataFrame]] = defaultdict(list)
     for store in stores:
-        if EVENTS_TABLE in store.tables:
-            entries, findings = read_activity_events(store, bodies=bodies)
+        if logs.EVENTS_TABLE in store.tables:
+            entries, findings = logs.read_activity_events(store, bodies=bodies)
             stored["entries"].append(entries)
             stored["findings"].append(findings)
-        if is_go(store):
-            tables = read_go(store)
-            statuses, work = go_statuses(tables), read_work(tables)
+        if go_sessions.is_go(store):
+            tables = go_sessions.read_go(store)
+            statuses, work = go_sessions.go_statuses(tables), go_work.read_work(tables)
             path = faults.below(str(store.path))
-            changes = go_changes(tables, statuses, bodies=bodies)
-            stored["sessions"].append(read_go_sessions(tables, statuses, path=path))
-            stored["entries"].extend([changes, go_entries(tables)])
+            changes = go_sessions.go_changes(tables, statuses, bodies=bodies)
+            stored["sessions"].append(go_sessions.read_go_sessions(tables, statuses, path=path))
+            stored["entries"].extend([changes, go_work.go_entries(tables)])
             stored["findings"].extend([tables.findings, go_findings(tables, store.label)])
-            stored[frames.WORK.name].append(work)
-            stored[frames.USAGE.name].append(read_usage(tables))
-            stored[frames.CIRCUMSTANCES.name].append(circumstances(tables, work))
+            words = ["entity_type", "entity_id"]
+            stored[frames.WORK.name].append(work.join(read_words(store), on=words, how="left"))
+            stored[frames.USAGE.name].append(go_work.read_usage(tables))
+            stored[frames.CIRCUMSTANCES.name].append(go_sessions.circumstances(tables, work))
             stored[frames.CALLS.name].append(read_calls(store, tables))
     return stored
 
@@ -756,15 +638,11 @@ def _linked(
     """One frame of all databases, with the entity in place of the name of each session."""
     rows = pl.concat([shape.empty(), *pieces], how="diagonal_relaxed")
     named = sessions.filter(pl.col("generation") == "G3").unique("session_id")
+    of_names = named.select("session_id", _entity_id="entity_id")
     column = "session_id" if "session_id" in shape.dtypes else "entity_id"
     linked = (
-        with_defaults(rows.with_columns(source=pl.lit(label)), {"session_id": schema.TEXT})
-        .join(
-            named.select("session_id", _entity_id="entity_id"),
-            on="session_id",
-            how="left",
-            maintain_order="left",
-        )
+        columns.with_defaults(rows.with_columns(source=pl.lit(label)), {"session_id": schema.TEXT})
+        .join(of_names, on="session_id", how="left", maintain_order="left")
         .with_columns(pl.coalesce("_entity_id", "session_id").alias(column))
     )
     if shape is not frames.WORK:
@@ -778,35 +656,20 @@ def _note_files(files: Sequence[File], faults: Faults) -> None:
     for file in files:
         faults.note_name(file.path)
         if file.kind == Kind.CORRUPT_COPY:
-            faults.add(
-                Fault(
-                    "record.corrupt_copy",
-                    "info",
-                    "a corrupt record that Agent Orchestrator put aside and rewrote",
-                    faults.below(file.path),
-                    session_id=file.name.partition(".json")[0],
-                    action="not read; the rewritten record may lack what it held",
-                )
-            )
+            session_id = file.name.partition(".json")[0]
+            faults.note("record.corrupt_copy", file.path, session_id=session_id)
 
 
 def _format(sessions: pl.DataFrame, stores: Sequence[Store]) -> str:
     """Generations of the records and databases, oldest first."""
     seen = set(sessions.filter("is_readable")["generation"].drop_nulls())
-    has_events = any(EVENTS_TABLE in store.tables for store in stores)
-    if any(is_go(store) for store in stores):
+    has_events = any(logs.EVENTS_TABLE in store.tables for store in stores)
+    if any(go_sessions.is_go(store) for store in stores):
         seen.add("G3")
     return ", ".join([*sorted(seen), *(["activity events"] if has_events else [])]) or "logs"
 
 
 def _size_of(records: pl.DataFrame, files: Sequence[File], stores: Sequence[Store]) -> int:
     """Bytes of everything that was read; a file that vanished has none."""
-    logs = sum(_size(file) for file in files if file.kind in _LOGS)
-    return logs + int(records["size_bytes"].sum()) + sum(store.size_bytes for store in stores)
-
-
-def _size(file: File) -> int:
-    try:
-        return Path(file.path).stat().st_size
-    except OSError:
-        return 0
+    n_bytes = size_of(file.path for file in files if file.kind in _LOGS)
+    return n_bytes + int(records["size_bytes"].sum()) + sum(store.size_bytes for store in stores)

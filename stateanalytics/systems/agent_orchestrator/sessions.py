@@ -1,8 +1,8 @@
-"""From flat session records to their three axes, and to `frames.SESSIONS`."""
+"""From files of session records to their three axes, and to `frames.SESSIONS`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -10,7 +10,9 @@ import orjson
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.systems.agent_orchestrator import frames
+from stateanalytics.core.package_tables import package_table
+from stateanalytics.io.cells import shown
+from stateanalytics.systems.agent_orchestrator import frames, mapping, places
 from stateanalytics.systems.agent_orchestrator.columns import (
     EPOCH,
     MOST_DETAIL,
@@ -23,31 +25,286 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     with_defaults,
     yes_no,
 )
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    AXES,
-    LEGACY_STATUSES,
-    PAYLOAD_WORDS,
-    legacy_status,
-)
+from stateanalytics.systems.agent_orchestrator.mapping import REPORT_STATES
 from stateanalytics.systems.agent_orchestrator.places import Kind
-from stateanalytics.systems.agent_orchestrator.records import (
-    pull_request_number,
-    read_reports,
-    text_of,
-)
 
-RECORD_KEYS = (
-    "sessionId",
-    "status",
-    "lifecycle",
-    "stateVersion",
-    "statePayload",
-    "pr",
-    "createdAt",
-    "runtimeHandle",
-    "tmuxName",
-    "role",
+
+def read_reports(records: pl.DataFrame) -> pl.DataFrame:
+    """Add the last report that a flat session record holds.
+
+    Parameters
+    ----------
+    records : polars.DataFrame
+        Flat session records: text columns ``agentReportedState``, ``agentReportedAt`` and
+        ``agentReported`` + ``Note``, ``PrNumber``, ``PrUrl``, ``PrIsDraft``. An absent
+        column counts as an absent key.
+
+    Returns
+    -------
+    polars.DataFrame
+        With ``report_state``, ``report_at`` (moment in UTC), ``report_note``,
+        ``report_pr_number`` (Int64), ``report_pr_url``, ``report_is_draft`` (Boolean);
+        all null where there is no readable report.
+
+    Notes
+    -----
+    Agent Orchestrator's ``readAgentReport``: the state must be one of the ten words as
+    written (aliases are for typing), the time one that can be read.
+
+    Examples
+    --------
+    >>> records = pl.DataFrame(
+    ...     {"agentReportedState": ["started"], "agentReportedAt": ["2026-05-01T11:58:00Z"]}
+    ... )
+    >>> read_reports(records)["report_state"].item()
+    'started'
+    """
+    keys = ("State", "At", "Note", "PrNumber", "PrUrl", "PrIsDraft")
+    reports = with_defaults(records, {f"agentReported{key}": pl.String() for key in keys})
+    reports = reports.with_columns(report_at=stored_moment("agentReportedAt"))
+    state, at = pl.col("agentReportedState"), pl.col("report_at")
+    digits = pl.col("agentReportedPrNumber").str.extract("^([0-9]+)$")
+    values = {
+        "report_state": state,
+        "report_at": at,
+        "report_note": filled("agentReportedNote"),
+        "report_pr_number": digits.cast(pl.Int64, strict=False),
+        "report_pr_url": filled("agentReportedPrUrl"),
+        "report_is_draft": yes_no("agentReportedPrIsDraft"),
+    }
+    is_readable = state.is_in(REPORT_STATES) & at.is_not_null()
+    return reports.with_columns(
+        pl.when(is_readable).then(value).alias(name) for name, value in values.items()
+    )
+
+
+# Path of a URL that JavaScript's URL class accepts, cut out of the trimmed text.
+_WEB_PATH = r"^(?i:https?|wss?|ftp):[/\\]*[^/\\?#\s]+([^?#]*)"
+_OTHER_PATH = r"^[A-Za-z][A-Za-z0-9+.-]*:([^?#]*)"
+_PULL = r"^(?:/+[^/]+)*?/+[^/]+/+[^/]+/+pull/+([0-9]+)(?:/|$)"
+_MERGE = r"^(?:/+[^/]+)*?/+[^/]+/+[^/]+/+-/+merge_requests/+([0-9]+)(?:/|$)"
+_TRAILING = r"/([0-9]+)$"
+
+
+def pull_request_number(url: pl.Expr) -> pl.Expr:
+    """Number of the pull or merge request that a URL names."""
+    trimmed = url.str.replace_all(r"^[\x00-\x20]+|[\x00-\x20]+$|[\t\r\n]", "")
+    path = pl.coalesce(trimmed.str.extract(_WEB_PATH), trimmed.str.extract(_OTHER_PATH))
+    digits = (path.str.extract(_PULL), path.str.extract(_MERGE), url.str.extract(_TRAILING))
+    return pl.coalesce(digits).cast(pl.Int64, strict=False)
+
+
+class Key(NamedTuple):
+    """A key of session records: the column it becomes and how it is read, if as it is stored.
+
+    ``kind`` is one of `sessions.READERS`, or ``silent``: known, and not read.
+    """
+
+    key: str
+    column: str | None
+    kind: str | None
+    decides_axes: bool
+
+
+_STORED = package_table(__package__, "keys.csv", Key)
+_INSIDE = "prEnrichment."
+ENRICHED = tuple(
+    row._replace(key=row.key.removeprefix(_INSIDE))
+    for row in _STORED
+    if row.key.startswith(_INSIDE)
 )
+"""Keys of the details of a pull request, which are JSON inside of JSON."""
+OWN_KEYS = tuple(row for row in _STORED if row.kind != "silent" and "." not in row.key)
+KEYS = tuple(row.key for row in OWN_KEYS)
+"""The stored keys that become columns, under their own names."""
+_KNOWN = frozenset(row.key for row in _STORED)
+_MOST_KEYS_NAMED = 40
+_YEAR_3000_S = 32_503_680_000
+Record = dict[str, str | None]
+
+
+class NoRecordError(ValueError):
+    """Raised where a text is no session record."""
+
+
+_FILE = {
+    **dict.fromkeys(("path", "session_id", "layout", "directory", "directory_project"), pl.String),
+    "is_migrated_original": pl.Boolean,
+    "archived_at": pl.String,
+    "problem": pl.String,
+    "size_bytes": pl.Int64,
+    "modified_s": pl.Float64,
+}
+_FILE_COLUMNS = _FILE | dict.fromkeys(("other_keys", *KEYS), pl.String)
+
+
+def read_records(files: Iterable[places.File], faults: places.Faults) -> pl.DataFrame:
+    """Every session record of a tree as flat texts, one row per file.
+
+    Parameters
+    ----------
+    files : iterable of File
+        Files of the four kinds of records.
+    faults : Faults
+        Receives what could not be read.
+
+    Returns
+    -------
+    polars.DataFrame, shape (n_files, len(KEYS) + 13)
+        ``path``, ``session_id``, ``layout``, ``directory``, ``project``, ``archived_at``,
+        ``modified_at``, ``size_bytes``, ``is_migrated_original``, ``is_readable``,
+        ``problem``, ``other_keys``, ``sessionId``, and `KEYS` as texts.
+    """
+    rows = [_read(file, faults) for file in files]
+    stored = set().union(*rows)
+    # Most keys are in no record of a tree.
+    nothing = [None] * len(rows)
+    frame = pl.DataFrame(
+        pl.Series(name, [row.get(name) for row in rows] if name in stored else nothing, dtype)
+        for name, dtype in _FILE_COLUMNS.items()
+    )
+    # The name has dashes for colons and the point.
+    digits = pl.col("archived_at").str.replace_all(r"\D", "")
+    whole = digits.str.slice(0, 14).str.to_datetime("%Y%m%d%H%M%S", strict=False, time_unit="us")
+    ms = digits.str.slice(14).cast(pl.Int64, strict=False).fill_null(0)
+    is_json_record = pl.col("layout") == str(places.Kind.JSON_RECORD)
+    return frame.with_columns(
+        archived_at=(whole + pl.duration(milliseconds=ms)).dt.replace_time_zone("UTC"),
+        # A file may be dated beyond the calendar of Python's dates.
+        modified_at=pl.when(pl.col("modified_s").abs() < _YEAR_3000_S).then(
+            (pl.col("modified_s") * 1e6).round().cast(pl.Int64, strict=False).cast(schema.MOMENT)
+        ),
+        is_readable=pl.col("problem").is_null(),
+        sessionId="session_id",
+        project=pl.coalesce(
+            pl.when(is_json_record).then("directory_project"), "project", "directory_project"
+        ),
+    ).drop("directory_project", "modified_s")
+
+
+def _other_keys(record: Record) -> str | None:
+    return ",".join([key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]) or None
+
+
+def _read(file: places.File, faults: places.Faults) -> dict[str, object]:
+    """One file that should be a session record: its content, and `_FILE`."""
+    is_archive = file.kind in (places.Kind.ARCHIVE, places.Kind.JSON_ARCHIVE)
+    name = file.name
+    archive = places.ARCHIVE_NAME.match(name) if is_archive else None
+    session_id = archive["id"] if archive else name.removesuffix(".json")
+    content = places.read_file(file.path, faults, session_id=session_id)
+    record: Record = {}
+    problem = content.problem
+    if content.text is not None and not content.text.strip():
+        problem = faults.note("record.reserved", file.path, session_id=session_id)
+    elif content.text is not None:
+        # The name promises a layout, which files that people copied do not keep.
+        is_json = content.text.lstrip().startswith(("{", "["))
+        parse = json_record if is_json or "=" not in content.text else key_value_record
+        try:
+            record = parse(content.text)
+        except NoRecordError as error:
+            more = {"example": shown(content.text), "session_id": session_id}
+            problem = faults.note("record.unreadable", file.path, error, **more)
+    return {
+        **record,
+        "path": faults.below(file.path),
+        "session_id": session_id,
+        "layout": file.kind.value,
+        "directory": file.directory,
+        "directory_project": places.project_of(file.directory),
+        "is_migrated_original": file.is_migrated,
+        "archived_at": archive["at"] if archive else None,
+        "problem": problem,
+        "size_bytes": content.size_bytes,
+        "modified_s": content.modified_s,
+        "other_keys": _other_keys(record),
+    }
+
+
+def json_record(text: str) -> Record:
+    """Flat keys of a JSON record, as Agent Orchestrator flattens them.
+
+    Parameters
+    ----------
+    text : str
+        The file.
+
+    Returns
+    -------
+    dict of str to str
+        Objects as JSON text, Booleans and numbers as JSON writes them; null keys are absent.
+
+    Raises
+    ------
+    NoRecordError
+        If it is no JSON, or no object.
+
+    Examples
+    --------
+    >>> json_record('{"pr": null, "prAutoDetect": false, "lifecycle": {"version": 2}}')
+    {'prAutoDetect': 'off', 'lifecycle': '{"version":2}'}
+    """
+    try:
+        value = orjson.loads(text)
+    except ValueError as error:
+        raise NoRecordError(f"it is no JSON ({str(error)[:80]})") from error
+    if not isinstance(value, dict):
+        raise NoRecordError(f"it is a JSON {type(value).__name__}, and no object")
+    record = {key: text_of(item) for key, item in value.items() if item is not None}
+    if isinstance(auto_detect := value.get("prAutoDetect"), bool):
+        record["prAutoDetect"] = "on" if auto_detect else "off"
+    return record
+
+
+def text_of(value: Any) -> str | None:
+    """Value of JSON as text: a text as it is, anything else as JSON; null for null."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # It writes fewer levels (254) than it reads (1,024).
+        return "nested too deeply"
+
+
+def key_value_record(text: str) -> Record:
+    r"""Keys of a record of lines ``key=value``; the last of a key counts.
+
+    Parameters
+    ----------
+    text : str
+        The file.
+
+    Returns
+    -------
+    dict of str to str
+        Blank lines, comments and lines without ``=`` are skipped.
+
+    Raises
+    ------
+    NoRecordError
+        If no line holds a key.
+
+    Examples
+    --------
+    >>> key_value_record("# by hand\nstatus = working\npr=https://x/pull/1?a=b\n")
+    {'status': 'working', 'pr': 'https://x/pull/1?a=b'}
+    """
+    record: Record = {}
+    for line in text.split("\n"):
+        trimmed = line.strip()
+        if not trimmed or trimmed.startswith("#"):
+            continue
+        key, equals, value = trimmed.partition("=")
+        if equals and key:
+            record[key.strip()] = value.strip()
+    if not record:
+        raise NoRecordError("no line of it holds a key and a value")
+    return record
+
+
+RECORD_KEYS = ("sessionId", *(row.key for row in OWN_KEYS if row.decides_axes))
 """The keys of a flat session record that decide its lifecycle, named as they are stored."""
 
 
@@ -60,28 +317,7 @@ class Field(NamedTuple):
     kind: str
 
 
-_FIELDS = tuple(
-    Field(*field)
-    for field in (
-        ("session", "kind", "kind", "word"),
-        ("session", "state", "session_state", "word"),
-        ("session", "reason", "session_reason", "word"),
-        ("session", "startedAt", "started_at", "text or null"),
-        ("session", "completedAt", "completed_at", "text or null"),
-        ("session", "terminatedAt", "terminated_at", "text or null"),
-        ("session", "lastTransitionAt", "last_transition_at", "text"),
-        ("pr", "state", "pr_state", "word"),
-        ("pr", "reason", "pr_reason", "word"),
-        ("pr", "number", "pr_number", "integer"),
-        ("pr", "url", "pr_url", "text or null"),
-        ("pr", "lastObservedAt", "pr_observed_at", "text or null"),
-        ("runtime", "state", "runtime_state", "word"),
-        ("runtime", "reason", "runtime_reason", "word"),
-        ("runtime", "lastObservedAt", "runtime_observed_at", "text or null"),
-        ("runtime", "handle", "runtime_handle", "handle"),
-        ("runtime", "tmuxName", "tmux_name", "text or null"),
-    )
-)
+_FIELDS = package_table(__package__, "payload.csv", Field)
 _AXES = ("session", "pr", "runtime")
 _COLUMNS = tuple(field.column for field in _FIELDS)
 LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
@@ -107,7 +343,7 @@ _PAYLOAD: dict[str, pl.DataType] = {
 }
 _VERSION = 2
 _INT64 = 2**63
-_WORDS = {column: frozenset(words) for column, words in PAYLOAD_WORDS.items()}
+_WORDS = {field.column: mapping.words_of(field.column) for field in _FIELDS if field.kind == "word"}
 
 
 def read_payloads(records: pl.DataFrame) -> pl.DataFrame:
@@ -140,17 +376,14 @@ def read_payloads(records: pl.DataFrame) -> pl.DataFrame:
     "pr.state has the unknown word 'lost'"
     """
     names = ("lifecycle", "stateVersion", "statePayload")
-    has_first = filled("lifecycle").is_not_null()
-    has_second = (pl.col("stateVersion") == "2") & filled("statePayload").is_not_null()
+    first = filled("lifecycle")
+    second = pl.when(pl.col("stateVersion") == "2").then(filled("statePayload"))
     keyed = with_defaults(records, dict.fromkeys(names, pl.String())).with_columns(
-        payload_key=first_true((has_first, "lifecycle"), (has_second, "statePayload"))
+        payload_key=first_true(
+            (first.is_not_null(), "lifecycle"), (second.is_not_null(), "statePayload")
+        )
     )
-    texts = keyed.select(
-        pl.when(pl.col("payload_key") == "lifecycle")
-        .then("lifecycle")
-        .when(pl.col("payload_key") == "statePayload")
-        .then("statePayload")
-    ).to_series()
+    texts = keyed.select(pl.coalesce(first, second)).to_series()
     rows = list(zip(*map(_read_payload, texts), strict=True)) or [()] * len(_PAYLOAD)
     return keyed.with_columns(
         pl.Series(name, values, dtype)
@@ -251,24 +484,14 @@ def _handle_text(handle: Mapping[str, Any]) -> str | None:
 
 # --- the axes of a record without a payload ----------------------------------------------
 
-# Legacy status -> session state, session reason, is started, is completed, is terminated.
-_FROM_STATUS = {
-    "spawning": ("not_started", "spawn_requested", False, False, False),
-    "idle": ("idle", "awaiting_external_review", True, False, False),
-    "needs_input": ("needs_input", "awaiting_user_input", True, False, False),
-    "stuck": ("stuck", "probe_failure", True, False, False),
-    "merged": ("idle", "merged_waiting_decision", True, False, False),
-    "done": ("done", "research_complete", True, True, False),
-    "errored": ("terminated", "error_in_process", True, False, False),
-    "killed": ("terminated", "manually_killed", True, False, True),
-    "terminated": ("terminated", "manually_killed", True, False, True),
-    "cleanup": ("terminated", "manually_killed", True, False, True),
-}
-_AT_WORK = ("working", "task_in_progress", True, False, False)
 _SYNTHESIS = pl.DataFrame(
-    [(status, *_FROM_STATUS.get(status, _AT_WORK)) for status in LEGACY_STATUSES],
-    schema=["_status", "session_state", "session_reason", "_started", "_completed", "_terminated"],
-    orient="row",
+    {
+        "_status": status,
+        "session_state": meaning.session_state,
+        "session_reason": meaning.session_reason,
+        **{f"_{what}": what in meaning.moments for what in ("started", "completed", "terminated")},
+    }
+    for status, meaning in mapping.LEGACY_MEANINGS.items()
 )
 _EMPTY_HANDLES = ("0", "false", '""')
 
@@ -319,7 +542,7 @@ def synthesize_lifecycle(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.
             # A word of today's vocabulary; anything unknown counts as spawning.
             _status=first_true(
                 (status == "starting", "working"),
-                (status.is_in(LEGACY_STATUSES), status),
+                (status.is_in(mapping.LEGACY_STATUSES), status),
                 default="spawning",
             ),
             _at=created_at,
@@ -415,7 +638,9 @@ def refresh_status(records: pl.DataFrame) -> pl.DataFrame:
     >>> refresh_status(read_payloads(records))["status"].item()
     'terminated'
     """
-    by_payload = pl.when(pl.col("payload_key") == "lifecycle").then(legacy_status("payload_"))
+    by_payload = pl.when(pl.col("payload_key") == "lifecycle").then(
+        mapping.legacy_status("payload_")
+    )
     return with_defaults(records, {"status": pl.String()}).with_columns(
         status=pl.coalesce(by_payload, "status")
     )
@@ -423,36 +648,36 @@ def refresh_status(records: pl.DataFrame) -> pl.DataFrame:
 
 # --- records in the shape of their frame -------------------------------------------------
 
-_MADE_UP = (
-    "started_at",
-    "completed_at",
-    "terminated_at",
-    "last_transition_at",
-    "pr_observed_at",
-    "runtime_observed_at",
-)
-_MOMENTS = {
-    "restored_at": "restoredAt",
-    "detecting_started_at": "detectingStartedAt",
-    "detecting_escalated_at": "detectingEscalatedAt",
-    "watcher_activated_at": "reportWatcherTriggerActivatedAt",
-    "merge_cleanup_since": "mergedPendingCleanupSince",
-    "escalated_at": "escalatedAt",
-    "_flat_terminated_at": "terminatedAt",
-    "created_at": "createdAt",
+_MADE_UP = [name for name, dtype in LIFECYCLE_COLUMNS.items() if dtype == schema.MOMENT]
+
+
+def _leading_integer(name: str) -> pl.Expr:
+    return pl.col(name).str.extract(r"^\s*([+-]?[0-9]+)").cast(pl.Int64, strict=False)
+
+
+def _number(name: str) -> pl.Expr:
+    return pl.col(name).cast(pl.Int64, strict=False)
+
+
+def _on_off(name: str) -> pl.Expr:
+    words = {"on": True, "true": True, "off": False, "false": False}
+    return look_up(pl.col(name), words, dtype=pl.Boolean())
+
+
+READERS: Mapping[str, Callable[[str], pl.Expr]] = {
+    "text": filled,
+    "word": pl.col,
+    "moment": stored_moment,
+    "integer": _leading_integer,
+    "number": _number,
+    "yes_no": yes_no,
+    "on_off": _on_off,
 }
-_KEPT = {
-    "evidence_text": "lifecycleEvidence",
-    "detecting_evidence_hash": "detectingEvidenceHash",
-    "stored_watcher_trigger": "reportWatcherActiveTrigger",
-    "escalation_reason": "escalationReason",
-    "termination_reason": "terminationReason",
-    "pr_urls": "prs",
-}
-_USED_UP = (
-    "lifecycle", "statePayload", "stateVersion", "runtimeHandle", "runtime_handle", "status", "pr",
-    "prEnrichment", "prReviewComments", "_flat_terminated_at",
-)  # fmt: skip
+"""How the text of a stored key is read, by its kind in ``data/keys.csv``."""
+
+
+def _columns_of(keys: Sequence[Key]) -> dict[str, pl.Expr]:
+    return {row.column: READERS[row.kind](row.key) for row in keys if row.column and row.kind}
 
 
 def interpret(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
@@ -472,7 +697,7 @@ def interpret(records: pl.DataFrame, *, now: datetime = EPOCH) -> pl.DataFrame:
         flat one).
     """
     parsed = parse_lifecycle(refresh_status(records.with_columns(stored_status="status")), now=now)
-    return parsed.with_columns(legacy_status=legacy_status())
+    return parsed.with_columns(legacy_status=mapping.legacy_status())
 
 
 def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
@@ -491,58 +716,38 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
         what follows from all (traps, mapping) by `meaning`.
     """
     with_reports = read_reports(interpret(records))
-    is_made_up, epoch, created = (
-        pl.col("is_synthesized"),
-        pl.lit(EPOCH),
-        stored_moment("createdAt"),
-    )
+    is_made_up, created = pl.col("is_synthesized"), stored_moment("createdAt")
     sessions = with_reports.with_columns(
         generation=_generation(),
         stored_status=filled("stored_status"),
-        **{name: stored_moment(key) for name, key in _MOMENTS.items()},
-        **{name: filled(key) for name, key in _KEPT.items()},
+        **_columns_of(OWN_KEYS),
         # What a payload lacks is filled with the time of creation, which is no observation.
         **{
             name: pl.when(
-                ~is_made_up & pl.col(name).ne(epoch) & pl.col(name).ne_missing(created)
+                ~is_made_up & pl.col(name).ne(pl.lit(EPOCH)) & pl.col(name).ne_missing(created)
             ).then(name)
             for name in _MADE_UP
         },
-        detecting_attempts=_leading_integer("detectingAttempts"),
-        n_watcher_polls=_leading_integer("reportWatcherTriggerCount"),
-        n_recoveries=_leading_integer("recoveryCount"),
         report_note=pl.col("report_note").str.slice(0, MOST_DETAIL),
         agent_session_id=pl.coalesce(
             filled("claudeSessionUuid"), filled("codexThreadId"), filled("opencodeSessionId")
         ),
-        is_pr_auto_detected=look_up(
-            pl.col("prAutoDetect"),
-            {"on": True, "true": True, "off": False, "false": False},
-            dtype=pl.Boolean(),
-        ),
-        issue=filled("issue"),
-        branch=filled("branch"),
-        worktree=filled("worktree"),
         runtime_name=pl.col("runtime_handle").str.json_path_match("$.runtimeName"),
         name=pl.coalesce(filled("displayName"), filled("issueTitle"), filled("issue")),
-        model=filled("codexModel"),
     )
     return (
         _with_pull_request(sessions)
         .with_columns(terminated_at=pl.coalesce("terminated_at", "_flat_terminated_at"))
-        .drop(_USED_UP)
+        .drop({*KEYS, "_flat_terminated_at"} - {row.column for row in OWN_KEYS})
     )
 
 
 def time_findings(records: pl.DataFrame, label: str) -> pl.DataFrame:
     """Findings on stored times that cannot be read, flat ones and those of payloads."""
-    stored = {key: key for key in (*_MOMENTS.values(), "agentReportedAt")} | PAYLOAD_TIMES
+    keys = [row.key for row in OWN_KEYS if row.kind == "moment"]
+    stored = {key: key for key in (*keys, "agentReportedAt")} | PAYLOAD_TIMES
     columns = {place: pl.col(column) for place, column in stored.items()}
     return unreadable_times(records, label, None, columns)
-
-
-def _leading_integer(name: str) -> pl.Expr:
-    return pl.col(name).str.extract(r"^\s*([+-]?[0-9]+)").cast(pl.Int64, strict=False)
 
 
 def _generation() -> pl.Expr:
@@ -557,37 +762,21 @@ def _with_pull_request(sessions: pl.DataFrame) -> pl.DataFrame:
     url = pl.coalesce(filled("pr_url"), filled("pr"))
     unnumbered = pl.when(pl.col("pr_number").is_null()).then(url)
     return (
-        sessions.hstack(read_enrichment(sessions["prEnrichment"]).rename(_ENRICHED))
+        sessions.hstack(read_enrichment(sessions["prEnrichment"]))
+        .with_columns(**_columns_of(ENRICHED))
         .with_columns(
+            pl.coalesce("is_pr_draft", "report_is_draft"),
             pr_url=url,
             pr_number=pl.coalesce("pr_number", pull_request_number(unnumbered)),
             n_prs=pl.coalesce(
                 pl.col("pr_urls").str.count_matches("[^,]+"), url.is_not_null().cast(pl.UInt32)
             ).cast(pl.Int64),
-            is_pr_mergeable=yes_no("mergeable"),
-            is_pr_draft=pl.coalesce(yes_no("isDraft"), "report_is_draft"),
-            has_pr_conflicts=yes_no("hasConflicts"),
-            is_pr_behind=yes_no("isBehind"),
-            n_pr_additions=pl.col("additions").cast(pl.Int64, strict=False),
-            n_pr_deletions=pl.col("deletions").cast(pl.Int64, strict=False),
             n_pr_unresolved_threads=pl.col("prReviewComments")
             .str.json_path_match("$.unresolvedThreads")
             .cast(pl.Int64, strict=False),
-            pr_enriched_at=stored_moment("enrichedAt"),
         )
-        .drop(set(_ENRICHED_KEYS) - set(_ENRICHED))
+        .drop(row.key for row in ENRICHED)
     )
-
-
-_ENRICHED = {
-    "title": "pr_title",
-    "ciStatus": "pr_ci_status",
-    "reviewDecision": "pr_review_decision",
-}
-_ENRICHED_KEYS = (
-    *_ENRICHED, "mergeable", "isDraft", "hasConflicts", "isBehind", "additions", "deletions",
-    "enrichedAt",
-)  # fmt: skip
 
 
 def read_enrichment(texts: pl.Series) -> pl.DataFrame:
@@ -602,8 +791,7 @@ def read_enrichment(texts: pl.Series) -> pl.DataFrame:
     [('Fix it', '3'), (None, None)]
     """
     rows = [_enrichment(text) for text in texts]
-    schema = dict.fromkeys(_ENRICHED_KEYS, pl.String)
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=[(row.key, pl.String) for row in ENRICHED], orient="row")
 
 
 def _enrichment(text: str | None) -> tuple[str | None, ...]:
@@ -612,14 +800,14 @@ def _enrichment(text: str | None) -> tuple[str | None, ...]:
     except ValueError:
         details = None
     keys = details if isinstance(details, dict) else {}
-    return tuple(text_of(keys.get(key)) for key in _ENRICHED_KEYS)
+    return tuple(text_of(keys.get(row.key)) for row in ENRICHED)
 
 
 def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     """Records in the shape of `frames.SESSIONS`, without axes where a file cannot be read."""
     interpreted = [
         "kind", "legacy_status", "is_ao_terminal", "is_synthesized",
-        "event_priority", "primary_reason", *AXES,
+        "event_priority", "primary_reason", *mapping.AXES,
     ]  # fmt: skip
     readable = pl.when("is_readable").then(pl.col(interpreted)).name.keep()
     return frames.SESSIONS.conform(sessions.with_columns(readable, source=pl.lit(label)))

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
-from stateanalytics.systems.base import (
-    Detecting,
-    Ends,
-    Files,
-    Home,
-    Rewinding,
-    Runs,
-    System,
-    Thresholds,
-    Words,
-    codes_from_csv,
-)
+from stateanalytics.systems import base
 from stateanalytics.systems.claude_code import places
 
-if TYPE_CHECKING:
-    import polars as pl
-
-    from stateanalytics.core.facts import Facts, Past
-    from stateanalytics.core.schema import Frame
-    from stateanalytics.io.parts import Parts
-
-_HERE = "stateanalytics.systems.claude_code"
+_later = partial(base.when_called, __name__)
 
 NAME = "claude_code"
 LIMITS = {"stalled_after_s": 600.0, "retry_grace_s": 60.0}
@@ -51,94 +32,26 @@ _OTHER_DIRECTORIES = (
 """Directories of a home that hold settings, caches and copies, and no transcript."""
 
 
-@cache
-def _detecting() -> Detecting:
-    from stateanalytics.systems.claude_code.detectors import detectors, features
-
-    return Detecting(detectors=detectors(), features=features())
-
-
-@cache
-def _thresholds() -> Thresholds:
-    from stateanalytics.systems.claude_code.detectors import commands, constants
-
-    return Thresholds(constants=constants, evidence={"commands": commands})
-
-
-def _read_files(path: Path, **options: Any) -> Parts:
-    from stateanalytics.systems.claude_code.reading import read
-
-    return read(path, **options)
-
-
-def _frames() -> Sequence[Frame]:
-    from stateanalytics.systems.claude_code.frames import frames
-
-    return frames()
-
-
-def _rewind(past: Past, facts: Facts) -> Past:
-    from stateanalytics.systems.claude_code.reading import rewind
-
-    return rewind(past, facts)
-
-
-def _rebuilt_sources(facts: Facts) -> pl.Series:
-    from stateanalytics.systems.claude_code.reading import rebuilt_sources
-
-    return rebuilt_sources(facts)
-
-
-def _used_tokens(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.claude_code.reading import used_tokens
-
-    return used_tokens(facts)
-
-
-def _texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
-    from stateanalytics.systems.claude_code.reading import texts
-
-    return texts(facts, entity)
-
-
-def _turns(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.claude_code.reading import turns
-
-    return turns(facts)
-
-
-def _calls(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.claude_code.reading import calls
-
-    return calls(facts)
-
-
-def _of_silences(facts: Facts) -> pl.DataFrame:
-    from stateanalytics.systems.claude_code.detectors import silence_ends
-
-    return silence_ends(facts)
-
-
-SYSTEM = System(
+SYSTEM = base.System(
     name=NAME,
     title="Claude Code",
-    home=Home(usual_places=_usual_places, variable="CLAUDE_CONFIG_DIR"),
-    files=Files(
+    home=base.Home(usual_places=_usual_places, variable="CLAUDE_CONFIG_DIR"),
+    files=base.Files(
         find=places.find,
         evidence=places.evidence,
-        read=_read_files,
+        read=_later("reading:read"),
         companions=places.companions,
         opens=places.opens,
         version_key="version",
         processes=places.processes,
         ignored=_OTHER_DIRECTORIES,
     ),
-    frames=_frames,
-    words=Words(
-        reason_codes=lambda: codes_from_csv(_HERE),
+    frames=_later("frames:frames"),
+    words=base.Words(
+        reason_codes=lambda: base.codes_from_csv(__name__),
         working_states=MappingProxyType({"retry": "retrying"}),
     ),
-    runs=Runs(
+    runs=base.Runs(
         meaning="A run is a session or a subagent, in the state of its last turn: the end of a "
         "session is not recorded, so a session whose last turn ended well waits for a person. "
         "Earlier turns have states of their own. Tool calls are parts, never runs, and a failed "
@@ -147,24 +60,27 @@ SYSTEM = System(
         entity_type="turn",
         part_types=("tool_call",),
         repeated_type="turn",
-        texts=_texts,
-        calls=_calls,
-        turns=_turns,
+        texts=_later("reading:texts"),
+        calls=_later("reading:calls"),
+        turns=_later("reading:turns"),
         stop="Esc in its terminal",
     ),
     limits=MappingProxyType(LIMITS),
-    detecting=_detecting,
-    thresholds=_thresholds,
-    past=Rewinding(
+    detecting=_later("detectors:detecting"),
+    thresholds=lambda: base.Thresholds(
+        constants=partial(base.constants_from_csv, __name__),
+        evidence={"commands": _later("detectors:commands")},
+    ),
+    past=base.Rewinding(
         history="derived",
-        rewind=_rewind,
-        rebuilt_sources=_rebuilt_sources,
+        rewind=_later("reading:rewind"),
+        rebuilt_sources=_later("reading:rebuilt_sources"),
         is_by_links=True,
     ),
-    used_tokens=_used_tokens,
-    ends=Ends(
+    used_tokens=_later("reading:used_tokens"),
+    ends=base.Ends(
         death_codes=("run.aborted.process_dead_no_terminal",),
         are_unsigned_own=True,
-        of_silences=_of_silences,
+        of_silences=_later("detectors:silence_ends"),
     ),
 )

@@ -11,6 +11,7 @@ from typing import TypeVar
 import polars as pl
 
 from stateanalytics.core.schema import RESULTS
+from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.claude_code.frames import (
     BLOCKS,
     LINES,
@@ -20,8 +21,12 @@ from stateanalytics.systems.claude_code.frames import (
     TURNS,
     USAGE,
 )
-from stateanalytics.systems.provider_errors import cause_in, cause_of_error
-from stateanalytics.systems.situations import first_that_holds, is_content_filter
+from stateanalytics.systems.situations import (
+    cause_in,
+    cause_of_error,
+    first_that_holds,
+    is_content_filter,
+)
 from stateanalytics.systems.threads import THREAD, TURN
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -31,7 +36,8 @@ SIGNS = (
     *("assistant", "api_error", "synthetic", "retry", "progress"),
 )
 """Records that are signs of life; titles, snapshots and hooks are none."""
-BASH_S, BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 120.0, 60.0, 600.0, 3600.0
+BASH_S = today_s_of(__package__)["claude_code.bash"]
+BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 60.0, 600.0, 3600.0
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
@@ -192,10 +198,7 @@ def _reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
     ends = own(rows.lazy()).filter(pl.col("result_agent_id").is_not_null(), has_ended)
     return (
         ends.sort("at", "seq", nulls_last=False)
-        .group_by(
-            "source",
-            thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"),
-        )
+        .group_by("source", thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"))
         .agg(
             reported_at=pl.col("at").last(),
             reported=pl.col("result_status").last().replace(_REPORTED_ENDS),
@@ -392,9 +395,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         `frames.MESSAGES` and `frames.TOOLS`.
     """
     of_messages = messages.group_by(TURN).agg(
-        pl.col(USAGE).sum(),
-        n_answers=pl.len(),
-        model=pl.col("model").drop_nulls().last(),
+        pl.col(USAGE).sum(), n_answers=pl.len(), model=pl.col("model").drop_nulls().last()
     )
     turns = _record_facts(rows)
     for part in (of_messages, _call_counts(tools, rows)):
@@ -404,9 +405,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     known = turns.with_columns(
         pl.col(counts).fill_null(0),
         is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
-    ).with_columns(
-        has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0),
-    )
+    ).with_columns(has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0))
     named = known.with_columns(cause=cause_of_error()).with_columns(
         situation=first_that_holds(_situation_rules()).replace(
             {"stopped": "interrupted", "reported_failed": "failed"}

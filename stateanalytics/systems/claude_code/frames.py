@@ -5,10 +5,7 @@ from __future__ import annotations
 from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
-USAGE = (
-    *("n_input_tokens", "n_cache_creation_tokens", "n_cache_read_tokens"),
-    "n_output_tokens",
-)
+USAGE = (*("n_input_tokens", "n_cache_creation_tokens", "n_cache_read_tokens"), "n_output_tokens")
 
 
 class Used(Columns):
@@ -121,7 +118,7 @@ class ClaudeMessages(OfInput, key=("source", "thread_id", "message_id", "request
     thread_id = Text("the session, or its subagent: an id in `entities`")
     turn_no = Integer("number of the turn in it, from 1; 0: before any prompt; null: side requests")
     message_id = Text(
-        "the provider's id; that of its line where it has none; of side requests their cost record",
+        "the provider's id; that of its line where it has none; of side requests their cost record"
     )
     request_id = Text("the provider's id of the request")
     at = Moment("when its first line was written")

@@ -9,9 +9,9 @@ import polars as pl
 
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
-from stateanalytics.systems.call_texts import inputs_of, phrase_of, results_of
 from stateanalytics.systems.claude_code.frames import FRAMES
 from stateanalytics.systems.situations import first_that_holds
+from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _MOST_ERROR_CHARS = 500
@@ -124,10 +124,7 @@ def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFr
         n_text_chars=block_texts.list.eval(pl.element().str.len_chars()).list.sum(),
     )
     messages = pl.concat(
-        [
-            from_texts.select("row", "text", n_text_chars=pl.col("text").str.len_chars()),
-            from_lists,
-        ],
+        [from_texts.select("row", "text", n_text_chars=pl.col("text").str.len_chars()), from_lists],
         how="diagonal_relaxed",
     )
     return messages.select(

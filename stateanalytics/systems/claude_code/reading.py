@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,28 +12,16 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import pool
+from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.files import legible, read_json_object
+from stateanalytics.io.findings import counted
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems.claude_code import NAME, frames
-from stateanalytics.systems.claude_code.costs import (
-    cost_steps,
-    costs_by_model,
-    costs_of_sessions,
-    with_side_requests,
-)
-from stateanalytics.systems.claude_code.findings import COLUMNS, findings_of
-from stateanalytics.systems.claude_code.folding import (
-    OPEN,
-    SIGNS,
-    messages_of,
-    own,
-    sessions_of,
-    tools_of,
-    turns_of,
-    with_threads,
-)
-from stateanalytics.systems.claude_code.lines import FIELDS, typed
-from stateanalytics.systems.claude_code.places import opens, settings_of, transcripts_of
+from stateanalytics.systems import threads
+from stateanalytics.systems.claude_code import NAME, costs, folding, frames
+from stateanalytics.systems.claude_code.costs import LARGEST
+from stateanalytics.systems.claude_code.lines import COST_RECORD, FIELDS, typed
+from stateanalytics.systems.claude_code.places import HISTORY, opens, settings_of, transcripts_of
 from stateanalytics.systems.folding import (
     Folding,
     LastRead,
@@ -41,15 +30,132 @@ from stateanalytics.systems.folding import (
     sources_with_records,
 )
 from stateanalytics.systems.situations import situations_from_csv
-from stateanalytics.systems.threads import (
-    THREAD,
-    add_states,
-    call_situations,
-    entities_of,
-    transitions_of,
-)
+from stateanalytics.systems.threads import THREAD
 from stateanalytics.systems.tool_calls import calls_from
-from stateanalytics.systems.transcripts import name_of, text_of, texts_in
+from stateanalytics.systems.transcripts import (
+    Transcripts,
+    below_zero,
+    findings_on,
+    ids_in,
+    name_of,
+    newer_than,
+    strange,
+    text_of,
+    texts_in,
+)
+
+NEWEST_VERSION = (2, 1, 332)
+"""The newest version that the reader was checked against."""
+_RETENTION_DAYS = 30
+COLUMNS = (
+    *("source", "file", "line_no", "at", "type", "subtype", "what", "uuid", "parent_uuid"),
+    *("program_version", "n_text_chars", *frames.USAGE),
+    *("cost_usd", "model_usage", "is_cost_approximate"),
+)
+"""The columns of records that are read here."""
+_TIMED = ("user", "assistant", "system", "progress", "attachment")
+"""Types of records with a moment in every version; names and settings have none."""
+
+
+def findings_of(
+    root: Path, transcripts: Transcripts, details: Mapping[str, pl.DataFrame], source: str
+) -> pl.DataFrame:
+    """One finding per kind of oddity, with the number of rows.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        The input, for the files next to the transcripts.
+    transcripts : transcripts.Transcripts
+    details : mapping of str to polars.DataFrame
+        The frames of `reading.assembled`.
+    source : str
+        How the user named the input.
+    """
+    lines, blocks = details[frames.LINES.name], details[frames.BLOCKS.name]
+    sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
+    messages = details[frames.MESSAGES.name]
+    cost_records = lines.filter(type=COST_RECORD)
+    # Older versions recorded no costs at all.
+    versions = sessions.filter(pl.col("cost_usd").is_not_null())["program_version"]
+    with_costs = sessions.filter(pl.col("program_version").is_in(versions.implode()))
+    empty = transcripts.empty_files(transcripts_of(root), root, lines)
+    kind, at = pl.col("type"), pl.col("at")
+    newer = newer_than(lines["program_version"], NEWEST_VERSION)
+    calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
+    parent = pl.col("parent_thread_id")
+    odd = {
+        "record.unknown_type": strange(__package__, lines, "type", "type"),
+        "record.unknown_subtype": strange(
+            __package__, lines.filter(kind == "system"), "subtype", "subtype"
+        ),
+        "record.unknown_block": strange(__package__, blocks, "type", "block"),
+        "version.unknown": lines.filter(pl.col("program_version").is_in(newer)),
+        "session.parent_missing": sessions.filter(~parent.is_in(sessions["thread_id"].implode())),
+        "tool.result_without_call": blocks.filter(
+            kind.str.ends_with("result"), ~pl.col("tool_id").is_in(calls.implode())
+        ),
+        "record.no_content": lines.filter(
+            pl.col("what").is_in(["prompt", "assistant"]), pl.col("n_text_chars").is_null()
+        ),
+        "time.unreadable": lines.filter(at.is_null(), kind.is_in(_TIMED)),
+        "usage.below_zero": below_zero(lines, frames.USAGE),
+        "usage.placeholder": messages.filter(
+            pl.col("stop_reason").is_null(), pl.col("thread_id").str.contains("/")
+        ),
+        "cost.unreadable": cost_records.filter(
+            ~pl.col("cost_usd").is_between(0, LARGEST).fill_null(value=False)
+            | pl.col("model_usage").is_null()
+        ),
+        "cost.approximate": cost_records.filter("is_cost_approximate"),
+        "cost.inherited": sessions.filter(pl.col("inherited_cost_usd") > 0),
+        "cost.not_recorded": messages.join(with_costs, on=THREAD, how="semi").filter(
+            ~pl.col("is_cost_recorded")
+        ),
+        "cost.side_requests": messages.filter("is_side_request").with_columns(
+            n_tokens=pl.sum_horizontal(frames.USAGE)
+        ),
+        "file.empty": empty,
+        "record.own_parent": lines.filter(pl.col("uuid") == pl.col("parent_uuid")),
+        "time.out_of_order": lines.filter(at < at.cum_max().over("file", order_by="line_no")),
+        "session.in_two_files": sessions.filter(pl.col("n_files") > 1),
+        "session.transcript_gone": ids_in(root / HISTORY, "sessionId").filter(
+            ~pl.col("id").is_in(sessions["session_id"].implode())
+        ),
+        "session.copied_history": sessions.filter(pl.col("n_copied") > 0),
+        "record.repeated": sessions.filter(pl.col("n_repeated") > 0),
+    }
+    return pool(
+        [
+            findings_on(__package__, source, NAME, odd),
+            _repeated_usage(source, sessions, messages),
+            _retention(source, lines, root),
+        ],
+        schema.FINDINGS,
+    )
+
+
+def _repeated_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """How many lines repeat an answer, and how many tokens their sum would be."""
+    answers = messages.filter(~pl.col("is_side_request"))
+    n_tokens, n_all_lines = answers["n_output_tokens"].sum(), sessions["naive_output_tokens"].sum()
+    message = (
+        f"lines that repeat an answer: the sum over all of them is {n_all_lines} output tokens "
+        f"instead of {n_tokens}"
+    )
+    n_repeats = int(answers["n_lines"].sum()) - answers.height
+    return counted(source, NAME, "message.repeated", "info", message, n_rows=n_repeats)
+
+
+def _retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
+    """Whether older transcripts may have been deleted: the rest is as old as is allowed."""
+    days = settings_of(root).get("cleanupPeriodDays")
+    kept = days if isinstance(days, int) and 0 < days < 10**6 else _RETENTION_DAYS
+    first, last = lines["at"].min(), newest_in_company([[lines["at"]]], [lines["at"]])
+    is_edge = first is not None and last - first >= timedelta(days=kept - 1)  # type: ignore[operator]
+    message = f"older transcripts may have been deleted: they are kept for {kept} days"
+    return counted(source, NAME, "time.retention_edge", "info", message, n_rows=int(is_edge))
+
 
 _SITUATIONS = situations_from_csv(__package__)
 _STATE_COLUMNS = (
@@ -62,12 +168,7 @@ _EXIT_CODE = r"(?i)^(?:Error: )?exit code:? ([1-9]\d{0,8})"
 _ASKS_NOBODY = ("bypassPermissions", "dontAsk")
 _BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 _INPUT_TOKENS = frames.USAGE[:3]
-_ROLES = {
-    "prompt": "user",
-    "interrupt": "user",
-    "tool_result": "tool",
-    "assistant": "assistant",
-}
+_ROLES = {"prompt": "user", "interrupt": "user", "tool_result": "tool", "assistant": "assistant"}
 
 
 def read(
@@ -145,18 +246,18 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
     lines, blocks : polars.DataFrame
         `frames.LINES` and `frames.BLOCKS`.
     """
-    rows = with_threads(lines)
-    answers = messages_of(rows)
-    tools = tools_of(rows, blocks)
-    turns = turns_of(rows, answers, tools)
-    steps = cost_steps(rows)
-    messages = with_side_requests(answers, steps)
-    sessions = sessions_of(rows, turns, tools, messages, costs_of_sessions(steps))
+    rows = folding.with_threads(lines)
+    answers = folding.messages_of(rows)
+    tools = folding.tools_of(rows, blocks)
+    turns = folding.turns_of(rows, answers, tools)
+    steps = costs.cost_steps(rows)
+    messages = costs.with_side_requests(answers, steps)
+    sessions = folding.sessions_of(rows, turns, tools, messages, costs.costs_of_sessions(steps))
     details = {
         frames.SESSIONS.name: sessions,
         frames.TURNS.name: turns,
         frames.MESSAGES.name: messages,
-        frames.COSTS.name: costs_by_model(steps),
+        frames.COSTS.name: costs.costs_by_model(steps),
         frames.TOOLS.name: tools,
         frames.LINES.name: lines,
         frames.BLOCKS.name: frames.BLOCKS.conform(blocks),
@@ -165,7 +266,7 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
         system=NAME,
         format="transcripts",
         entities=_entities(sessions, turns, tools),
-        transitions=transitions_of(turns, NAME),
+        transitions=threads.transitions_of(turns, NAME),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
         details=details,
@@ -180,8 +281,8 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         provider=pl.lit("anthropic"),
     )
     guessed = ("aborted", "superseded")
-    stacked = entities_of(
-        named, turns, tools, system=NAME, unbegun="no_prompt", open_=OPEN, guessed=guessed
+    stacked = threads.entities_of(
+        named, turns, tools, system=NAME, unbegun="no_prompt", open_=folding.OPEN, guessed=guessed
     ).with_columns(
         # Tokens read in any way, cached or not; `claude_messages` has the parts.
         n_input_tokens=pl.when(pl.col("entity_type") != "tool_call").then(
@@ -192,7 +293,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
     situation = pl.col("situation")
     asks = ~pl.col("permission_mode").fill_null("").is_in(list(_ASKS_NOBODY))
     is_good = situation.is_in(["good", "good_inferred", "waiting"])
-    return add_states(
+    return threads.add_states(
         schema.ENTITIES.conform(stacked),
         sessions,
         _with_open_facts(turns.select(_STATE_COLUMNS)),
@@ -208,7 +309,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
 
 
 def _with_open_facts(turns: pl.DataFrame) -> pl.DataFrame:
-    is_open = pl.when(pl.col("situation").is_in(list(OPEN)))
+    is_open = pl.when(pl.col("situation").is_in(list(folding.OPEN)))
     waits = pl.when(pl.col("situation") == "retrying")
     return turns.with_columns(
         last_sign_at=is_open.then("last_sign_at"),
@@ -227,10 +328,12 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
         "call_succeeded": ~pl.col("is_error"),
         "call_cancelled": cut_off | cause.is_in(["permission_rejected", "interrupted"]),
         "call_timed_out": cause == "timeout",
-        "call_failed": pl.any_horizontal("is_error", "is_replaced", ~turn.is_in(list(OPEN))),
+        "call_failed": pl.any_horizontal(
+            "is_error", "is_replaced", ~turn.is_in(list(folding.OPEN))
+        ),
         "call_running": pl.lit(value=True),
     }
-    return call_situations(tools, turns, rules, cut_off)
+    return threads.call_situations(tools, turns, rules, cut_off)
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -243,13 +346,13 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
     )
     columns = ("at", "seq", "type", "what", "error_message", "is_copied", "is_repeated")
     return schema.EVENTS.conform(
-        own(rows.select(*THREAD, *columns).drop_nulls("at")).with_columns(
+        folding.own(rows.select(*threads.THREAD, *columns).drop_nulls("at")).with_columns(
             system=pl.lit(NAME),
             entity_type=pl.lit("session"),
             entity_id="thread_id",
             seq=pl.col("seq").cast(pl.Int64),
             kind=kind,
-            is_activity=what.is_in(list(SIGNS)),
+            is_activity=what.is_in(list(folding.SIGNS)),
             role=what.replace_strict(_ROLES, default=None, return_dtype=pl.String),
             detail="error_message",
         )

@@ -12,10 +12,10 @@ from typing import TypeVar
 import polars as pl
 
 from stateanalytics.core.schema import RESULTS
+from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
 from stateanalytics.systems.codex.lines import SEARCH
-from stateanalytics.systems.provider_errors import cause_of_error
-from stateanalytics.systems.situations import first_that_holds
+from stateanalytics.systems.situations import cause_of_error, first_that_holds
 from stateanalytics.systems.threads import THREAD, TURN
 
 FILE = ("source", "file")
@@ -306,7 +306,9 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
 
 
 SHELL = ("shell", "shell_command", "local_shell_call", "container.exec")
-SHELL_S, GRACE_S, PATIENCE_S, MCP_S = 10.0, 60.0, 600.0, 300.0
+_TODAY_S = today_s_of(__package__)
+SHELL_S, MCP_S = _TODAY_S["codex.shell"], _TODAY_S["codex.mcp"]
+GRACE_S, PATIENCE_S = 60.0, 600.0
 _WAITS_FOR_CHILD = ("spawn_agent", "wait", "wait_agent", "send_input")
 
 

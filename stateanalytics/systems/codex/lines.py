@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
-from stateanalytics.systems.call_texts import inputs_of, phrase_of, results_of
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
-from stateanalytics.systems.transcripts import fields_read, table_of, whole_numbers, with_any_number
+from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
+from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
-_WORDS = table_of(__package__, "known_words.csv")
+_WORDS = pl.DataFrame(table_rows(__package__, "known_words.csv"))
 """Types, kinds and items that some version writes (``of``, ``word``), and their meaning."""
 _MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
@@ -86,7 +87,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         .otherwise(output),
     ).with_columns(
         # The output of a command may look like anything: only what Codex wrote above it counts.
-        head=pl.coalesce(pl.col("result").str.extract(_OUTPUT_BEGINS), "result"),
+        head=pl.coalesce(pl.col("result").str.extract(_OUTPUT_BEGINS), "result")
     )
     what = pl.col("what")
     ms, run_s = pl.col("run_ms") / 1000, pl.col("run_secs") + pl.col("run_nanos").fill_null(0) / 1e9
@@ -105,8 +106,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         .otherwise("error_message"),
         # The provider searches by itself: one record, mostly without an id, is call and result.
         call_id=pl.coalesce(
-            "call_id",
-            pl.when(pl.col("kind") == SEARCH).then(pl.format("{}:{}", "kind", "line_no")),
+            "call_id", pl.when(pl.col("kind") == SEARCH).then(pl.format("{}:{}", "kind", "line_no"))
         ),
         exit_code=pl.coalesce("exit_code", if_result.then(exit_code)),
         duration_s=pl.coalesce(run_s, ms, if_result.then(pl.col("result").str.extract(_TOOK))),
@@ -117,8 +117,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             pl.col("head").str.contains("Process running with session ID")
         ),
         n_text_chars=pl.coalesce(
-            pl.col("text").str.len_chars(),
-            words.list.eval(pl.element().str.len_chars()).list.sum(),
+            pl.col("text").str.len_chars(), words.list.eval(pl.element().str.len_chars()).list.sum()
         ),
         rate_limit_resets_at=pl.when(seconds.is_between(1e9, 4e9)).then(
             (seconds * 1e6).cast(pl.Int64).cast(MOMENT)

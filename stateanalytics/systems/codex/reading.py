@@ -11,14 +11,21 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.errors import SourceError
+from stateanalytics.io.cells import Cell
 from stateanalytics.io.files import as_text
 from stateanalytics.io.parts import Parts
+from stateanalytics.io.sqlite import open_store
+from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.systems import folding, threads
 from stateanalytics.systems.codex import NAME, frames
-from stateanalytics.systems.codex.findings import COLUMNS, findings_of
 from stateanalytics.systems.codex.folding import (
+    ENDS,
+    FILE,
     FILE_ID,
     FILE_STEM,
     OPEN,
+    is_repeated,
     own,
     sessions_of,
     tools_of,
@@ -26,24 +33,125 @@ from stateanalytics.systems.codex.folding import (
     with_threads,
 )
 from stateanalytics.systems.codex.lines import FIELDS, typed
-from stateanalytics.systems.codex.places import named_in, opens, rollouts_of
-from stateanalytics.systems.folding import (
-    Folding,
-    LastRead,
-    read_transcripts,
-    rewound_transcripts,
-    sources_with_records,
-)
+from stateanalytics.systems.codex.places import HISTORY, index_of, named_in, opens, rollouts_of
 from stateanalytics.systems.situations import situations_from_csv
-from stateanalytics.systems.threads import (
-    THREAD,
-    add_states,
-    call_situations,
-    entities_of,
-    transitions_of,
-)
 from stateanalytics.systems.tool_calls import calls_from
-from stateanalytics.systems.transcripts import text_of, texts_in
+from stateanalytics.systems.transcripts import (
+    Transcripts,
+    below_zero,
+    findings_on,
+    ids_in,
+    newer_than,
+    strange,
+    text_of,
+    texts_in,
+)
+
+NEWEST_VERSION = (0, 169, 0)
+"""The newest version that the reader was checked against."""
+COLUMNS = (
+    *("source", "file", "line_no", "at", "type", "kind", "item", "what", "ordinal"),
+    *("own_id", "call_id", "turn_id", "program_version", "n_text_chars", "sum_total_tokens"),
+    *frames.USAGE,
+)
+"""The columns of records that are read here."""
+
+
+def findings_of(
+    root: Path, transcripts: Transcripts, details: Mapping[str, pl.DataFrame], source: str
+) -> pl.DataFrame:
+    """One finding per kind of oddity, with the number of rows.
+
+    Parameters
+    ----------
+    root : pathlib.Path
+        The input, for the files next to the rollouts.
+    transcripts : transcripts.Transcripts
+    details : mapping of str to polars.DataFrame
+        The frames of `reading.assembled`.
+    source : str
+        How the user named the input.
+    """
+    sessions, turns = (details[frame.name] for frame in (frames.SESSIONS, frames.TURNS))
+    records = details[frames.LINES.name]
+    empty = transcripts.empty_files(rollouts_of(root), root, records)
+    lines = records.lazy().filter(pl.col("what") != "name")
+    rollouts = lines.sort(*FILE, "line_no").select(COLUMNS).collect()
+    del records, lines  # as large as the sorted copy
+    what, kind, type_, at = (pl.col(name) for name in ("what", "kind", "type", "at"))
+    first = rollouts.group_by(FILE, maintain_order=True).first()
+    newer = newer_than(first["program_version"], NEWEST_VERSION)
+    threads = sessions["thread_id"].implode()
+    indexed, unread = _indexed_threads(root)
+    # Most records are looked at by few columns: a copy of all would be large.
+    kinds = rollouts.select("type", "kind", "item", "what")
+    events = kinds.filter(type_ == "event_msg")
+    token_counts = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
+    total, ordinal = pl.col("sum_total_tokens"), pl.col("ordinal")
+    is_call = what.is_in(["result", "tool_end"]) & pl.col("call_id").is_not_null()
+    tools = details[frames.TOOLS.name]["call_id"]
+    calls = pl.concat(
+        [rollouts.select(pl.col("call_id").filter(what == "call")).to_series(), tools]
+    ).implode()
+    starts = rollouts.select(pl.col("turn_id").filter(what == "turn_start")).to_series().implode()
+    is_other_end = what.is_in(list(ENDS)) & ~pl.col("turn_id").is_in(starts)
+    file_id = pl.col("file").str.extract(FILE_ID)
+    situation = pl.col("situation")
+    odd = {
+        "record.unknown_type": strange(
+            __package__, kinds.filter(what != "legacy"), "type", "record"
+        ),
+        "record.unknown_event": strange(__package__, events, "kind", "event"),
+        "record.unknown_item": pl.concat(
+            [
+                strange(__package__, kinds.filter(type_ == "response_item"), "kind", "item"),
+                strange(
+                    __package__, events.filter(kind == "item_completed"), "item", "turn_item"
+                ).with_columns(kind="item"),
+            ]
+        ),
+        "record.repeated": rollouts.filter(what.str.contains("^(?:prompt|answer)_"), is_repeated()),
+        "time.unreadable": rollouts.filter(at.is_null(), what != "legacy"),
+        "usage.below_zero": below_zero(rollouts, frames.USAGE),
+        "file.empty": empty,
+        "record.legacy_shape": rollouts.filter(what == "legacy"),
+        "record.no_thread": first.filter(~what.is_in(["meta", "legacy"])),
+        "turn.unknown_abort": turns.filter(situation == "unknown_abort"),
+        "turn.end_without_start": rollouts.filter(is_other_end),
+        "turn.superseded": turns.filter(situation == "aborted"),
+        "tool.result_without_call": rollouts.filter(is_call & ~pl.col("call_id").is_in(calls)),
+        "tokens.total_fell": token_counts.filter(total < total.shift(1).over(FILE)),
+        "version.unknown": first.filter(pl.col("program_version").is_in(newer)),
+        "session.parent_missing": sessions.filter(~pl.col("parent_thread_id").is_in(threads)),
+        "session.in_two_files": sessions.filter(pl.col("n_files") > 1),
+        "session.name_mismatch": first.filter((what == "meta") & (file_id != pl.col("own_id"))),
+        "index.thread_without_rollout": indexed.filter(~pl.col("id").is_in(threads)),
+        "index.unreadable": unread,
+        "session.transcript_gone": ids_in(root / HISTORY, "session_id").filter(
+            ~pl.col("id").is_in(threads)
+        ),
+        "session.copied_history": sessions.filter(pl.col("n_copied") > 0),
+        "record.ordinal_gap": rollouts.filter(ordinal > ordinal.shift(1).over(FILE) + 1),
+        "time.out_of_order": rollouts.filter(
+            at < at.cum_max().over("source", "file", order_by="line_no")
+        ),
+    }
+    return findings_on(__package__, source, NAME, odd)
+
+
+def _indexed_threads(root: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """``id`` of each thread in the database, and ``file`` of a database that cannot be read."""
+    index = index_of(root)
+    threads = pl.DataFrame(schema={"id": pl.String})
+    unread = pl.DataFrame(schema={"file": pl.String})
+    if index is None:
+        return threads, unread
+    try:
+        with open_store(index) as store:
+            return read_table(store, "threads", {"id": Cell("text")})[0].drop_nulls(), unread
+    except SourceError:
+        return threads, pl.DataFrame({"file": [index.name]})
+
 
 _SITUATIONS = situations_from_csv(__package__)
 _STATE_COLUMNS = (
@@ -59,7 +167,7 @@ def read(
     label: str | None = None,
     bodies: bool = False,
     on_error: str = "skip",
-    before: LastRead | None = None,
+    before: folding.LastRead | None = None,
 ) -> Parts:
     """The facts of one root, folder or rollout.
 
@@ -74,7 +182,7 @@ def read(
     on_error, before
         As for `folding.read_transcripts`.
     """
-    return read_transcripts(
+    return folding.read_transcripts(
         path,
         [*rollouts_of(path), *named_in(path)],
         str(path) if label is None else label,
@@ -108,7 +216,7 @@ def assembled(lines: pl.DataFrame) -> Parts:
         system=NAME,
         format="rollouts",
         entities=_entities(sessions, turns, tools),
-        transitions=transitions_of(turns, NAME),
+        transitions=threads.transitions_of(turns, NAME),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
         details={
@@ -127,10 +235,10 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
     )
     calls = tools.rename({"duration_s": "stored_duration_s"})
     guessed = ("aborted", "superseded", "good_message")
-    stacked = entities_of(
+    stacked = threads.entities_of(
         named, turns, calls, system=NAME, unbegun="no_turn", open_=OPEN, guessed=guessed
     ).with_columns(n_cache_read_tokens="n_cached_tokens")
-    return add_states(
+    return threads.add_states(
         schema.ENTITIES.conform(stacked),
         sessions,
         _with_open_facts(turns.select(_STATE_COLUMNS)),
@@ -165,7 +273,7 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
         "call_running": is_open,
         "call_succeeded": pl.lit(value=True),
     }
-    return call_situations(tools, turns, rules, cut_off)
+    return threads.call_situations(tools, turns, rules, cut_off)
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
@@ -182,7 +290,7 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
         *("is_prompt", "is_answer", "is_copied"),
     )
     return schema.EVENTS.conform(
-        own(rows.select(*THREAD, *columns).drop_nulls("at")).with_columns(
+        own(rows.select(*threads.THREAD, *columns).drop_nulls("at")).with_columns(
             system=pl.lit(NAME),
             entity_type=pl.lit("session"),
             entity_id="thread_id",
@@ -209,7 +317,7 @@ def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([files, records], how="diagonal")
 
 
-FOLDING = Folding(
+FOLDING = folding.Folding(
     records=(frames.LINES,),
     sessions=frames.SESSIONS,
     family_columns=("source", "file", "what", *_IDS),
@@ -218,8 +326,8 @@ FOLDING = Folding(
     ids=[("thread_id", *_IDS)],
     assemble=assembled,
 )
-rebuilt_sources = partial(sources_with_records, folding=FOLDING)
-rewind = partial(rewound_transcripts, folding=FOLDING)
+rebuilt_sources = partial(folding.sources_with_records, folding=FOLDING)
+rewind = partial(folding.rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

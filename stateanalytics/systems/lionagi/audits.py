@@ -1,40 +1,369 @@
-"""Where lionagi contradicts itself: directories, roll-ups, reasons and administrators.
+"""Where lionagi contradicts itself, and what its own reapers would close.
 
 lionagi rolls the sessions of a request up in three places that disagree: the scheduler's
 resolver of an invocation, the grading of a schedule occurrence (`run_view`), and
 ``li lifecycle``. A group of *failed + cancelled* is failed, cancelled and cancelled to them.
 ``worst_status`` is ours, ordered by how much attention an end needs.
+
+Two rules are ADR-0033's, the rest are lionagi 0.36.0's own reapers and sweeps, with their
+exact boundaries: some close *at* their limit (``>=``), some only past it (``>``). Most count
+an age that was never recorded as infinite.
+
+lionagi closes an entity unless its process is *observed* to be alive. Stored data never show
+that, so a row of the preview reads "would be closed, unless it is alive" where
+``is_certain`` is false.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.vocabulary import EXIT_CODES
-from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.transitions import (
-    LIFECYCLES,
-    OVERRIDE_EVENT,
-    classify_transitions,
-)
+from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.vocabulary import EXIT_CODES, words_of
+from stateanalytics.systems.base import Auditing
+from stateanalytics.systems.lionagi import frames, transitions
+from stateanalytics.systems.situations import first_that_holds
+
+if TYPE_CHECKING:
+    from stateanalytics.state.policy import Policy
+
+MIRROR_AGENT = "claude-code"
+_PHANTOM_CODES = {
+    "process_dead": "session.phantom.process_dead",
+    "missing_artifacts": "session.phantom.missing_artifacts",
+    "stale_lock": "session.zombie.stale_locks",
+}
+_OPEN_PLAYS = [word.raw_status for word in words_of("play") if not word.is_terminal]
+_HOUR_S = 3600.0
+
+
+def with_phantom_reason(rows: pl.DataFrame, *, stale_s: float | pl.Expr = _HOUR_S) -> pl.DataFrame:
+    """Running sessions with the reason why lionagi's classifier calls them a phantom.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        ``updated_age_s`` (null: never updated, so old), ``process_alive`` (null: not
+        known), ``has_stale_locks``. Optional columns: ``is_foreign`` (it runs on another
+        machine, where nothing can be observed from here); ``is_artifacts_gone`` (a
+        directory was recorded and no longer exists).
+    stale_s : float or polars.Expr, default 3600
+        The age at which it counts as old.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same rows with ``phantom_reason``: missing_artifacts, stale_lock, process_dead;
+        null where it is no phantom.
+
+    Notes
+    -----
+    Alive, foreign and fresh sessions are none. A session of unknown liveness is one: the
+    classifier asks for proof of life.
+
+    Examples
+    --------
+    >>> row = {"updated_age_s": 3600.0, "process_alive": None, "has_stale_locks": False}
+    >>> with_phantom_reason(pl.DataFrame([row]))["phantom_reason"].to_list()
+    ['process_dead']
+    """
+    is_alive = pl.col("process_alive").fill_null(value=False)
+    is_fresh = (pl.col("updated_age_s") < stale_s).fill_null(value=False)
+    has_locks = pl.col("has_stale_locks")
+    is_foreign, is_missing = (
+        pl.col(name).fill_null(value=False) if name in rows.columns else pl.lit(value=False)
+        for name in ("is_foreign", "is_artifacts_gone")
+    )
+    return rows.with_columns(
+        phantom_reason=pl.when(~(is_alive | is_foreign | is_fresh)).then(
+            first_that_holds({"missing_artifacts": is_missing, "stale_lock": has_locks}).fill_null(
+                "process_dead"
+            )
+        )
+    )
+
+
+def phantoms(facts: Facts, states: pl.DataFrame, *, policy: Policy | None = None) -> pl.DataFrame:
+    """Entities that reapers would close at as-of, with the status and reason they would write.
+
+    Parameters
+    ----------
+    facts : Facts
+        Entities, as-of, and ``lionagi_shows_on_disk`` for shows.
+    states : polars.DataFrame
+        ``schema.STATES`` of the same facts.
+    policy : Policy, optional
+        Its ``phantom_after_s`` is the limit of ADR-0033's reconciliation; default an hour.
+
+    Returns
+    -------
+    polars.DataFrame
+        `schema.PHANTOMS`, one row per entity and rule, sorted by key, then in the order of
+        `reapers`. Rules that would write different statuses set ``has_dispute``.
+
+    Notes
+    -----
+    lionagi does not close what runs on another machine. Facts do not hold the host, so
+    such a session is in the preview, with ``is_certain`` false.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> empty = [frame.empty() for frame in schema.FACTS]
+    >>> nothing = Facts(*empty, as_of=datetime(2026, 1, 1, tzinfo=UTC))
+    >>> phantoms(nothing, schema.STATES.empty()).height
+    0
+    """
+    judged = states.select(
+        *schema.ENTITY_KEY, pl.col("health").cast(pl.String), "is_terminal", "is_legacy", "age_s"
+    )
+    aged = facts.entities.with_columns(
+        (pl.lit(facts.as_of) - pl.col(f"{what}_at"))
+        .dt.total_microseconds()
+        .truediv(1e6)
+        .alias(f"{what}_age_s")
+        for what in ("started", "updated", "created")
+    )
+    rows = with_phantom_reason(
+        with_relatives(left_join(aged, deduplicated(judged, keep="last")), facts)
+    )
+    rules = reapers(policy.phantom_after_s) if policy else reapers()
+    n_targets = pl.col("target_status").n_unique().over(schema.ENTITY_KEY)
+    would_close = pl.concat(
+        [_closed_by(rows, reaper, order) for order, reaper in enumerate(rules)]
+    ).with_columns(n_reapers=pl.len().over(schema.ENTITY_KEY), has_dispute=n_targets > 1)
+    return schema.PHANTOMS.conform(would_close.sort(*schema.ENTITY_KEY, "order"))
+
+
+def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
+    is_dead = pl.col("process_alive").not_().fill_null(False)
+    status, code, message = reaper.written
+    return rows.filter(reaper.closes.fill_null(False)).select(
+        *schema.ENTITY_KEY,
+        "raw_status",
+        reaper=pl.lit(reaper.name),
+        known_as=pl.lit(reaper.known_as),
+        target_status=status.cast(pl.String),
+        reason_code=code.cast(pl.String),
+        message=message.cast(pl.String),
+        actor=pl.lit(reaper.actor),
+        age_s=pl.when(reaper.age_s.is_finite()).then(reaper.age_s.cast(pl.Float64)),
+        limit_s=pl.lit(reaper.limit_s, dtype=pl.Float64),
+        is_certain=is_dead | pl.lit(reaper.ignores_liveness),
+        order=pl.lit(order),
+    )
+
+
+def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Entities with the facts of their session, plays and directory that reapers need."""
+    sessions = deduplicated(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
+        "source",
+        "system",
+        session_id="entity_id",
+        session_status="raw_status",
+        session_alive="process_alive",
+        has_session_row=pl.lit(True),
+    )
+    joined = rows.join(
+        sessions, on=["source", "system", "session_id"], how="left", maintain_order="left"
+    )
+    return (
+        joined.join(_play_counts(joined), on=schema.ENTITY_KEY, how="left", maintain_order="left")
+        .join(_ends_on_disk(facts), on=["source", "name"], how="left", maintain_order="left")
+        .with_columns(pl.col("has_session_row").fill_null(False))
+    )
+
+
+def _play_counts(joined: pl.DataFrame) -> pl.DataFrame:
+    """Plays and open plays of each show, and whether the session of any is alive."""
+    is_open = pl.col("raw_status").is_in(_OPEN_PLAYS)
+    return (
+        joined.filter(pl.col("entity_type") == "play", pl.col("parent_id").is_not_null())
+        .group_by("source", "system", entity_id="parent_id")
+        .agg(
+            n_plays=pl.len(),
+            n_open_plays=is_open.sum(),
+            has_live_play=pl.col("session_alive").any(),
+        )
+        .with_columns(entity_type=pl.lit("show"))
+    )
+
+
+def _ends_on_disk(facts: Facts) -> pl.DataFrame:
+    """The end that the directory of each show proves, as the reason a reaper would write."""
+    disk = facts.detail(frames.SHOWS_ON_DISK)
+    is_show = pl.col("play").is_null()
+    is_aborted = (pl.col("has_abort_sentinel") & is_show).any()
+    is_passed = (pl.col("is_show_passed") & is_show).any()
+    n_plays = is_show.not_().sum()
+    n_merged = ((pl.col("disk_status") == "merged") & is_show.not_()).sum()
+    ends = {
+        "show.aborted.operator": is_aborted,
+        "show.completed.final_gate": is_passed,
+        "show.completed.all_plays_merged": (n_plays > 0) & (n_merged == n_plays),
+    }
+    return disk.group_by("source", name="topic").agg(disk_end=first_that_holds(ends))
+
+
+@dataclass(frozen=True)
+class Reaper:
+    """One rule that closes entities: a row of ``data/reapers.csv``, and what is code.
+
+    Attributes
+    ----------
+    name : str
+        Its name here.
+    known_as : str
+        Its number in the catalogue of detectors, or the document that requires it.
+    entity_types, statuses : tuple of str
+        The entities that it closes; none: all.
+    ages : tuple of str
+        The age that is compared: the first of these columns that is known.
+    comparison : str
+        ``>`` closes past the limit, ``>=`` already at it; empty: at any age.
+    limit_s : float
+        The limit of that age.
+    status, reason_code, message : str or polars.Expr
+        What it would write.
+    actor : str
+        The actor that the history would name.
+    ignores_liveness : bool
+        Whether it closes an entity with a live process, too; then an age that was never
+        recorded closes nothing.
+    also : polars.Expr
+        What else must hold of a row; null counts as no.
+    """
+
+    name: str
+    known_as: str
+    entity_types: tuple[str, ...]
+    statuses: tuple[str, ...]
+    ages: tuple[str, ...]
+    comparison: str
+    limit_s: float
+    status: Any
+    reason_code: Any
+    message: Any
+    actor: str
+    ignores_liveness: bool
+    also: pl.Expr | None = None
+
+    @property
+    def when(self) -> pl.Expr:
+        """Which rows it closes, whatever their age; Boolean, null counts as no."""
+        known = {"entity_type": self.entity_types, "raw_status": self.statuses}
+        rules = [pl.col(name).is_in(words) for name, words in known.items() if words]
+        return pl.all_horizontal(*rules, *([] if self.also is None else [self.also]))
+
+    @property
+    def age_s(self) -> pl.Expr:
+        """The age that is compared; infinite where it was never recorded and that counts."""
+        age = pl.coalesce(*self.ages)
+        return age if self.ignores_liveness else age.fill_null(float("inf"))
+
+    @property
+    def closes(self) -> pl.Expr:
+        """Which rows it closes; Boolean, null counts as no."""
+        if not self.comparison:
+            return self.when
+        is_past = self.age_s > self.limit_s
+        return self.when & (is_past if self.comparison == ">" else self.age_s >= self.limit_s)
+
+    @property
+    def written(self) -> tuple[pl.Expr, ...]:
+        """The status, reason code and message that it would write to each row."""
+        texts = (self.status, self.reason_code, self.message)
+        return tuple(pl.lit(text) if isinstance(text, str) else text for text in texts)
+
+
+def reapers(reconciliation_s: float = _HOUR_S) -> tuple[Reaper, ...]:
+    """All reapers, ADR-0033's first.
+
+    Parameters
+    ----------
+    reconciliation_s : float
+        The age past which ADR-0033 closes dead work.
+
+    Examples
+    --------
+    >>> [reaper.known_as for reaper in reapers()][:3]
+    ['ADR-0033 terminal enforcement', 'ADR-0033 phantom reconciliation', 'C2, C3']
+    """
+    code = _reaper_code(reconciliation_s)
+    rows = package_table(__package__, "reapers.csv", Reaper)
+    return tuple(replace(row, **code.get(row.name, {})) for row in rows)
+
+
+def _not_true(flag: pl.Expr) -> pl.Expr:
+    return flag.ne_missing(pl.lit(value=True))
+
+
+# Only an observed live process protects: unknown liveness counts as dead.
+NOT_ALIVE = _not_true(pl.col("process_alive"))
+
+
+def _reaper_code(reconciliation_s: float) -> dict[str, dict[str, Any]]:
+    """The conditions of reapers, and what they write where that depends on the row."""
+    is_open = pl.col("is_terminal").not_() & pl.col("is_legacy").not_()
+    is_mirror = (pl.col("agent") == MIRROR_AGENT).fill_null(False)
+    phantom_code = pl.col("phantom_reason").replace_strict(_PHANTOM_CODES, default=None)
+    is_late = pl.col("started_age_s") > 7200.0
+    is_aborted = pl.col("disk_end") == "show.aborted.operator"
+    child_ended = pl.col("session_status").ne_missing("running") & pl.col("has_session_row")
+
+    def either(of_mirror: str, of_others: pl.Expr) -> pl.Expr:
+        return pl.when(is_mirror).then(pl.lit(of_mirror)).otherwise(of_others)
+
+    return {
+        # At any age, but only where the process is known to be dead: unknown stays open.
+        "terminal_enforcement": {"also": is_open & pl.col("process_alive").not_()},
+        "phantom_reconciliation": {
+            "also": is_open & pl.col("health").is_in(("process_dead", "orphaned")),
+            "limit_s": reconciliation_s,
+            "message": pl.format("health is {}, and no end was written", "health"),
+        },
+        "phantom_session": {
+            "also": NOT_ALIVE,
+            "status": either("completed", pl.lit("failed")),
+            "reason_code": either("run.completed.ok", phantom_code),
+            "message": either("mirror_idle_reaped", pl.lit("phantom_reaped")),
+        },
+        "null_status": {"also": pl.col("raw_status").is_null() & NOT_ALIVE},
+        "zero_session_invocation": {
+            "also": _not_true(is_late)
+            & (pl.col("n_children").fill_null(0) == 0)
+            # A plain command opens no session, however well it runs.
+            & pl.col("kind").ne_missing("command")
+        },
+        "stale_play": {"also": _not_true(pl.col("session_alive"))},
+        "stale_schedule_run": {"also": pl.col("parent_id").is_not_null()},
+        "stale_show": {
+            "also": _not_true(pl.col("has_live_play")) & pl.col("disk_end").is_not_null(),
+            "status": pl.when(is_aborted).then(pl.lit("aborted")).otherwise(pl.lit("completed")),
+            "reason_code": pl.col("disk_end"),
+        },
+        "doctor": {"also": NOT_ALIVE},
+        "kill_stale": {"also": NOT_ALIVE},
+        "kill_stale_play": {"also": child_ended},
+        "kill_stale_show": {"also": (pl.col("n_plays") > 0) & (pl.col("n_open_plays") == 0)},
+    }
+
 
 _KEY = list(schema.ENTITY_KEY)
 _ADMIN_TARGETS = ("failed", "aborted", "cancelled")
 
 SEVERITY_ORDER = (
-    "failed",
-    "aborted",
-    "timed_out",
-    "completed_empty",
-    "cancelled",
-    "unknown",
-    "running",
-    "completed",
+    *("failed", "aborted", "timed_out", "completed_empty"),
+    *("cancelled", "unknown", "running", "completed"),
 )
 """Ours, worst first. A group is completed only when every child is."""
 
@@ -50,20 +379,36 @@ _SCHEDULER_CODES = {
 _OUTCOMES = {"completed": "succeeded", "cancelled": "cancelled", "aborted": "cancelled"}
 
 
-def audits() -> tuple[Callable[[Cases], pl.DataFrame], ...]:
-    """The checks that only lionagi's data allow."""
-    return (reasons, roll_ups, shows_on_disk, run_directories, admin_targets)
+@cache
+def auditing() -> Auditing:
+    """The checks that only lionagi's data allow, and its own commands."""
+    return Auditing(
+        checks=(reasons, roll_ups, shows_on_disk, run_directories, admin_targets),
+        advice={
+            "audit.transition_illegal_before_0_28": "nothing to repair: lionagi has refused this "
+            "since 0.28; count the entity by its last status",
+            "audit.open_without_sign_of_life": "check whether its process is alive; if not, let "
+            "the reaper close it, or `li kill ID`",
+            "audit.parent_ended_before_children": "check whether the child still works; if not, "
+            "`li kill ID` closes it",
+        },
+        judge_transitions=judge_transitions,
+        phantoms=phantoms,
+        dispositions=frames.DISPOSITIONS,
+    )
 
 
 def judge_transitions(facts: Facts) -> pl.DataFrame:
     """Status changes of the entity types with a declared lifecycle, each with its verdict."""
     changes = facts.transitions.filter(
         pl.col("system") == "lionagi",
-        pl.col("entity_type").is_in([cycle.entity_type for cycle in LIFECYCLES]),
+        pl.col("entity_type").is_in([cycle.entity_type for cycle in transitions.LIFECYCLES]),
     )
     # Most stores have no override: then no change has to be compared with one.
-    overrides = facts.events.filter(pl.col("kind") == OVERRIDE_EVENT)
-    return classify_transitions(changes, events=None if overrides.is_empty() else overrides)
+    overrides = facts.events.filter(pl.col("kind") == transitions.OVERRIDE_EVENT)
+    return transitions.classify_transitions(
+        changes, events=None if overrides.is_empty() else overrides
+    )
 
 
 def shows_on_disk(cases: Cases) -> pl.DataFrame:
@@ -262,20 +607,18 @@ def _scheduler_code() -> pl.Expr:
     is_interrupted = (status == "aborted") & (pl.col("n_interrupted") > 0)
     # Without a failed child, the failure is the leader's.
     is_nonzero = (pl.col("n_failed") == 0) & (pl.col("leader_exit_code") != 0)
-    return (
-        pl.when(is_interrupted)
-        .then(pl.lit("run.cancelled.sigint"))
-        .when((status == "failed") & is_nonzero)
-        .then(pl.lit("run.failed.exit_nonzero"))
-        .otherwise(status.replace_strict(_SCHEDULER_CODES, default=None))
-    )
+    own = {
+        "run.cancelled.sigint": is_interrupted,
+        "run.failed.exit_nonzero": (status == "failed") & is_nonzero,
+    }
+    return pl.coalesce(first_that_holds(own), status.replace_strict(_SCHEDULER_CODES, default=None))
 
 
 def reasons(cases: Cases) -> pl.DataFrame:
     """Reason codes of a domain that the entity type does not declare as its own."""
     own = {
         cycle.entity_type: [f"{prefix}." for prefix in cycle.reason_prefixes]
-        for cycle in LIFECYCLES
+        for cycle in transitions.LIFECYCLES
         if cycle.has_reason_columns
     }
     code = pl.col("reason_code")

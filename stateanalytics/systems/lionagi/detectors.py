@@ -1,4 +1,4 @@
-"""lionagi's detectors, the columns that they read, and the words of its pages.
+"""lionagi's detectors and thresholds, the columns that they read, and the words of its pages.
 
 The texts of detectors, and those that cannot be evaluated from data, are rows of
 ``data/detectors.csv``, in the order of the catalogue: family A classifies a stored session,
@@ -13,11 +13,13 @@ The six words of its pages are kept exact, quirks included: whatever the pages d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.core.facts import Past
+from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.session_health import (
     DEFAULT_STALE_AFTER_S,
     HEALTH_ORDER,
@@ -27,24 +29,83 @@ from stateanalytics.core.session_health import (
     classify_session_health_by_age,
     staleness_by_age,
 )
-from stateanalytics.systems.base import Features
-from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogue
-from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.phantoms import (
-    MIRROR_AGENT,
-    NOT_ALIVE,
-    REAPABLE_PLAYS,
-    REAPABLE_SHOWS,
-    reapers,
-    with_phantom_reason,
-    with_relatives,
+from stateanalytics.core.vocabulary import words_of
+from stateanalytics.systems.base import (
+    NO_SETTING,
+    Constant,
+    Detecting,
+    constants_from_csv,
+    features_from_csv,
 )
+from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogue
+from stateanalytics.systems.lionagi import SYSTEM, audits, frames
 from stateanalytics.systems.lionagi.schedules import (
     schedule_ages,
     schedule_limit_s,
     with_schedule_health,
 )
 from stateanalytics.systems.situations import first_that_holds
+
+if TYPE_CHECKING:
+    from stateanalytics.state.policy import Policy
+
+
+def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
+    """The dashboard's slow threshold and the time limit, for each kind of work."""
+    slow, *_ = constants_from_csv(__package__, policy)
+    return [
+        # The dashboard has one threshold for all kinds of work: advice may ask for one per kind.
+        *(
+            replace(
+                slow,
+                name=f"slow.{kind}",
+                place=f"{NO_SETTING}: one value for every kind",
+                path=(slow.path[-1], kind),
+                kind=kind,
+                policy_field=None,
+                is_configurable=False,
+            )
+            for kind in kinds["kind"]
+        ),
+        *(
+            time_limit(kind, limit_s, is_inferred=bool(is_inferred), is_mixed=bool(is_mixed))
+            for kind, limit_s, is_inferred, is_mixed in kinds.iter_rows()
+        ),
+    ]
+
+
+def time_limit(
+    kind: str, today_s: float | None, *, is_inferred: bool = False, is_mixed: bool = False
+) -> Constant:
+    """The time limit of a kind of work, which playbooks and command lines set."""
+    inferred = "; today's value is inferred from ends that pile up there"
+    return Constant(
+        f"timeout.{kind}",
+        "lionagi",
+        "playbook or command line",
+        ("timeout", kind),
+        today_s,
+        "a run that takes longer is ended" + (inferred if is_inferred else ""),
+        "runs",
+        kind=kind,
+        mistake="lost_run",
+        is_configurable=True,
+        is_mixed=is_mixed,
+    )
+
+
+_ENDED = tuple(word.raw_status for word in words_of("session") if word.is_terminal)
+
+
+def silence_ends(facts: Facts) -> pl.DataFrame:
+    """Terminal statuses of sessions, without those of reapers, which may have closed a live run."""
+    return facts.transitions.filter(
+        pl.col("entity_type") == "session",
+        pl.col("system") == SYSTEM.name,
+        pl.col("status").is_in(_ENDED),
+        ~pl.col("reason_code").is_in(SYSTEM.ends.death_codes).fill_null(value=False),
+    ).select("source", "system", "entity_id", "at", boundary=pl.lit("other_end"))
+
 
 DAY_S = 86_400.0
 IN_RANGE = ((pl.col("started_age_s") <= DAY_S) | (pl.col("ended_age_s") <= DAY_S)).fill_null(
@@ -310,35 +371,34 @@ _DETECTORS_OF_REAPERS = {
     "kill_stale_play": "kill_all_stale_plays",
     "kill_stale_show": "kill_all_stale_shows",
 }
-_SCOPES = {
-    "null_status": _status.is_null(),
-    "stale_play": _status.is_in(REAPABLE_PLAYS),
-    "stale_show": _status.is_in(REAPABLE_SHOWS),
-    "kill_stale_show": _status == "active",
-}
 
 
 def _closers() -> _Rules:
     """What closes dead work, as detectors that only report."""
-    is_mirror = (pl.col("recorded_by") == "mirrored") | (pl.col("agent") == MIRROR_AGENT)
+    is_mirror = (pl.col("recorded_by") == "mirrored") | (pl.col("agent") == audits.MIRROR_AGENT)
     from_reapers = {
         _DETECTORS_OF_REAPERS.get(reaper.name, reaper.name): {
             "measures": reaper.ages,
-            "comparison": reaper.limit[0],
-            "threshold_s": float(reaper.limit[1]),
+            "comparison": reaper.comparison,
+            "threshold_s": reaper.limit_s,
             "counts_never": not reaper.ignores_liveness,
             "when": reaper.when & pl.col("is_foreign").ne_missing(pl.lit(value=True)),
-            "scope": _SCOPES.get(reaper.name, _is_running),
+            "scope": _status.is_in(reaper.statuses) if reaper.statuses else _status.is_null(),
             "label": reaper.written[0],
         }
-        for reaper in reapers()
+        for reaper in audits.reapers()
         # ADR-0033's two close by health, and no release has that rule.
         if reaper.actor != "watchdog"
     }
     return {
         **from_reapers,
         "phantom_v1": _longer_than(
-            "updated_age_s", 3600.0, _is_running, comparison=">=", counts_never=True, when=NOT_ALIVE
+            "updated_age_s",
+            3600.0,
+            _is_running,
+            comparison=">=",
+            counts_never=True,
+            when=audits.NOT_ALIVE,
         ),
         "mirror_idle": _longer_than(
             "last_message_age_s", 300.0, _is_running & is_mirror, population=is_mirror
@@ -409,52 +469,20 @@ def with_display_status(rows: pl.DataFrame) -> pl.DataFrame:
 _HEALTH_COLUMNS = {"health_0_28": "0.28", "health_0_36": "0.36"}
 """ADR-0024's word by the versions of the classifier that other pages build on."""
 
-_COLUMNS = {
-    **{name: f"health by the classifier of {since}" for name, since in _HEALTH_COLUMNS.items()},
-    "list_health_0_26": "health as the runs list of 0.26 showed it: every process alive",
-    "list_health_0_36": "health as the runs list of 0.35 shows it: of running ones only",
-    "children_health": "the worst health of the sessions of an invocation",
-    "display_status": "the word on the chip",
-    "is_effectively_active": "does the page count it as active",
-    "phantom_reason": "why the phantom reaper would take it",
-    "update_rank": "1: the session that was written last",
-    "schedule_health": "E1's word of a schedule",
-    "schedule_silence_s": "since the last proof that a schedule works",
-    "schedule_limit_s": "how long that may be: three cadences, or one and five minutes",
-    "next_fire_overdue_s": "since its next fire was due; negative: still to come",
-    "n_failed_in_row": "failed or timed-out runs in a row",
-    "n_missed": "fires that were missed",
-    "session_alive": "is the process of a play's session alive",
-    "session_status": "status of a play's session",
-    "n_open_plays": "plays of a show that go on",
-}
 _JUDGED = ("status", "silence", "n_messages")
-_LOST = {
-    **dict.fromkeys((*_HEALTH_COLUMNS, "list_health_0_26", "list_health_0_36"), _JUDGED),
-    "children_health": ("children",),
-    "display_status": ("status", "reason"),
-    "is_effectively_active": (*_JUDGED, "reason"),
-    "phantom_reason": ("updated",),
-    "update_rank": ("updated",),
-    **dict.fromkeys(
-        (
-            "schedule_health",
-            "schedule_silence_s",
-            "schedule_limit_s",
-            "next_fire_overdue_s",
-            "n_failed_in_row",
-        ),
-        ("record",),
-    ),
-    "n_missed": ("present",),
-    "disk_end": ("present",),
-}
-"""What the past value of a column rests on."""
+_RELEASES = (
+    *("2026-05-20", "2026-05-21", "0.26.0", "2026-05-23", "0.26.1", "0.26.7", "2026-05-30"),
+    *("0.27.0", "0.27.2", "2026-07", "2026-07-04", "0.28.0", "2026-07-05", "2026-07-06"),
+    *("2026-07-08", "0.29.0", "2026-07-12", "2026-07-13", "0.29.1", "2026-08", "2026-08-06"),
+    *("2026-08-09", "2026-08-15", "0.34", "0.35", "0.36"),
+)
 
 
-def features() -> Features:
-    """The columns that only lionagi's detectors read."""
-    return Features(columns=_COLUMNS, add=add_features, lost_of=_LOST)
+@cache
+def detecting() -> Detecting:
+    """The detectors, their releases, and the columns that only they read."""
+    features = features_from_csv(__package__, add_features)
+    return Detecting(detectors=detectors(), releases=_RELEASES, features=features)
 
 
 def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
@@ -467,7 +495,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     past : Past
         The facts at the instant.
     """
-    return _add_schedules(_add_children(add_words(with_relatives(rows, past.facts))), past)
+    return _add_schedules(_add_children(add_words(audits.with_relatives(rows, past.facts))), past)
 
 
 def add_words(rows: pl.DataFrame) -> pl.DataFrame:
@@ -495,7 +523,7 @@ def add_words(rows: pl.DataFrame) -> pl.DataFrame:
     )
     shown = with_display_status(rows_of_pages).with_columns(status=named["status"])
     rank = pl.col("updated_age_s").rank("ordinal").over("source", "entity_type")
-    return with_phantom_reason(shown).with_columns(update_rank=rank)
+    return audits.with_phantom_reason(shown).with_columns(update_rank=rank)
 
 
 def _add_children(rows: pl.DataFrame) -> pl.DataFrame:

@@ -25,16 +25,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
-from stateanalytics.io.files import (
-    as_count,
-    as_moment,
-    as_number,
-    as_text,
-    directories_in,
-    legible,
-    read_json_object,
-    read_text,
-)
+from stateanalytics.io import files
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, per_entity
 from stateanalytics.systems.lionagi.raw import Raw
@@ -55,13 +46,7 @@ _IMPORTED_STATUSES = {
     "canceled": "cancelled",
 }
 _RUN_FILES = ("run.json", "checkpoint.json")
-_EXIT_STATUSES = {
-    0: "completed",
-    1: "failed",
-    124: "timed_out",
-    130: "aborted",
-    143: "cancelled",
-}
+_EXIT_STATUSES = {0: "completed", 1: "failed", 124: "timed_out", 130: "aborted", 143: "cancelled"}
 # The contents of the files of one directory; ``problem`` where one cannot be read.
 _RUN_COLUMNS = pl.Schema(
     {
@@ -120,7 +105,7 @@ def derive_status(manifest: dict[str, Any]) -> str:
     code = manifest.get("exit_code")
     if code is None:
         return "completed"
-    number = as_count(code)
+    number = files.as_count(code)
     return "failed" if number is None else _EXIT_STATUSES.get(number, "failed")
 
 
@@ -142,7 +127,7 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
     findings : polars.DataFrame
         ``run.unreadable`` for each file that could not be read.
     """
-    folders, problem = directories_in(runs_directory(store_path))
+    folders, problem = files.directories_in(runs_directory(store_path))
     rows = [run for folder in folders if (run := _read_run(folder)) is not None]
     runs = pl.DataFrame(rows, schema=_RUN_COLUMNS)
     named = runs.with_columns(entity_type=pl.lit("run"), entity_id="run_id")
@@ -333,7 +318,7 @@ def runs_directory(store_path: Path) -> Path:
 def unread_kinds(store_path: Path) -> Mapping[str, int]:
     """Kinds of unread files in run directories; ``artifacts`` are results of work, no records."""
     runs = runs_directory(store_path)
-    opened = [folder / name for folder in directories_in(runs)[0] for name in _RUN_FILES]
+    opened = [folder / name for folder in files.directories_in(runs)[0] for name in _RUN_FILES]
     kinds: Counter[str] = Counter()
     for kind, number in kinds_of_files(runs, opened, ("artifacts",)).items():
         kinds[f"runs/{kind.rpartition('/')[2]}"] += number
@@ -341,34 +326,34 @@ def unread_kinds(store_path: Path) -> Mapping[str, int]:
 
 
 def _read_run(folder: Path) -> dict[str, Any] | None:
-    manifest, checkpoint = (read_json_object(folder / name) for name in _RUN_FILES)
+    manifest, checkpoint = (files.read_json_object(folder / name) for name in _RUN_FILES)
     problem = manifest.problem or checkpoint.problem
     if manifest.value is None and checkpoint.value is None and problem is None:
         return None
     run, saved = manifest.value or {}, checkpoint.value or {}
     config = saved.get("config")
     timeout = config.get("timeout") if isinstance(config, dict) else None
-    limit = as_number(timeout)
+    limit = files.as_number(timeout)
     plan = saved.get("plan")
     has_manifest = manifest.value is not None
-    started_at = as_moment(run.get("started_at"))
+    started_at = files.as_moment(run.get("started_at"))
     from_file = None if started_at or not has_manifest else _file_moment(folder / "run.json")
     return {
-        "run_id": legible(folder.name),
-        "session_id": as_text(saved.get("session_id")),
-        "branch_id": as_text(run.get("branch_id")),
-        "directory": as_text(run.get("cwd")) or None,
-        "status": as_text(run.get("status")),
+        "run_id": files.legible(folder.name),
+        "session_id": files.as_text(saved.get("session_id")),
+        "branch_id": files.as_text(run.get("branch_id")),
+        "directory": files.as_text(run.get("cwd")) or None,
+        "status": files.as_text(run.get("status")),
         "derived_status": derive_status(run) if has_manifest else None,
-        "kind": as_text(run.get("invocation_kind")) or as_text(run.get("kind")),
-        "agent": as_text(run.get("agent_name")) or as_text(run.get("agent")),
-        "model": as_text(run.get("model")),
+        "kind": files.as_text(run.get("invocation_kind")) or files.as_text(run.get("kind")),
+        "agent": files.as_text(run.get("agent_name")) or files.as_text(run.get("agent")),
+        "model": files.as_text(run.get("model")),
         "started_at": started_at or from_file,
-        "ended_at": as_moment(run.get("ended_at")),
+        "ended_at": files.as_moment(run.get("ended_at")),
         "is_time_from_files": from_file is not None if has_manifest else None,
         "timeout_s": limit if limit is not None and limit > 0 else None,
         "has_odd_timeout": timeout is not None and (limit is None or limit <= 0),
-        "n_signals_dropped": as_count(run.get("signal_persist_dropped")),
+        "n_signals_dropped": files.as_count(run.get("signal_persist_dropped")),
         "n_planned_ops": len(plan) if isinstance(plan, list) else None,
         "problem": problem,
         "problem_file": "run.json" if manifest.problem else "checkpoint.json",
@@ -406,9 +391,9 @@ def find_shows(
         if _looks_like_a_show(folder):
             shows.setdefault(folder.name, folder)
     for root in show_roots(store_path, environment):
-        for folder in directories_in(root)[0]:
+        for folder in files.directories_in(root)[0]:
             if _looks_like_a_show(folder):
-                shows.setdefault(legible(folder.name), folder)
+                shows.setdefault(files.legible(folder.name), folder)
     return dict(sorted(shows.items()))
 
 
@@ -462,11 +447,7 @@ def read_shows(shows: Mapping[str, Path], raw: Raw) -> pl.DataFrame:
         raw["plays"]
         .join(topics, on="show_id", how="inner")
         .select(
-            "topic",
-            play="name",
-            entity_type=pl.lit("play"),
-            entity_id="id",
-            store_status="status",
+            "topic", play="name", entity_type=pl.lit("play"), entity_id="id", store_status="status"
         )
     )
     stored = pl.concat([stored_shows, stored_plays]).unique(
@@ -543,7 +524,7 @@ def dependencies(show_text: str) -> dict[str, list[str]]:
 
 def _looks_like_a_show(folder: Path) -> bool:
     return _has_any(folder, ("_show.md", "_final_verdict.json", "_ABORT")) or any(
-        _has_any(play, ("_meta.json",)) for play in directories_in(folder)[0]
+        _has_any(play, ("_meta.json",)) for play in files.directories_in(folder)[0]
     )
 
 
@@ -555,12 +536,13 @@ def _has_any(folder: Path, names: tuple[str, ...]) -> bool:
 
 
 def _read_show(topic: str, folder: Path) -> list[dict[str, Any]]:
-    text, text_problem = read_text(folder / "_show.md")
+    text, text_problem = files.read_text(folder / "_show.md")
     waits_for = dependencies(text or "")
     plays = [
-        _read_play(topic, play, waits_for.get(play.name)) for play in directories_in(folder)[0]
+        _read_play(topic, play, waits_for.get(play.name))
+        for play in files.directories_in(folder)[0]
     ]
-    verdict = read_json_object(folder / "_final_verdict.json")
+    verdict = files.read_json_object(folder / "_final_verdict.json")
     passed = (verdict.value or {}).get("show_passed")
     is_aborted = _has_any(folder, ("_ABORT",))
     statuses = [play["disk_status"] for play in plays]
@@ -585,14 +567,14 @@ def _show_status(is_aborted: bool, is_passed: bool, plays: list[str | None]) -> 
 
 
 def _read_play(topic: str, folder: Path, waits_for: list[str] | None) -> dict[str, Any]:
-    meta = read_json_object(folder / "_meta.json")
-    verdict = read_json_object(folder / "_verdict.json")
+    meta = files.read_json_object(folder / "_meta.json")
+    verdict = files.read_json_object(folder / "_verdict.json")
     passed = (verdict.value or {}).get("gate_passed")
     # A play that has not begun has no file yet; with a broken file its status is unknown.
-    status = None if meta.problem else as_text((meta.value or {}).get("status", "pending"))
+    status = None if meta.problem else files.as_text((meta.value or {}).get("status", "pending"))
     return {
         "topic": topic,
-        "play": legible(folder.name),
+        "play": files.legible(folder.name),
         "disk_status": status,
         "is_gate_passed": passed if isinstance(passed, bool) else None,
         "depends_on": None if waits_for is None else json.dumps(waits_for),
@@ -602,7 +584,7 @@ def _read_play(topic: str, folder: Path, waits_for: list[str] | None) -> dict[st
 
 
 def _shortened(value: object) -> str | None:
-    text = as_text(value)
+    text = files.as_text(value)
     return None if text is None else text[:_MAX_FEEDBACK]
 
 

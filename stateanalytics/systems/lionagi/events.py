@@ -1,34 +1,39 @@
-"""Events: messages, signals, admin and team events, decisions of operators."""
+"""Events of a store, and the calls of tools and turns in its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.facts import Facts
+from stateanalytics.core.schema import RESULTS
+from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell, Kind
 from stateanalytics.io.parts import ReadTable
+from stateanalytics.io.sqlite import Store
+from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.systems.base import stores_of
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, key_of
+from stateanalytics.systems.situations import cause_in
+from stateanalytics.systems.tool_calls import (
+    MOST_MESSAGE_CHARS,
+    calls_from,
+    ends_of,
+    in_order,
+    inputs_of,
+    phrase_in,
+    results_of,
+)
 
 _MAX_DETAIL = 500
 _ALIVE = (
-    "RunStart",
-    "RunEnd",
-    "RunFailed",
-    "MessageAdded",
-    "StructuredOutput",
-    "NodeSpawned",
-    "NodeQueued",
-    "NodeStarted",
-    "NodeCompleted",
-    "NodeFailed",
-    "NodeSkipped",
-    "NodeCancelled",
-    "NodeEscalated",
-    "NodePaused",
-    "NodeAwaitingApproval",
+    *("RunStart", "RunEnd", "RunFailed", "MessageAdded", "StructuredOutput", "NodeSpawned"),
+    *("NodeQueued", "NodeStarted", "NodeCompleted", "NodeFailed", "NodeSkipped"),
+    *("NodeCancelled", "NodeEscalated", "NodePaused", "NodeAwaitingApproval"),
 )
 _NOISE = ("HookSignal", "DispatchSignal")
 _MESSAGE_TABLES = ("messages", "progressions", "sessions", "branches")
@@ -397,3 +402,279 @@ def decisions(raw: Raw) -> pl.DataFrame:
     names = [name for name in frames.DECISIONS.dtypes.names() if name != "source"]
     items = resolved_items(raw["attention_disposition_history"], raw)
     return items.rename({"created_at": "at", "sequence": "seq", "new_state": "state"}).select(names)
+
+
+_PIECE = 20_000
+"""Messages whose contents are in memory at once."""
+_REQUEST, _ANSWER = 4, 5
+"""``lion_class`` of a call of a tool, and of its answer."""
+_FIRST_LINES = r"\A((?:[^\n]*\n){0,7}[^\n]*)"
+_EXIT_CODE = r"(?im)^(?:.*process exited with code.*?|exit code:)\s*(-?\d+)\.?\s*$"
+_COMPLAINT = r"error:|failed|permission denied|not found"
+_PRUNED = "lion_content_pruned"
+
+
+def calls(facts: Facts) -> pl.DataFrame:
+    """Its calls of tools, in the shape of `schema.CALLS`."""
+    return in_order(facts.detail(frames.CALLS))
+
+
+def turns(facts: Facts) -> pl.DataFrame:
+    """Its turns, in the shape of `schema.TURNS`."""
+    return facts.detail(frames.TURNS)
+
+
+def _content(value: str, kind: Kind = "text") -> Cell:
+    sound = "typeof(content) = 'text' AND json_valid(content)"
+    return Cell(kind, f"CASE WHEN {sound} THEN {value} END", ("content",))
+
+
+def _text(path: str) -> Cell:
+    return _content(f"CAST(json_extract(content, '$.{path}') AS TEXT)")
+
+
+def _ends(path: str) -> Cell:
+    """A text of which the beginning and the end are enough."""
+    return _content(ends_of(f"CAST(json_extract(content, '$.{path}') AS TEXT)"))
+
+
+def _has(*keys: str) -> Cell:
+    types = [f"json_type(content, '$.{key}') IS NOT NULL" for key in keys]
+    return _content(" OR ".join(types), "yes_no")
+
+
+_CELLS = {
+    "rowid": ROWID,
+    "id": TEXT,
+    "lion_class": INTEGER,
+    "function": _text("function"),
+    "asked": _text("arguments"),
+    "request_id": _text("action_request_id"),
+    "output": _ends("output"),
+    "error": _ends("error"),
+    "error_of_output": _ends("output.error"),
+    "is_answer": _has("output", "error", "action_request_id", _PRUNED),
+    "is_pruned": _has(_PRUNED),
+    "is_marked": Cell("yes_no", key_of("node_metadata", "is_error"), ("node_metadata",)),
+}
+
+_SAID = {
+    "rowid": ROWID,
+    "text": _content(
+        "coalesce(json_extract(content, '$.assistant_response'), "
+        "json_extract(content, '$.instruction'))"
+    ),
+}
+
+
+_WORDS = {
+    "rowid": ROWID,
+    "id": TEXT,
+    "words": _content("substr(trim(json_extract(content, '$.assistant_response')), 1, 1000)"),
+}
+
+
+def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
+    """The calls of tools in the messages of a store.
+
+    Parameters
+    ----------
+    store : Store
+        An open lionagi store.
+    events : polars.DataFrame
+        Its events: the ``seq`` of a message is its row number.
+    label : str
+        The user's name of the store.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.CALLS`. An answer without its request is a call without a beginning.
+
+    Notes
+    -----
+    A call failed where its answer is marked so or has an error, or where its output shows one
+    by lionagi's own rule: an exit code other than 0 in the first eight lines, or a complaint in
+    the first 300 characters together with "no such file or directory".
+    """
+    is_action = (pl.col("kind") == "message") & pl.col("role").is_in(["action", "tool"])
+    listed = events.filter(is_action & pl.col("entity_id").is_not_null()).select(
+        "at", rowid="seq", session_id="entity_id"
+    )
+    numbers = listed["rowid"].unique(maintain_order=True)
+    parts = _parts(store)
+    pieces = [numbers.slice(begin, _PIECE) for begin in range(0, max(1, len(numbers)), _PIECE)]
+    messages = (
+        pl.concat(_read(store, piece) for piece in pieces)
+        .join(listed.unique("rowid", keep="first"), on="rowid", maintain_order="left")
+        .join(parts, left_on="id", right_on="message_id", how="left")
+        .drop_nulls("id")
+        .sort("at", "rowid", nulls_last=True)
+        .unique("id", keep="first", maintain_order=True)
+    )
+    asked = ~pl.col("is_answer") & (pl.col("lion_class") != _ANSWER).fill_null(value=True)
+    requests = messages.filter(asked, pl.col("function").is_not_null())
+    ends = messages.filter("is_answer", (pl.col("lion_class") != _REQUEST).fill_null(value=True))
+    of_answer = ("is_error", "message", "exit_code", *RESULTS.dtypes)
+    answers = ends.select(
+        *("session_id", "part_id", "function", *of_answer),
+        answer_id="id",
+        ended_at="at",
+        call_id=pl.coalesce("request_id", "id"),
+    ).unique("call_id", keep="first", maintain_order=True)
+    both = requests.drop(*of_answer, "request_id").join(
+        answers, left_on="id", right_on="call_id", how="full", maintain_order="left_right"
+    )
+    shared = ("session_id", "part_id", "function")
+    called = both.with_columns(
+        *(pl.coalesce(name, f"{name}_right") for name in shared),
+        source=pl.lit(label),
+        call_id="id",
+        entity_id=pl.coalesce("id", "answer_id"),
+        started_at="at",
+    )
+    called = _in_turns(called, _begun(store, events, parts), "started_at").with_columns(
+        thread_id="session_id",
+        tool="function",
+        cause=pl.when("is_error").then(cause_in(pl.col("message"))),
+    )
+    return frames.CALLS.conform(calls_from(called, SYSTEM))
+
+
+def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
+    """The messages of people and models in a session, from its store while that is open.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``at``, ``role`` and ``text``, in order.
+    """
+    is_session = entity["entity_type"] == "session"
+    # A play may have no session.
+    session = pl.lit(entity["entity_id"] if is_session else entity["session_id"], pl.String)
+    listed = facts.events.filter(
+        pl.col("role").is_in(["user", "assistant"]),
+        pl.col("entity_id") == session,
+        source=entity["source"],
+        kind="message",
+    ).select("at", "role", rowid="seq")
+    said = listed.clear().with_columns(text=pl.lit(None, pl.String))
+    for store in stores_of(facts, entity["source"]):
+        numbers = listed["rowid"].to_list()
+        found, _ = read_table(store, "messages", _SAID, system=SYSTEM, only=numbers)
+        said = listed.join(found, on="rowid", maintain_order="left")
+    return said.select("at", "role", "text").drop_nulls()
+
+
+def read_turns(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
+    """The turns in the messages of a store: an instruction, and what was done for it.
+
+    Parameters
+    ----------
+    store, events, label
+        As for `read_calls`.
+
+    Returns
+    -------
+    polars.DataFrame
+        `frames.TURNS`. Whether a person or a program instructed is not recorded, so that no
+        turn is a correction.
+    """
+    parts = _parts(store)
+    turns = _begun(store, events, parts)
+    words = pl.col("words").str.slice(0, MOST_MESSAGE_CHARS)
+    last = (
+        _in_turns(_with_ids(store, events, parts, "assistant", _WORDS), turns, "at")
+        .group_by("session_id", "turn_no")
+        .agg(pl.col("at", "words").sort_by("at", "rowid").last())
+        .select("session_id", "turn_no", "words", ended_at="at")
+    )
+    return frames.TURNS.conform(
+        turns.join(last, on=["session_id", "turn_no"], how="left").with_columns(
+            source=pl.lit(label),
+            system=pl.lit(SYSTEM),
+            thread_id="session_id",
+            entity_type=pl.lit("turn"),
+            entity_id="id",
+            gives_up=phrase_in(words, "gives_up"),
+            is_question=phrase_in(words, "asks"),
+        )
+    )
+
+
+def _begun(store: Store, events: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Instructions, each with the number of its turn in the session."""
+    return (
+        _with_ids(store, events, parts, "user", {"rowid": ROWID, "id": TEXT})
+        .sort("session_id", "at", "rowid", nulls_last=True)
+        .with_columns(turn_no=pl.int_range(1, pl.len() + 1).over("session_id"))
+        .rename({"at": "started_at"})
+    )
+
+
+def _with_ids(
+    store: Store,
+    events: pl.DataFrame,
+    parts: pl.DataFrame,
+    role: str,
+    cells: Mapping[str, Cell],
+) -> pl.DataFrame:
+    """Messages of a role in sessions, with these cells, and their branch where it matters."""
+    listed = events.filter(pl.col("entity_id").is_not_null(), kind="message", role=role).select(
+        "at", rowid="seq", session_id="entity_id"
+    )
+    numbers = listed["rowid"].unique().to_list()
+    rows = read_table(store, "messages", cells, system=SYSTEM, only=numbers)[0]
+    return listed.join(rows.drop_nulls("id"), on="rowid").join(
+        parts, left_on="id", right_on="message_id", how="left"
+    )
+
+
+def _in_turns(rows: pl.DataFrame, turns: pl.DataFrame, at: str) -> pl.DataFrame:
+    """Rows with the number of the turn of their session and branch that had begun last."""
+    part = pl.col("part_id").fill_null("").alias("_part")
+    begun = turns.select("session_id", part, "turn_no", pl.col("started_at").alias(at))
+    return (
+        rows.with_columns(part)
+        .sort(at)
+        .join_asof(
+            begun.drop_nulls(at).sort(at), on=at, by=["session_id", "_part"], check_sortedness=False
+        )
+        .drop("_part")
+    )
+
+
+def _read(store: Store, numbers: pl.Series) -> pl.DataFrame:
+    """Messages with what their contents say, without the contents."""
+    rows, _ = read_table(store, "messages", _CELLS, system=SYSTEM, only=numbers.to_list())
+    error = pl.coalesce(pl.col("error", "error_of_output").replace("", None))
+    output = pl.col("output").fill_null("")
+    code = output.str.extract(_FIRST_LINES).str.extract(_EXIT_CODE).cast(pl.Int64, strict=False)
+    begin = output.str.slice(0, 300).str.to_lowercase()
+    is_missing = output.str.to_lowercase().str.contains("no such file or directory", literal=True)
+    shows = (code.fill_null(0) != 0) | (begin.str.contains(_COMPLAINT) & is_missing)
+    is_error = pl.col("is_marked").fill_null(value=False) | error.is_not_null() | shows
+    judged = rows.with_columns(
+        pl.col("is_answer").fill_null(value=False),
+        is_error=pl.when("is_answer", ~pl.col("is_pruned")).then(is_error),
+        exit_code=code,
+    ).with_columns(
+        message=pl.when("is_error").then(
+            pl.coalesce(error, "output").str.strip_chars().str.slice(0, MOST_MESSAGE_CHARS)
+        )
+    )
+    return judged.drop(
+        "asked", "output", "error", "error_of_output", "is_marked", "is_pruned"
+    ).hstack([*inputs_of(rows["asked"]), *results_of(rows["output"])])
+
+
+def _parts(store: Store) -> pl.DataFrame:
+    """Messages of sessions with several branches, which may work at once, with their branch."""
+    cells = {"id": TEXT, "session_id": TEXT, "progression_id": TEXT}
+    branches = read_table(store, "branches", cells)[0]
+    several = branches.filter(pl.len().over("session_id") > 1)
+    if several.is_empty():
+        return pl.DataFrame(schema={"message_id": pl.String, "part_id": pl.String})
+    lists = read_table(store, "progressions", {"id": TEXT, "collection": JSON})[0]
+    listed = listed_messages(several.select("progression_id", session_id="id"), lists)
+    return listed.rename({"session_id": "part_id"}).unique("message_id", keep="first")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.schema import Calls, OfInput
+from stateanalytics.core.schema import Calls, OfInput, Turns
 from stateanalytics.core.shapes import Frame, Integer, Moment, Real, Text, YesNo, frame
 
 
@@ -122,14 +122,16 @@ class LionagiCalls(Calls, key=("source", "entity_id")):
 CALLS = frame(LionagiCalls)
 
 
-FRAMES = (SCHEDULES, FIRES, DISPOSITIONS, DECISIONS, RUNS, SHOWS_ON_DISK, CALLS)
+class LionagiTurns(Turns, key=("source", "entity_id")):
+    """One instruction in the messages of lionagi, read when turns are first asked for."""
+
+
+TURNS = frame(LionagiTurns)
+
+
+FRAMES = (SCHEDULES, FIRES, DISPOSITIONS, DECISIONS, RUNS, SHOWS_ON_DISK, CALLS, TURNS)
 
 
 def frames() -> tuple[Frame, ...]:
     """Every frame of lionagi, in the order of the schema."""
     return FRAMES
-
-
-def dispositions() -> Frame:
-    """Decisions of operators about items that need attention."""
-    return DISPOSITIONS

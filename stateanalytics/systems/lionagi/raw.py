@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 import polars as pl
 
 from stateanalytics.core.joins import pool
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import FINDINGS
-from stateanalytics.io.cells import Cell
+from stateanalytics.io.cells import Cell, Kind, cells_from_csv
 from stateanalytics.io.parts import ReadTable, refresh_table
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.base import Tables
@@ -40,8 +41,8 @@ def key_of(column: str, key: str) -> str:
     )
 
 
-def _is_set(column: str) -> Cell:
-    return Cell("yes_no", f"coalesce({column}, '') <> ''", (column,))
+def _key(column: str, key: str, kind: Kind = "text") -> Cell:
+    return Cell(kind, key_of(column, key), (column,))
 
 
 # SQLite gives the size of a value without reading its overflow pages.
@@ -96,145 +97,43 @@ _RUN_ID_OF_OLD_ROWS = Cell(
 )
 
 
-def _columns(**names_by_kind: str) -> dict[str, Cell]:
-    """Columns that are read unchanged, by the kind of their cells."""
-    return {
-        name: Cell(kind)  # type: ignore[arg-type]
-        for kind, names in names_by_kind.items()
-        for name in names.split()
-    }
-
-
-_REASON = _columns(text="status_reason_code status_reason_summary", json="status_evidence_refs")
-_STORED_STATE = _columns(text="health delivery", json="reason_codes")
-_USAGE = _columns(integer="input_tokens output_tokens num_turns", real="total_cost_usd duration_ms")
-
-TABLES: Mapping[str, Mapping[str, Cell]] = {
+_OWN: Mapping[str, Mapping[str, Cell]] = {
     "sessions": {
-        **_columns(
-            text="id status run_id invocation_id invocation_kind source_kind name user_label "
-            "project agent_name model provider playbook_name show_topic show_play_name "
-            "progression_id first_msg_id cc_session_id",
-            moment="created_at started_at ended_at updated_at last_message_at",
-            yes_no="ended_at_is_approximate",
-        ),
         "artifact_contract_json": _contract("artifact_contract_json"),
         "artifact_verification_json": _contract("artifact_verification_json"),
-        "has_artifacts": _is_set("artifacts_path"),
+        "has_artifacts": Cell("yes_no", "coalesce(artifacts_path, '') <> ''", ("artifacts_path",)),
         "node_metadata": _metadata('"timeout_seconds"', '"timeout_elapsed"', '"external"'),
         # Flows keep it there too; from 0.31 there is a column, and this is only the fallback.
-        "metadata_run_id": Cell("text", key_of("node_metadata", "run_id"), ("node_metadata",)),
-        **_REASON,
-        **_USAGE,
-        **_STORED_STATE,
+        "metadata_run_id": _key("node_metadata", "run_id"),
     },
-    "branches": {
-        **_columns(
-            text="id session_id progression_id name agent_name model provider status",
-            moment="created_at started_at ended_at",
-        ),
-        "launch_dir": Cell(
-            "text", key_of("node_metadata", "mcp_launch.launch_dir"), ("node_metadata",)
-        ),
-        **_USAGE,
-    },
+    "branches": {"launch_dir": _key("node_metadata", "mcp_launch.launch_dir")},
     "progressions": {
-        **_columns(text="id", json="collection"),
         "n_messages": Cell(
             "integer",
             # Null for what is no list, of which SQLite would give the length 0.
             "CASE WHEN json_valid(collection) THEN CASE json_type(collection) "
             "WHEN 'array' THEN json_array_length(collection) END END",
             ("collection",),
-        ),
+        )
     },
-    "shows": {
-        **_columns(text="id topic status show_dir", moment="created_at updated_at"),
-        **_REASON,
-    },
-    "plays": {
-        **_columns(
-            text="id show_id name playbook status session_id gate_feedback",
-            integer="attempt exit_code",
-            moment="created_at started_at ended_at updated_at",
-            json="depends_on",
-        ),
-        **_REASON,
-        **_STORED_STATE,
-    },
-    "invocations": {
-        **_columns(
-            text="id skill status",
-            integer="session_count",
-            moment="created_at started_at ended_at updated_at",
-        ),
-        "node_metadata": _metadata('"action_kind"'),
-        **_REASON,
-    },
+    "invocations": {"node_metadata": _metadata('"action_kind"')},
     "schedules": {
-        **_columns(
-            text="id name trigger_type cron_expr resolved_timezone effective_timezone "
-            "action_kind action_agent action_model action_playbook action_project project "
-            "last_run_outcome",
-            yes_no="enabled",
-            real="interval_sec poll_interval_sec",
-            moment="next_fire_at last_fired_at last_evaluated_at last_healthy_poll_at "
-            "created_at updated_at",
-        ),
         "has_threshold": Cell(
             "yes_no",
             "coalesce(threshold_config, '') NOT IN ('', 'null', '{}')",
             ("threshold_config",),
-        ),
+        )
     },
-    "schedule_runs": {
-        **_columns(
-            text="id schedule_id invocation_id action_kind status chain_parent_id error_detail",
-            integer="exit_code chain_depth lease_attempts",
-            moment="created_at fired_at ended_at updated_at",
-        ),
-        **_REASON,
-    },
-    "teams": {
-        **_columns(
-            text="id name status play_id show_id",
-            integer="member_count",
-            moment="created_at updated_at",
-        ),
-        # No release has columns for the parent of a team; writers of one may use either place.
-        **{
-            f"metadata_{name}": Cell("text", key_of("node_metadata", name), ("node_metadata",))
-            for name in ("play_id", "show_id")
-        },
-        **_REASON,
-    },
-    "team_messages": {
-        **_columns(rowid="rowid", text="team_id sender recipient", moment="created_at"),
-        "size_bytes": _size("content"),
-    },
-    "engine_runs": _columns(
-        text="id kind status session_id signal_session_id parent_session_id invocation_id error",
-        moment="started_at ended_at",
-    ),
-    "dispatch_outbox": _columns(
-        text="id kind deliver_to status session_id schedule_run_id last_error",
-        integer="attempt",
-        moment="created_at updated_at",
-    ),
-    "status_transitions": _columns(
-        rowid="rowid",
-        text="entity_type entity_id previous_status status reason_code reason_summary source actor",
-        json="evidence_refs metadata",
-        moment="created_at",
-    ),
+    # No release has columns for the parent of a team; writers of one may use either place.
+    "teams": {f"metadata_{name}": _key("node_metadata", name) for name in ("play_id", "show_id")},
+    "team_messages": {"size_bytes": _size("content")},
     "session_signals": {
-        **_columns(text="session_id kind op_id", integer="seq", moment="ts"),
         "size_bytes": _size("payload"),
-        "name": Cell("text", key_of("payload", "name"), ("payload",)),
-        "point": Cell("text", key_of("payload", "point"), ("payload",)),
+        "name": _key("payload", "name"),
+        "point": _key("payload", "point"),
         "error": Cell("text", f"CAST({key_of('payload', 'error')} AS TEXT)", ("payload",)),
-        "elapsed": Cell("real", key_of("payload", "elapsed"), ("payload",)),
-        "duration_ms": Cell("real", key_of("payload", "duration_ms"), ("payload",)),
+        "elapsed": _key("payload", "elapsed", "real"),
+        "duration_ms": _key("payload", "duration_ms", "real"),
         **{
             name: Cell(
                 "integer",
@@ -244,28 +143,10 @@ TABLES: Mapping[str, Mapping[str, Cell]] = {
             for name in ("input_tokens", "cached_tokens", "cache_write_tokens")
         },
     },
-    "admin_events": {
-        **_columns(
-            rowid="rowid", text="action target_id actor", json="details", moment="created_at"
-        ),
-        "target_type": Cell("text", key_of("details", "entity_type"), ("details",)),
-    },
-    "attention_dispositions": _columns(
-        text="item_id state note actor source_status",
-        moment="created_at updated_at expires_at",
-    ),
-    "attention_disposition_history": _columns(
-        text="item_id prior_state new_state note actor source_status",
-        integer="sequence",
-        moment="created_at",
-    ),
-    "messages": {
-        **_columns(rowid="rowid", text="id role", moment="created_at"),
-        "size_bytes": _size("content"),
-        "name": _TOOL,
-        "deadline": _DEADLINE,
-    },
+    "admin_events": {"target_type": _key("details", "entity_type")},
+    "messages": {"size_bytes": _size("content"), "name": _TOOL, "deadline": _DEADLINE},
 }
+TABLES: Mapping[str, Mapping[str, Cell]] = cells_from_csv(__package__, _OWN)
 
 # Loaded only on request: the texts of people and models.
 _BODIES = {"messages": "content", "session_signals": "payload", "team_messages": "content"}
@@ -273,10 +154,31 @@ _BODIES = {"messages": "content", "session_signals": "payload", "team_messages":
 Raw = Mapping[str, pl.DataFrame]
 
 
-def _releases(tables: Mapping[str, Collection[str]]) -> str:
-    from stateanalytics.systems.lionagi.reading import generation
+def generation(tables: Mapping[str, Collection[str]]) -> str:
+    """The releases that store so, as text.
 
-    return generation({name: tuple(columns) for name, columns in tables.items()})
+    Parameters
+    ----------
+    tables : mapping of str to tuple of str
+        The tables that exist, each with its columns.
+
+    Returns
+    -------
+    str
+        ``lionagi <releases>``: by the newest table or column that is there.
+
+    Examples
+    --------
+    >>> generation({"sessions": ("id", "status")})
+    'lionagi 0.26.0'
+    >>> generation({"sessions": ("id", "status", "run_id"), "dispatch_outbox": ()})
+    'lionagi 0.31.0 to 0.32.0'
+    """
+    # Newest first; without a column, the table itself is new.
+    for row in table_rows(__package__, "releases.csv"):
+        if row["column"] in ("", *tables.get(row["table"], ())) and row["table"] in tables:
+            return f"lionagi {row['releases']}"
+    return "lionagi before 0.26.0"
 
 
 def tables() -> Tables:
@@ -292,15 +194,12 @@ def tables() -> Tables:
         ),
         version=("schema_meta", version),
         newest=4,
-        in_words=_releases,
+        in_words=generation,
     )
 
 
 def read_raw(
-    store: Store,
-    *,
-    bodies: bool = False,
-    before: Mapping[str, ReadTable] | None = None,
+    store: Store, *, bodies: bool = False, before: Mapping[str, ReadTable] | None = None
 ) -> tuple[Raw, pl.DataFrame, Mapping[str, ReadTable]]:
     """Every table that facts need, by name, in the columns of `TABLES`.
 

@@ -1,110 +1,161 @@
-"""Reading one store of lionagi: recognition, release, and facts."""
+"""One store of lionagi: recognition, release, facts of now and of an earlier instant.
+
+Frames are never mutated, so that the same function of the same frames gives the same frame:
+results are reused while the tables that a function read, which are recorded, are the same.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Frames
+from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
 from stateanalytics.core.joins import pool
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
-from stateanalytics.systems.derived import Derived
-from stateanalytics.systems.lionagi import findings, frames, schedules, sessions, work
-from stateanalytics.systems.lionagi.calls import read_calls
-from stateanalytics.systems.lionagi.directories import (
-    add_starts,
-    add_timeouts,
-    find_shows,
-    link_runs,
-    read_runs,
-    read_shows,
-    run_findings,
-    runs_directory,
-    show_findings,
-    show_roots,
-    stored_folders,
+from stateanalytics.systems.history import (
+    clocks_of,
+    has_begun,
+    has_happened,
+    sources_seen_later,
+    sources_with_later,
+    values_at,
 )
+from stateanalytics.systems.lionagi import directories, findings, frames, schedules, sessions
 from stateanalytics.systems.lionagi.events import (
     OTHER_KINDS,
     AllEvents,
     decisions,
     dispositions,
+    read_calls,
+    read_turns,
     refreshed_events,
 )
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, read_raw
+from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, generation, read_raw
 from stateanalytics.systems.lionagi.reasons import add_all_reasons
+from stateanalytics.systems.lionagi.schedules import of_schedules, with_runs
+from stateanalytics.systems.lionagi.sessions import OF_SESSION, with_chats, with_owners
 from stateanalytics.systems.lionagi.transitions import add_end_writers, transitions
-
-_NEEDED = ("sessions", "branches", "progressions")
-
-# Newest first: (releases that store so, table, column; None: the table itself).
-_FEATURES: tuple[tuple[str, str, str | None], ...] = (
-    ("0.36.0", "sessions", "user_label"),
-    ("0.35.1 to 0.35.5", "sessions", "ended_at_is_approximate"),
-    ("0.34.1 to 0.35.0", "attention_dispositions", None),
-    ("0.33.0", "session_controls", "claimed_at"),
-    ("0.31.0 to 0.32.0", "sessions", "run_id"),
-    ("0.29.1 to 0.30.2", "sessions", "cc_session_id"),
-    ("0.29.0", "schedule_runs", "lease_attempts"),
-    ("0.28.0", "dispatch_outbox", None),
-    ("0.27.2", "sessions", "total_cost_usd"),
-    ("0.27.0 to 0.27.1", "session_signals", None),
-    ("0.26.15 to 0.26.18", "sessions", "current_phase"),
-    ("0.26.7 to 0.26.14", "status_transitions", None),
-    ("0.26.2 to 0.26.6", "schedules", None),
-    ("0.26.1", "invocations", None),
-    ("0.26.0", "sessions", "status"),
-)
+from stateanalytics.systems.tool_calls import calls_until, turns_until
 
 
-def is_lionagi(tables: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether these tables are a lionagi store: sessions that refer to progressions.
+class _Recorded(Mapping[str, Any]):
+    """Tables by name, with a record of those that were read."""
 
-    Examples
-    --------
-    >>> is_lionagi({"sessions": ("id",), "users": ("id",)})
-    False
-    """
-    return all(table in tables for table in _NEEDED) and "progression_id" in tables["sessions"]
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self._tables = tables
+        self.read: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        # A missing table is recorded, too: it may exist the next time.
+        self.read[name] = self._tables.get(name)
+        return self._tables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(self._tables)
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
 
 
-def generation(tables: Mapping[str, tuple[str, ...]]) -> str:
-    """The releases that store so, as text.
+@dataclass(frozen=True)
+class _Result:
+    """A result, with its function and all that the function read."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    result: Any
+
+    def is_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
+        return (
+            self.function is function
+            and len(self.arguments) == len(arguments)
+            and all(map(_is_same, self.arguments, arguments))
+        )
+
+
+class Derived:
+    """The results of one read, one for each call; the order of calls is always the same.
 
     Parameters
     ----------
-    tables : mapping of str to tuple of str
-        The tables that exist, each with its columns.
-
-    Returns
-    -------
-    str
-        ``lionagi <releases>``: by the newest table or column that is there.
+    before : Derived, optional
+        The results of the last read.
+    keep : bool
+        Whether results are kept for the next read.
 
     Examples
     --------
-    >>> generation({"sessions": ("id", "status")})
-    'lionagi 0.26.0'
-    >>> generation({"sessions": ("id", "status", "run_id"), "dispatch_outbox": ()})
-    'lionagi 0.31.0 to 0.32.0'
+    >>> tables = {"a": pl.DataFrame({"n": [1]}), "b": pl.DataFrame({"n": [2]})}
+    >>> first = Derived()
+    >>> doubled = first(lambda_ := lambda raw: raw["a"] * 2, tables)
+    >>> Derived(first)(lambda_, {**tables, "b": tables["b"].clear()}) is doubled
+    True
+    >>> Derived(first)(lambda_, {**tables, "a": tables["a"].clear()}) is doubled
+    False
     """
-    for releases, table, column in _FEATURES:
-        if table in tables and (column is None or column in tables[table]):
-            return f"lionagi {releases}"
-    return "lionagi before 0.26.0"
+
+    def __init__(self, before: Derived | None = None, *, keep: bool = True) -> None:
+        self._keep = keep
+        self._before = [] if before is None else before._results
+        self._results: list[_Result] = []
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a function, which must depend on its arguments alone."""
+        if not self._keep:
+            return function(*arguments)
+        n = len(self._results)
+        before = self._before[n] if n < len(self._before) else None
+        if before is not None and before.is_of(function, arguments):
+            self._results.append(before)
+            return before.result
+        recorded = [
+            _Recorded(value) if isinstance(value, Mapping) else value for value in arguments
+        ]
+        result = function(*recorded)
+        if before is not None and _is_equal(before.result, result):
+            result = before.result
+        read = tuple(value.read if isinstance(value, _Recorded) else value for value in recorded)
+        self._results.append(_Result(function, read, result))
+        return result
+
+    def same(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A frame that was made elsewhere; that of the last read where the two are equal."""
+        known: pl.DataFrame = self(_itself, frame)
+        return known
+
+
+def _itself(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
+def _is_same(known: Any, now: Any) -> bool:
+    if isinstance(known, dict):
+        return all(now.get(name) is value for name, value in known.items())
+    return known is now or (not isinstance(known, pl.DataFrame) and bool(known == now))
+
+
+def _is_equal(known: Any, now: Any) -> bool:
+    return isinstance(known, pl.DataFrame) and isinstance(now, pl.DataFrame) and known.equals(now)
+
+
+_NEEDED = ("sessions", "branches", "progressions")
 
 
 def recognises(store: Store) -> bool:
-    """Whether this is a store of lionagi."""
-    return is_lionagi(store.tables)
+    """Whether this is a store of lionagi: sessions that refer to progressions."""
+    tables = store.tables
+    return all(name in tables for name in _NEEDED) and "progression_id" in tables["sessions"]
 
 
 @dataclass(frozen=True)
@@ -150,10 +201,10 @@ def read(
     )
     unique_tables, id_findings = derive(_with_unique_ids, raw, label)
     raw = {**raw, **unique_tables}
-    runs, file_findings = read_runs(store.path, label)
-    runs = derive(link_runs, derive.same(runs), raw)
-    shows = find_shows(raw, store.path)
-    disk = read_shows(shows, raw)
+    runs, file_findings = directories.read_runs(store.path, label)
+    runs = derive(directories.link_runs, derive.same(runs), raw)
+    shows = directories.find_shows(raw, store.path)
+    disk = directories.read_shows(shows, raw)
     history = derive(transitions, raw)
     all_events = refreshed_events(
         raw,
@@ -176,7 +227,9 @@ def read(
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
-    elsewhere = _outside([*shows.values(), *stored_folders(raw)], companions(store.path))
+    elsewhere = _outside(
+        [*shows.values(), *directories.stored_folders(raw)], companions(store.path)
+    )
     if not keep:  # the large columns are no longer needed
         lists = raw["progressions"].drop("collection")
         deadlines = raw["messages"].filter(pl.col("deadline").is_not_null())
@@ -188,8 +241,8 @@ def read(
         cell_findings,
         id_findings,
         file_findings,
-        derive(run_findings, runs, entities, label),
-        show_findings(disk, label),
+        derive(directories.run_findings, runs, entities, label),
+        directories.show_findings(disk, label),
         derive(findings.entity_findings, entities, label),
         list_findings,
         findings.message_findings(events, label),
@@ -209,6 +262,7 @@ def read(
                 **{shape.name: _canonical(rows, shape, label) for shape, rows in details.items()},
                 # Contents are read when calls are asked for (ADR-0017), or kept in the cache.
                 frames.CALLS.name: cache(partial(read_calls, store.borrowed(), events, label)),
+                frames.TURNS.name: cache(partial(read_turns, store.borrowed(), events, label)),
             }
         ),
         kept=kept,
@@ -218,7 +272,7 @@ def read(
 
 
 def _with_ends(entities: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
-    timed = add_timeouts(add_starts(entities, runs), runs)
+    timed = directories.add_timeouts(directories.add_starts(entities, runs), runs)
     return add_end_writers(timed, history)
 
 
@@ -228,7 +282,7 @@ def _with_reasons(entities: pl.DataFrame, label: str) -> pl.DataFrame:
 
 def companions(store_path: Path) -> list[Path]:
     """The directories of runs and shows that are always read with a store."""
-    return [runs_directory(store_path), *show_roots(store_path)]
+    return [directories.runs_directory(store_path), *directories.show_roots(store_path)]
 
 
 def _outside(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]:
@@ -242,25 +296,28 @@ def _outside(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]
 
 
 def _entities(
-    raw: Raw,
-    history: pl.DataFrame,
-    events: pl.DataFrame,
-    details: pl.DataFrame,
-    derive: Derived,
+    raw: Raw, history: pl.DataFrame, events: pl.DataFrame, details: pl.DataFrame, derive: Derived
 ) -> pl.DataFrame:
     """All entities, by type, in the order of their tables."""
-    with_parents = derive(work.add_plays_as_parents, derive(sessions.sessions, raw), raw)
+    owners = derive(sessions.sessions, raw)
+    with_parents = derive(sessions.add_plays_as_parents, owners, raw)
+
+    def owned(rows: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+        names = sessions.OF_SESSION[entity_type]
+        with_owners: pl.DataFrame = derive(sessions.with_owners, rows, owners, names)
+        return with_owners
+
     rows = [
-        sessions.with_chats(_with_last_messages(with_parents, events), events, ["entity_id"]),
-        derive(sessions.branches, raw),
-        derive(work.shows, raw),
-        derive(work.plays, raw),
-        derive(work.invocations, raw),
+        sessions.with_chats(with_parents, events, ["entity_id"]),
+        owned(derive(sessions.branches, raw), "branch"),
+        derive(sessions.shows, raw),
+        owned(derive(sessions.plays, raw), "play"),
+        derive(sessions.invocations, raw),
         derive(schedules.schedules, raw, history, details),
         derive(schedules.schedule_runs, raw),
-        derive(work.teams, raw),
-        derive(work.engine_runs, raw),
-        derive(work.dispatches, raw, history),
+        derive(sessions.teams, raw),
+        derive(sessions.engine_runs, raw),
+        owned(derive(sessions.dispatches, raw, history), "dispatch"),
     ]
     pooled: pl.DataFrame = derive(_pooled, *rows)
     return pooled
@@ -268,25 +325,6 @@ def _entities(
 
 def _pooled(*rows: pl.DataFrame) -> pl.DataFrame:
     return pool([schema.ENTITIES.conform(frame) for frame in rows], schema.ENTITIES)
-
-
-def _with_last_messages(rows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Sessions with the time of their last message, for which 0.26.0 had no column."""
-    if rows["last_message_at"].null_count() < rows.height or events.is_empty():
-        return rows
-    last = (
-        events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
-        .group_by("entity_id")
-        .agg(newest_message_at=pl.col("at").max())
-    )
-    return (
-        rows.join(last, on="entity_id", how="left", maintain_order="left")
-        .with_columns(
-            last_message_at="newest_message_at",
-            last_activity_at=pl.coalesce("newest_message_at", "last_activity_at"),
-        )
-        .drop("newest_message_at")
-    )
 
 
 def _with_unique_ids(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
@@ -316,3 +354,220 @@ def _with_unique_ids(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.
 def _canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
     """A frame in its canonical shape, with ``source`` and ``system``."""
     return shape.conform(frame.with_columns(source=pl.lit(label), system=pl.lit(SYSTEM)))
+
+
+_CLOCKS = clocks_of("stateanalytics.systems.lionagi")
+_CHECKS = (*_CLOCKS["schedules"],)
+_ASSEMBLED = ("session", "branch", "play", "schedule")
+_ATTENTION = "attention."
+_OVERWRITTEN, _UNCOUNTED, _PLACE = "_is_overwritten", "_is_uncounted", "_place"
+
+
+def rewind(past: Past, facts: Facts) -> Past:
+    """The past with lionagi's schedules, decisions, directories and writers of ends.
+
+    Parameters
+    ----------
+    past : Past
+        As the history that all systems share gives it.
+    facts : Facts
+        As they are now.
+
+    Returns
+    -------
+    Past
+        What was recorded is rebuilt; the rest is null, or (directories of shows) excluded.
+    """
+    at, schedules = past.at, facts.detail(frames.SCHEDULES)
+    ran_later = schedules.filter(pl.any_horizontal(pl.col(*_CHECKS, "last_executed_at") > at))
+    changed = {*sources_with_later(facts, at), *ran_later["source"]}
+    later = sorted(changed & {*sources_seen_later(facts, at)})
+    known = past.facts.entities.with_columns(
+        past.lost["record"].alias(_OVERWRITTEN), past.lost["n_messages"].alias(_UNCOUNTED)
+    ).with_row_index(_PLACE)
+    is_mine = (pl.col("system") == SYSTEM) & pl.col("source").is_in(later)
+    mine = _with_parents(known.filter(is_mine), facts.entities, at)
+    fires = facts.detail(frames.FIRES)
+    rebuilt = _past_schedules(schedules, fires, mine, at)
+    rows = add_end_writers(
+        _assembled(mine, rebuilt, facts.events, at),
+        past.facts.transitions.filter(pl.col("system") == SYSTEM),
+    )
+    rows = pl.concat([known.filter(~is_mine), rows.select(known.columns)]).sort(_PLACE)
+    runs = known.filter(pl.col("entity_type") == "schedule_run")
+    is_unchanged = ~pl.col("source").is_in(later)
+    began = facts.detail(frames.RUNS).filter((pl.col("started_at") <= at).fill_null(value=True))
+    details = {
+        frames.SCHEDULES: pl.concat(
+            [schedules.filter(is_unchanged), frames.SCHEDULES.conform(rebuilt)]
+        ),
+        frames.FIRES: fires.join(
+            runs.select("source", schedule_run_id="entity_id"),
+            on=["source", "schedule_run_id"],
+            how="semi",
+            maintain_order="left",
+        ),
+        frames.DISPOSITIONS: _past_decisions(past, facts),
+        frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= at),
+        frames.RUNS: began.with_columns(**values_at(at, _CLOCKS["runs"])),
+        # Past contents of the directories of shows were not recorded.
+        frames.SHOWS_ON_DISK: facts.detail(frames.SHOWS_ON_DISK).filter(is_unchanged),
+    }
+    kept = dict(unevaluated(past.facts.details))
+    kept |= {shape.name: rows for shape, rows in details.items() if shape.name in kept}
+    for shape, until in ((frames.CALLS, calls_until), (frames.TURNS, turns_until)):
+        if shape.name in kept:
+            kept[shape.name] = map_frames(partial(until, at=at), kept[shape.name])
+    return Past(
+        changed_facts(
+            past.facts,
+            entities=add_all_reasons(schema.ENTITIES.conform(rows)),
+            details=Frames(kept),
+        ),
+        past.lost.with_columns(record=rows[_OVERWRITTEN], n_messages=rows[_UNCOUNTED]),
+    )
+
+
+def _assembled(
+    mine: pl.DataFrame, schedules: pl.DataFrame, events: pl.DataFrame, at: datetime
+) -> pl.DataFrame:
+    """Entities with what follows from other rows that existed then, as when a store is read."""
+    by_type = {name: mine.filter(pl.col("entity_type") == name) for name in _ASSEMBLED}
+    others = mine.filter(~pl.col("entity_type").is_in(_ASSEMBLED).fill_null(value=False))
+    sessions = by_type["session"]
+    branches = with_owners(by_type["branch"], sessions, OF_SESSION["branch"], "source")
+    key = ["source", "entity_id"]
+    shown = schedules.select("source", entity_id="schedule_id", is_lost=_OVERWRITTEN)
+    known = by_type["schedule"].join(shown, on=key, how="left", maintain_order="left")
+    is_shown = pl.col("is_lost").is_not_null()
+    assembled = [
+        with_chats(sessions, events.filter(has_happened(at), system=SYSTEM), key),
+        _with_list_lengths(branches, events, at),
+        # The session of a play is written later than its row.
+        with_owners(by_type["play"], sessions, ("session_id", *OF_SESSION["play"]), "source"),
+        of_schedules(known.filter(is_shown), schedules, key).with_columns(
+            pl.col("is_lost").alias(_OVERWRITTEN)
+        ),
+        known.filter(~is_shown),
+    ]
+    return pl.concat([others, *(rows.select(mine.columns) for rows in assembled)])
+
+
+def _past_schedules(
+    schedules: pl.DataFrame, fires: pl.DataFrame, mine: pl.DataFrame, at: datetime
+) -> pl.DataFrame:
+    """Schedules with the values that follow from their fires; a later plan of the next is lost."""
+    key = ["source", "schedule_id"]
+    fired = (
+        mine.filter(pl.col("entity_type") == "schedule_run")
+        .select(
+            "source",
+            schedule_run_id="entity_id",
+            id="entity_id",
+            fired_at="started_at",
+            status="raw_status",
+            status_reason_code="reason_code",
+        )
+        .join(fires, on=["source", "schedule_run_id"], how="inner")
+    )
+    newest = fired.group_by(key).agg(newest_fire_at=pl.col("fired_at").max())
+    entities = mine.filter(pl.col("entity_type") == "schedule").select(
+        "source", "created_at", _OVERWRITTEN, "raw_status", schedule_id="entity_id"
+    )
+    checks = values_at(at, _CLOCKS["schedules"])
+    cut = (
+        schedules.join(entities, on=key, how="inner", maintain_order="left")
+        .join(newest, on=key, how="left", maintain_order="left")
+        .with_columns(
+            pl.any_horizontal(_OVERWRITTEN, pl.col(*_CHECKS) > at).alias(_OVERWRITTEN),
+            is_enabled=pl.col("raw_status") == "enabled",
+            executed_at="last_executed_at",
+            **checks | {"last_fired_at": pl.coalesce(checks["last_fired_at"], "newest_fire_at")},
+        )
+    )
+    # A later fire or check overwrote the plan, and of pruned fires nothing is known.
+    is_pruned = (pl.col("executed_at") > at) & pl.col("last_executed_at").is_null()
+    return (
+        with_runs(cut, fired, *key)
+        .with_columns((pl.col(_OVERWRITTEN) | is_pruned).fill_null(value=False))
+        .with_columns(next_fire_at=pl.when(~pl.col(_OVERWRITTEN)).then("next_fire_at"))
+    )
+
+
+def _with_parents(mine: pl.DataFrame, now: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Entities with the show as their parent until the row of their play was written."""
+    later_plays = now.filter(~has_begun(at), system=SYSTEM, entity_type="play").select(
+        "source",
+        parent_type="entity_type",
+        show_type="parent_type",
+        parent_id="entity_id",
+        show_id="parent_id",
+    )
+    key = ["source", "parent_type", "parent_id"]
+    if later_plays.is_empty():
+        return mine
+    return (
+        mine.join(later_plays, on=key, how="left", maintain_order="left")
+        .with_columns(
+            parent_type=pl.coalesce("show_type", "parent_type"),
+            parent_id=pl.coalesce("show_id", "parent_id"),
+        )
+        .drop("show_type", "show_id")
+    )
+
+
+def _with_list_lengths(branches: pl.DataFrame, events: pl.DataFrame, at: datetime) -> pl.DataFrame:
+    """Branches with their past number of messages: an only branch has its session's.
+
+    Events do not record which of several branches a message is of, so that the number is lost.
+    """
+    messages = events.filter(pl.col("at") > at, system=SYSTEM, kind="message")
+    later = messages.group_by("source", session_id="entity_id").agg(
+        n_later=pl.len().cast(schema.INTEGER)
+    )
+    is_changed = pl.col("n_later").is_not_null()
+    is_only = pl.len().over("source", "session_id") == 1
+    return branches.join(
+        later, on=["source", "session_id"], how="left", maintain_order="left"
+    ).with_columns(
+        (pl.col(_UNCOUNTED) | (is_changed & ~is_only)).alias(_UNCOUNTED),
+        n_messages=pl.when(is_only | ~is_changed).then(
+            pl.col("n_messages") - pl.col("n_later").fill_null(0)
+        ),
+    )
+
+
+def _past_decisions(past: Past, facts: Facts) -> pl.DataFrame:
+    """Decisions of operators that were in force, from the history up to the instant."""
+    at, dispositions = past.at, facts.detail(frames.DISPOSITIONS)
+    decisions = facts.detail(frames.DECISIONS)
+    # Archives from before that frame have only events, which lack the status of the item.
+    is_old = ~pl.col("source").is_in(decisions["source"].unique().implode())
+    from_events = facts.events.filter(
+        (pl.col("system") == SYSTEM) & pl.col("kind").str.starts_with(_ATTENTION) & is_old
+    ).select(
+        *("source", "at", "seq", "entity_type", "entity_id"),
+        item_id="name",
+        note="detail",
+        actor="role",
+        state=pl.col("kind").str.strip_prefix(_ATTENTION),
+    )
+    history = pl.concat([decisions, from_events], how="diagonal").sort("at", "seq", nulls_last=True)
+    items = ["source", "item_id"]
+    decided_later = history.filter(pl.col("at") > at).select(items).unique()
+    before = history.filter(pl.col("at") <= at).join(decided_later, on=items, how="semi")
+    rebuilt = (
+        before.group_by(items, maintain_order=True)
+        .agg(
+            pl.col("entity_type", "entity_id", "note", "actor", "state", "source_status").last(),
+            created_at=pl.col("at").first(),
+            updated_at=pl.col("at").last(),
+        )
+        .filter(pl.col("state") != "open")
+    )
+    kept = dispositions.filter((pl.col("created_at") <= at).fill_null(value=True)).join(
+        decided_later, on=items, how="anti", maintain_order="left"
+    )
+    # Releases without a history of decisions overwrite them.
+    cut = kept.with_columns(**values_at(at, _CLOCKS["dispositions"]))
+    return pl.concat([frames.DISPOSITIONS.conform(frame) for frame in (cut, rebuilt)])

@@ -11,15 +11,8 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS
+from stateanalytics.systems import situations
 from stateanalytics.systems.lionagi.raw import SYSTEM
-from stateanalytics.systems.situations import (
-    INFERRED,
-    OBSERVED,
-    OTHER_AXES,
-    add_reasons,
-    numbered,
-    texts_of,
-)
 
 _KEY = list(schema.ENTITY_KEY)
 _PLACE = "_place"
@@ -62,7 +55,7 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
         "entity_type"
     ).is_in(_EXPLAINED_TYPES)
     rows = entities.filter(is_mine & may_have_reasons).with_columns(
-        codes=texts_of("stored_reason_codes")
+        codes=situations.texts_of("stored_reason_codes")
     )
     inferred = _inferred_reasons(rows)
     reasons = pl.concat([_stored_reasons(rows, inferred), inferred])
@@ -70,10 +63,12 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
     if reasons.is_empty() and not entities.select(has_any).item():
         return entities
     placed = entities.with_row_index(_PLACE)
-    in_order = numbered(reasons.with_columns(place=pl.int_range(pl.len())), schema.ENTITY_KEY)
+    in_order = situations.numbered(
+        reasons.with_columns(place=pl.int_range(pl.len())), schema.ENTITY_KEY
+    )
     orphans = inferred.filter(dimension="health").select(*_KEY, health=pl.lit("orphaned"))
     explained = (
-        add_reasons(placed.filter(is_mine), in_order)
+        situations.add_reasons(placed.filter(is_mine), in_order)
         .join(orphans, on=_KEY, how="left", maintain_order="left")
         .with_columns(recorded_health="health")
         .drop("health")
@@ -88,7 +83,7 @@ def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
     has_more = (
         (pl.col("codes").list.len() > 1)
         | (pl.col("codes").list.first() != code)
-        | (code.str.contains(OTHER_AXES) & pl.col("codes").is_not_null())
+        | (code.str.contains(situations.OTHER_AXES) & pl.col("codes").is_not_null())
     ).fill_null(value=False)
     explained = inferred.select(_KEY).unique().with_columns(has_inferred=pl.lit(value=True))
     kept = rows.join(explained, on=_KEY, how="left", maintain_order="left").filter(
@@ -104,10 +99,10 @@ def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
     both = pl.concat([first, rest], how="diagonal")
     return _as_reasons(
         both.with_columns(
-            dimension=pl.coalesce(code.str.extract(OTHER_AXES), pl.lit("lifecycle")),
+            dimension=pl.coalesce(code.str.extract(situations.OTHER_AXES), pl.lit("lifecycle")),
             code="reason_code",
             message="reason_message",
-            claim_status=pl.lit(OBSERVED),
+            claim_status=pl.lit(situations.OBSERVED),
             confidence=pl.lit(1.0),
         )
     )
@@ -119,7 +114,7 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
     has_no_code = pl.col("reason_code").is_null()
     is_blocked = pl.col("lifecycle") == "blocked"
     plays = worded.filter(entity_type="play", parent_type="show").with_columns(
-        waits_for=texts_of("depends_on"),
+        waits_for=situations.texts_of("depends_on"),
         is_failed=pl.col("outcome").is_in(_BAD_ENDS).fill_null(value=False),
         is_bad=(pl.col("outcome").is_in(_BAD_ENDS) | is_blocked).fill_null(value=False),
     )
@@ -238,7 +233,7 @@ def _because(rows: pl.DataFrame, dimension: str, code: str, message: str) -> pl.
         grouped.with_columns(
             dimension=pl.lit(dimension),
             code=pl.lit(code),
-            claim_status=pl.lit(INFERRED),
+            claim_status=pl.lit(situations.INFERRED),
             confidence=pl.lit(_CONFIDENCE),
         )
     )

@@ -10,9 +10,9 @@ import polars as pl
 from croniter import CroniterError, croniter
 
 from stateanalytics.core import schema
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import Raw
-from stateanalytics.systems.lionagi.sessions import reason
-from stateanalytics.systems.lionagi.work import last_reasons
+from stateanalytics.systems.lionagi.sessions import last_reasons, parent, reason
 from stateanalytics.systems.situations import first_that_holds
 
 _VALUE = r"(?:\d{1,2}|[a-z]{3})"
@@ -125,17 +125,9 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
             how="left",
             maintain_order="left",
         )
-        .join(
-            details.select("cadence_s", "n_running", id="schedule_id", last_sign_at=last_sign_at()),
-            on="id",
-            how="left",
-            maintain_order="left",
-        )
     )
-    return rows.select(
-        pl.col("cadence_s", "n_running", "last_sign_at", "name", "raw_status", "created_at"),
-        pl.col("updated_at", "reason_code", "evidence"),
-        due_at="next_fire_at",
+    entities = rows.select(
+        pl.col("name", "raw_status", "created_at", "updated_at", "reason_code", "evidence"),
         entity_type=pl.lit("schedule"),
         entity_id="id",
         kind="action_kind",
@@ -145,7 +137,6 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
         playbook="action_playbook",
         recorded_by=pl.lit("live"),
         started_at="created_at",
-        last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"),
         reason_message="message",
         # No release stores it yet; without it a schedule has no delivery, only its runs have one.
         recorded_delivery=pl.col("last_run_outcome").replace_strict(
@@ -153,6 +144,24 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
             default=pl.when(pl.col("last_run_outcome") != "").then(pl.lit("unknown")),
             return_dtype=pl.String,
         ),
+    )
+    return of_schedules(entities, details, ["entity_id"])
+
+
+def of_schedules(entities: pl.DataFrame, details: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Entities of schedules with their plan, cadence and signs of life, by their details."""
+    shown = details.select(
+        *(name for name in key if name != "entity_id"),
+        *("cadence_s", "n_running", "last_fired_at"),
+        entity_id="schedule_id",
+        last_sign_at=last_sign_at(),
+        due_at="next_fire_at",
+    )
+    return (
+        entities.drop(set(shown.columns) - {*key}, strict=False)
+        .join(shown, on=key, how="left", maintain_order="left")
+        .with_columns(last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"))
+        .drop("last_fired_at")
     )
 
 
@@ -167,11 +176,7 @@ def schedule_runs(raw: Raw) -> pl.DataFrame:
         pl.col("exit_code"),
         entity_type=pl.lit("schedule_run"),
         entity_id="id",
-        parent_type=pl.when(pl.col("schedule_id").is_not_null())
-        .then(pl.lit("schedule"))
-        .when(pl.col("chain_parent_id").is_not_null())
-        .then(pl.lit("schedule_run")),
-        parent_id=pl.coalesce("schedule_id", "chain_parent_id"),
+        **parent(schedule="schedule_id", schedule_run="chain_parent_id"),
         kind="action_kind",
         name="schedule_name",
         recorded_by=pl.lit("live"),
@@ -192,24 +197,14 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
         `frames.SCHEDULES` without ``source``. ``cadence_s`` of a cron schedule is the
         time between the two fires that follow its newest sign of life.
     """
-    rows = raw["schedules"].join(
-        summarize_runs(raw["schedule_runs"], "schedule_id"),
-        left_on="id",
-        right_on="schedule_id",
-        how="left",
-        maintain_order="left",
-    )
-    counts = ["n_runs", "n_running", "n_missed", "n_failed_in_row"]
-    return rows.select(
-        pl.col("trigger_type", "cron_expr", "next_fire_at", "last_fired_at"),
-        _zone_name().alias("timezone"),
-        pl.col("last_evaluated_at", "last_healthy_poll_at", "has_threshold", "last_executed_at"),
-        pl.col("last_executed_status"),
+    rows = raw["schedules"].with_columns(
         schedule_id="id",
         is_enabled="enabled",
-        cadence_s=_cadences(rows),
-        **{count: pl.col(count).fill_null(0).cast(schema.INTEGER) for count in counts},
+        timezone=pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC")),
+        cadence_s=_FIXED_CADENCE,
     )
+    names = [name for name in frames.SCHEDULES.dtypes.names() if name != "source"]
+    return with_runs(rows, raw["schedule_runs"], "schedule_id").select(names)
 
 
 def fires(raw: Raw) -> pl.DataFrame:
@@ -218,11 +213,13 @@ def fires(raw: Raw) -> pl.DataFrame:
     return runs.select("schedule_id", "chain_depth", schedule_run_id="id")
 
 
-def summarize_runs(runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
-    """Counts and the last executed run of each schedule, without chained runs.
+def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
+    """Schedules with their last executed run, cadence and counts of runs, without chained ones.
 
     Parameters
     ----------
+    schedules : polars.DataFrame
+        With the columns of `frames.SCHEDULES` that do not follow from runs, and ``created_at``.
     runs : polars.DataFrame
         ``id``, ``chain_depth``, ``fired_at``, ``status``, ``status_reason_code``.
     *schedule : str
@@ -237,14 +234,27 @@ def summarize_runs(runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
         pl.col("status_reason_code") == "schedule.skipped.missed_fire"
     )
     since_good = pl.col("status").is_in(_GOOD).cast(pl.Int32).cum_sum() == 0
-    return newest_first.group_by(*schedule).agg(
-        n_runs=pl.len(),
-        n_running=(pl.col("status") == "running").sum(),
-        n_missed=is_missed.sum(),
-        n_failed_in_row=(since_good & pl.col("status").is_in(_FAILED)).sum(),
+    counts = {
+        "n_runs": pl.len(),
+        "n_running": (pl.col("status") == "running").sum(),
+        "n_missed": is_missed.sum(),
+        "n_failed_in_row": (since_good & pl.col("status").is_in(_FAILED)).sum(),
+    }
+    of_runs = newest_first.group_by(*schedule).agg(
+        **counts,
         last_executed_at=pl.col("fired_at").filter(is_executed).first(),
         last_executed_status=pl.col("status").filter(is_executed).first(),
     )
+    rows = (
+        schedules.drop({*of_runs.columns} - {*schedule}, strict=False)
+        .join(of_runs, on=schedule, how="left", maintain_order="left")
+        .with_columns(pl.col(name).fill_null(0).cast(schema.INTEGER) for name in counts)
+    )
+    # The time between the two fires that follow the newest sign of life.
+    at = pl.coalesce(last_sign_at(), "last_fired_at", "created_at")
+    crons = cron_cadences(rows.select("cron_expr", "timezone", at=at))
+    is_cron = pl.col("trigger_type") == "cron"
+    return rows.with_columns(cadence_s=pl.when(is_cron).then(crons).otherwise("cadence_s"))
 
 
 def last_sign_at() -> pl.Expr:
@@ -259,31 +269,19 @@ def last_sign_at() -> pl.Expr:
     )
 
 
-def _cadences(rows: pl.DataFrame) -> pl.Series:
-    """Seconds between fires of each schedule; null without a cadence."""
-    fixed = (
-        pl.when(pl.col("trigger_type") == "interval")
-        .then("interval_sec")
-        .when(pl.col("trigger_type") == "github_poll")
-        .then(
-            # Zero means "not set" in both columns.
-            pl.coalesce(
-                pl.col("poll_interval_sec").replace(0.0, None),
-                pl.col("interval_sec").replace(0.0, None),
-                pl.lit(_DEFAULT_POLL_S),
-            )
+_FIXED_CADENCE = (
+    pl.when(pl.col("trigger_type") == "interval")
+    .then("interval_sec")
+    .when(pl.col("trigger_type") == "github_poll")
+    .then(
+        # Zero means "not set" in both columns.
+        pl.coalesce(
+            pl.col("poll_interval_sec").replace(0.0, None),
+            pl.col("interval_sec").replace(0.0, None),
+            pl.lit(_DEFAULT_POLL_S),
         )
     )
-    is_cron = (pl.col("trigger_type") == "cron") & pl.col("cron_expr").is_not_null()
-    at = pl.coalesce(last_sign_at(), "last_fired_at", "created_at")
-    crons = rows.select("cron_expr", at=at, timezone=_zone_name())
-    return rows.select(
-        pl.when(is_cron).then(cron_cadences(crons)).otherwise(fixed).alias("cadence_s")
-    ).to_series()
-
-
-def _zone_name() -> pl.Expr:
-    return pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC"))
+)
 
 
 def cron_cadences(crons: pl.DataFrame) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Sessions, their branches, and what they promised to produce (lionagi's ADR-0029).
+"""Sessions, their branches and promises, and the work around them: requests, shows, teams.
 
 A contract is ``{"expected": [{"id", "path", "required", ...}]}``, a verdict
 ``{"status", "missing_required", "missing_optional", "produced", ...}``. Both are
@@ -59,6 +59,8 @@ def sessions(raw: Raw) -> pl.DataFrame:
     """
     limited = _with_deadlines(_with_timeouts(_with_contracts(raw["sessions"])), raw)
     rows = _with_caches(_with_messages(limited, raw), raw)
+    # An imported session has the name of its run directory.
+    imported = pl.when(pl.col("source_kind") == "imported_fs").then("id")
     return rows.select(
         pl.col("invocation_id", "project", "provider", "created_at", "started_at", "ended_at"),
         pl.col("updated_at", "last_message_at", "n_messages", "has_artifacts"),
@@ -67,10 +69,9 @@ def sessions(raw: Raw) -> pl.DataFrame:
         pl.col("timeout_s", "timeout_from", "timeout_elapsed_s"),
         entity_type=pl.lit("session"),
         entity_id="id",
-        parent_type=pl.when(pl.col("invocation_id").is_not_null()).then(pl.lit("invocation")),
-        parent_id="invocation_id",
+        **parent(invocation="invocation_id"),
         session_id="id",
-        run_id=_run_id(),
+        run_id=pl.coalesce("run_id", "metadata_run_id", imported),
         native_session_id=first_text("cc_session_id"),
         kind="invocation_kind",
         name=first_text("user_label", "name", "playbook_name", "agent_name"),
@@ -108,28 +109,12 @@ def branches(raw: Raw) -> pl.DataFrame:
         Names as in `stateanalytics.core.schema.ENTITIES`.
     """
     lengths = raw["progressions"].select(progression_id="id", n_messages="n_messages")
-    named = raw["sessions"].join(raw["branches"], left_on="id", right_on="session_id", how="semi")
-    owners = named.select(
-        "invocation_id",
-        "project",
-        session_id="id",
-        kind="invocation_kind",
-        recorded_by=_recorded_by(),
-        session_run_id=_run_id(),
-    )
-    rows = (
-        raw["branches"]
-        .join(lengths, on="progression_id", how="left", maintain_order="left")
-        .join(owners, on="session_id", how="left", maintain_order="left")
-    )
+    rows = raw["branches"].join(lengths, on="progression_id", how="left", maintain_order="left")
     return rows.select(
-        pl.col("session_id", "invocation_id", "kind", "project", "provider", "recorded_by"),
-        pl.col("created_at", "started_at", "ended_at", "n_messages"),
+        pl.col("session_id", "provider", "created_at", "started_at", "ended_at", "n_messages"),
         entity_type=pl.lit("branch"),
         entity_id="id",
-        parent_type=pl.when(pl.col("session_id").is_not_null()).then(pl.lit("session")),
-        parent_id="session_id",
-        run_id="session_run_id",
+        **parent(session="session_id"),
         name=first_text("name", "agent_name"),
         agent="agent_name",
         model=known_model("model"),
@@ -141,15 +126,36 @@ def branches(raw: Raw) -> pl.DataFrame:
     )
 
 
+OF_SESSION = {
+    "play": ("invocation_id", "run_id", "project", "agent"),
+    "branch": ("invocation_id", "run_id", "project", "kind", "recorded_by"),
+    "dispatch": ("invocation_id",),
+}
+"""The columns of some types of entities that they have from their session, if it is there."""
+
+
+def with_owners(
+    rows: pl.DataFrame, sessions: pl.DataFrame, names: tuple[str, ...], *key: str
+) -> pl.DataFrame:
+    """Entities with columns of their session, of those that ``key`` and their id identify."""
+    on = [*key, "owner_id"]
+    # Only keys are joined: a join copies every column.
+    ids = rows.lazy().select(*key, owner_id="session_id")
+    owners = sessions.lazy().select(*key, *names, owner_id="entity_id").join(ids, on=on, how="semi")
+    owned = ids.join(owners, on=on, how="left", maintain_order="left").select(names)
+    return rows.drop(names, strict=False).hstack(owned.collect())
+
+
 def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Sessions with their counts of prompts (``n_turns``) and of prompts and answers.
 
-    Null where not every message of the session is an event.
+    Null where not every message of the session is an event. Where no session has the time of
+    its last message, for which 0.26.0 had no column, they get that of the event.
 
     Parameters
     ----------
     sessions : polars.DataFrame
-        With the columns ``key`` and ``n_messages``.
+        With the columns ``key``, ``n_messages`` and the last moments.
     events : polars.DataFrame
         Events up to the instant.
     key : list of str
@@ -161,14 +167,20 @@ def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> 
         n_events=pl.len().cast(pl.Int64),
         n_turns=(pl.col("role") == "user").sum().cast(pl.Int64),
         n_chat_messages=is_chat.sum().cast(pl.Int64),
+        newest_at=pl.col("at").max(),
     )
+    newest_at = pl.when(pl.col("last_message_at").is_null().all()).then("newest_at")
     filled = ("n_turns", "n_chat_messages")
     is_complete = pl.col("n_messages") == pl.col("n_events").fill_null(0)
     return (
         sessions.drop(filled, strict=False)
         .join(counts, on=key, how="left", maintain_order="left")
-        .with_columns(pl.when(is_complete).then(pl.col(filled).fill_null(0)))
-        .drop("n_events")
+        .with_columns(
+            pl.when(is_complete).then(pl.col(filled).fill_null(0)),
+            last_message_at=pl.coalesce("last_message_at", newest_at),
+            last_activity_at=pl.coalesce(newest_at, "last_activity_at"),
+        )
+        .drop("n_events", "newest_at")
     )
 
 
@@ -246,6 +258,12 @@ def _usage_with_caches() -> dict[str, pl.Expr]:
     }
 
 
+def parent(**ids: str | pl.Expr) -> dict[str, pl.Expr]:
+    """The parent of an entity: its type and id, of several types the first with an id."""
+    known = {kind: pl.coalesce(of).is_not_null() for kind, of in ids.items()}
+    return {"parent_type": first_that_holds(known), "parent_id": pl.coalesce(*ids.values())}
+
+
 def json_list(column: str) -> pl.Expr:
     """A JSON text where it is a list, else null."""
     return pl.when(pl.col(column).str.strip_chars_start().str.starts_with("[")).then(column)
@@ -261,12 +279,6 @@ def first_text(*columns: str) -> pl.Expr:
     return pl.coalesce(pl.col(column).replace("", None) for column in columns)
 
 
-def _run_id() -> pl.Expr:
-    # An imported session has the name of its run directory.
-    imported = pl.when(pl.col("source_kind") == "imported_fs").then("id")
-    return pl.coalesce("run_id", "metadata_run_id", imported)
-
-
 def _recorded_by() -> pl.Expr:
     """Live, imported or mirrored; mirrors of Claude Code are stored as live (SCHEMA_HISTORY 4)."""
     identity = pl.col("node_metadata").str.json_path_match("$.process_identity_mode")
@@ -279,13 +291,8 @@ def _recorded_by() -> pl.Expr:
             | is_external
         )
     )
-    return (
-        pl.when(is_mirror)
-        .then(pl.lit("mirrored"))
-        .when(pl.col("source_kind").str.starts_with("imported"))
-        .then(pl.lit("imported"))
-        .otherwise(pl.lit("live"))
-    )
+    is_import = pl.col("source_kind").str.starts_with("imported")
+    return first_that_holds({"mirrored": is_mirror, "imported": is_import}).fill_null("live")
 
 
 def stored_timeouts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -546,3 +553,198 @@ def _read_verdict(text: str) -> tuple[str | bool | int | None, ...]:
     lists = [verdict.get(key) for key in ("missing_required", "missing_optional", "produced")]
     counts = [len(paths) if isinstance(paths, list) else None for paths in lists]
     return word if isinstance(word, str) else None, word in VERDICTS and None not in counts, *counts
+
+
+def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
+    """Sessions with the play (or show) for which they worked as their parent.
+
+    It is the play with their ``session_id``; else the play, or at least the show, of the
+    names in their own row.
+    """
+    plays = raw["plays"].select("show_id", "session_id", play_id="id", show_play_name="name")
+    linked = plays.filter(pl.col("session_id").is_not_null()).select(
+        entity_id="session_id", play_type=pl.lit("play"), play_id="play_id"
+    )
+    named = (
+        raw["sessions"]
+        .filter(pl.col("show_topic").is_not_null())
+        .select("show_topic", "show_play_name", entity_id="id")
+        .join(
+            raw["shows"].select(show_id="id", show_topic="topic"),
+            on="show_topic",
+            how="inner",
+            maintain_order="left",
+        )
+        .join(
+            plays.drop("session_id"),
+            on=["show_id", "show_play_name"],
+            how="left",
+            maintain_order="left",
+        )
+        .select(
+            "entity_id",
+            play_type=first_that_holds({"show": pl.col("play_id").is_null()}).fill_null("play"),
+            play_id=pl.coalesce("play_id", "show_id"),
+        )
+    )
+    parents = pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
+    if parents.is_empty():
+        return sessions
+    return (
+        sessions.join(parents, on="entity_id", how="left", maintain_order="left")
+        .with_columns(
+            parent_type=pl.coalesce("play_type", "parent_type"),
+            parent_id=pl.coalesce("play_id", "parent_id"),
+        )
+        .drop("play_type", "play_id")
+    )
+
+
+def invocations(raw: Raw) -> pl.DataFrame:
+    """Invocations, one row each: requests that started sessions, or should have.
+
+    ``n_children`` is the larger of lionagi's own count and the number of sessions in the
+    store, so that pruning does not turn a request with work into one without.
+    """
+    counted = raw["sessions"].group_by("invocation_id").agg(n_stored=pl.len().cast(schema.INTEGER))
+    fires = (
+        raw["schedule_runs"]
+        .filter(pl.col("invocation_id").is_not_null())
+        .unique("invocation_id", keep="first", maintain_order=True)
+        .select("invocation_id", schedule_run_id="id")
+    )
+    rows = (
+        raw["invocations"]
+        .join(counted, left_on="id", right_on="invocation_id", how="left", maintain_order="left")
+        .join(fires, left_on="id", right_on="invocation_id", how="left", maintain_order="left")
+    )
+    return rows.select(
+        pl.col("created_at", "started_at", "ended_at", "updated_at"),
+        entity_type=pl.lit("invocation"),
+        entity_id="id",
+        **parent(schedule_run="schedule_run_id"),
+        invocation_id="id",
+        kind=pl.col("node_metadata").str.json_path_match("$.action_kind"),
+        name="skill",
+        playbook="skill",
+        recorded_by=pl.lit("live"),
+        raw_status="status",
+        last_activity_at=pl.coalesce("updated_at", "started_at"),
+        n_children=pl.max_horizontal(pl.col("session_count"), pl.col("n_stored").fill_null(0)),
+        **reason(),
+    )
+
+
+def shows(raw: Raw) -> pl.DataFrame:
+    """Shows, one row each: orchestrations of plays, as they were when they were imported."""
+    counted = raw["plays"].group_by("show_id").agg(n_children=pl.len().cast(schema.INTEGER))
+    rows = raw["shows"].join(
+        counted, left_on="id", right_on="show_id", how="left", maintain_order="left"
+    )
+    return rows.select(
+        entity_type=pl.lit("show"),
+        entity_id="id",
+        name="topic",
+        raw_status="status",
+        created_at="created_at",
+        started_at="created_at",
+        updated_at="updated_at",
+        last_activity_at=pl.coalesce("updated_at", "created_at"),
+        n_children=pl.col("n_children").fill_null(0),
+        **reason(),
+    )
+
+
+def plays(raw: Raw) -> pl.DataFrame:
+    """Plays of shows, one row each, without what they have from their session."""
+    return raw["plays"].select(
+        pl.col("session_id", "name", "playbook"),
+        pl.col("attempt", "created_at", "started_at", "ended_at", "updated_at", "exit_code"),
+        pl.col("depends_on"),
+        entity_type=pl.lit("play"),
+        entity_id="id",
+        **parent(show="show_id"),
+        raw_status="status",
+        last_activity_at=pl.coalesce("updated_at", "started_at"),
+        **reason("reason_codes", second_message="gate_feedback"),
+        stored_health="health",
+        stored_delivery="delivery",
+        stored_reason_codes="reason_codes",
+    )
+
+
+def teams(raw: Raw) -> pl.DataFrame:
+    """Teams, one row each, with the time of the last message between members."""
+    messages = (
+        raw["team_messages"]
+        .group_by("team_id")
+        .agg(last_message_at=pl.col("created_at").max(), n_messages=pl.len().cast(schema.INTEGER))
+    )
+    rows = raw["teams"].join(
+        messages, left_on="id", right_on="team_id", how="left", maintain_order="left"
+    )
+    play_id, show_id = (pl.coalesce(name, f"metadata_{name}") for name in ("play_id", "show_id"))
+    return rows.select(
+        pl.col("name", "created_at", "updated_at", "last_message_at"),
+        entity_type=pl.lit("team"),
+        entity_id="id",
+        **parent(play=play_id, show=show_id),
+        # A team has a row only where its file was imported.
+        recorded_by=pl.lit("imported"),
+        raw_status="status",
+        started_at="created_at",
+        last_activity_at=pl.coalesce("last_message_at", "updated_at", "created_at"),
+        n_messages=pl.col("n_messages").fill_null(0),
+        n_children="member_count",
+        **reason(),
+    )
+
+
+def engine_runs(raw: Raw) -> pl.DataFrame:
+    """Runs of `li engine`, one row each; they have no stored reasons and no history."""
+    return raw["engine_runs"].select(
+        pl.col("invocation_id", "kind", "started_at", "ended_at"),
+        entity_type=pl.lit("engine_run"),
+        entity_id="id",
+        **parent(session="parent_session_id", invocation="invocation_id"),
+        session_id=pl.coalesce("session_id", "signal_session_id"),
+        recorded_by=pl.lit("live"),
+        raw_status="status",
+        last_activity_at="started_at",
+        reason_message=pl.col("error").replace("", None),
+    )
+
+
+def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
+    """Notices to be delivered, one row each; their reasons are in their history."""
+    rows = raw["dispatch_outbox"].join(
+        last_reasons(transitions, "dispatch"),
+        left_on=["id", "status"],
+        right_on=["entity_id", "raw_status"],
+        how="left",
+        maintain_order="left",
+    )
+    return rows.select(
+        pl.col("session_id", "kind", "created_at", "updated_at", "reason_code"),
+        entity_type=pl.lit("dispatch"),
+        entity_id="id",
+        **parent(session="session_id", schedule_run="schedule_run_id"),
+        name="deliver_to",
+        recorded_by=pl.lit("live"),
+        raw_status="status",
+        attempt=pl.when(pl.col("attempt") > 0).then("attempt"),
+        started_at="created_at",
+        last_activity_at=pl.coalesce("updated_at", "created_at"),
+        reason_message=pl.coalesce(pl.col("last_error").replace("", None), "message"),
+        evidence=json_list("evidence"),
+    )
+
+
+def last_reasons(transitions: pl.DataFrame, entity_type: str) -> pl.DataFrame:
+    """Reason of each entity of a type for its status, from the last transition into it."""
+    return (
+        transitions.filter(pl.col("entity_type") == entity_type)
+        .group_by("entity_id", "status")
+        .agg(pl.col("reason_code", "message", "evidence").last())
+        .rename({"status": "raw_status"})
+    )

@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
+from stateanalytics.core import schema
+from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.core.vocabulary import STATUS_WORDS, TABLES, words_of
 from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.situations import first_that_holds
 
 
 @dataclass(frozen=True)
@@ -43,23 +46,7 @@ class Lifecycle:
     has_reason_columns: bool
 
 
-LIFECYCLES = (
-    Lifecycle("session", "append", ("run", "session"), True),
-    Lifecycle("invocation", "append", ("run",), True),
-    Lifecycle("show", "append", ("show",), True),
-    Lifecycle("play", "append", ("play",), True),
-    Lifecycle("team", "append", ("team",), True),
-    Lifecycle("schedule_run", "append", ("run", "schedule"), True),
-    Lifecycle("dispatch", "append", ("dispatch",), False),
-    Lifecycle("schedule", "noop", ("schedule_definition",), False),
-)
-
-_SESSION_ENDS = ("completed", "completed_empty", "failed", "timed_out", "aborted", "cancelled")
-_OPERATOR_RETRY = ("attempt", "last_error", "next_attempt_at")
-
-
-def _edges(entity_type: str, before: str, *after: str) -> tuple[Edge, ...]:
-    return tuple(Edge(entity_type, before, word) for word in after)
+LIFECYCLES = package_table(__package__, "lifecycles.csv", Lifecycle)
 
 
 def _any_other(entity_type: str) -> tuple[Edge, ...]:
@@ -73,41 +60,17 @@ def _any_other(entity_type: str) -> tuple[Edge, ...]:
     )
 
 
+# A delivery that a crashed worker left behind is taken over by counting the attempt.
 EDGES: tuple[Edge, ...] = (
-    *_edges("session", "running", *_SESSION_ENDS),
-    *_edges("invocation", "running", *_SESSION_ENDS),
+    *package_table(__package__, "edges.csv", Edge),
     *_any_other("show"),
     *_any_other("play"),
-    *_edges("team", "active", "archived"),
-    *_edges("schedule_run", "queued", "waiting_dependency", "running", "skipped", "cancelled"),
-    *_edges("schedule_run", "waiting_dependency", "queued", "cancelled"),
-    *_edges(
-        "schedule_run", "running",
-        "completed", "failed", "timed_out", "retry_wait", "queued", "cancelled",
-    ),
-    *_edges("schedule_run", "retry_wait", "queued", "cancelled"),
-    *_edges("dispatch", "pending", "delivering", "expired", "acked"),
-    # A claim that a crashed worker left behind is taken over by counting the attempt.
-    Edge("dispatch", "delivering", "delivering", required_guard=("attempt",)),
-    *_edges(
-        "dispatch", "delivering",
-        "pending", "delivered", "acked", "dead_letter", "expired",
-    ),
-    Edge("dispatch", "dead_letter", "pending", ("operator",), _OPERATOR_RETRY),
-    Edge("dispatch", "expired", "pending", ("operator",), _OPERATOR_RETRY),
-    *_edges("schedule", "enabled", "disabled", "deleted"),
-    *_edges("schedule", "disabled", "enabled", "deleted"),
-)  # fmt: skip
+)
 
 
 VERDICTS = (
-    "first",
-    "legal",
-    "same_status",
-    "override",
-    "illegal_before_0_28",
-    "illegal",
-    "unknown",
+    *("first", "legal", "same_status", "override"),
+    *("illegal_before_0_28", "illegal", "unknown"),
 )
 """Classes of a change. ``first``: no status before it was recorded, so there is no edge
 to judge. ``unknown``: no graph for the entity type, or a word outside its vocabulary."""
@@ -157,22 +120,15 @@ def classify_transitions(
     is_override = pl.col("reason_code") == _OVERRIDE_CODE
     if events is not None:
         is_override |= pl.lit(_has_override_event(transitions, events))
-    verdict = (
-        pl.when(pl.col("previous_status").is_null())
-        .then(pl.lit("first"))
-        .when(~is_known.fill_null(value=False))
-        .then(pl.lit("unknown"))
-        .when(edge.is_in(_DECLARED))
-        .then(pl.lit("legal"))
-        .when(pl.col("previous_status") == pl.col("status"))
-        .then(pl.lit("same_status"))
-        .when(is_override)
-        .then(pl.lit("override"))
-        .when(before.is_in(_TERMINAL) & (pl.col("at") < TERMINAL_FLOOR_AT))
-        .then(pl.lit("illegal_before_0_28"))
-        .otherwise(pl.lit("illegal"))
-    )
-    return transitions.with_columns(verdict=verdict)
+    verdicts = {
+        "first": pl.col("previous_status").is_null(),
+        "unknown": ~is_known.fill_null(value=False),
+        "legal": edge.is_in(_DECLARED),
+        "same_status": pl.col("previous_status") == pl.col("status"),
+        "override": is_override,
+        "illegal_before_0_28": before.is_in(_TERMINAL) & (pl.col("at") < TERMINAL_FLOOR_AT),
+    }
+    return transitions.with_columns(verdict=first_that_holds(verdicts).fill_null("illegal"))
 
 
 _DECLARED = [f"{edge.entity_type}|{edge.before}|{edge.after}" for edge in EDGES]
@@ -221,14 +177,8 @@ RUNNING: dict[str, tuple[str, ...]] = {
 # Older call sites wrote the table's name or the route's.
 _ALIASES = {
     "run": "session",
-    "sessions": "session",
-    "shows": "show",
-    "plays": "play",
-    "invocations": "invocation",
-    "teams": "team",
-    "schedule_runs": "schedule_run",
-    "schedules": "schedule",
-    "dispatch_outbox": "dispatch",
+    **{f"{name}s": name for name in ("session", "show", "play", "invocation", "team")},
+    **{"schedule_runs": "schedule_run", "schedules": "schedule", "dispatch_outbox": "dispatch"},
 }
 
 
@@ -261,33 +211,11 @@ def transitions(raw: Raw) -> pl.DataFrame:
     return rows if is_ordered else rows.sort("at", "seq", nulls_last=True)
 
 
+_SWEEPERS = table_rows(__package__, "sweepers.csv")
 # Codes that only a sweeper writes; `session.*` codes are verdicts of an observer, except
 # the one that reopens a session.
-_SWEEPER_CODES = (
-    "run.cancelled.manual_kill",
-    "run.cancelled.force_kill",
-    "run.cancelled.stale_auto",
-    "run.failed.never_dispatched",
-)
-_SWEEPER_SUMMARIES = (
-    "invocation_deadline_exceeded",
-    "zero_session_invocation_timeout",
-    "schedule_run_stale_running_reaped",
-    "process_exited_without_status",
-    "play_runner_dead_or_orphaned",
-    "phantom_reaped",
-    "mirror_idle_reaped",
-)
-_SWEEPER_ACTORS = (
-    "user",
-    "doctor",
-    "admin",
-    "admin_prune",
-    "studio_lifecycle_reaper",
-    "scheduler_startup_reconciliation",
-    "scheduler_startup_recovery",
-    "claude-mirror-reconcile",
-    "codex-mirror-reconcile",
+_SWEEPER_CODES, _SWEEPER_SUMMARIES, _SWEEPER_ACTORS = (
+    [row["word"] for row in _SWEEPERS if row["of"] == of] for of in ("code", "summary", "actor")
 )
 _HAS_SWEEP_EVIDENCE = (
     pl.col("evidence")
@@ -298,18 +226,19 @@ _HAS_SWEEP_EVIDENCE = (
 )
 
 
+def _key_of(transitions: pl.DataFrame) -> list[str]:
+    return [name for name in schema.ENTITY_KEY if name in transitions.columns]
+
+
 def _last_writers(transitions: pl.DataFrame) -> pl.DataFrame:
     """Entities of which the last transition was written by an observer or an import.
 
     ``raw_status`` is the status that it wrote, ``wrote`` is ``observer`` or ``import``.
     """
-    key = ["entity_type", "entity_id"]
-    wrote = (
-        pl.when(pl.col("actor") == "shows_import")
-        .then(pl.lit("import"))
-        .when(pl.col("actor").is_in(_SWEEPER_ACTORS) | _HAS_SWEEP_EVIDENCE)
-        .then(pl.lit("observer"))
-    )
+    key = _key_of(transitions)
+    is_sweeper = pl.col("actor").is_in(_SWEEPER_ACTORS) | _HAS_SWEEP_EVIDENCE
+    is_import = pl.col("actor") == "shows_import"
+    wrote = first_that_holds({"import": is_import, "observer": is_sweeper})
     writers = transitions.select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
     # Most entities end by themselves: only those that somebody else wrote need a last row.
     written = writers.filter(pl.col("wrote").is_not_null())
@@ -340,7 +269,7 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         ``entities`` in their order; ``executor`` where nothing shows another writer, null
         without an end.
     """
-    key = ["entity_type", "entity_id", "raw_status"]
+    key = [*_key_of(transitions), "raw_status"]
     writers = _last_writers(transitions)
     # Only the key is joined: a join copies every column.
     wrote = entities.select(key).join(writers, on=key, how="left", maintain_order="left")["wrote"]
@@ -361,13 +290,8 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
             & pl.col("evidence").str.contains('"invocation"', literal=True)
         )
     )
-    writer = (
-        pl.when(pl.col("ended_at").is_null())
-        .then(None)
-        .when((pl.col("recorded_by") == "imported") | (pl.col("wrote") == "import"))
-        .then(pl.lit("import"))
-        .when(by_observer)
-        .then(pl.lit("observer"))
-        .otherwise(pl.lit("executor"))
-    )
-    return entities.with_columns(wrote).with_columns(end_written_by=writer).drop("wrote")
+    by_import = (pl.col("recorded_by") == "imported") | (pl.col("wrote") == "import")
+    writer = first_that_holds({"import": by_import, "observer": by_observer}).fill_null("executor")
+    has_end = pl.when(pl.col("ended_at").is_not_null())
+    rows = entities.with_columns(wrote)
+    return rows.with_columns(end_written_by=has_end.then(writer)).drop("wrote")

@@ -27,9 +27,7 @@ from stateanalytics.systems.situations import first_that_holds
 
 _DECLINE_WINDOW_MS = 2000
 """The most time from a refusal to the end that it caused, or the least that others ran on."""
-_OF_SESSION_ROWS = (
-    *("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts"),
-)
+_OF_SESSION_ROWS = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
 _COMMANDS = ("bash", "shell")
 """Tools that run a command, by their names in V1 and in 2.0."""
 _ENTITY_IDS = {
@@ -70,8 +68,7 @@ def detail_frames(
     newest = by_messages.sessions.select(*SESSION_KEY, session_last_ms="newest_ms")
     turns = by_messages.executions.join(newest, on=SESSION_KEY, how="left", maintain_order="left")
     inputs = pl.concat([folded.inputs, by_messages.inputs], how="diagonal_relaxed").with_columns(
-        kind="input_kind",
-        wait_s=(pl.col("promoted_ms") - pl.col("admitted_ms")) / 1000,
+        kind="input_kind", wait_s=(pl.col("promoted_ms") - pl.col("admitted_ms")) / 1000
     )
     if gathered.waiting is not None:
         stored = pl.col("input_id").is_in(gathered.waiting["input_id"].implode())
@@ -117,20 +114,17 @@ def _all_sessions(frame: pl.DataFrame, session_rows: pl.DataFrame) -> pl.DataFra
 def _eras(order: Ordered, sessions: pl.DataFrame) -> pl.DataFrame:
     """The era of opencode that wrote each session, by types of events and versions."""
     only_c = pl.col("type").str.contains(r"^session\.(?:inbox\.|step\.streamed|viewed$)")
+    version = pl.col("program_version")
+    eras = {
+        "A": pl.col("is_a"),
+        "C": pl.col("is_c") | version.str.starts_with("2."),
+        "V1": version.str.starts_with("1."),
+    }
     return (
         order.events.group_by(SESSION_KEY)
         .agg(is_a=pl.col("is_era_a").any(), is_c=only_c.any())
         .join(sessions.select(*SESSION_KEY, "program_version"), on=SESSION_KEY, how="left")
-        .select(
-            *SESSION_KEY,
-            era=pl.when("is_a")
-            .then(pl.lit("A"))
-            .when(pl.col("is_c") | pl.col("program_version").str.starts_with("2."))
-            .then(pl.lit("C"))
-            .when(pl.col("program_version").str.starts_with("1."))
-            .then(pl.lit("V1"))
-            .otherwise(pl.lit("B")),
-        )
+        .select(*SESSION_KEY, era=first_that_holds(eras).fill_null("B"))
     )
 
 
@@ -469,8 +463,7 @@ def transitions_of(
         status=pl.col("kind").replace_strict(_STEP_STATUS),
     ).select(*entity, "at_ms", "seq", "status")
     both = pl.concat([runs, steps]).with_columns(
-        at=moment("at_ms"),
-        previous_status=pl.col("status").shift(1).over(entity),
+        at=moment("at_ms"), previous_status=pl.col("status").shift(1).over(entity)
     )
     begun = executions_of_messages.select(
         *("source", "entity_id"),

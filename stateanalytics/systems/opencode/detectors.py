@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.words import how_long
-from stateanalytics.systems.base import Constant, Features
-from stateanalytics.systems.detector import Detector, catalogued
+from stateanalytics.systems.base import Detecting, features_from_csv
+from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.opencode import LIMITS, NAME, frames
 from stateanalytics.systems.opencode.states import RUN_KEY, turn_id
-
-if TYPE_CHECKING:
-    from stateanalytics.state.policy import Policy
-
-
-def constants(policy: Policy) -> list[Constant]:
-    """The limits of our mapping: opencode has no such constants."""
-    return [
-        Constant(
-            f"opencode.{name}", NAME, "stateanalytics policy", ("limits", NAME, limit),
-            policy.limit(NAME, limit), meaning,
-            "silences", at_least=True, policy_field="limits", is_configurable=True,
-        )
-        for name, limit, meaning in (
-            ("stalled", "stalled_after_s", "no event for so long: stalled"),
-            ("dead", "dead_after_s", "no event for so long and no claim: process_dead"),
-        )
-    ]  # fmt: skip
 
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
@@ -82,26 +64,11 @@ def attempt_ends(facts: Facts) -> pl.DataFrame:
     )
 
 
-_FEATURES = MappingProxyType(
-    {
-        "execution": "open, or how an execution ended",
-        "event_age_s": "since the last event of its session",
-        "retry_overdue_s": "since a retry was due that nothing followed; negative: to come",
-        "n_tools_running": "tool calls without an end",
-        "n_unknown_finishes": "steps that finished for an unknown reason",
-        "is_retry_pending": "does its last step wait for a retry",
-        "is_claimed": "is its session claimed, to be resumed at the next start",
-    }
-)
-
-
-def features() -> Features:
-    """The columns that this system's detectors read; null for everything but executions."""
-    return Features(
-        columns=_FEATURES,
-        add=_add_features,
-        lost_of=MappingProxyType({"is_claimed": ("record",)}),
-    )
+@cache
+def detecting() -> Detecting:
+    """The detectors, and the columns that only they read: null for everything but executions."""
+    features = features_from_csv(__package__, _add_features)
+    return Detecting(detectors=detectors(), features=features)
 
 
 def _add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
@@ -121,11 +88,7 @@ def _add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         .join(last_events, on=["source", "session_id"], how="left")
         .join(running_tools, on=RUN_KEY, how="left")
         .select(
-            "source",
-            "entity_id",
-            "n_unknown_finishes",
-            "is_retry_pending",
-            "is_claimed",
+            *("source", "entity_id", "n_unknown_finishes", "is_retry_pending", "is_claimed"),
             execution="outcome",
             n_tools_running=pl.col("n_open_calls").fill_null(0),
             event_age_s=_age_s(pl.coalesce("last_event_at", "last_active_at", "started_at"), past),
@@ -141,67 +104,31 @@ def _age_s(moment: pl.Expr, past: Past) -> pl.Expr:
 
 
 def detectors() -> tuple[Detector, ...]:
-    """The detectors of opencode."""
-    tool_factor = LIMITS["tool_factor"]
-    patience = pl.when(pl.col("n_tools_running") > 0).then(tool_factor).otherwise(1.0)
-    words: dict[str, Any] = {
-        "family": NAME,
-        "system": NAME,
-        "entity_types": ("execution",),
-        "scope": pl.col("execution") == "open",
-        "scope_words": "executions without an end",
-        "origin": "the mapping of opencode to ADR-0033",
+    """The detectors of opencode; their words are ``data/detectors.csv``."""
+    patience = pl.when(pl.col("n_tools_running") > 0).then(LIMITS["tool_factor"]).otherwise(1.0)
+    rules: dict[str, dict[str, Any]] = {
+        "opencode_stalled": {
+            "measures": "event_age_s",
+            "comparison": ">=",
+            "threshold_s": LIMITS["stalled_after_s"] * patience,
+            "limits": _limits_in_words(LIMITS["stalled_after_s"]),
+        },
+        "opencode_dead": {
+            "measures": "event_age_s",
+            "comparison": ">=",
+            "threshold_s": LIMITS["dead_after_s"] * patience,
+            "limits": _limits_in_words(LIMITS["dead_after_s"]),
+            "when": ~pl.col("is_claimed").fill_null(value=False),
+        },
+        "opencode_retry_overdue": {
+            "measures": "retry_overdue_s",
+            "threshold_s": LIMITS["retry_grace_s"],
+            "when": pl.col("is_retry_pending"),
+        },
+        "opencode_runaway": {"fires": pl.col("n_unknown_finishes") >= LIMITS["min_runaway_steps"]},
     }
-    claimed = pl.col("is_claimed").fill_null(value=False)
-    return (
-        catalogued(
-            "opencode_stalled",
-            measures="event_age_s",
-            comparison=">=",
-            threshold_s=LIMITS["stalled_after_s"] * patience,
-            limits=_limits_in_words(LIMITS["stalled_after_s"]),
-            label="stalled",
-            construct="silence",
-            question="stale",
-            restarts_on="activity",
-            rule="no event of its session for ten minutes; for an hour while a tool runs",
-            **words,
-        ),
-        catalogued(
-            "opencode_dead",
-            measures="event_age_s",
-            comparison=">=",
-            threshold_s=LIMITS["dead_after_s"] * patience,
-            limits=_limits_in_words(LIMITS["dead_after_s"]),
-            when=~claimed,
-            label="process_dead",
-            construct="silence",
-            question="dead",
-            liveness="unknown stays unknown",
-            rule="no event for an hour, and no claim to resume it; for six while a tool runs",
-            **words,
-        ),
-        catalogued(
-            "opencode_retry_overdue",
-            measures="retry_overdue_s",
-            threshold_s=LIMITS["retry_grace_s"],
-            when=pl.col("is_retry_pending"),
-            label="retry overdue",
-            construct="schedule",
-            question="overdue",
-            rule="a retry was due more than a minute ago, and nothing came",
-            **words,
-        ),
-        catalogued(
-            "opencode_runaway",
-            fires=pl.col("n_unknown_finishes") >= LIMITS["min_runaway_steps"],
-            label="runaway",
-            construct="count",
-            question="stuck",
-            rule="ten steps or more that finished for an unknown reason",
-            **words,
-        ),
-    )
+    scope = {"scope": pl.col("execution") == "open"}
+    return catalogue(__package__, {name: rule | scope for name, rule in rules.items()})
 
 
 def _limits_in_words(seconds: float) -> str:

@@ -27,7 +27,7 @@ from stateanalytics.systems.opencode.gathered import (
     with_session_ids,
 )
 from stateanalytics.systems.opencode.states import is_content_filtered
-from stateanalytics.systems.situations import is_content_filter
+from stateanalytics.systems.situations import first_that_holds, is_content_filter
 
 _EXECUTION = ["sid", "exec_no"]
 _STEP = ["sid", "message_id"]
@@ -58,6 +58,22 @@ class Folded:
     sessions: pl.DataFrame
 
 
+def _firsts(*names: str, **columns: str) -> dict[str, pl.Expr]:
+    """First values of columns in a group, by their own or by other names."""
+    return {
+        new: pl.col(old).first()
+        for new, old in (dict(zip(names, names, strict=True)) | columns).items()
+    }
+
+
+def _lasts(*names: str, **columns: str) -> dict[str, pl.Expr]:
+    """Last values of columns in a group, by their own or by other names."""
+    return {
+        new: pl.col(old).last()
+        for new, old in (dict(zip(names, names, strict=True)) | columns).items()
+    }
+
+
 def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
     """One row per step, which is one call of a model with all its attempts.
 
@@ -80,21 +96,15 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
     ends = rows.filter(pl.col("kind").is_in(["step.ended", "step.failed"]))
     retries = rows.filter(pl.col("kind") == "retry.scheduled")
     seen = rows.group_by(_STEP, maintain_order=True).agg(
-        exec_no=pl.col("exec_no").first(),
-        start_seq=pl.col("seq").first(),
-        started_ms=pl.col("at_ms").first(),
-        last_kind=pl.col("kind").last(),
+        **_firsts(exec_no="exec_no", start_seq="seq", started_ms="at_ms"),
+        **_lasts(last_kind="kind", is_era_a="is_era_a"),
         last_ms=pl.col("at_ms").max(),
-        is_era_a=pl.col("is_era_a").last(),
     )
     begun = starts.group_by(_STEP).agg(
         n_attempts=pl.len().cast(pl.Int64),
-        begun_in=pl.col("exec_no").first(),
-        last_start_seq=pl.col("seq").last(),
-        **{name: pl.col(name).last() for name in MODEL},
-        dispatched_ms=pl.col("dispatched_ms").first(),
-        first_ms=pl.col("at_ms").first(),
-        first_seq=pl.col("seq").first(),
+        **_firsts(begun_in="exec_no", dispatched_ms="dispatched_ms"),
+        **_firsts(first_ms="at_ms", first_seq="seq"),
+        **_lasts(*MODEL, last_start_seq="seq"),
     )
     ended = ends.unique(_STEP, keep="last", maintain_order=True).select(
         *_STEP,
@@ -111,10 +121,8 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
     )
     retried = retries.group_by(_STEP).agg(
         n_retries=pl.len().cast(pl.Int64),
-        retry_at_ms=pl.col("retry_at_ms").last(),
-        retry_attempt=pl.col("attempt").last(),
-        retry_error_type=pl.col("error_type").last(),
-        retry_error_message=pl.col("error_message").last(),
+        **_lasts("retry_at_ms", retry_attempt="attempt"),
+        **_lasts(retry_error_type="error_type", retry_error_message="error_message"),
         retry_wait_ms=(pl.col("retry_at_ms") - pl.col("at_ms")).sum(),
     )
     texts = (
@@ -135,11 +143,9 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
             is_over=is_over.fill_null(value=False),
         )
         .with_columns(
-            state=pl.when(~pl.col("is_over"))
-            .then(pl.lit("open"))
-            .when(pl.col("end_kind") == "step.ended")
-            .then(pl.lit("ended"))
-            .otherwise(pl.lit("failed")),
+            state=first_that_holds(
+                {"open": ~pl.col("is_over"), "ended": pl.col("end_kind") == "step.ended"}
+            ).fill_null("failed"),
             is_retry_pending=pl.col("last_kind") == "retry.scheduled",
             **{
                 new: pl.when("is_over").then(pl.col(old))
@@ -176,9 +182,7 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
         pl.col("message_id").is_not_null(), pl.col("call_id").is_not_null()
     )
     seen = rows.group_by(_TOOL, maintain_order=True).agg(
-        start_seq=pl.col("seq").first(),
-        started_ms=pl.col("at_ms").first(),
-        seen_in=pl.col("exec_no").first(),
+        **_firsts(start_seq="seq", started_ms="at_ms", seen_in="exec_no"),
         last_ms=pl.col("at_ms").max(),
         name=pl.col("tool").drop_nulls().first(),
     )
@@ -207,13 +211,13 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
         left_joined(joined, steps.select(*_STEP, "exec_no"), on=_STEP)
         .with_columns(
             exec_no=pl.coalesce("exec_no", "seen_in"),
-            state=pl.when(pl.col("end_kind") == "tool.success")
-            .then(pl.lit("completed"))
-            .when(pl.col("end_kind") == "tool.failed")
-            .then(pl.lit("error"))
-            .when(pl.col("called_ms").is_not_null())
-            .then(pl.lit("running"))
-            .otherwise(pl.lit("streaming")),
+            state=first_that_holds(
+                {
+                    "completed": pl.col("end_kind") == "tool.success",
+                    "error": pl.col("end_kind") == "tool.failed",
+                    "running": pl.col("called_ms").is_not_null(),
+                }
+            ).fill_null("streaming"),
         )
         .with_columns(is_stale=(pl.col("end_exec_no") != pl.col("exec_no")).fill_null(value=False))
         .drop("seen_in", "end_kind")
@@ -297,8 +301,7 @@ def fold_executions(
     frame = with_session_ids(known.unique().sort("sid", "exec_no"), events)
     declined = pl.col("error_message").str.starts_with("The user declined")
     of_tools = tools.group_by(_EXECUTION).agg(
-        **_N_TOOLS,
-        has_declined_tool=declined.fill_null(value=False).any(),
+        **_N_TOOLS, has_declined_tool=declined.fill_null(value=False).any()
     )
     of_steps = _step_totals(steps)
     frame = left_joined(
@@ -319,32 +322,37 @@ def fold_executions(
 
 def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
     """Totals over the steps of each execution, and values of the step that began last."""
-    unknown = pl.col("finish").is_in(["unknown", "error"]) & (pl.col("state") == "ended")
     last = (
         *("is_retry_pending", "retry_at_ms", "retry_attempt", "retry_error_type"),
         *("retry_error_message", *MODEL),
     )
-    last_renamed = {
-        "last_state": "state",
-        "last_finish": "finish",
-        "is_step_era_a": "is_era_a",
-        **{f"last_step_{name}": name for name in _ENDS},
-    }
     return steps.group_by(_EXECUTION, maintain_order=True).agg(
         pl.col(last).last(),
-        n_steps=pl.len().cast(pl.Int64),
         n_retries=pl.col("n_retries").sum(),
-        n_text_chars=pl.col("n_text_chars").sum(),
-        n_idle_answers=(pl.col("finish") == "stop").sum().cast(pl.Int64),
-        n_final_chars=pl.col("n_text_chars").last(),
-        gives_up=pl.col("says").last().eq_missing("gives_up"),
-        is_question=pl.col("says").last().eq_missing("asks"),
-        **{name: total(name) for name in SUMS},
-        is_blocked=pl.col("is_blocked").any(),
         is_recovered=pl.col("is_recovered").any(),
-        n_unknown_finishes=unknown.sum().cast(pl.Int64),
-        **{new: pl.col(old).last() for new, old in last_renamed.items()},
+        **_of_steps(pl.col("state") == "ended"),
+        **_lasts(**{f"last_step_{name}": name for name in _ENDS}, is_step_era_a="is_era_a"),
     )
+
+
+def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
+    """Totals and last values that steps of events and of messages have in common.
+
+    ``is_counted`` steps may have an unknown finish.
+    """
+    unknown = pl.col("finish").is_in(["unknown", "error"]) & is_counted
+    return {
+        "n_steps": pl.len().cast(pl.Int64),
+        "n_text_chars": pl.col("n_text_chars").sum(),
+        "n_idle_answers": (pl.col("finish") == "stop").sum().cast(pl.Int64),
+        "n_final_chars": pl.col("n_text_chars").last(),
+        "gives_up": pl.col("says").last().eq_missing("gives_up"),
+        "is_question": pl.col("says").last().eq_missing("asks"),
+        "is_blocked": pl.col("is_blocked").any(),
+        "n_unknown_finishes": unknown.sum().cast(pl.Int64),
+        **_lasts(last_state="state", last_finish="finish"),
+        **{name: total(name) for name in SUMS},
+    }
 
 
 def total(name: str) -> pl.Expr:
@@ -355,13 +363,9 @@ def total(name: str) -> pl.Expr:
 def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
     """Add an outcome where there is no end: from the last step in era A, else by later work."""
     is_end = pl.col("last_finish").is_in(["stop", "length", "unknown", "error"])
-    of_last_step = (
-        pl.when(pl.col("last_state") == "failed")
-        .then(pl.lit("failed"))
-        .when((pl.col("last_state") == "ended") & (is_end | is_content_filter("last_finish")))
-        .then(pl.lit("succeeded"))
-    )
-    by_last_step = pl.when("is_era_a").then(of_last_step)
+    is_over = (pl.col("last_state") == "ended") & (is_end | is_content_filter("last_finish"))
+    of_last_step = {"failed": pl.col("last_state") == "failed", "succeeded": is_over}
+    by_last_step = pl.when("is_era_a").then(first_that_holds(of_last_step))
     is_from_step = pl.col("outcome").is_null() & by_last_step.is_not_null()
     outcome = pl.coalesce(
         "outcome",
@@ -400,15 +404,10 @@ def fold_sessions(
     """One row per session: its first and last event, its description and waiting inputs."""
     key = ["sid"]
     frame = events.group_by(key, maintain_order=True).agg(
-        source=pl.col("source").first(),
-        session_id=pl.col("session_id").first(),
-        first_seq=pl.col("seq").first(),
-        last_seq=pl.col("seq").last(),
+        **_firsts(*SESSION_KEY, first_seq="seq", created_ms="at_ms"),
+        **_lasts(last_seq="seq", last_type="type", last_ms="at_ms"),
         n_events=pl.len().cast(pl.Int64),
-        last_type=pl.col("type").last(),
-        last_ms=pl.col("at_ms").last(),
         newest_ms=pl.col("at_ms").max(),
-        created_ms=pl.col("at_ms").first(),
         is_era_a=pl.col("is_era_a").any(),
     )
     rows = rows_of(events, log, "session")
@@ -547,14 +546,11 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
         is_rejected=pl.col("error_message").str.contains(_REJECTED).any(),
     )
     has_error = pl.col("error_type").is_not_null()
+    has_end = pl.col("completed_ms").is_not_null() & pl.col("finish").is_not_null()
     return (
         left_joined(assistants, of_texts, of_tools, on=_MESSAGE)
         .with_columns(
-            state=pl.when(has_error)
-            .then(pl.lit("failed"))
-            .when(pl.col("completed_ms").is_not_null() & pl.col("finish").is_not_null())
-            .then(pl.lit("ended"))
-            .otherwise(pl.lit("open")),
+            state=first_that_holds({"failed": has_error, "ended": has_end}).fill_null("open"),
             started_ms="created_ms",
             ended_ms="completed_ms",
             end_event_id="message_id",
@@ -571,13 +567,16 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
 
 def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
     """One row per tool call, with the columns of `fold_tools`."""
+    message = pl.col("error_message")
+    stopped_by = {
+        "permission.rejected": message.str.contains(f"{_REJECTED}|{_FORBIDDEN}"),
+        "aborted": message.str.contains("(?i)abort|interrupt"),
+    }
     return (
         parts.filter(pl.col("part_type") == "tool")
         .drop("session_id")
         .join(
-            assistants.select(*_MESSAGE, "session_id", "exec_no", "era"),
-            on=_MESSAGE,
-            how="inner",
+            assistants.select(*_MESSAGE, "session_id", "exec_no", "era"), on=_MESSAGE, how="inner"
         )
         .with_columns(
             call_id=pl.coalesce("call_id", "part_id"),
@@ -591,11 +590,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
             is_stale=pl.lit(value=False),
             # A part has no type of its error: the text shows who stopped the tool.
             error_type=pl.when(pl.col("status") == "error").then(
-                pl.when(pl.col("error_message").str.contains(f"{_REJECTED}|{_FORBIDDEN}"))
-                .then(pl.lit("permission.rejected"))
-                .when(pl.col("error_message").str.contains("(?i)abort|interrupt"))
-                .then(pl.lit("aborted"))
-                .otherwise(pl.lit("tool.execution"))
+                first_that_holds(stopped_by).fill_null("tool.execution")
             ),
             error_status=pl.lit(None, pl.Int64),
             start_seq=pl.lit(None, pl.Int64),
@@ -611,51 +606,33 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         *(*ERROR, *MODEL, "era", "retry_at_ms", "retry_attempt", "retry_error_type"),
         *("is_retry_pending", "is_rejected"),
     )
-    unknown = pl.col("finish").is_in(["unknown", "error"])
     of_steps = steps.group_by(_TURN, maintain_order=True).agg(
         pl.col(last).last(),
         end_event_id=pl.col("message_id").last(),
-        n_idle_answers=(pl.col("finish") == "stop").sum().cast(pl.Int64),
-        n_final_chars=pl.col("n_text_chars").last(),
-        gives_up=pl.col("says").last().eq_missing("gives_up"),
-        is_question=pl.col("says").last().eq_missing("asks"),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
         n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
-        last_state=pl.col("state").last(),
-        last_finish=pl.col("finish").last(),
         last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
         last_active_ms=pl.col("last_ms").max(),
-        n_steps=pl.len().cast(pl.Int64),
-        n_text_chars=pl.col("n_text_chars").sum(),
         n_content_tools=pl.col("n_content_tools").sum(),
-        is_blocked=pl.col("is_blocked").any(),
-        n_unknown_finishes=unknown.sum().cast(pl.Int64),
-        **{name: total(name) for name in SUMS},
+        **_of_steps(pl.lit(value=True)),
     )
-    of_tools = tools.group_by(_TURN).agg(
-        **_N_TOOLS,
-    )
+    of_tools = tools.group_by(_TURN).agg(**_N_TOOLS)
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
     called_tools = done & (pl.col("last_finish") == "tool-calls")
     is_rejected = (called_tools & pl.col("is_rejected")).fill_null(value=False)
     is_aborted = pl.col("error_type") == "MessageAbortedError"
-    outcome = (
-        pl.when(is_aborted)
-        .then(pl.lit("interrupted"))
-        .when(pl.col("error_type").is_not_null())
-        .then(pl.lit("failed"))
-        .when(is_rejected)
-        .then(pl.lit("interrupted"))
-        # It stopped to call tools, and no message has their results: that is no end.
-        .when(called_tools)
-        .then(None)
-        .when(done & pl.col("last_finish").is_not_null())
-        .then(pl.lit("succeeded"))
-        .when(done)
-        .then(pl.lit("unknown"))
-    )
+    # Where it stopped to call tools, and no message has their results, that is no end.
+    ended = done & ~called_tools.fill_null(value=False)
+    outcomes = {
+        "interrupted": is_aborted,
+        "failed": pl.col("error_type").is_not_null(),
+        "rejected": is_rejected,
+        "succeeded": ended & pl.col("last_finish").is_not_null(),
+        "unknown": ended,
+    }
+    outcome = first_that_holds(outcomes).replace({"rejected": "interrupted"})
     return joined.with_columns(
         pl.col("n_tools", "n_tools_completed", "n_tools_running").fill_null(0),
         is_last=pl.struct(SESSION_KEY).is_last_distinct(),

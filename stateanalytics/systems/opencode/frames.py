@@ -219,7 +219,7 @@ class OpencodeTools(OfInput, key=("source", "session_id", "message_id", "call_id
     error_permission = Text("permission that was refused, where it was stored")
     error_resource = Text("what it was refused for, where it was stored")
     cause = Text(
-        "what its error means, or how the command of a completed call failed, as in reason codes",
+        "what its error means, or how the command of a completed call failed, as in reason codes"
     )
     cause_confidence = Real("1 where the type names it, less where it follows from words")
     end_event_id = Text("the event that ended it")
@@ -353,10 +353,7 @@ OF_PARTS = _of_records(
     *PARTS,
 )
 OF_SESSIONS = _of_records(
-    "session_rows",
-    "one session of opencode, as its own row says",
-    ("session_id",),
-    *SESSION_ROWS,
+    "session_rows", "one session of opencode, as its own row says", ("session_id",), *SESSION_ROWS
 )
 RECORDS = (*OF_EVENTS.values(), OF_MESSAGES, OF_PARTS, OF_SESSIONS)
 
@@ -472,5 +469,6 @@ def _log_from(kept: Mapping[str, pl.DataFrame], events: pl.DataFrame) -> Log:
     return Log(rows.with_columns(family=family_of(pl.col("kind"))).select(EVENTS.names()), payloads)
 
 
-FRAMES = (*(EXECUTIONS, INPUTS, SESSIONS, STEPS, TOOLS), *RECORDS)
-"""Every frame of opencode, in the order of the schema."""
+def frames() -> tuple[Frame, ...]:
+    """Every frame of opencode, in the order of the schema."""
+    return (EXECUTIONS, INPUTS, SESSIONS, STEPS, TOOLS, *RECORDS)

@@ -6,178 +6,61 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
+from typing import NamedTuple
 
 import polars as pl
 
+from stateanalytics.core import schema
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.io.json_lines import Fields, conform, dtypes_of
 
-USAGE: Fields = {
-    "cost_usd": (("cost",), "DOUBLE"),
-    "n_input_tokens": (("tokens.input",), "BIGINT"),
-    "n_output_tokens": (("tokens.output",), "BIGINT"),
-    "n_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
-    "n_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
-    "n_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
-}
-FIELDS: Fields = {
-    "data_session_id": (("sessionID",), "VARCHAR"),
-    "timestamp_ms": (("timestamp",), "BIGINT"),
-    "message_id": (("assistantMessageID",), "VARCHAR"),
-    "call_id": (("callID", "id"), "VARCHAR"),
-    "tool": (("name", "tool"), "VARCHAR"),
-    "agent": (("agent", "info.agent"), "VARCHAR"),
-    "model": (("model.id", "info.model.id"), "VARCHAR"),
-    "provider": (("model.providerID", "info.model.providerID"), "VARCHAR"),
-    "dispatched_ms": (("started",), "BIGINT"),
-    "finish": (("finish",), "VARCHAR"),
-    "raw_finish": (("rawFinish",), "VARCHAR"),
-    "attempt": (("attempt",), "BIGINT"),
-    "retry_at_ms": (("at",), "BIGINT"),
-    "reason": (("reason",), "VARCHAR"),
-    "error_type": (("error.type", "error.name"), "VARCHAR"),
-    "error_message": (("error.message", "error.data.message", "error.reason"), "VARCHAR"),
-    "error_status": (("error.status",), "BIGINT"),
-    "error_permission": (("error.permission",), "VARCHAR"),
-    "error_resource": (("error.resource",), "VARCHAR"),
-    "exit_code": (("structured.exit", "metadata.exit"), "BIGINT"),
-    "is_timed_out": (("structured.timeout", "metadata.timeout"), "BOOLEAN"),
-    "input_id": (("inputID", "inboxID", "messageID"), "VARCHAR"),
-    "input_kind": (("input.type", "item.type"), "VARCHAR"),
-    "delivery": (("input.delivery", "item.delivery", "delivery"), "VARCHAR"),
-    "title": (("title", "info.title"), "VARCHAR"),
-    "directory": (("location.directory", "info.directory"), "VARCHAR"),
-    "project_id": (("projectID", "info.projectID"), "VARCHAR"),
-    "parent_id": (("parentID", "info.parentID"), "VARCHAR"),
-    "program_version": (("version", "info.version"), "VARCHAR"),
-    "request_id": (("requestID", "id"), "VARCHAR"),
-    "reply": (("reply",), "VARCHAR"),
-    **USAGE,
-}
-ENVELOPE: Fields = {
-    "event_id": (("id",), "VARCHAR"),
-    "raw_type": (("type",), "VARCHAR"),
-    "created_ms": (("created",), "BIGINT"),
-    "wire_timestamp_ms": (("timestamp",), "BIGINT"),
-    "wire_session_id": (("sessionID",), "VARCHAR"),
-    "session_id": (("durable.aggregateID", "aggregateID"), "VARCHAR"),
-    "seq": (("durable.seq", "seq"), "BIGINT"),
-}
-MESSAGE: Fields = {
-    "message_id": (("id",), "VARCHAR"),
-    "session_id": (("sessionID",), "VARCHAR"),
-    "role": (("role", "type"), "VARCHAR"),
-    "parent_id": (("parentID",), "VARCHAR"),
-    "created_ms": (("time.created",), "BIGINT"),
-    "completed_ms": (("time.completed",), "BIGINT"),
-    "finish": (("finish",), "VARCHAR"),
-    "raw_finish": (("rawFinish",), "VARCHAR"),
-    "error_type": (("error.name", "error.type"), "VARCHAR"),
-    "error_message": (("error.data.message", "error.message"), "VARCHAR"),
-    "error_status": (("error.data.statusCode", "error.status"), "BIGINT"),
-    "agent": (("agent", "mode"), "VARCHAR"),
-    "model": (("modelID", "model.id", "model.modelID"), "VARCHAR"),
-    "provider": (("providerID", "model.providerID"), "VARCHAR"),
-    **USAGE,
-    "retry_at_ms": (("retry.at",), "BIGINT"),
-    "retry_attempt": (("retry.attempt",), "BIGINT"),
-    "retry_error_type": (("retry.error.type",), "VARCHAR"),
-}
-PART: Fields = {
-    "part_id": (("id",), "VARCHAR"),
-    "message_id": (("messageID",), "VARCHAR"),
-    "session_id": (("sessionID",), "VARCHAR"),
-    "part_type": (("type",), "VARCHAR"),
-    "tool": (("tool",), "VARCHAR"),
-    "call_id": (("callID",), "VARCHAR"),
-    "status": (("state.status",), "VARCHAR"),
-    "start_ms": (("state.time.start", "time.start"), "BIGINT"),
-    "end_ms": (("state.time.end", "time.end"), "BIGINT"),
-    "exit_code": (("state.metadata.exit",), "BIGINT"),
-    "error_message": (("state.error",), "VARCHAR"),
-    "is_auto": (("auto",), "BOOLEAN"),
-}
-SESSION: Fields = {
-    "session_id": (("id",), "VARCHAR"),
-    "parent_id": (("parentID",), "VARCHAR"),
-    "project_id": (("projectID",), "VARCHAR"),
-    "directory": (("directory",), "VARCHAR"),
-    "title": (("title",), "VARCHAR"),
-    "program_version": (("version",), "VARCHAR"),
-    "agent": (("agent",), "VARCHAR"),
-    "model": (("model.id",), "VARCHAR"),
-    "provider": (("model.providerID",), "VARCHAR"),
-    "row_cost_usd": (("cost",), "DOUBLE"),
-    "row_input_tokens": (("tokens.input",), "BIGINT"),
-    "row_output_tokens": (("tokens.output",), "BIGINT"),
-    "row_reasoning_tokens": (("tokens.reasoning",), "BIGINT"),
-    "row_cache_read_tokens": (("tokens.cache.read",), "BIGINT"),
-    "row_cache_write_tokens": (("tokens.cache.write",), "BIGINT"),
-    "created_ms": (("time.created",), "BIGINT"),
-    "updated_ms": (("time.updated",), "BIGINT"),
-    "archived_ms": (("time.archived",), "BIGINT"),
-}
+
+class _Field(NamedTuple):
+    """A column of a kind of records: the paths that it may be read from, and its type."""
+
+    record: str
+    column: str
+    paths: tuple[str, ...]
+    type: str
+
+
+_FIELDS = package_table(__package__, "fields.csv", _Field)
+
+
+def _fields_of(record: str) -> Fields:
+    return {row.column: (row.paths, row.type) for row in _FIELDS if row.record == record}
+
+
+USAGE, FIELDS, ENVELOPE = _fields_of("usage"), _fields_of("event"), _fields_of("envelope")
+MESSAGE, PART, SESSION = _fields_of("message"), _fields_of("part"), _fields_of("session")
+WIRE, FINISH, RUN_ERROR = _fields_of("wire"), _fields_of("finish"), _fields_of("run_error")
 ERA_A_PREFIX = "session.next."
-_KINDS_BY_TYPE = MappingProxyType(
-    {
-        "prompt.admitted": "input.admitted",
-        "prompted": "input.promoted",
-        "prompt.promoted": "input.promoted",
-        "inbox.enqueued": "input.admitted",
-        "inbox.delivered": "input.promoted",
-        "inbox.cancelled": "input.cancelled",
-        "inbox.delivery.changed": "input.delivery",
-        "permission.v2.asked": "permission.asked",
-        "permission.v2.replied": "permission.replied",
-        "question.v2.asked": "permission.asked",
-        "question.asked": "permission.asked",
-        "question.v2.replied": "permission.replied",
-        "question.replied": "permission.replied",
-        "question.v2.rejected": "permission.rejected",
-        "question.rejected": "permission.rejected",
-        "form.created": "permission.asked",
-        "form.replied": "permission.replied",
-        "form.cancelled": "permission.rejected",
-    }
-)
-"""The kind of events with types of other versions or about the same."""
+
+
+class _Kind(NamedTuple):
+    """A kind of session events that any known version writes, and its other types."""
+
+    kind: str
+    family: str
+    is_quiet: bool
+    types: tuple[str, ...]
+
+
+_KINDS = package_table(__package__, "kinds.csv", _Kind)
+KINDS = frozenset(row.kind for row in _KINDS)
+# Bookkeeping also happens while nobody works, so it is no sign of life.
+QUIET = tuple(row.kind for row in _KINDS if row.is_quiet)
 TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
 SPENT_OUTSIDE_STEPS = ("usage.recorded", "compaction.ended", "compaction.failed")
 """Kinds of events with tokens that a session used outside its steps."""
 FAMILIES = MappingProxyType(
     {
-        "execution": ("execution.started", *TERMINALS),
-        "step": ("step.started", "step.ended", "step.failed", "retry.scheduled"),
-        "text": ("text.ended",),
-        "tool": (
-            *("tool.input.started", "tool.input.ended", "tool.called"),
-            *("tool.success", "tool.failed"),
-        ),
-        "input": ("input.admitted", "input.promoted", "input.cancelled", "input.delivery"),
-        "session": ("created", "updated", "renamed", "forked", *SPENT_OUTSIDE_STEPS),
-        "ask": ("permission.asked", "permission.replied", "permission.rejected"),
+        family: tuple(row.kind for row in _KINDS if row.family == family)
+        for family in dict.fromkeys(row.family for row in _KINDS if row.family)
     }
 )
 """The kinds of events by their payload; an event's ``family`` is a position in it, or null."""
-# Bookkeeping also happens while nobody works, so it is no sign of life.
-QUIET = (
-    "created", "updated", "renamed", "forked", "usage.recorded", "viewed", "metadata.updated",
-    "permissions", "moved", "message.content.updated", "revert.staged", "revert.cleared",
-    "revert.committed", "deleted", "usage.updated", "agent.selected", "model.selected",
-    "message.updated", "message.part.updated", "message.removed", "message.part.removed",
-)  # fmt: skip
-_ONLY_ACTIVITY = (
-    "compacted", "compaction.admitted", "compaction.delta", "compaction.started", "diff", "error",
-    "idle", "instructions.updated", "message.part.delta", "reasoning.delta", "reasoning.ended",
-    "reasoning.started", "shell.created", "shell.deleted", "shell.ended", "shell.exited",
-    "shell.started", "skill.activated", "status", "step.streamed", "synthetic", "text.delta",
-    "text.started", "time_updated", "todo.updated", "tool.input.delta", "tool.progress",
-)  # fmt: skip
-"""Known kinds that show only that somebody works."""
-KINDS = frozenset(
-    (*(kind for kinds in FAMILIES.values() for kind in kinds), *QUIET, *_ONLY_ACTIVITY)
-)
-"""Every kind of session events that any known version writes."""
 
 
 def kind_of(event_type: pl.Expr) -> pl.Expr:
@@ -190,7 +73,7 @@ def kind_of(event_type: pl.Expr) -> pl.Expr:
     ['input.promoted', 'input.promoted', 'made.up']
     """
     bare = event_type.str.strip_prefix(ERA_A_PREFIX).str.strip_prefix("session.")
-    return bare.replace(dict(_KINDS_BY_TYPE))
+    return bare.replace({name: row.kind for row in _KINDS for name in row.types})
 
 
 def family_of(kind: pl.Expr) -> pl.Expr:
@@ -204,17 +87,11 @@ ORIGINS = ("database", "log", "stream")
 EVENTS = pl.Schema(
     {
         "row": pl.UInt32(),
-        "source": pl.String(),
-        "event_id": pl.String(),
-        "session_id": pl.String(),
-        "seq": pl.Int64(),
-        "at_ms": pl.Int64(),
-        "type": pl.String(),
-        "kind": pl.String(),
-        "family": pl.UInt8(),
-        "is_era_a": pl.Boolean(),
-        "origin": pl.UInt8(),
-        "digest": pl.UInt64(),
+        **dict.fromkeys(("source", "event_id", "session_id"), pl.String()),
+        **dict.fromkeys(("seq", "at_ms"), pl.Int64()),
+        **dict.fromkeys(("type", "kind"), pl.String()),
+        **{"family": pl.UInt8(), "is_era_a": pl.Boolean()},
+        **{"origin": pl.UInt8(), "digest": pl.UInt64()},
     }
 )
 """One event: ``row`` links it to its payload, a null ``seq`` means that it was only live.
@@ -416,9 +293,7 @@ MESSAGES = pl.Schema(
     {
         "source": pl.String(),
         **dtypes_of(MESSAGE),
-        "n_content_chars": pl.Int64(),
-        "n_content_tools": pl.Int64(),
-        "written_ms": pl.Int64(),
+        **dict.fromkeys(("n_content_chars", "n_content_tools", "written_ms"), pl.Int64()),
         "era": pl.String(),
     }
 )
@@ -445,8 +320,7 @@ SESSION_ROWS = pl.Schema(
         "source": pl.String(),
         **dtypes_of(SESSION),
         "fork_of": pl.String(),
-        "suspended_ms": pl.Int64(),
-        "n_resume_attempts": pl.Int64(),
+        **dict.fromkeys(("suspended_ms", "n_resume_attempts"), pl.Int64()),
         "idle_outcome": pl.String(),
         "written_ms": pl.Int64(),
     }
@@ -476,31 +350,6 @@ def completed_rows(rows: pl.DataFrame, *others: pl.DataFrame) -> pl.DataFrame:
 
 
 @dataclass(frozen=True)
-class Broken:
-    """Records that could not be read.
-
-    Attributes
-    ----------
-    source, code, severity, message : str
-        As in `schema.FINDINGS`.
-    n_rows : int
-        Number of records.
-    example : str, optional
-        The place of the first.
-    table : str, optional
-        The table or file of the input.
-    """
-
-    source: str
-    code: str
-    severity: str
-    message: str
-    n_rows: int = 1
-    example: str | None = None
-    table: str | None = None
-
-
-@dataclass(frozen=True)
 class Gathered:
     """The contents of some inputs, with ``source`` in every row.
 
@@ -516,7 +365,8 @@ class Gathered:
         `SESSION_ROWS`; the first of several rows of a session counts, which is the newest.
     waiting : polars.DataFrame, optional
         ``input_id`` of the inputs that wait by a table.
-    broken : tuple of Broken
+    broken : polars.DataFrame
+        Records that could not be read, as `schema.FINDINGS`.
     """
 
     log: Log = field(default_factory=Log)
@@ -525,7 +375,10 @@ class Gathered:
     projections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MESSAGES))
     session_rows: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SESSION_ROWS))
     waiting: pl.DataFrame | None = None
-    broken: tuple[Broken, ...] = ()
+    broken: pl.DataFrame = field(default_factory=schema.FINDINGS.empty)
+
+
+_FRAMES = ("messages", "parts", "projections", "broken")
 
 
 def together(gathered: Sequence[Gathered]) -> Gathered:
@@ -538,11 +391,8 @@ def together(gathered: Sequence[Gathered]) -> Gathered:
     return replace(
         first,
         log=pooled_logs([part.log for part in gathered]),
-        messages=pl.concat([part.messages for part in gathered]),
-        parts=pl.concat([part.parts for part in gathered]),
-        projections=pl.concat([part.projections for part in gathered]),
         session_rows=pl.concat([part.session_rows for part in reversed(gathered)]),
-        broken=tuple(loss for part in gathered for loss in part.broken),
+        **{name: pl.concat([getattr(part, name) for part in gathered]) for name in _FRAMES},
     )
 
 
@@ -552,11 +402,8 @@ def without(gathered: Gathered, sources: Collection[str]) -> Gathered:
     return replace(
         gathered,
         log=Log(gathered.log.events.filter(others), gathered.log.payloads),
-        messages=gathered.messages.filter(others),
-        parts=gathered.parts.filter(others),
-        projections=gathered.projections.filter(others),
         session_rows=gathered.session_rows.filter(others),
-        broken=tuple(loss for loss in gathered.broken if loss.source not in sources),
+        **{name: getattr(gathered, name).filter(others) for name in _FRAMES},
     )
 
 
@@ -602,7 +449,6 @@ def without_copies(gathered: Gathered) -> Gathered:
         messages=gathered.messages.join(copies, on=message, how="anti", maintain_order="left"),
         parts=gathered.parts.join(copies, on=message, how="anti", maintain_order="left"),
         session_rows=rows.with_columns(
-            fork_of=pl.coalesce("fork_of", "original_id"),
-            **rest,
+            fork_of=pl.coalesce("fork_of", "original_id"), **rest
         ).select(gathered.session_rows.columns),
     )

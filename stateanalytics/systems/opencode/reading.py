@@ -1,4 +1,8 @@
-"""One opencode input, from its tables, events and files to canonical frames."""
+"""One opencode input, from its tables, events and files to canonical frames.
+
+Accounts, credentials and shares contain keys and tokens. They are not in this list, and
+neither is any file next to the database except the legacy messages.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +11,327 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import pool
-from stateanalytics.core.schema import INPUTS, RESULTS
-from stateanalytics.errors import DamagedStoreError, SourceError
-from stateanalytics.io.cells import Cell
-from stateanalytics.io.json_lines import Parser
+from stateanalytics.errors import SourceError
+from stateanalytics.io.cells import Cell, cells_from_csv
+from stateanalytics.io.findings import noted, noted_entities, noted_rows, texts_of
+from stateanalytics.io.json_lines import Parser, numbered, refuse_losses
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import read_table
-from stateanalytics.systems.history import LOST, with_rows_of
-from stateanalytics.systems.opencode import NAME, frames
-from stateanalytics.systems.opencode.canonical import (
-    detail_frames,
-    entities_of,
-    events_of,
-    transitions_of,
-)
-from stateanalytics.systems.opencode.findings import findings_of
+from stateanalytics.systems.base import Tables
+from stateanalytics.systems.history import clocks_of, losses, values_at, with_rows_of
+from stateanalytics.systems.omissions import findings_of_database
+from stateanalytics.systems.opencode import NAME, canonical, frames, records
 from stateanalytics.systems.opencode.folding import Folded, fold, fold_messages
 from stateanalytics.systems.opencode.frames import OF_SESSIONS, RECORDS, gathered_from, kept_records
 from stateanalytics.systems.opencode.gathered import (
+    KINDS,
+    PROJECTED,
     SESSION_KEY,
-    USAGE,
-    Broken,
     Gathered,
     Log,
+    Ordered,
     completed_rows,
+    n_by_source,
     ordered,
     rows_of,
+    session_rows_of,
     together,
     without_copies,
 )
 from stateanalytics.systems.opencode.places import companions, is_database, is_storage
-from stateanalytics.systems.opencode.records import (
-    read_record_files,
-    read_storage,
-    size_of,
-)
-from stateanalytics.systems.opencode.tables import claim_columns, read_database
+from stateanalytics.systems.opencode.states import UNRECOGNIZED
+from stateanalytics.systems.situations import is_content_filter
 from stateanalytics.systems.tool_calls import calls_from
+
+# Payloads that the fold does not need are not read from the file: snapshots of V1 repeat
+# whole messages for each update and make up most of databases of 100 GB.
+_PREFIXES = (
+    "step.", "execution.", "text.ended", "tool.", "input.", "inbox.", "retry.", "prompt",
+    "created", "renamed", "forked", "usage.recorded", "compaction.",
+)  # fmt: skip
+_NEEDED = " OR ".join(
+    f"type GLOB '{scope}{prefix}*'"
+    for scope in ("session.", "session.next.")
+    for prefix in _PREFIXES
+)
+
+
+_OWN = {"event": {"data": Cell("text", f"CASE WHEN {_NEEDED} THEN data END", ("data", "type"))}}
+TABLES: Mapping[str, Mapping[str, Cell]] = cells_from_csv(__package__, _OWN)
+"""Every table that is read, with the columns that are read."""
+_NEWEST_PAYLOAD = 2
+"""The greatest version that any known type of events has."""
+_CLAIMED, _SUSPENDED = "execution_claimed_at", "time_suspended"
+
+
+def tables() -> Tables:
+    """The tables of a database that are read, and those that are ignored on purpose."""
+    return Tables(
+        read=TABLES,
+        ignored=(
+            *("migration", "data_migration", "event_sequence", "project", "project_directory"),
+            *("workspace", "worktree", "kv"),
+        ),
+        version=("migration", Cell("text", "id", ("id",))),
+        newest="20260903010538_execution_claimed_at",
+    )
+
+
+def read_database(store: Store, parser: Parser) -> tuple[Gathered, pl.DataFrame]:
+    """The contents of a database, and findings about its tables."""
+
+    def rows_of(table: str) -> pl.DataFrame:
+        rows, problems = _read_rows(store, table)
+        findings.append(problems)
+        return rows
+
+    findings: list[pl.DataFrame] = []
+    events = rows_of("event")
+    findings += [_newer_events(store, events), _claim_findings(store)]
+    sessions = _sessions_of(store, parser, [rows_of(table) for table in ("session_v2", "session")])
+    median_ms = sessions["created_ms"].median()
+    log, broken_events = records.events_of_rows(
+        events,
+        parser,
+        reference_ms=None if median_ms is None else int(median_ms),  # type: ignore[arg-type]
+    )
+    messages, broken_messages = records.messages_of(rows_of("message"), parser)
+    parts, broken_parts = records.parts_of(rows_of("part"), parser)
+    projections, broken_projections = records.messages_of(
+        rows_of("session_message"), parser, "session_message", era=PROJECTED, has_content=True
+    )
+    gathered = Gathered(
+        log=log,
+        messages=messages,
+        parts=parts,
+        projections=projections,
+        session_rows=sessions,
+        waiting=_waiting_inputs(store),
+        broken=pl.concat([broken_events, broken_messages, broken_parts, broken_projections]),
+    )
+    # What is lost is known only after everything was read.
+    losses = findings_of_database(store, system=NAME)
+    return gathered, pool([losses, *findings], schema.FINDINGS)
+
+
+def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    rows, findings = read_table(store, table, TABLES[table], system=NAME)
+    return rows.with_columns(source=pl.lit(store.label)), findings
+
+
+def _newer_events(store: Store, rows: pl.DataFrame) -> pl.DataFrame:
+    """A finding if some events have a version that no known opencode writes."""
+    version = pl.col("raw_type").str.extract(r"\.(\d+)$").cast(pl.Int64, strict=False)
+    newer = rows.filter(version > _NEWEST_PAYLOAD)["raw_type"]
+    code, example = "event.unknown_version", newer.min()
+    n_rows = newer.len()
+    return noted(store.label, NAME, code, package=__package__, n_rows=n_rows, example=example)
+
+
+def _sessions_of(
+    store: Store, parser: Parser, session_tables: Sequence[pl.DataFrame]
+) -> pl.DataFrame:
+    """The rows of both session tables; the row of 2.0, which is first, if an id is in both."""
+    frames = []
+    for table, rows in zip(("session_v2", "session"), session_tables, strict=True):
+        # The claim of a session has a newer name in some versions.
+        is_newer = _CLAIMED in store.tables.get(table, ())
+        claim = "claimed_ms" if is_newer else "suspended_ms"
+        placed = numbered(rows.with_columns(suspended_ms=claim).drop("claimed_ms"))
+        fields = {"model": (("id",), "VARCHAR"), "provider": (("providerID",), "VARCHAR")}
+        frames.append(records.with_fields(placed, parser, fields).drop("row"))
+    return completed_rows(session_rows_of(pl.concat(frames)))
+
+
+def claim_columns(store: Store) -> set[str]:
+    """The columns of 2.0's table that show claims of executions; one if there is no table."""
+    return {_CLAIMED, _SUSPENDED} & {*store.tables.get("session_v2", (_CLAIMED,))}
+
+
+def _claim_findings(store: Store) -> pl.DataFrame:
+    """A finding if the table of 2.0 has both columns of a claim, or neither."""
+    claims = claim_columns(store)
+    code = "source.column_twice" if claims else "source.column_missing"
+    n_rows = int(len(claims) != 1)
+    return noted(store.label, NAME, code, _SUSPENDED, package=__package__, n_rows=n_rows)
+
+
+def _waiting_inputs(store: Store) -> pl.DataFrame | None:
+    """Ids of the inputs that wait by the database; None: it has no table of them."""
+    frames = []
+    for table in ("session_pending", "session_inbox"):
+        if table in store.tables:
+            frames.append(_read_rows(store, table)[0].select(input_id="id"))
+    if "session_input" in store.tables and "promoted_seq" in store.tables["session_input"]:
+        rows, _ = _read_rows(store, "session_input")
+        frames.append(rows.filter(pl.col("promoted_seq").is_null()).select(input_id="id"))
+    return pl.concat(frames) if frames else None
+
+
+_USUAL_RETRIES = 5
+_MOST_WORDS = 50
+_CLOCK_STEP_MS = 1000
+"""Clocks of two writers may differ by less."""
+_INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
+_IDLE_OUTCOMES = ("succeeded", "failed", "interrupted")
+_FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
+
+
+def findings_of(
+    gathered: Gathered, order: Ordered, details: Mapping[str, pl.DataFrame], *, is_table: bool
+) -> pl.DataFrame:
+    """The findings of some inputs, in the shape of the schema."""
+    executions, steps = details["opencode_executions"], details["opencode_steps"]
+    tools, sessions = details["opencode_tools"], details["opencode_sessions"]
+    events = gathered.log.events
+    has_session = pl.col("session_id").is_not_null()
+    without_session = n_by_source(events.filter(pl.col("seq").is_not_null(), ~has_session))
+    conflicts = order.conflicts.group_by("source", entity_id="session_id").agg(
+        n=pl.len(), seq=pl.col("seq").min()
+    )
+    is_blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")
+    strange = {
+        "event.unknown_type": events.filter(has_session, _is_strange("kind", KINDS)),
+        "interrupt.unrecognized": executions.filter(
+            _is_strange("interrupt_reason", _INTERRUPT_REASONS)
+        ),
+        "finish.unrecognized": steps.filter(
+            _is_strange("finish", _FINISHES), ~is_content_filter("finish")
+        ),
+        "outcome.unrecognized": sessions.filter(_is_strange("idle_outcome", _IDLE_OUTCOMES)),
+    }
+    odd = {
+        "end.late": executions.filter(pl.col("n_terminals") > 1),
+        "execution.head_missing": executions.filter("is_head_truncated"),
+        "retry.unusual": steps.filter(pl.col("n_retries") > _USUAL_RETRIES),
+        "outcome.blocked_as_success": executions.filter(is_blocked),
+    }
+    findings = [
+        gathered.broken,
+        _counted(order.duplicates, "event.duplicate"),
+        _counted(order.misplaced, "event.misplaced"),
+        _counted(without_session, "event.without_session"),
+        _per_entity(conflicts, "event.conflict", "n", example=pl.col("seq")),
+        *(
+            _unknown_words(frame.filter(pl.col("cause") == UNRECOGNIZED), "error.unrecognized")
+            for frame in (executions, tools)
+        ),
+        *(_unknown_words(rows, code) for code, rows in strange.items()),
+        *(_per_entity(rows, code) for code, rows in odd.items()),
+        _backward_times(order.events),
+        _gaps(events, order.events) if is_table else schema.FINDINGS.empty(),
+        _disagreeing_inputs(details["opencode_inputs"]),
+    ]
+    return pool(findings, schema.FINDINGS)
+
+
+def _is_strange(column: str, known: Collection[str]) -> pl.Expr:
+    return ~pl.col(column).is_in(list(known))
+
+
+def _counted(rows: pl.DataFrame, code: str, **more: Any) -> pl.DataFrame:
+    """One finding per row, which has ``source`` and ``n_rows``."""
+    return noted_rows(rows, NAME, code, package=__package__, **more)
+
+
+def _per_entity(rows: pl.DataFrame, code: str, *columns: str, **more: Any) -> pl.DataFrame:
+    """One finding per entity, up to a maximum per source."""
+    return noted_entities(rows, pl.col("source"), NAME, code, *columns, package=__package__, **more)
+
+
+def _unknown_words(strange: pl.DataFrame, code: str) -> pl.DataFrame:
+    """One finding per word of the ``strange`` rows of a source, most frequent first.
+
+    The words are in the column that the texts of the code name.
+    """
+    column = str(texts_of(__package__)[code].column)
+    words = (
+        strange.filter(pl.col(column).is_not_null())
+        .group_by("source", column)
+        .agg(n_rows=pl.len().cast(pl.Int64))
+        .sort("n_rows", column, descending=[True, False])
+        .group_by("source", maintain_order=True)
+        .head(_MOST_WORDS)
+    )
+    return _counted(words, code, example=pl.col(column))
+
+
+def _backward_times(events: pl.DataFrame) -> pl.DataFrame:
+    """Sessions in which time runs back: a clock was set, or two machines wrote them."""
+    at, before = pl.col("at_ms"), pl.col("at_ms").shift(1)
+    is_same = pl.col("sid") == pl.col("sid").shift(1)
+    sessions = (
+        events.with_columns(back_ms=pl.when(is_same).then(before - at))
+        .filter(pl.col("back_ms") > _CLOCK_STEP_MS)
+        .group_by("source", entity_id="session_id")
+        .agg(n=pl.len(), most_s=pl.col("back_ms").max() // 1000)
+    )
+    return _per_entity(sessions, "time.backwards", "n", "most_s")
+
+
+def _gaps(recorded: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Missing sequence numbers: suspicious in a table, except after a fork."""
+    forked = events.filter(pl.col("kind") == "forked").select(SESSION_KEY).unique()
+    gaps = (
+        recorded.filter(pl.col("seq").is_not_null())
+        .group_by(SESSION_KEY)
+        .agg(n=pl.col("seq").max() - pl.col("seq").min() + 1 - pl.col("seq").n_unique())
+        .filter(pl.col("n") > 0)
+        .join(forked, on=SESSION_KEY, how="anti")
+        .rename({"session_id": "entity_id"})
+    )
+    return _per_entity(gaps, "event.gap", "n")
+
+
+def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
+    """Inputs that wait by their events and not by their table, or vice versa."""
+    differ = inputs.filter(
+        pl.col("is_stored_pending").is_not_null(),
+        pl.col("admitted_seq").is_not_null(),
+        pl.col("is_stored_pending") != pl.col("is_pending"),
+    )
+    words = differ.group_by("source").agg(
+        n_rows=pl.len().cast(pl.Int64), first=pl.col("input_id").min()
+    )
+    return _counted(words, "input.disagrees", example=pl.col("first"))
+
+
+def executions(cases: Cases) -> pl.DataFrame:
+    """Executions with several ends, or with a success that the content filter stopped."""
+    rows = cases.facts.detail(frames.EXECUTIONS).with_columns(
+        system=pl.lit(NAME), entity_type=pl.lit("execution")
+    )
+    blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")
+    return pl.concat(
+        [
+            audit_rows(
+                rows.filter(pl.col("n_terminals") > 1),
+                "audit.ended_twice",
+                at="ended_at",
+                says=pl.format("its last end says {}", word("outcome")),
+                against=pl.format(
+                    "{} ends were written, the first says {}", "n_terminals", word("first_outcome")
+                ),
+            ),
+            audit_rows(
+                rows.filter(blocked.fill_null(value=False)),
+                "audit.success_was_blocked",
+                at="ended_at",
+                says=pl.format("outcome {}", word("outcome")),
+                against=pl.lit("the provider's content filter stopped it"),
+            ),
+        ]
+    )
+
 
 _BATCH_BYTES = 32 * 2**20
 """Small files are folded together, up to this size."""
@@ -124,7 +404,7 @@ def read_many(
                 batch, n_bytes = [], 0
                 continue
             batch.append((label, path))
-            n_bytes += size_of(path)
+            n_bytes += records.size_of(path)
             if n_bytes > _BATCH_BYTES:
                 yield from _of_files(batch, parser, on_error)
                 batch, n_bytes = [], 0
@@ -136,8 +416,8 @@ def _of_database(path: Path, label: str, parser: Parser, on_error: str) -> Parts
     with open_store(path, label=label, salvage=on_error == "salvage") as store:
         gathered, of_tables = read_database(store, parser)
         for legacy in filter(is_storage, companions(store.path)):
-            gathered = _with_legacy(gathered, read_storage(legacy, label, parser))
-        _refuse(label, gathered.broken, on_error)
+            gathered = _with_legacy(gathered, records.read_storage(legacy, label, parser))
+        refuse_losses(gathered.broken, label, on_error)
         part = assembled(gathered, of_tables=of_tables)
         claimed = pl.when(bool(claim_columns(store))).then("is_resume_claimed")
         return replace(
@@ -156,28 +436,16 @@ def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) 
         return
     folders = [(label, path) for label, path in named if is_storage(path)]
     files = [pair for pair in named if pair not in folders]
-    of_folders = [read_storage(path, label, parser) for label, path in folders]
-    gathered = together([*of_folders, read_record_files(files, parser)])
+    of_folders = [records.read_storage(path, label, parser) for label, path in folders]
+    gathered = together([*of_folders, records.read_record_files(files, parser)])
     for label, _ in named:
-        _refuse(label, [loss for loss in gathered.broken if loss.source == label], on_error)
+        refuse_losses(gathered.broken.filter(source=label), label, on_error)
     parts = by_source(assembled(gathered), [label for label, _ in named])
     for (label, path), part in zip(named, parts, strict=True):
         what = "storage directory" if path.is_dir() else "records"
         kind = _format(part.details["opencode_sessions"], what)
         # Nothing outside of the directories that are read whole, `Files.skips`.
-        yield replace(part, label=label, format=kind, size_bytes=size_of(path), opened=())
-
-
-def _refuse(name: str, broken: Sequence[Broken], on_error: str) -> None:
-    """Raise an error about the first loss, if the caller asked for it."""
-    losses = [loss for loss in broken if loss.severity != "info"]
-    if on_error != "raise" or not losses:
-        return
-    raise DamagedStoreError(
-        f"{name!r} was to be read completely, but it has {losses[0].message} "
-        f"({losses[0].n_rows} times, first: {losses[0].example}).",
-        'read the rest with on_error="skip"',
-    )
+        yield replace(part, label=label, format=kind, size_bytes=records.size_of(path), opened=())
 
 
 def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
@@ -192,7 +460,7 @@ def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
         messages=pl.concat([gathered.messages, messages]),
         parts=pl.concat([gathered.parts, legacy.parts.join(messages, on="message_id", how="semi")]),
         session_rows=completed_rows(gathered.session_rows, legacy.session_rows.filter(new)),
-        broken=(*gathered.broken, *legacy.broken),
+        broken=pl.concat([gathered.broken, legacy.broken]),
     )
 
 
@@ -208,7 +476,7 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
     sessions = completed_rows(gathered.session_rows, folded.sessions, by_messages.sessions)
     # Records are kept with the copies of forks.
     details = {
-        **detail_frames(gathered, order, folded, by_messages, sessions),
+        **canonical.detail_frames(gathered, order, folded, by_messages, sessions),
         **kept_records(recorded, order),
     }
     steps = rows_of(order.events, gathered.log, "step").filter(pl.col("message_id").is_not_null())
@@ -225,15 +493,13 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
     return Parts(
         system=NAME,
         format="",
-        entities=entities_of(
+        entities=canonical.entities_of(
             details, sessions.join(n_messages, on=SESSION_KEY, how="left", maintain_order="left")
         ),
-        transitions=transitions_of(
-            order,
-            steps,
-            of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi"),
+        transitions=canonical.transitions_of(
+            order, steps, of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi")
         ),
-        events=events_of(order, without_events),
+        events=canonical.events_of(order, without_events),
         findings=findings if of_tables is None else pool([of_tables, findings], schema.FINDINGS),
         details=details,
     )
@@ -258,56 +524,7 @@ def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> 
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class _Clocks(NamedTuple):
-    """When the rows of a table began, and when each column that is overwritten was written."""
-
-    began: tuple[pl.Expr, ...]
-    """A row is later if any of these moments is."""
-    written: Mapping[str, tuple[str, ...]]
-    """Columns by the moment at which they were written: before it they are unknown."""
-
-
-_CLOCKS = {
-    "messages": _Clocks(
-        began=(pl.col("created_ms"), pl.col("written_ms")),
-        written={
-            "completed_ms": (
-                *("completed_ms", "finish", "raw_finish", "n_content_chars", "n_content_tools"),
-                *("error_type", "error_message", "error_status"),
-                *("retry_at_ms", "retry_attempt", "retry_error_type"),
-                *USAGE,
-            )
-        },
-    ),
-    "parts": _Clocks(
-        began=(pl.coalesce("created_ms", "start_ms"), pl.col("written_ms")),
-        written={
-            "start_ms": ("start_ms",),
-            "end_ms": (
-                *("end_ms", "exit_code", "error_message", "n_chars"),
-                *("is_timed_out", "is_aborted"),
-                # The input is part of a state that its end overwrites.
-                *INPUTS.dtypes,
-                *RESULTS.dtypes,
-                "says",
-            ),
-        },
-    ),
-    "session_rows": _Clocks(
-        began=(pl.col("created_ms"), pl.col("written_ms")),
-        written={
-            "updated_ms": (
-                *("updated_ms", "row_cost_usd", "row_input_tokens", "row_output_tokens"),
-                *("row_reasoning_tokens", "row_cache_read_tokens", "row_cache_write_tokens"),
-                *("agent", "model", "provider", "n_resume_attempts", "idle_outcome"),
-            ),
-            "archived_ms": ("archived_ms",),
-            "suspended_ms": ("suspended_ms",),
-        },
-    ),
-}
+_CLOCKS = clocks_of(__package__)
 """The clocks of all records that are overwritten; events never are."""
 
 
@@ -339,44 +556,22 @@ def rewind(past: Past, facts: Facts) -> Past:
     has_records = pl.col("source").is_in(labels.implode())
     gathered = gathered_from(facts.details, facts.events.filter(has_records))
     part = assembled(_cut_off(gathered, at_ms))
-    entities = part.entities.sort("source", maintain_order=True)
-    lost = _lost(entities, part.details[frames.EXECUTIONS.name], facts, past.at)
-    return with_rows_of(past, part, labels, lost)
-
-
-def _lost(
-    entities: pl.DataFrame, executions: pl.DataFrame, facts: Facts, at: datetime
-) -> pl.DataFrame:
-    """The facts of entities that are not known at the instant; all others are folded again.
-
-    A session's row that was written later shows neither when it was written before nor whether
-    the session was claimed, which its executions need.
-    """
-    written = facts.detail(OF_SESSIONS).filter(pl.col("updated_at") > at)
+    # A session's row that was written later shows neither when it was written before nor
+    # whether the session was claimed, which its executions need. All else is folded again.
+    written = facts.detail(OF_SESSIONS).filter(pl.col("updated_at") > past.at)
     ids = ["source", "session_id"]
-    rows = (
-        pl.concat(
-            [
-                written.select("source", entity_type=pl.lit("session"), entity_id="session_id"),
-                executions.join(written, on=ids, how="semi").select(
-                    "source", entity_type=pl.lit("execution"), entity_id="entity_id"
-                ),
-            ]
-        )
-        .unique()
-        .with_columns(is_written=pl.lit(value=True))
+    placed = part.entities.sort("source", maintain_order=True).join(
+        written.select(ids, is_written=True).unique(), on=ids, how="left", maintain_order="left"
     )
-    key = ["source", "entity_type", "entity_id"]
-    joined = entities.join(rows, on=key, how="left", maintain_order="left")
+    is_session, is_execution = (pl.col("entity_type") == name for name in ("session", "execution"))
     is_written = pl.col("is_written").fill_null(value=False)
-    is_session = pl.col("entity_type") == "session"
-    known = dict.fromkeys(LOST, pl.lit(value=False))
-    lost = {
-        "updated": is_written & is_session,
-        "record": is_written,
-        "present": pl.lit(value=True),
-    }
-    return joined.select(**(known | lost))
+    lost = losses(
+        placed,
+        updated=is_written & is_session,
+        record=is_written & (is_session | is_execution),
+        present=pl.lit(value=True),
+    )
+    return with_rows_of(past, part, labels, lost)
 
 
 def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
@@ -410,13 +605,11 @@ def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
 
 
 def _up_to(rows: pl.DataFrame, table: str, at_ms: int) -> pl.DataFrame:
-    """The rows that had begun, with the columns that had been written, by `_CLOCKS`."""
-    clocks = _CLOCKS[table]
-    begun = rows.filter(~_is_later(began, at_ms) for began in clocks.began)
-    return begun.with_columns(
-        pl.when(~_is_later(pl.col(clock), at_ms)).then(name).alias(name)
-        for clock, names in clocks.written.items()
-        for name in names
+    """The rows that had begun, with the columns that had been written."""
+    begun = pl.coalesce("created_ms", "start_ms") if table == "parts" else pl.col("created_ms")
+    is_later = (_is_later(moment, at_ms) for moment in (begun, pl.col("written_ms")))
+    return rows.filter(~later for later in is_later).with_columns(
+        **values_at(at_ms, _CLOCKS[table])
     )
 
 
@@ -447,7 +640,7 @@ def calls(facts: Facts) -> pl.DataFrame:
 
 
 def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
-    """The messages of a session of opencode 1, from its database, which is read again.
+    """What a session says, from its database, which is read again.
 
     Returns
     -------
@@ -458,13 +651,36 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
     found = [pl.DataFrame(schema={"at": schema.MOMENT, "role": pl.String, "text": pl.String})]
     for path in filter(is_database, facts.inputs):
         with suppress(SourceError), open_store(path) as store:
-            found.append(_said(store, session_id))
-    return pl.concat(found)
+            own = "'" + session_id.replace("'", "''") + "'"
+            found += [_said(store, own), _said_in_events(store, own)]
+    return pl.concat(found).sort("at", maintain_order=True)
 
 
-def _said(store: Store, session_id: str) -> pl.DataFrame:
-    """What a session says in the tables of messages and of their parts."""
-    own = "'" + session_id.replace("'", "''") + "'"
+def _said_in_events(store: Store, own: str) -> pl.DataFrame:
+    """What a session of opencode 2, quoted, says in the events of its prompts and answers."""
+    text = "json_extract(data, '$.{}')"
+    asked = ("input.data.text", "item.payload.text", "prompt.text")
+    texts = {
+        "user": f"coalesce({', '.join(map(text.format, asked))})",
+        "assistant": f"CASE WHEN type LIKE '%.text.ended%' THEN {text.format('text')} END",
+    }
+    needs = ("aggregate_id", "data", "type")
+    sound = f"CASE WHEN aggregate_id = {own} AND json_valid(data) THEN"
+    cells = {role: Cell("text", f"{sound} {sql} END", needs) for role, sql in texts.items()}
+    cells["created"] = Cell("text", "CAST(created AS TEXT)", ("created",))
+    rows = read_table(store, "event", cells, system=NAME)[0].with_columns(at=_moment("created"))
+    longer = rows.unpivot(list(texts), index="at", variable_name="role", value_name="text")
+    return longer.drop_nulls()
+
+
+def _moment(name: str) -> pl.Expr:
+    """Milliseconds in a text as a moment."""
+    ms = pl.col(name).cast(pl.Float64, strict=False).cast(pl.Int64)
+    return pl.from_epoch(ms, "ms").cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+
+
+def _said(store: Store, own: str) -> pl.DataFrame:
+    """What a session, quoted, says in the tables of messages and of their parts."""
 
     def of_session(sql: str, *needs: str) -> Cell:
         guarded = f"CASE WHEN session_id = {own} AND json_valid(data) THEN {sql} END"
@@ -486,10 +702,8 @@ def _said(store: Store, session_id: str) -> pl.DataFrame:
         for table, cells in (("message", message), ("part", part))
     )
     said = parts.group_by("message_id", maintain_order=True).agg(pl.col("text").str.join("\n"))
-    created = pl.col("created").cast(pl.Float64, strict=False).cast(pl.Int64)
-    at = pl.from_epoch(created, "ms").cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-    whole = messages.join(said, on="message_id", maintain_order="left").with_columns(at=at)
-    return whole.select("at", "role", "text").drop_nulls()
+    whole = messages.join(said, on="message_id", maintain_order="left")
+    return whole.with_columns(at=_moment("created")).select("at", "role", "text").drop_nulls()
 
 
 def turns(facts: Facts) -> pl.DataFrame:

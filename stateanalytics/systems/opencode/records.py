@@ -12,7 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.io.files import legible, open_regular, read_octets, without_halves
+from stateanalytics.io.findings import counted, noted, noted_rows
 from stateanalytics.io.json_lines import (
     HALF_SURROGATE,
     TOO_LONG,
@@ -28,23 +30,25 @@ from stateanalytics.io.json_lines import (
     records_of,
     sound,
 )
-from stateanalytics.systems.call_texts import inputs_of, phrase_of, results_of
+from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.opencode.gathered import (
     ENVELOPE,
     ERA_A_PREFIX,
     EVENTS,
     FAMILIES,
     FIELDS,
+    FINISH,
     MESSAGE,
     MESSAGES,
     ORIGINS,
     PART,
     PARTS,
     PAYLOADS,
+    RUN_ERROR,
     SESSION,
     SESSION_KEY,
     SESSION_ROWS,
-    Broken,
+    WIRE,
     Gathered,
     Log,
     family_of,
@@ -54,6 +58,7 @@ from stateanalytics.systems.opencode.gathered import (
     together,
     without,
 )
+from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
 from stateanalytics.systems.transcripts import size_of as size_of_files
 
 # Messages of V2 contain their parts.
@@ -109,7 +114,7 @@ def messages_of(
     *,
     era: str = "V1",
     has_content: bool = False,
-) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Typed messages from rows with ``text``, and the texts that could not be read.
 
     Parameters
@@ -127,8 +132,8 @@ def messages_of(
 
     Returns
     -------
-    tuple of polars.DataFrame and tuple of Broken
-        `MESSAGES`, without rows that have no id, session or role.
+    tuple of polars.DataFrame
+        `MESSAGES`, without rows that have no id, session or role, and `schema.FINDINGS`.
     """
     read = _parsed(rows, parser, MESSAGE, sql=_CONTENT if has_content else None)
     named = read.drop_nulls(["message_id", "session_id", "role"]).with_columns(era=pl.lit(era))
@@ -137,7 +142,7 @@ def messages_of(
     )
 
 
-def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, tuple[Broken, ...]]:
+def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Typed parts from rows like those of `messages_of`, ``part_id`` where a table has it."""
     read = _parsed(rows, parser, PART, lengths=_LENGTHS, sql=_CALL_OUTPUT)
     known = read.drop_nulls(["part_id", "message_id"])
@@ -185,7 +190,7 @@ def _middle(moments: pl.Expr) -> pl.Expr:
     return moments.median().over("source").floor().cast(pl.Int64).fill_null(_USUAL_MS)
 
 
-def _broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...]:
+def _broken_cells(read: pl.DataFrame, table: str, key: str) -> pl.DataFrame:
     """The cells of each source that have text but no JSON object.
 
     Parameters
@@ -196,25 +201,16 @@ def _broken_cells(read: pl.DataFrame, table: str, key: str) -> tuple[Broken, ...
         Their table, and the column of which an example is shown.
     """
     bad = read.filter(pl.col("has_text") & ~pl.col("is_object").fill_null(value=False))
-    message = "a cell that is no JSON object"
-    return _broken("cell.not_json", message, bad, pl.col(key).min(), table=table)
+    return _broken("cell.not_json", bad, pl.col(key).min(), table=table)
 
 
 def _broken(
-    code: str,
-    message: str,
-    rows: pl.DataFrame,
-    example: pl.Expr = _FIRST_LINE,
-    *,
-    severity: str = "warning",
-    table: str | None = None,
-) -> tuple[Broken, ...]:
-    """One loss per source for some rows."""
-    by_source = rows.group_by("source").agg(pl.len(), example=example).sort("source")
-    return tuple(
-        Broken(source, code, severity, message, n_rows, str(first), table)
-        for source, n_rows, first in by_source.iter_rows()
-    )
+    code: str, rows: pl.DataFrame, example: pl.Expr = _FIRST_LINE, **more: Any
+) -> pl.DataFrame:
+    """One loss per source for some rows, as `schema.FINDINGS`."""
+    by_source = rows.group_by("source").agg(n_rows=pl.len(), example=example).sort("source")
+    own = {"package": __package__, "example": pl.col("example"), **more}
+    return noted_rows(by_source, NAME, code, **own)
 
 
 def with_fields(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> pl.DataFrame:
@@ -293,7 +289,7 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
 
 def events_of_rows(
     rows: pl.DataFrame, parser: Parser, *, reference_ms: int | None = None
-) -> tuple[Log, tuple[Broken, ...]]:
+) -> tuple[Log, pl.DataFrame]:
     """The events of an ``event`` table, and the payloads that could not be read.
 
     Parameters
@@ -309,15 +305,14 @@ def events_of_rows(
         texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
         read = parser.read(texts, FIELDS, lengths=_LENGTHS, sql=_of_event("$"), is_hashed=True)
         known = part.with_columns(
-            has_text=pl.col("data").is_not_null(),
-            origin=pl.lit("database"),
+            has_text=pl.col("data").is_not_null(), origin=pl.lit("database")
         ).drop("data")
         joined = known.join(read, on="row", how="left", maintain_order="left")
         columns = ("source", "event_id", "has_text", "is_object")
         not_objects.append(joined.filter(~pl.col("is_object")).select(columns))
         logs.append(_log_of(joined, reference_ms=reference_ms))
     if not logs:
-        return Log(), ()
+        return Log(), schema.FINDINGS.empty()
     log = Log(
         pl.concat([log.events for log in logs]),
         {family: pl.concat([log.payload(family) for log in logs]) for family in PAYLOADS},
@@ -375,27 +370,6 @@ _UNWRAPPED = (
     "CAST(coalesce(json_extract(sound, '$.payload.syncEvent'), "
     "json_extract(sound, '$.payload'), json_extract(sound, '$.syncEvent'), sound) AS VARCHAR)"
 )
-_WIRE = {
-    "raw_type": (("type",), "VARCHAR"),
-    "event_id": (("id",), "VARCHAR"),
-    "session_id": (("sessionID", "properties.sessionID", "data.sessionID"), "VARCHAR"),
-    "timestamp_ms": (("timestamp",), "BIGINT"),
-    "info": (("properties.info", "data.info"), "JSON"),
-    "part": (("properties.part", "data.part", "part"), "JSON"),
-    "error": (("error",), "JSON"),
-}
-_FINISH = {
-    "finish": (("reason",), "VARCHAR"),
-    "cost_usd": (("cost",), "DOUBLE"),
-    "n_input_tokens": (("tokens.input",), "BIGINT"),
-    "n_output_tokens": (("tokens.output",), "BIGINT"),
-    "message_id": (("messageID",), "VARCHAR"),
-}
-_ERROR = {
-    "error_type": (("name", "type"), "VARCHAR"),
-    "error_message": (("data.message", "message"), "VARCHAR"),
-    "error_status": (("data.statusCode", "status"), "BIGINT"),
-}
 
 
 def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gathered:
@@ -408,7 +382,7 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
     parser : Parser
     """
     exports: list[Gathered] = []
-    unreadable: dict[str, Broken] = {}
+    unreadable: dict[str, pl.DataFrame] = {}
 
     def chunks() -> Iterator[Chunk]:
         for source, path in files:
@@ -426,7 +400,7 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
     gathered = together([*pieces, *exports])
     # A file that cannot be read to its end is excluded as a whole.
     kept = without(gathered, unreadable) if unreadable else gathered
-    return replace(kept, broken=(*kept.broken, *unreadable.values()))
+    return replace(kept, broken=pl.concat([kept.broken, *unreadable.values()]))
 
 
 def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
@@ -442,7 +416,7 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     logs, others = [decoded.log], decoded.others
     wire = Gathered()
     if others.height:
-        unwrapped = parser.read(others, {"raw_type": _WIRE["raw_type"]}, sql={"inner": _UNWRAPPED})
+        unwrapped = parser.read(others, {"raw_type": WIRE["raw_type"]}, sql={"inner": _UNWRAPPED})
         inner = others.drop("text").join(
             unwrapped.select("row", text="inner"), on="row", maintain_order="left"
         )
@@ -452,26 +426,28 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     bad = decoded.broken
     cut_off = pl.concat([bad.select(_LINE), not_text.select(_LINE)])
     finished = pl.col("is_finished")
-    broken = (
-        *_broken("record.not_json", "a line that is no JSON object", bad.filter(finished)),
-        *_broken("record.not_utf8", "a line that is not UTF-8", not_text.filter(finished)),
-        *_broken("record.too_long", TOO_LONG, too_long),
+    broken = [
+        _broken("record.not_json", bad.filter(finished)),
+        _broken("record.not_utf8", not_text.filter(finished)),
+        _broken("record.too_long", too_long, message=TOO_LONG),
         *(
-            loss
+            _half_surrogates(source, lines["text"], f"line {lines['line_no'].min()!s}")
             for (source,), lines in halved.group_by("source", maintain_order=True)
-            for loss in _half_surrogates(source, lines["text"], f"line {lines['line_no'].min()!s}")
         ),
-        *_broken("line.unfinished", UNFINISHED, cut_off.filter(~finished), severity="info"),
-    )
-    return together([*(Gathered(log=log) for log in logs), wire, Gathered(broken=broken)])
+        _broken("line.unfinished", cut_off.filter(~finished), message=UNFINISHED),
+    ]
+    losses = Gathered(broken=pl.concat(broken))
+    return together([*(Gathered(log=log) for log in logs), wire, losses])
 
 
-def _half_surrogates(source: str, texts: Iterable[str], example: str) -> tuple[Broken, ...]:
+def _half_surrogates(source: str, texts: Iterable[str], example: str) -> pl.DataFrame:
     """The loss of escapes that are no character; DuckDB would refuse the whole text."""
-    n_records = sum(without_halves(text)[1] > 0 for text in texts)
-    message = "a record with half a surrogate pair, read as a question mark"
-    broken = Broken(source, "record.half_surrogate", "info", message, n_records, example)
-    return (broken,) if n_records else ()
+    n_rows = sum(without_halves(text)[1] > 0 for text in texts)
+    return _lost(source, "record.half_surrogate", n_rows=n_rows, example=example)
+
+
+def _lost(source: str, code: str, **more: Any) -> pl.DataFrame:
+    return noted(source, NAME, code, package=__package__, **more)
 
 
 def _whole(text: str) -> str:
@@ -480,7 +456,7 @@ def _whole(text: str) -> str:
 
 def _of_stream(texts: pl.DataFrame, parser: Parser) -> Gathered:
     """Messages, parts and sessions of V1's streams, and of runs."""
-    read = with_fields(texts, parser, _WIRE).with_columns(
+    read = with_fields(texts, parser, WIRE).with_columns(
         pl.col("raw_type").str.replace(_VERSION, "")
     )
     kind = pl.col("raw_type")
@@ -506,7 +482,7 @@ def _of_stream(texts: pl.DataFrame, parser: Parser) -> Gathered:
         session_rows=conform(with_writing(rows, "created_ms"), SESSION_ROWS).filter(
             pl.col("session_id").is_not_null()
         ),
-        broken=_broken("record.not_understood", "a record of an unknown kind", strange),
+        broken=_broken("record.not_understood", strange),
     )
     return together([stream, _of_runs(runs, parser)])
 
@@ -518,7 +494,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
     with_parts = runs.filter(pl.col("part").is_not_null()).with_columns(
         text=pl.col("part").cast(pl.String)
     )
-    placed = with_fields(with_parts, parser, _FINISH).drop_nulls("message_id")
+    placed = with_fields(with_parts, parser, FINISH).drop_nulls("message_id")
     finished = pl.col("raw_type") == "step_finish"
     answers = placed.group_by(*SESSION_KEY, "message_id", maintain_order=True).agg(
         created_ms=pl.col("timestamp_ms").min(),
@@ -532,7 +508,7 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
         "row", *SESSION_KEY, "timestamp_ms", text=pl.col("error").cast(pl.String)
     )
     errors = (
-        with_fields(failures, parser, _ERROR)
+        with_fields(failures, parser, RUN_ERROR)
         .sort(*SESSION_KEY, "timestamp_ms")
         .unique(SESSION_KEY, keep="last", maintain_order=True)
     )
@@ -593,7 +569,7 @@ def _of_export(document: dict[str, Any], source: str, parser: Parser) -> Gathere
 
 
 def _of_texts(
-    texts: Mapping[str, list[str]], source: str, parser: Parser, broken: tuple[Broken, ...]
+    texts: Mapping[str, list[str]], source: str, parser: Parser, broken: pl.DataFrame
 ) -> Gathered:
     """The contents of one input, from the JSON texts of its sessions, messages and parts."""
 
@@ -636,22 +612,23 @@ def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
             else:
                 contents.append(text)
     broken = [_unreadable_files(source, unreadable)] if unreadable else []
-    broken += _half_surrogates(source, chain.from_iterable(texts.values()), folder.name)
+    broken.append(_half_surrogates(source, chain.from_iterable(texts.values()), folder.name))
     if not_json:
-        message, first = "a file that is no JSON", legible(not_json[0].name)
-        n_files, name = len(not_json), folder.name
-        broken.append(Broken(source, "record.not_json", "warning", message, n_files, first, name))
-    return _of_texts(texts, source, parser, tuple(broken))
+        place = {"table": folder.name, "example": legible(not_json[0].name)}
+        more = {"n_rows": len(not_json), "message": "a file that is no JSON", **place}
+        broken.append(_lost(source, "record.not_json", **more))
+    return _of_texts(texts, source, parser, pl.concat(broken))
 
 
-def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> Broken:
+def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> pl.DataFrame:
     """The loss of files that were listed and then could not be read."""
     path, error = files[0]
     # That a file was deleted explains least about the others.
     errors = (reason for _, reason in files if not isinstance(reason, FileNotFoundError))
     code, message = loss_reason(next(errors, error))
     name = legible(path.name)
-    return Broken(source, code, "warning", message, len(files), name, name)
+    more = {"n_rows": len(files), "table": name, "example": name, "action": "excluded"}
+    return counted(source, NAME, code, "warning", message, **more)  # type: ignore[arg-type]
 
 
 def size_of(path: Path) -> int:

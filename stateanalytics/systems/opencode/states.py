@@ -27,20 +27,9 @@ from stateanalytics.core.schema import (
     LIFECYCLES,
     OUTCOMES,
 )
+from stateanalytics.systems import situations
 from stateanalytics.systems.opencode import NAME
-from stateanalytics.systems.provider_errors import cause_by_words, refined
-from stateanalytics.systems.situations import (
-    INFERRED,
-    OBSERVED,
-    Meaning,
-    add_axes,
-    evidence,
-    first_that_holds,
-    is_content_filter,
-    numbered,
-    with_axes,
-    with_recorded,
-)
+from stateanalytics.systems.situations import cause_by_words, refined
 
 UNRECOGNIZED = "unrecognized"
 
@@ -139,8 +128,8 @@ def is_content_filtered() -> pl.Expr:
     is_error = pl.col("error_type").is_in(["provider.content-filter", "ContentFilterError"])
     return (
         is_error.fill_null(value=False)
-        | is_content_filter("finish")
-        | is_content_filter("raw_finish")
+        | situations.is_content_filter("finish")
+        | situations.is_content_filter("raw_finish")
     )
 
 
@@ -169,27 +158,17 @@ class _Reason(NamedTuple):
     is_quoted: bool
 
 
-_SITUATIONS = package_table(__package__, "situations.csv", _Situation)
-
-
-def _meanings(of: str) -> Mapping[str, Meaning]:
-    return {
-        row.situation: Meaning(
-            row.lifecycle, row.outcome, row.health, row.delivery, row.delivery_without_output
-        )
-        for row in _SITUATIONS
-        if row.of == of
-    }
-
-
-_EXECUTIONS = _meanings("execution")
+_SITUATIONS = pl.DataFrame(
+    package_table(__package__, "situations.csv", _Situation),
+    schema=dict.fromkeys(_Situation._fields, pl.String),
+    orient="row",
+).rename({"outcome": "outcome_word"})
+_EXECUTIONS, _CALLS = (_SITUATIONS.filter(of=of).drop("of") for of in ("execution", "call"))
 """Every situation of an execution, turn or session; the last two are of sessions without one.
 
 The health of an open execution depends on the instant: the shared rules judge it, by the
-limits of its system.
+limits of its system. The others are of steps and tool calls.
 """
-_CALLS = _meanings("call")
-"""Every situation of a step or a tool call."""
 _AXES = ("lifecycle", "outcome_word", "health", "delivery")
 _OPEN_FACTS = (
     *("last_sign_at", "due_at", "retry_code", "n_running", "n_questions", "is_resume_claimed"),
@@ -245,7 +224,7 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
         how="diagonal",
     )
     reasons = _reasons(executions, turns, sessions, (steps, tools))
-    return with_recorded(entities, axes, reasons)
+    return situations.with_recorded(entities, axes, reasons)
 
 
 def turn_id() -> pl.Expr:
@@ -260,7 +239,7 @@ def _with_situations(executions: pl.DataFrame) -> pl.DataFrame:
     cause = pl.col("retry_cause").fill_null("unknown")
     newest = pl.coalesce("session_last_at", "last_active_at", "started_at")
     named = executions.with_columns(
-        situation=first_that_holds(_situation_rules()).replace({"rejected": "declined"})
+        situation=situations.first_that_holds(_situation_rules()).replace({"rejected": "declined"})
     ).with_columns(
         last_sign_at=is_open.then(newest),
         due_at=waits.then("retry_at"),
@@ -269,7 +248,7 @@ def _with_situations(executions: pl.DataFrame) -> pl.DataFrame:
         n_questions=is_open.then("n_pending_asks"),
         is_resume_claimed=is_open.then("is_claimed"),
     )
-    return with_axes(named, _EXECUTIONS)
+    return situations.with_axes(named, _EXECUTIONS)
 
 
 def _situation_rules() -> dict[str, pl.Expr]:
@@ -329,7 +308,7 @@ def _session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.
             "situation", pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
         ),
     )
-    without_execution = with_axes(named.select(*key, "situation"), _EXECUTIONS)
+    without_execution = situations.with_axes(named.select(*key, "situation"), _EXECUTIONS)
     return named.with_columns(
         pl.coalesce(name, without_execution[name]).alias(name) for name in _AXES
     ).with_columns(
@@ -370,11 +349,11 @@ def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFr
         "running": pl.lit(value=True),
     }
     named = joined.with_columns(
-        situation=first_that_holds(rules).replace(
+        situation=situations.first_that_holds(rules).replace(
             {"cancelled_open": "cancelled", "failed_command": "failed", "stopped": "cancelled"}
         )
     )
-    return with_axes(named, _CALLS)
+    return situations.with_axes(named, _CALLS)
 
 
 def _execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
@@ -389,7 +368,9 @@ def _execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
     rows = executions.with_columns(why=whys).explode("why").join(_REASONS, on="why")
     # A stored cause is certain; a cause that follows from the words of a message is less so.
     is_certain = pl.col("cause_confidence").fill_null(1.0) >= 1.0
-    is_observed_end = (pl.col("dimension") == "lifecycle") & (pl.col("claim") == OBSERVED)
+    is_observed_end = (pl.col("dimension") == "lifecycle") & (
+        pl.col("claim") == situations.OBSERVED
+    )
     is_explicit = pl.col("cause").fill_null("") == "resume_exhausted"
     keeps = is_certain | is_explicit | ~is_observed_end
     cause = pl.col("cause").fill_null("unknown")
@@ -401,16 +382,16 @@ def _execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
         "dimension",
         code=pl.col("code").str.replace("{cause}", cause, literal=True),
         message=pl.when("is_quoted").then(_error_or(pl.col("message"))).otherwise("message"),
-        claim_status=pl.when(keeps).then("claim").otherwise(pl.lit(INFERRED)),
+        claim_status=pl.when(keeps).then("claim").otherwise(pl.lit(situations.INFERRED)),
         confidence=pl.when(keeps).then("confidence").otherwise("cause_confidence"),
         event_id=of_event.then("end_event_id"),
-        evidence=evidence(
+        evidence=situations.evidence(
             of_event.then(pl.lit("message")).otherwise(pl.lit("rule")),
             of_event.then("end_event_id").otherwise("situation"),
             of_event.then(detail).otherwise("message"),
         ),
     )
-    return numbered(reasons, RUN_KEY)
+    return situations.numbered(reasons, RUN_KEY)
 
 
 def _error_or(otherwise: pl.Expr) -> pl.Expr:
@@ -421,64 +402,43 @@ def _error_or(otherwise: pl.Expr) -> pl.Expr:
 
 def _call_reasons(calls: pl.DataFrame, evidence_kind: str) -> pl.DataFrame:
     """The reasons of steps or tool calls by ``entity_id``, from `_call_situations`."""
-    situation, finish = pl.col("situation"), pl.col("finish")
-    cause = pl.col("cause").fill_null("unknown")
-    good = situation == "succeeded"
-    is_stale = pl.col("is_stale").fill_null(value=False) & cause.is_in(
-        ["aborted", "stale_after_crash"]
+    situation, finish, exit_code = pl.col("situation"), pl.col("finish"), pl.col("exit_code")
+    cause, good = pl.col("cause").fill_null("unknown"), situation == "succeeded"
+    is_stale = pl.col("is_stale") & cause.is_in(["aborted", "stale_after_crash"])
+    failed, cancelled = situation == "failed", situation == "cancelled"
+    whys = {
+        "call.blocked": situation == "blocked",
+        "call.interrupted": cancelled & (cause == "interrupted"),
+        "call.cancelled": cancelled,
+        "call.timed_out": situation == "timed_out",
+        "call.left_open": situation == "left_open",
+        "call.abandoned": situation == "abandoned",
+        "call.stale": failed & is_stale,
+        "call.exit_nonzero": failed & (cause == "exit_nonzero"),
+        "call.failed": failed,
+        "call.truncated": good & (finish == "length"),
+        "call.unknown_finish": good & finish.is_in(["unknown", "error"]),
+    }
+    why = situations.first_that_holds(whys)
+    rows = calls.with_columns(why=why).join(_REASONS, on="why", maintain_order="left")
+    own_confidence = pl.when(pl.col("code").str.contains("{cause}", literal=True)).then(
+        pl.col("cause_confidence")
     )
-    code = (
-        pl.when(situation == "blocked")
-        .then(pl.lit("invocation.failed.content_filtered"))
-        .when((situation == "cancelled") & (cause == "interrupted"))
-        .then(pl.lit("invocation.cancelled.interrupted"))
-        .when(situation == "cancelled")
-        .then(pl.lit("invocation.cancelled.aborted"))
-        .when(situation == "timed_out")
-        .then(pl.lit("invocation.timed_out.own_limit"))
-        .when(situation == "left_open")
-        .then(pl.lit("invocation.aborted.execution_ended"))
-        .when((situation == "abandoned") | ((situation == "failed") & is_stale))
-        .then(pl.lit("invocation.failed.stale_after_crash"))
-        .when(situation == "failed")
-        .then(pl.concat_str(pl.lit("invocation.failed."), cause))
-        .when(good & (finish == "length").fill_null(value=False))
-        .then(pl.lit("invocation.delivery.truncated_length"))
-        .when(good & finish.is_in(["unknown", "error"]).fill_null(value=False))
-        .then(pl.lit("invocation.delivery.unknown_finish"))
-    )
-    confidence = (
-        pl.when(situation.is_in(["abandoned", "left_open"]))
-        .then(0.9)
-        .when((situation == "failed") & ~is_stale)
-        .then(pl.col("cause_confidence").fill_null(1.0))
-        .otherwise(1.0)
-    )
-    coded = calls.with_columns(code=code, confidence=confidence).filter(
-        pl.col("code").is_not_null()
-    )
-    dimension = coded["code"].str.extract(r"^invocation\.([a-z]+)", 1)
-    exit_code = pl.col("exit_code").cast(pl.String)
-    detail = pl.coalesce("error_message", finish, exit_code, pl.lit(""))
-    return coded.select(
+    confidence = pl.coalesce(own_confidence, "confidence")
+    detail = pl.coalesce("error_message", finish, exit_code.cast(pl.String), pl.lit(""))
+    return rows.select(
         "source",
         "entity_id",
+        "dimension",
         order=pl.lit(0, pl.Int64),
-        dimension=dimension.replace(["failed", "cancelled", "aborted", "timed_out"], "lifecycle"),
-        code="code",
-        message=_error_or(
-            pl.when(pl.col("code").str.ends_with("exit_nonzero"))
-            .then(pl.lit("The command that it ran returned an error"))
-            .when(situation == "timed_out")
-            .then(pl.lit("The command exceeded its time limit"))
-            .otherwise(pl.lit("What its own events say"))
-        ),
-        claim_status=pl.when(pl.col("confidence") < 1)
-        .then(pl.lit(INFERRED))
-        .otherwise(pl.lit(OBSERVED)),
-        confidence="confidence",
+        code=pl.col("code").str.replace("{cause}", cause, literal=True),
+        message=_error_or(pl.col("message")),
+        claim_status=pl.when(confidence < 1)
+        .then(pl.lit(situations.INFERRED))
+        .otherwise(pl.lit(situations.OBSERVED)),
+        confidence=confidence,
         event_id="end_event_id",
-        evidence=evidence(pl.lit(evidence_kind), pl.col("end_event_id"), detail),
+        evidence=situations.evidence(pl.lit(evidence_kind), pl.col("end_event_id"), detail),
     )
 
 
@@ -491,7 +451,9 @@ def _axes(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
     display = pl.when(pl.col("situation") == "blocked").then(pl.format(_BLOCKED_DISPLAY, output))
     # The shared rules judge the health of open work; its parts have none.
     is_judged = pl.col("situation") == "open"
-    recorded = add_axes(frame, "lifecycle", "outcome_word", "health", "delivery").with_columns(
+    recorded = situations.add_axes(
+        frame, "lifecycle", "outcome_word", "health", "delivery"
+    ).with_columns(
         recorded_health=pl.when(~is_judged.fill_null(value=False)).then("recorded_health")
     )
     return recorded.select(
@@ -529,7 +491,7 @@ def _reasons(
             place=pl.col("place").cast(pl.Int32),
             claim_status="claim",
             event_id=pl.lit(None, pl.String),
-            evidence=evidence(
+            evidence=situations.evidence(
                 pl.lit("rule"),
                 pl.lit("input_pending"),
                 pl.format("{} inputs wait", "n_pending_inputs"),
@@ -540,7 +502,7 @@ def _reasons(
     of_sessions = reasons_of(sessions, "session").rename({"order": "place"})
     of_sessions = of_sessions.with_columns(pl.col("place").cast(pl.Int32))
     parts = [
-        numbered(
+        situations.numbered(
             pl.concat([of_sessions, waiting.select(of_sessions.columns)]), ("source", "entity_id")
         ),
         reasons_of(turns, "turn"),

@@ -1,0 +1,22 @@
+# The public names of this package, each once.
+from .detectors import chart_alarms as chart_alarms
+from .detectors import chart_disagreement as chart_disagreement
+from .detectors import chart_intersections as chart_intersections
+from .durations import chart_durations as chart_durations
+from .durations import chart_limits as chart_limits
+from .failures import chart_failure_codes as chart_failure_codes
+from .failures import chart_failure_trend as chart_failure_trend
+from .failures import chart_incidents as chart_incidents
+from .failures import chart_severity as chart_severity
+from .over_time import chart_compare as chart_compare
+from .over_time import chart_over_time as chart_over_time
+from .over_time import chart_weeks as chart_weeks
+from .style import DARK as DARK
+from .style import LIGHT as LIGHT
+from .style import ORDER as ORDER
+from .style import VARIABLES as VARIABLES
+from .survival import chart_cumulative_incidence as chart_cumulative_incidence
+from .survival import chart_survival as chart_survival
+from .svg import to_svg as to_svg
+from .thresholds import chart_false_alarms as chart_false_alarms
+from .thresholds import chart_worksheet as chart_worksheet

@@ -1,0 +1,97 @@
+"""What examples of the things to do last said and called, next to each on the page."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import polars as pl
+
+from stateanalytics.core.words import how_long
+from stateanalytics.reporting.entities import show_command
+from stateanalytics.reporting.first_screen import N_EXAMPLES
+from stateanalytics.reporting.material import Material, Plain, iso
+from stateanalytics.state.definitions import RUN
+from stateanalytics.systems import stop_commands
+from stateanalytics.timeline import last_steps
+
+_KEY = ("source", "entity_type", "entity_id")
+
+
+def with_evidence(actions: list[Plain], material: Material, place: str) -> list[Plain]:
+    """The actions with the last messages and calls of at most two examples of each.
+
+    Parameters
+    ----------
+    actions : list of dict
+        From `first_screen.actions_of`.
+    material : Material
+        Only the examples are looked up in it.
+    place : str
+        The inputs as arguments of a command.
+
+    Returns
+    -------
+    list of dict
+        Each with ``examples``: ``name``, the key of an entity, ``rows`` (each ``at`` and
+        ``words``), ``command``, which shows its whole history, and ``stop``, how its
+        orchestrator stops it (None: not known, or it is not open). Examples of which nothing
+        is recorded are excluded.
+    """
+    keys = [_keys(action, material) for action in actions]
+    wanted = pl.DataFrame(
+        [key for some in keys for key in some], dict.fromkeys(_KEY, pl.String), orient="row"
+    )
+    rows = material.facts.entities.join(wanted.unique(), on=_KEY, how="semi")
+    is_open = material.open_runs.join(wanted.unique(), on=_KEY, how="semi").select(_KEY).rows()
+    found = {
+        tuple(row[name] for name in _KEY): _example(row, material, place)
+        for row in rows.iter_rows(named=True)
+    }
+    return [
+        {
+            **action,
+            "examples": [
+                {**found[key], "stop": found[key]["stop"] if key in is_open else None}
+                for key in some
+                if key in found and found[key]["rows"]
+            ],
+        }
+        for action, some in zip(actions, keys, strict=True)
+    ]
+
+
+def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
+    if action["cluster_id"] is None:
+        return [tuple(one[name] for name in _KEY) for one in action["examples"]]
+    failed = material.failed.filter(cluster_id=action["cluster_id"])
+    newest = failed.sort(pl.col("entity_type") == RUN, "failed_at", *_KEY, descending=True)
+    return newest.select(_KEY).head(N_EXAMPLES).rows()
+
+
+def _example(row: Plain, material: Material, place: str) -> Plain:
+    steps = last_steps(material.facts, row, material.calls)
+    lines = [line_of(step) for step in steps.iter_rows(named=True)]
+    ended = ": ".join(filter(None, (row["raw_status"], row["reason_message"])))
+    if row["ended_at"] is not None and ended:
+        lines.append({"at": iso(row["ended_at"]), "words": ended})
+    own = stop_commands().get(row["system"])
+    return {
+        **{name: row[name] for name in (*_KEY, "name")},
+        "rows": lines,
+        "command": show_command(row, place),
+        "stop": own.replace("ID", shlex.quote(row["entity_id"])) if own else None,
+    }
+
+
+def line_of(row: dict[str, Any]) -> Plain:
+    """A row of a timeline in words."""
+    lasted = row["duration_s"]
+    long = f", {how_long(lasted)}" if lasted and row["lane"] != "silence" else ""
+    why = f": {row['detail']}" if row["detail"] else ""
+    return {
+        "at": iso(row["at"]),
+        "lane": row["lane"],
+        "entity_id": row["entity_id"],
+        "words": f"{row['what'] or 'unknown'}{long}{why}",
+    }

@@ -1,0 +1,39 @@
+"""Bursts: events nearer to each other than chance, such as the failures of an outage of days."""
+
+from __future__ import annotations
+
+import polars as pl
+
+UNEVEN = 2.0
+"""Distances that vary so many times as much as by chance are those of bursts."""
+
+
+def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
+    """Number the bursts of events, in their order; without bursts each event has its own.
+
+    Parameters
+    ----------
+    place : polars.Expr
+        The place of each event among all ``n`` trials, sorted. Trials and not time, so that no
+        weekend stands between bursts.
+    n : polars.Expr
+        The number of trials.
+
+    Notes
+    -----
+    By chance the distances of events, and those to both ends, have a variance of at most their
+    squared mean. Where it is `UNEVEN` times that, events not further apart than the mean are one
+    burst: most of those of an outage.
+
+    Examples
+    --------
+    >>> frame = pl.DataFrame({"place": [40, 41, 43, 44, 45, 90, 92, 93, 94, 95]})
+    >>> frame.select(burst_number(pl.col("place"), pl.lit(200)))["place"].to_list()
+    [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]
+    """
+    gaps, whole = place.cast(pl.Float64).diff(), n.cast(pl.Float64) + 1
+    ends = place.first().cast(pl.Float64).pow(2) + (whole - place.last()).pow(2)
+    mean = whole / (pl.len() + 1)
+    variance = (gaps.pow(2).sum() + ends) / (pl.len() + 1) - mean**2
+    is_apart = (gaps > mean) | (variance < UNEVEN * mean**2)
+    return is_apart.fill_null(value=True).cum_sum()

@@ -1,0 +1,350 @@
+"""One grammar for questions: every measure by any columns, with intervals and differences."""
+
+import random
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stateanalytics as sa
+from stateanalytics.comparing import MEASURES, compare
+from stateanalytics.errors import ArgumentError
+from stateanalytics.stats.intervals import newcombe, poisson_rate, wilson
+from tests.failures import run as failed_run
+from tests.failures import store
+from tests.frames import AS_OF, WHOSE, ago, facts
+from tests.test_report import run
+
+
+def ended(name, status, hours, **rest):
+    times = {"started_at": ago(hours=hours + 1), "ended_at": ago(hours=hours)}
+    return run(name, status, **{**times, **rest})
+
+
+RUNS = [
+    ended("a", "failed", 25, project="x", cost_usd=1.0),
+    ended("b", "completed", 25.5, project="x", cost_usd=2.0),
+    ended("c", "timed_out", 26, project="y"),
+    ended("d", "completed", 49, project=None, cost_usd=4.0),
+    run("open", "running", project="x", cost_usd=8.0),
+]
+
+
+def asked(measure, rows=RUNS, **how):
+    return compare(facts(rows), measure, **how).frame
+
+
+def values(measure, rows=RUNS, **how):
+    return asked(measure, rows, **how)["value"].to_list()
+
+
+# --- by hand ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "n", "n_of"),
+    [
+        ("completed", 0.5, 2, 4),
+        ("failed", 0.5, 2, 4),
+        ("timed_out", 0.25, 1, 4),
+        ("retried", None, 0, 0),
+        ("runs", 5.0, 5, 5),
+        ("failures", 2.0, 2, 4),
+        ("incidents", 2.0, 2, 2),
+        ("cost_usd", 15.0, 4, 5),
+        ("lost_usd", 1.0, 4, 5),
+        ("retry_usd", None, 0, 5),
+        ("tokens", None, 0, 5),
+        ("calls", 0.0, 0, 0),
+        ("failed_calls", None, 0, 0),
+    ],
+)
+def test_each_measure_counts_what_it_says(measure, value, n, n_of):
+    assert asked(measure).select("value", "n", "n_of").row(0) == (value, n, n_of)
+
+
+def test_groups_may_be_several_columns_and_null_is_a_group():
+    found = asked("failed", by=["project", "kind"]).sort("project", nulls_last=True)
+    assert found.select("project", "n", "n_of").rows() == [("x", 1, 2), ("y", 1, 1), (None, 0, 1)]
+
+
+def test_the_interval_of_a_share_of_independent_runs_is_wilsons():
+    found = asked("failed").select("low", "high").row(0)
+    assert found == pytest.approx(wilson(2, 4))
+
+
+def test_the_interval_of_a_count_of_single_runs_is_garwoods():
+    many = [ended(str(n), "failed", 20 + n / 10, cost_usd=1.0) for n in range(30)]
+    for measure in ("failures", "cost_usd"):
+        low, high = asked(measure, many).select("low", "high").row(0)
+        assert (low, high) == pytest.approx(poisson_rate(30, 1.0), rel=0.02)
+
+
+def test_runs_of_one_request_count_once_in_an_interval():
+    alone = [ended(str(n), "failed" if n < 8 else "completed", 20 + n / 9) for n in range(16)]
+    together = [row | {"invocation_id": f"i{row['entity_id'] < '3'}"} for row in alone]
+    widths = [
+        asked("failed", rows).select(pl.col("high") - pl.col("low")).item()
+        for rows in (alone, together)
+    ]
+    assert widths[1] > 1.5 * widths[0]
+
+
+def test_a_difference_of_shares_is_newcombes():
+    now = [ended(f"n{n}", "failed" if n < 12 else "completed", 24 + n) for n in range(20)]
+    then = [ended(f"t{n}", "failed" if n < 2 else "completed", 200 + n) for n in range(20)]
+    window = (ago(days=7), AS_OF)
+    row = asked("failed", now + then, window=window, against="before").row(0, named=True)
+    assert (row["n"], row["n_of"], row["n_before"], row["n_of_before"]) == (12, 20, 2, 20)
+    found = [row[name] for name in ("difference", "difference_low", "difference_high")]
+    assert found == pytest.approx(newcombe(12, 20, 2, 20))
+    assert row["verdict"] == "worse"
+    same = asked("completed", now + then, window=window, against="before")
+    assert same["verdict"].item() == "worse"
+    count = asked("runs", now + then, window=window, against="before")
+    assert count["verdict"].item() == "not_enough_data"  # two of seven days of data
+
+
+def test_too_few_tell_nothing():
+    rows = [ended("n", "failed", 24), ended("t", "completed", 200)]
+    found = asked("failed", rows, window=(ago(days=7), AS_OF), against="before")
+    assert found.select("q_value", "verdict").row(0) == (None, "not_enough_data")
+
+
+def test_a_group_of_one_window_is_zero_runs_in_the_other():
+    rows = [*(ended(f"n{n}", "failed", 24 + n, project="new") for n in range(9)), *RUNS]
+    found = asked("failures", rows, by="project", window=(ago(days=7), AS_OF), against="before")
+    assert found.filter(project="new").select("value", "value_before").row(0) == (9.0, 0.0)
+
+
+def test_sums_of_windows_of_different_length_are_compared_for_as_many_days():
+    rows = [ended(str(n), "completed", 12 + 24 * n) for n in range(40)]
+    found = asked("runs", rows, window=(ago(days=10), AS_OF), against=(ago(days=30), ago(days=10)))
+    row = found.row(0, named=True)
+    assert (row["value"], row["value_before"]) == (10, 20)
+    assert row["difference"] == pytest.approx(0, abs=1e-3)
+
+
+# --- time ---------------------------------------------------------------------------------
+
+
+def test_steps_without_runs_are_zero_and_not_missing():
+    found = asked("runs", RUNS[:4], every="1d").select("since", "value")
+    assert found["value"].to_list() == [1.0, 3.0, 0.0, 0.0]
+    assert (found["since"].diff().drop_nulls() == timedelta(days=1)).all()
+    shares = asked("failed", RUNS[:4], every="1d")["value"].to_list()
+    assert shares == [0.0, 2 / 3, None, None]
+
+
+@pytest.mark.parametrize(
+    ("every", "tz"),
+    [("1d", None), ("1w", "America/Santiago"), ("1mo", "Asia/Kathmandu"), ("1q", "UTC")],
+)
+def test_steps_add_up_to_the_whole_in_every_zone(every, tz, demo):
+    whole = demo.compare("failures", window="2026-Q2", tz=tz).frame["value"].item()
+    steps = demo.compare("failures", window="2026-Q2", every=every, tz=tz).frame
+    assert steps["value"].sum() == whole > 100
+    assert (steps["until"][:-1] == steps["since"][1:]).all()
+
+
+def test_days_follow_the_clock_of_the_zone(demo):
+    day = demo.compare("runs", window="2026-03-29", tz="Europe/Berlin").frame
+    assert (day["until"] - day["since"]).item() == timedelta(hours=23)
+    ends = demo.table("entity_states").filter(entity_type="session").select("ended_at")
+    local = pl.col("ended_at").dt.convert_time_zone("Europe/Berlin").dt.date()
+    assert day["n"].item() == ends.filter(local == pl.date(2026, 3, 29)).height
+    nights = demo.compare("failed", by=["hour", "weekday"], tz="Europe/Berlin").frame
+    assert nights["n_of"].sum() == demo.compare("failed").frame["n_of"].item()
+    assert nights["weekday"].unique().sort().to_list()[:2] == ["Mon", "Tue"]
+
+
+def test_each_step_can_be_compared_with_the_one_before(demo):
+    found = demo.compare("failures", by="project", every="1mo", against="before").frame
+    months = found.filter(project="mobile")
+    assert months["value_before"].to_list()[1:] == months["value"].to_list()[:-1]
+    assert months["verdict"][0] == "not_enough_data"
+
+
+# --- the same number everywhere -----------------------------------------------------------
+
+
+def test_the_numbers_are_those_of_the_report(demo):
+    report = sa.report(demo, window="2026-W21", sections=["headline"])
+    numbers = {one["name"]: one for one in report.summary["headline"]["numbers"]}
+    found = {
+        name: demo.compare(name, window="2026-W21").frame.row(0, named=True)
+        for name in ("runs", "completed", "timed_out", "incidents")
+    }
+    for name, row in found.items():
+        assert row["n"] == numbers[name]["n"], name
+    for name in ("completed", "timed_out"):
+        ends = [found[name][end] for end in ("low", "high")]
+        assert ends == pytest.approx(numbers[name]["interval"]), name
+
+
+@pytest.mark.parametrize("by", [[], ["model"], ["project", "kind"], ["month"]])
+def test_costs_are_those_of_costs(by, demo):
+    costs = sa.failures.costs(demo, by=by)
+    for measure, column in (("cost_usd", "total_usd"), ("lost_usd", "total_lost_usd")):
+        found = demo.compare(measure, by=by).frame
+        there, here = (sorted(one.fill_null(0)) for one in (costs[column], found["value"]))
+        assert here == pytest.approx(there), measure
+
+
+def test_durations_are_those_of_the_curve(demo):
+    runs = sa.survival.spells(demo, window="2026-W21")
+    medians = sa.survival.quantiles(sa.survival.kaplan_meier(runs, by="kind"), 0.5)
+    found = demo.compare("duration", by="kind", window="2026-W21").frame.sort("kind")
+    names = [f"duration{end}_s" for end in ("", "_low", "_high")]
+    assert found.select("value", "low", "high").rows() == medians.sort("kind").select(names).rows()
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_its_query_selects_the_same_rows(measure, demo):
+    window = "2026-05"
+    teams = pl.DataFrame({"project": ["billing", "mobile"], "team": ["red", "it's blue"]})
+    snap = demo.with_table("teams", teams)
+    calls = measure in ("calls", "failed_calls")
+    by = ["tool"] if calls else ["kind", "teams.team", "weekday"]
+    found = snap.compare(measure, by=by, window=window, tz="Asia/Kathmandu")
+    counted = found.frame.filter(pl.col("n_of") > 0).with_columns(pl.col(pl.Enum).cast(str))
+    in_sql = snap.sql(found.sql)
+    if measure != "retried":  # whether an attempt is recorded is no condition of the query
+        assert in_sql.height == counted.height
+        both = counted.join(in_sql, on=by, nulls_equal=True, suffix="_sql")
+        assert both["n_of"].equals(both["n_of_sql"], check_names=False)
+        if "value" in in_sql.columns:
+            assert both["value"].to_list() == pytest.approx(both["value_sql"].to_list())
+
+
+# --- retries ------------------------------------------------------------------------------
+
+
+def test_what_retries_cost_is_known_by_attempts():
+    rows = [
+        ended("a", "failed", 30, cost_usd=1.0, attempt=1),
+        ended("b", "completed", 20, cost_usd=3.0, attempt=2),
+        ended("c", "completed", 10, cost_usd=5.0),
+    ]
+    assert values("retry_usd", rows) == [3.0]
+    assert asked("retried", rows).select("n", "n_of").row(0) == (1, 2)
+    assert values("retry_usd", rows[2:]) == [None]
+
+
+def test_what_retries_cost_is_known_by_equal_prompts():
+    rows = [
+        ended("a", "failed", 30, cost_usd=1.0, directory="/w"),
+        ended("b", "completed", 20, cost_usd=3.0, directory="/w"),
+        ended("c", "completed", 10, cost_usd=5.0, directory="/w"),
+        ended("d", "completed", 9, cost_usd=7.0, directory="/other"),
+    ]
+    said = (("a", 31, "mend"), ("b", 21, "mend"), ("c", 11, "test"), ("d", 10, "mend"))
+    events = [
+        WHOSE | {"entity_id": name, "at": ago(hours=hours), "seq": 1, "role": "user", "body": body}
+        for name, hours, body in said
+    ]
+    snap = facts(rows, events=events)
+    assert compare(snap, "retry_usd").frame["value"].item() == 3.0
+    assert compare(snap, "retried").frame.select("n", "n_of").row(0) == (1, 4)
+
+
+# --- drawn --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["project", "teams.owner"])
+def test_what_is_chosen_in_the_chart_is_sql_for_the_runs_of_that_step(by, demo):
+    owners = pl.DataFrame({"project": ["billing", "mobile"], "owner": ["ann", "it's bob"]})
+    snap = demo.with_table("teams", owners)
+    live = snap.compare("failed", by=by, every="1w", window="2026-05").chart().live()
+    rows = live.chart.data.filter(pl.col("n_of") > 0).sort("n_of")
+    for row in (rows.row(0, named=True), rows.row(-1, named=True)):
+        at = {name: int(row[name].timestamp() * 1000) for name in ("since", "until")}
+        live._vl_selections = {
+            **live._vl_selections,
+            "chosen_groups": {"value": {"vlPoint": {"or": [{by: row[by], **at}]}}, "store": []},
+        }
+        assert live.selected["n_of"].to_list() == [row["n_of"]]
+        assert snap.sql(live.sql).height == row["n_of"]
+
+
+@pytest.mark.parametrize("measure", ["failed", "cost_usd", "duration", "incidents"])
+def test_every_kind_of_measure_is_drawn_over_time_and_side_by_side(measure, demo):
+    for how in ({"every": "1mo"}, {"window": "2026-05", "against": "before"}):
+        chart = demo.compare(measure, by=["project"], **how).chart()
+        assert chart.data["group"].n_unique() == 5
+        assert "image/svg+xml" in chart._repr_mimebundle_()
+
+
+# --- what is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"measure": "faild"}, "no measure 'faild'(.|\n)*did you mean 'failed'"),
+        ({"by": "projekt"}, "no column 'projekt'(.|\n)*'project'"),
+        ({"every": "2d"}, "length of a step; found '2d'"),
+        ({"every": "often"}, "length of a step"),
+        ({"tz": "Europe/Berlim"}, "no time zone(.|\n)*Europe/Berlin"),
+        ({"tz": "../../etc/passwd"}, "no time zone"),
+        ({"window": "2026-13"}, "no '2026-13' in the calendar"),
+        ({"window": "2026-02-30"}, "no '2026-02-30' in the calendar"),
+        ({"against": "before"}, "before all time"),
+        ({"by": "teams.team"}, "no table 'teams' of yours"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_to_type(how, words, demo):
+    with pytest.raises(ArgumentError, match=words):
+        demo.compare(**{"measure": "failed", **how})
+
+
+def test_the_old_name_says_what_to_type(demo):
+    with pytest.raises(AttributeError, match=r'snap\.compare\("failed"'):
+        sa.failures.rates(demo, by="project")
+
+
+# --- properties ---------------------------------------------------------------------------
+
+SOME = st.lists(
+    st.tuples(
+        st.sampled_from(["completed", "failed", "timed_out", "running", "cancelled"]),
+        st.floats(0, 400),
+        st.sampled_from(["x", "y", None]),
+        st.sampled_from([None, 0.0, 1.5]),
+        st.sampled_from([None, "i", "j"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(SOME, st.sampled_from(sorted(MEASURES)), st.sampled_from([None, "1d", "1w"]))
+def test_order_and_groups_change_nothing_and_intervals_hold_their_value(some, measure, every):
+    rows = [
+        ended(str(n), status, hours, project=project, cost_usd=cost, invocation_id=request)
+        for n, (status, hours, project, cost, request) in enumerate(some)
+    ]
+    for row in rows:
+        if row["raw_status"] == "running":
+            row["ended_at"] = None
+    by = [] if MEASURES[measure].rows == "calls" else ["project"]
+    found = asked(measure, rows, by=by, every=every)
+    shuffled = random.Random(1).sample(rows, len(rows))
+    assert found.equals(asked(measure, shuffled, by=by, every=every))
+    known = found.drop_nulls(["low", "high"])
+    assert ((known["low"] <= known["value"]) & (known["value"] <= known["high"])).all()
+    assert (found["n"] <= found["n_of"]).all()
+    if MEASURES[measure].kind == "sum" and not every:
+        whole = asked(measure, rows)["value"].item()
+        assert found["value"].sum() == pytest.approx(whole or 0.0)
+
+
+def test_one_incident_of_many_runs_is_one():
+    rows = [
+        failed_run(f"a{n}", reason_message="quota gone", ended=ago(days=1, minutes=n / 10))
+        for n in range(12)
+    ]
+    found = compare(store(*rows), "incidents").frame
+    assert found.select("value", "n_of").row(0) == (1.0, 12)

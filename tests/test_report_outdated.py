@@ -1,0 +1,71 @@
+"""A source that ends before the window is said first, and leaves the numbers alone."""
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.core.windows import read_window
+from stateanalytics.reporting.material import without_outdated
+from tests.failures import run
+from tests.frames import AS_OF, ago, facts
+from tests.samples import SAMPLES
+
+
+def source(name, days, **more):
+    return {"source": name, "system": "lionagi", "last_at": ago(days=days), **more}
+
+
+def read(*sources):
+    """A store that is in use, and one in which an old run is still open."""
+    old = run("old", status="running", ended=ago(days=40), source="old.db")
+    new = [run("new", source="new.db"), run("well", status="completed", source="new.db")]
+    return facts([{**old, "ended_at": None, "end_written_by": None}, *new], sources=list(sources))
+
+
+WEEK = read_window(None, as_of=AS_OF)
+
+
+def test_what_is_open_in_an_old_store_does_not_look_dead():
+    made = sa.report(read(source("new.db", 1), source("old.db", 40)), shown=False)
+    assert made.summary["coverage"]["in_words"] == (
+        "1 of 2 sources has been silent since before this window, and its open work is excluded: "
+        "old.db since Fri 17 Apr 2026; 2 sources read."
+    )
+    assert made.summary["headline"]["finding"].startswith("1 of 2 ended runs completed")
+    assert "old" not in [item["entity_id"] for item in made.summary["attention"]["open"]["items"]]
+    page = made.as_html()
+    assert page.index("been silent") < page.index('class="lead"')
+    assert "been silent" in made.as_markdown()
+    assert "been silent" in made.as_email()
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [source("old.db", 40)],
+        [source("old.db", 40), source("new.db", 30)],
+        [source("old.db", 40, looked_at=ago(days=1)), source("new.db", 1)],
+        [source("old.db", 40) | {"last_at": None}, source("new.db", 1)],
+        [],
+    ],
+    ids=["alone", "all of them", "collected since", "without a moment", "none"],
+)
+def test_else_nothing_is_excluded(sources):
+    given = read(*sources)
+    kept, outdated = without_outdated(given, WEEK)
+    assert kept is given
+    assert outdated.is_empty()
+
+
+def test_a_source_that_reaches_to_the_beginning_of_the_window_counts():
+    for days, n in ((6.99, 0), (7, 1)):
+        given = read(source("new.db", 1), source("old.db", days))
+        assert without_outdated(given, WEEK)[1].height == n
+
+
+@pytest.mark.slow
+def test_five_systems_of_which_one_is_current():
+    names = ("state.db", "claude_code", "codex", "agent_orchestrator", "opencode")
+    with sa.read(*(SAMPLES / name for name in names), progress=False) as snap:
+        made = sa.report(snap, shown=False)
+    assert len(made.summary["coverage"]["outdated"]) == 4
+    assert not any("245 d" in action["why"] for action in made.summary["actions"])

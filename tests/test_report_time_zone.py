@@ -1,0 +1,48 @@
+"""A report in the reader's time zone: weeks and days from midnight there, and its clock."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+import stateanalytics as sa
+from stateanalytics.cli import run
+from stateanalytics.errors import ArgumentError
+from tests.samples import SAMPLES
+
+ZONE = "Europe/Berlin"
+SECTIONS = ["over_time", "provenance"]
+
+
+def test_a_week_begins_on_monday_at_midnight_there(demo):
+    made = sa.report(demo, window="2026-W21", tz=ZONE, sections=SECTIONS)
+    window, rows = made.summary["window"], made.summary["over_time"]["rows"]
+    assert (window["since"], window["until"]) == ("2026-05-17T22:00:00Z", "2026-05-24T22:00:00Z")
+    days = ["Mon 18", "Tue 19", "Wed 20", "Thu 21", "Fri 22", "Sat 23", "Sun 24"]
+    assert [row["label"] for row in rows] == [f"{day} May" for day in days]
+    assert sum(row["n"] for row in rows) == made.summary["headline"]["numbers"][1]["of"]
+    since, until = datetime(2026, 5, 17, 22, tzinfo=UTC), datetime(2026, 5, 24, 22, tzinfo=UTC)
+    same = sa.report(demo, window=(since, until), sections=["headline"])
+    assert same.summary["headline"]["finding"] == made.summary["headline"]["finding"]
+
+
+def test_the_page_shows_the_clock_of_the_zone_and_its_name(demo):
+    page = sa.report(demo, window="2026-W21", tz=ZONE, sections=SECTIONS).as_html()
+    first = demo.sources["first_at"].item()
+    assert f"{first.hour + 2:02}:{first:%M}</time>" in page
+    assert f"2026 · {ZONE}</p>" in page
+    assert ZONE not in sa.report(demo, window="2026-W21", sections=SECTIONS).as_html()
+
+
+def test_the_week_in_which_the_clock_changes_has_seven_days(demo):
+    made = sa.report(demo, window="2026-W13", tz=ZONE, sections=SECTIONS)
+    rows = made.summary["over_time"]["rows"]
+    assert len(rows) == 7
+    assert not any(row["is_part"] for row in rows)
+    assert made.summary["window"]["days"] == round(7 - 1 / 24, 3)
+
+
+def test_a_zone_that_there_is_not_is_one_line(demo, capsys):
+    with pytest.raises(ArgumentError, match="no time zone 'Berlin'"):
+        sa.report(demo, tz="Berlin")
+    assert run(["report", str(SAMPLES / "state.db"), "--tz", "Berlin", "-o", "-"]) == 2
+    assert capsys.readouterr().err.startswith("error: There is no time zone 'Berlin'")
