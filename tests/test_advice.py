@@ -384,6 +384,7 @@ def test_what_small_kinds_borrow_is_marked_and_nothing_rests_on_it(advice):
     assert (frame["borrowed_low_s"] <= frame["borrowed_s"]).all()
 
 
+@pytest.mark.slow
 def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many(demo):
     snap = demo
     some = sampled(snap, 100, seed=3)

@@ -22,6 +22,7 @@ TODAY_S = (300.0, 900.0, 1800.0, 3600.0, 10_800.0, 86_400.0)
 FEW, MANY = 1, pytest.param(40, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_fleets", [FEW, MANY])
 def test_what_is_followed_costs_no_more_than_the_best_and_gains_come_in(n_fleets):
     regrets, kept, within, wrong, n_moved = [], [], [], 0, 0
@@ -50,6 +51,7 @@ def test_what_is_followed_costs_no_more_than_the_best_and_gains_come_in(n_fleets
     assert sum(within) >= 0.85 * len(within) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_fleets", [FEW * 2, MANY])
 def test_as_many_more_as_are_named_would_decide(n_fleets):
     n_named, n_decided = 0, 0

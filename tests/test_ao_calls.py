@@ -70,6 +70,7 @@ def snapshot(folder, activities, messages=(), **options):
     return sa.read(path, progress=False, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
@@ -123,12 +124,14 @@ def test_an_activity_is_a_call(tmp_path, given, shown):
     assert found["input_digest"] is not None
 
 
+@pytest.mark.slow
 def test_what_else_happens_in_a_chat_is_no_call(tmp_path):
     kinds = ("plan", "reasoning", "approval", "usage", "error", "system", "auto_review")
     snap = snapshot(tmp_path, [activity(kind, kind) for kind in kinds])
     assert calls(snap).is_empty() and snap.error_counts().is_empty()
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_chat_is_a_sign_and_later_calls_are_not_there_before(tmp_path):
     detail = {"command": "npm test", "exitCode": 1}
     snap = snapshot(
@@ -174,6 +177,7 @@ def test_turns_of_a_chat_show_what_their_words_show(tmp_path):
     assert calls(snap)["turn_no"].to_list() == [1]
 
 
+@pytest.mark.slow
 def test_an_archive_has_the_calls_of_a_chat(tmp_path):
     snap = snapshot(tmp_path, [activity("a"), activity("b", detail={"exitCode": 1}, at=1)])
     snap.archive(tmp_path / "history")

@@ -215,6 +215,7 @@ INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shown", "replaced"),
     [

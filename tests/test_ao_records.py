@@ -134,6 +134,7 @@ def test_every_known_word_is_accepted_with_every_other(words: tuple[str, ...]) -
     assert row["reject_reason"] is None
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))
 @examples(60)
 def test_no_payload_stops_the_reading(text: str) -> None:

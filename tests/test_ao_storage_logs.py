@@ -329,6 +329,7 @@ def test_the_go_rewrite_is_read_with_the_status_it_derives(tmp_path: Path, name:
     assert facts.findings.filter(pl.col("severity") == "error").is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_bot", "status"), [(1, "mergeable"), (0, "changes_requested")])
 def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot, status) -> None:
     path = go_database(tmp_path / "ao.db")

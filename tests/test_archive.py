@@ -78,6 +78,7 @@ def without_places(report: Report) -> str:
     return re.sub(r"(stateanalytics \w+) \S+", r"\1 PLACE", page)
 
 
+@pytest.mark.slow
 def test_what_the_store_forgot_stays(of_day, tmp_path):
     history = tmp_path / "history"
     for day in range(4):

@@ -92,6 +92,7 @@ def test_compacted_rows_are_those_of_before(history, capsys):
     assert capsys.readouterr().out.splitlines() == ["compacted", "nothing to compact"]
 
 
+@pytest.mark.slow
 def test_a_compacted_archive_is_added_to(history, tmp_path):
     stores = [Path(label) for label in sa.read(history).sources["source"]]
     sa.collect(stores, history)
@@ -195,6 +196,7 @@ def test_a_line_that_is_no_run_costs_that_run(history):
     assert snap.entities.height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(list(range(60)), 6))
 def test_no_octets_of_a_table_end_a_read(history, seed):
     compact(history, is_forced=True)
@@ -247,6 +249,7 @@ compacting.compact(Path(sys.argv[1]), is_forced=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", a_few(list(range(60)), 3))
 def test_a_compaction_that_is_killed_loses_nothing(history, n_steps):
     whole = sa.read(history)

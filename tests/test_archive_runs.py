@@ -389,6 +389,7 @@ def test_an_archive_of_nothing_that_is_understood_says_so(history):
         sa.read(history)
 
 
+@pytest.mark.slow
 def test_a_clock_that_runs_backwards_puts_nothing_in_disorder(tmp_path):
     store, days = tmp_path / "state.db", iter([9, 8, 7])
     for day in range(3):

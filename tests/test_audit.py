@@ -382,6 +382,7 @@ def test_what_is_no_policy_is_refused():
         audit(facts([]), policy="v1")
 
 
+@pytest.mark.slow
 def test_sql_has_it_by_itself_and_within_findings(demo):
     snap = demo
     found = sa.audit(snap)

@@ -79,6 +79,7 @@ def test_values_of_a_parameter_are_shown_from_one(demo, number):
         sa.failures.parameters(demo, n_values=number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap_s", [-0.001, math.inf, math.nan])
 def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
     with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):

@@ -62,6 +62,7 @@ def test_lines_keep_their_numbers_however_many_are_blank(tmp_path_factory, parts
     assert lines_in(path) == slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", [b'{"a":1}\n', b"\n", META + b"\n"], ids=["tiny", "blank", "real"])
 def test_a_packed_rollout_is_read_up_to_a_bound(tmp_path, bomb):
     path = tmp_path / "sessions" / f"{NAME}.zst"
@@ -222,6 +223,7 @@ def test_packed_files_share_a_limit_of_what_they_become(tmp_path):
         assert snap.table("codex_lines").height == 3 * 1001
 
 
+@pytest.mark.slow
 def test_without_a_budget_a_packed_file_is_read_whole(tmp_path):
     path = tmp_path / f"{NAME}.zst"
     path.write_bytes(zstd.compress(META + b"\n" + b'{"a":1}\n' * (LEAST_ROWS + 5)))
@@ -302,6 +304,7 @@ def test_commands_that_read_take_a_budget(tmp_path):
     assert "--budget processor_s=60" in result.exception.shell
 
 
+@pytest.mark.slow
 def test_each_source_of_a_fleet_has_a_budget_of_its_own(tmp_path):
     paths = [tmp_path / f"m{k}" for k in range(2)]
     for path in paths:
@@ -323,6 +326,7 @@ def packed(folder: Path, content: bytes) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_gives_the_same_rows_from_a_process_of_its_own(tmp_path, monkeypatch):
     """In UTF-16, and between two that are read here."""
     names = [NAME.replace("000000000001", f"{k:012}") for k in range(3)]
@@ -343,6 +347,7 @@ def test_a_file_that_grows_gives_the_same_rows_from_a_process_of_its_own(tmp_pat
         assert rows[0].equals(rows[1])
 
 
+@pytest.mark.slow
 def test_a_parser_that_overruns_is_killed_and_the_rest_is_read(tmp_path, monkeypatch):
     """Planted: a library that never comes back, and one that takes all memory."""
     packed(tmp_path, META + b"\n" * 2**21)
@@ -363,6 +368,7 @@ def test_a_parser_that_overruns_is_killed_and_the_rest_is_read(tmp_path, monkeyp
             assert "on disk are not read" in found
 
 
+@pytest.mark.slow
 def test_what_a_process_of_its_own_leaves_out_is_the_same_finding(tmp_path):
     """Its part of the budget is spent there; the finding has the bytes that are left."""
     lines = [b'{"a":"%s"}' % (secrets.token_hex(8).encode() + b"x" * 1500) for _ in range(15_000)]
@@ -391,6 +397,7 @@ def test_a_damaged_file_is_damaged_in_a_process_of_its_own_too(tmp_path):
         assert "file.over_bound" not in snap.findings["code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["attention"], ["attention", "--show", "states"]], ids=str)
 def test_what_a_budget_leaves_out_is_a_warning_of_every_command(tmp_path, command, capsys):
     path = transcript(tmp_path / "a" / "sessions" / NAME, 700)

@@ -114,6 +114,7 @@ def test_a_store_that_a_writer_has_open_is_not_kept(tmp_path, cache):
         assert kept.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_of_transcripts_only_what_changed_is_read_again(tmp_path, monkeypatch):
     place = copied("claude_code", tmp_path)
     sa.read(place)
@@ -178,6 +179,7 @@ def outcome(place, **options):
         return type(error), error.problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", a_few(["claude_code", "lionagi", "codex"]))
 def test_after_any_story_a_cached_read_is_a_fresh_one(system):
     @examples(24)
@@ -200,6 +202,7 @@ def test_after_any_story_a_cached_read_is_a_fresh_one(system):
     told()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["claude_code", "codex"])
 @pytest.mark.parametrize("seed", a_few(list(range(40)), 3))
 def test_reads_that_a_limit_of_time_cuts_go_on_until_all_is_read(
@@ -229,6 +232,7 @@ def summed_up(capsys):
     return run([]), *capsys.readouterr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["claude_code", "lionagi", "codex"])
 @pytest.mark.parametrize("seed", a_few(list(range(40)), 3))
 def test_the_usual_places_are_summed_up_without_reading_until_they_change(
@@ -266,6 +270,7 @@ def spoilt(path, rng):
             path.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(list(range(80)), 6))
 def test_a_damaged_file_of_the_cache_costs_a_fresh_read(tmp_path, cache, seed):
     place = copied("codex", tmp_path)
@@ -275,6 +280,7 @@ def test_a_damaged_file_of_the_cache_costs_a_fresh_read(tmp_path, cache, seed):
     same(sa.read(place), fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["another program", "a pipe", "a link", "open to others"])
 def test_what_somebody_else_may_have_written_is_not_used(tmp_path, cache, monkeypatch, change):
     place = copied("codex", tmp_path)
@@ -301,6 +307,7 @@ def test_files_of_the_cache_are_the_users_alone(tmp_path, cache):
     assert {stat.S_IMODE(path.stat().st_mode) for path in cache.root.iterdir()} == {0o600}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["cache/in/a/file", "\0"])
 def test_a_cache_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, folder):
     (tmp_path / "cache").write_text("")
@@ -336,6 +343,7 @@ def test_above_the_limit_what_was_used_longest_ago_goes(tmp_path, cache, monkeyp
     assert not half.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"cache": False}, {"bodies": True}, {"budget": "n_rows=1000000"},
                 {"on_error": "raise"}]
@@ -351,6 +359,7 @@ def test_a_small_input_is_not_kept(tmp_path, cache, monkeypatch):
     assert not cache.root.exists()
 
 
+@pytest.mark.slow
 def test_commands_keep_what_they_read_and_take_no_cache(tmp_path, cache, capsys):
     place = str(copied("codex", tmp_path))
     assert run(["attention", place, "--no-cache"]) in (0, 3)

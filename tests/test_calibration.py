@@ -68,6 +68,7 @@ def other_weeks(draw, share_now):
     return facts(rows)
 
 
+@pytest.mark.slow
 def test_reports_of_another_generator_are_read_as_they_say():
     draw = Random(11)
     assert "worse than before" in statements(other_weeks(draw, 0.5), 0)

@@ -80,6 +80,7 @@ def test_calls_of_both_clients_are_one_frame(tmp_path, client):
     assert found["input_digest"].n_unique() == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_red_run_of_tests_that_becomes_green_is_expected(tmp_path, client):
     found = calls(told(tmp_path, client, [("pytest -q", 1), ("ls", 0), ("pytest -x", 0)]))
@@ -138,6 +139,7 @@ SIGNS_OF = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("case", SIGNS_OF)
 def test_signs_by_hand(tmp_path, client, case):
@@ -163,6 +165,7 @@ def ran(session, number, command, words, *, is_error=False):
     session.result(f"c{number}", words, is_error=is_error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -295,6 +298,7 @@ def test_effort_is_smooth_without_signs_and_says_all_of_them(story):
         assert row["n_calls"] == len(story)
 
 
+@pytest.mark.slow
 def test_failures_of_calls_are_clustered_like_those_of_runs(tmp_path):
     session = begun_transcript()
     for number in range(3):
@@ -323,6 +327,7 @@ def test_failures_of_calls_are_clustered_like_those_of_runs(tmp_path):
         sa.failures.clusters(snap, of="call")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["claude_code", "codex", "opencode"])
 def test_every_effort_is_of_an_entity(sample):
     with sa.read(SHIPPED[sample], progress=False) as snap:
@@ -341,6 +346,7 @@ def test_a_loop_whose_next_call_runs_is_stuck(tmp_path):
     assert found["effort"].unique().to_list() == ["stuck"]
 
 
+@pytest.mark.slow
 def test_a_session_that_loops_now_needs_attention_of_an_operator(tmp_path):
     session = begun_transcript()
     for number in range(4):
@@ -373,6 +379,7 @@ def test_equal_calls_in_a_row_are_one_line_of_the_timeline(tmp_path):
     assert not page.timeline.filter(pl.col("what").str.starts_with("tool_call")).height
 
 
+@pytest.mark.slow
 def test_the_first_screen_says_what_happened_inside_of_runs(tmp_path):
     session = begun_transcript()
     for number in range(4):
@@ -387,6 +394,7 @@ def test_the_first_screen_says_what_happened_inside_of_runs(tmp_path):
         assert sa.report(nothing, sections=["inside"]).summary["inside"]["n_sessions"] == 0
 
 
+@pytest.mark.slow
 def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
     session = begun_transcript()
     for number in range(4):
@@ -594,6 +602,7 @@ def test_without_calls_there_are_none(tmp_path):
     assert calls(empty).is_empty() and tools(empty).is_empty() and signs(empty).is_empty()
 
 
+@pytest.mark.slow
 def test_questions_about_calls_in_sql_and_at_the_terminal(capsys):
     place = str(SHIPPED["codex"])
     with sa.read(place) as snap:

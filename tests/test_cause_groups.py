@@ -265,6 +265,7 @@ def test_a_failure_without_a_message_is_named_by_what_it_did_last():
     assert silent(*steps) == silent(*reversed(steps)) == silent(*steps, reason_message=" ") == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", ["\x1b[0m", "\x00", "\u200b", " \x1b[1m\t\x1b[0m "])
 def test_a_message_of_nothing_that_is_seen_is_no_message(message):
     last = "(no message; last Bash: message of action)"
@@ -296,6 +297,7 @@ def test_a_step_that_is_named_by_an_id_makes_no_cluster_of_its_own():
     assert found.select("template", "n_rows").rows() == [("(no message; last <UUID>: signal)", 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shown"),
     [("a\nb\x1b[31m", "a b"), ("Bash", "Bash"), ("x" * 200, "x" * 200), ("\x1b[0m", None)],

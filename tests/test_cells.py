@@ -96,6 +96,7 @@ def test_clean_cells_are_kept_and_nothing_is_found(tmp_path):
             assert values_of(tmp_path, values, cell, declared=declared) == (expected, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "value", "code", "message", "example"),
     [
@@ -168,6 +169,7 @@ def test_json_that_was_encoded_twice_is_decoded_once_more(tmp_path):
     assert (finding["severity"], finding["action"]) == ("info", "decoded once more")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

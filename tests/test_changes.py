@@ -82,6 +82,7 @@ def test_what_is_declared_counts_the_runs_of_its_place(tmp_path):
     assert sa.changes(facts(rows), given).drop("source").equals(found.drop("source"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -104,6 +105,7 @@ def test_a_bad_file_names_line_and_column(text, words, tmp_path):
         sa.changes(facts([]), tmp_path / "none.csv")
 
 
+@pytest.mark.slow
 def test_hostile_words_stay_words(tmp_path):
     file = tmp_path / "changes.csv"
     file.write_text("when,what,where\n2026-05-26,<script>\x1b[2J,</script>\n")
@@ -140,6 +142,7 @@ def test_the_story_says_what_changed_at_the_onset_and_only_then():
     assert far == ""
 
 
+@pytest.mark.slow
 def test_changes_are_marked_in_every_chart_over_time(weeks):
     from stateanalytics.charts import chart_weeks
 

@@ -117,6 +117,7 @@ def test_the_timeline_thins_its_ticks_and_orders_detectors_by_their_first_alarm(
     assert '"domain": ["signs of life", "</script>' in json.dumps(spec)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [

@@ -82,12 +82,14 @@ def test_long_words_of_an_incident_do_not_widen_the_drawing():
     assert view_box("provider, " * 40) == view_box("time")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["codes", "clusters", "incidents"])
 def test_nothing_is_a_drawing_too(frames, name):
     empty = {key: frame.clear() for key, frame in frames.items()}
     assert to_svg(drawings(empty)[name], name="x", label="x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["codes", "clusters", "incidents"])
 def test_hostile_text_is_text(frames, name):
     hostile = {

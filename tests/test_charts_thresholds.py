@@ -186,6 +186,7 @@ def test_the_worksheet_names_both_axes_today_and_the_cheapest():
     )
 
 
+@pytest.mark.slow
 def test_false_alarms_are_drawn_with_all_of_todays_constants():
     shown = texts(chart_false_alarms(SHEET, what="agents"))
     assert {"10 min: worker.idle", "1 h: idle, phantom", "6 h: stale.agent"} <= set(shown)
@@ -237,6 +238,7 @@ def test_themes_change_colours_and_nothing_else(palette):
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "frame"),
     a_few(

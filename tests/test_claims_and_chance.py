@@ -33,6 +33,7 @@ def groups(draw, *, times):
     )
 
 
+@pytest.mark.slow
 def test_a_difference_that_the_mix_explains_is_no_reversal():
     draw, n_reversed, n_vanished = Random(5), 0, 0
     for _ in range(12):
@@ -70,6 +71,7 @@ def test_intervals_of_kappa_for_rare_labels_cover(n_sessions):
     assert n_covered >= 54
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_units", [5, 8, 20])
 def test_a_restricted_mean_has_an_interval_that_covers(n_units):
     draw, n_covered = Random(n_units), 0
@@ -137,6 +139,7 @@ def test_the_worst_day_has_its_limits(failed, words):
     assert ("on the worst of 7" in finding) == (len(failed) == 7)
 
 
+@pytest.mark.slow
 def test_a_worst_day_of_days_alike_is_hardly_ever_beyond_chance():
     draw, n_beyond = Random(2), 0
     for _ in range(200):
@@ -162,6 +165,7 @@ def test_more_incidents_than_in_the_window_before_have_their_chance(n, before, w
     assert (change["words"], change["is_clear"]) == (words, is_clear)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("times", "word"), [(1, "within"), (8, "beyond")])
 def test_what_failures_cost_more_than_before_has_its_chance(times, word):
     rows = []
@@ -179,6 +183,7 @@ def test_what_failures_cost_more_than_before_has_its_chance(times, word):
     assert lost.endswith(f", a difference {word} chance.")
 
 
+@pytest.mark.slow
 def test_hidden_assumptions_stand_on_the_page(demo_week):
     page = demo_week.as_html()
     for words in ("taken to be independent", "taken to be yours", "taken as one regime"):

@@ -40,6 +40,7 @@ def sample() -> Facts:
     return read_facts(SAMPLE, as_of=NOON)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -83,6 +84,7 @@ def test_subagents_are_runs_with_the_call_that_started_them(sample: Facts) -> No
     assert calling["child_thread_id"] == child["thread_id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "given", "minutes", "health"),
     a_few(
@@ -109,6 +111,7 @@ def test_open_tools_are_judged_by_their_own_time_limit(
     assert "run.health.awaiting_permission" in state_of(facts)["reason_codes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "health"),
     [
@@ -136,6 +139,7 @@ def test_a_call_of_a_subagent_waits_as_long_as_that_is_heard_of(tmp_path: Path) 
     assert state_of(facts, transcript.session_id)["health"] == "running"
 
 
+@pytest.mark.slow
 def test_a_retry_is_waited_for(tmp_path: Path) -> None:
     transcript = begun_transcript()
     transcript.retry(1, 20_000.0)
@@ -514,6 +518,7 @@ def test_a_subagent_that_nobody_saw_complete_is_stalled(tmp_path, result):
     assert state_of(facts, f"{parent.session_id}/a1")["health"] == "stalled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "outcome"), [("killed", "cancelled"), ("stopped", "cancelled"), ("failed", "failed")]
 )
@@ -549,6 +554,7 @@ def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
     assert state_of(facts, f"{parent.session_id}/acompact-1f2e")["outcome"] == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -163,6 +163,7 @@ def test_requests_that_no_answer_shows_count_for_their_session_alone(tmp_path: P
     assert total["reported_usd"] == total["total_usd"] == round(227 * USD, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "written", ["claude-opus-4-5-20251101", "CLAUDE-opus-4-5", "us.anthropic.claude-opus-4-5-v1:0"]
 )
@@ -215,6 +216,7 @@ def test_a_fork_without_its_origin_has_all_that_it_copied(tmp_path: Path) -> Non
     assert (row["cost_usd"], row["n_input_tokens"]) == (usd(120), 120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_parallel", [True, False])
 def test_two_forks_of_a_deleted_origin_count_its_cost_once(tmp_path: Path, is_parallel) -> None:
     origin = Session(0).prompt().answer(100).ended()
@@ -271,6 +273,7 @@ def test_a_subagent_is_part_of_what_its_session_cost(tmp_path: Path) -> None:
     assert costs["subagent"]["estimated_usd"] == round(60 * USD, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -301,6 +304,7 @@ def test_names_and_numbers_of_any_shape_are_read_around(tmp_path: Path) -> None:
     assert n_of(facts, "cost.approximate") == 1
 
 
+@pytest.mark.slow
 def test_at_an_earlier_instant_only_records_of_then_count(tmp_path: Path) -> None:
     session = Session(0).prompt().answer(100).ended()
     then = session.now
@@ -314,6 +318,7 @@ def test_at_an_earlier_instant_only_records_of_then_count(tmp_path: Path) -> Non
 PROCESS = st.tuples(st.integers(1, 500), st.integers(0, 500), st.booleans())
 
 
+@pytest.mark.slow
 @given(st.lists(PROCESS, min_size=1, max_size=5), st.integers(0, 2**32), st.booleans())
 @examples(25)
 def test_recorded_and_estimated_differ_by_kills_alone(tmp_path_factory, told, seed, is_forked):

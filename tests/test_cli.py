@@ -141,6 +141,7 @@ def test_a_query_may_come_from_standard_input(run, store, monkeypatch):
     assert "42" in run("sql", store, "-")[1]
 
 
+@pytest.mark.slow
 def test_sql_over_several_stores(run, store, tmp_path):
     other = str(write_store(tmp_path / "other.db", sessions=[session("z")]))
     query = "SELECT count(DISTINCT source) AS n FROM entities"
@@ -252,6 +253,7 @@ def test_a_format_in_words_needs_no_suffix(run, store, tmp_path, monkeypatch):
 # --- what is shown to eyes -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tables_hold_no_control_characters(run, store):
     for arguments in (
         ("attention", "--show", "states", store),
@@ -444,6 +446,7 @@ def test_states_and_attention_can_be_narrowed(run, store):
     assert run("attention", "--show", "findings", store, "--severity", "error")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("show", ["items", "states"])
 def test_what_depends_on_the_instant_says_which_it_is_and_why(run, store, show):
     """Else a copy of May reads as if all that is open had been silent until today."""
@@ -452,6 +455,7 @@ def test_what_depends_on_the_instant_says_which_it_is_and_why(run, store, show):
     assert "(the newest moment in the data)" in run("attention", store, "--show", show)[2]
 
 
+@pytest.mark.slow
 def test_similar_findings_are_one_line_of_a_table(run, tmp_path):
     sessions = [session(name, status="dnoe") for name in "abc"]
     store = str(write_store(tmp_path / "state.db", sessions=sessions))
@@ -485,6 +489,7 @@ def test_a_policy_can_be_a_file(run, store, tmp_path):
     assert "There is no policy 'v2'" in err
 
 
+@pytest.mark.slow
 def test_schema_lists_and_finds(run, store):
     code, out, _ = run("sql", "--schema")
     assert code == 0
@@ -501,6 +506,7 @@ def test_schema_lists_and_finds(run, store):
     assert "## entities" not in out
 
 
+@pytest.mark.slow
 def test_places_are_shown(run, monkeypatch, store, tmp_path):
     monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -520,6 +526,7 @@ def test_places_are_shown(run, monkeypatch, store, tmp_path):
         assert name in out
 
 
+@pytest.mark.slow
 def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_path):
     samples = Path(__file__).parents[1] / "data" / "samples"
     for name, place in (("claude_code", ".claude"), ("agent_orchestrator", ".agent-orchestrator")):
@@ -631,6 +638,7 @@ def test_report_writes_a_page_and_says_where(run, store, tmp_path):
     assert json.loads((tmp_path / "week.json").read_text())["title"] == "Mine & yours"
 
 
+@pytest.mark.slow
 def test_report_may_look_for_processes(run, store, tmp_path):
     path = tmp_path / "numbers.json"
     asked = ("report", store, "-o", str(path), "--sections", "headline,provenance", "--probe")
@@ -639,6 +647,7 @@ def test_report_may_look_for_processes(run, store, tmp_path):
     assert as_of["at"] > "2026-06", "it is the clock, as in the other commands"
 
 
+@pytest.mark.slow
 def test_report_can_be_numbers_only(run, store, tmp_path):
     path = tmp_path / "numbers.json"
     asked = ("report", store, "-o", str(path), "--week", "2026-W22", "--sections", "headline")
@@ -735,6 +744,7 @@ def test_wrong_arguments_say_where_help_is(run, arguments, words):
 PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|datetime|None")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -820,6 +830,7 @@ def test_a_file_that_is_not_there_is_told_in_one_way(run, store, tmp_path, monke
     assert f"did you mean 'mine{suffix}'?" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", cli.RENAMED)
 def test_an_old_name_says_what_to_type_now(run, store, tmp_path, monkeypatch, old):
     code, out, err = run(old, store, "--wide")
@@ -924,6 +935,7 @@ def test_help_has_examples(run):
     assert run("--version")[1].startswith("stateanalytics, version")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", [True, False])
 def test_without_a_command_the_week_of_the_usual_places_is_summed_up(
     run, store, monkeypatch, tmp_path, is_there
@@ -984,6 +996,7 @@ def process(*arguments, **more):
     )
 
 
+@pytest.mark.slow
 def test_as_a_process_nothing_but_the_answer_is_printed(store):
     """Within its limit of memory it reads raw tables too."""
     done = process("sql", store, "SELECT count(*) AS n FROM raw_sessions", "-f", "csv")

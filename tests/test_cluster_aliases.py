@@ -50,6 +50,7 @@ def test_nothing_has_no_other_ids():
     assert aliases(store(run("a", reason_message="it broke"))).is_empty()
 
 
+@pytest.mark.slow
 def test_what_was_resolved_is_back_by_the_rows_that_have_its_id():
     snap = store(*logins(*USERS), *logins("fay", ended=ago(days=3)))
     for user, is_back in (("ada", True), ("fay", False)):
@@ -122,6 +123,7 @@ def test_what_a_version_takes_apart_is_its_largest_part(next_version):
     assert owned == {"cannot read /x/a now": "ada", "cannot read /x/b now": None}
 
 
+@pytest.mark.slow
 def test_a_version_that_changes_nothing_changes_ids_alone(next_version):
     snap = store(*colours(1), run("silent", reason_code="run.failed.x"))
     before = sa.failures.clusters(snap)

@@ -47,6 +47,7 @@ EMPTY = "run.delivery.empty_output, run.failed.unrecorded_error"
 ASKS = "run.health.open_tool, run.health.awaiting_permission, run.health.stalled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -103,6 +104,7 @@ def test_a_limit_is_told_with_what_is_left_of_it(sample: Facts) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "given", "minutes", "health"),
     a_few(
@@ -126,6 +128,7 @@ def test_open_calls_are_judged_by_their_own_time_limit(
     assert state_of(facts)["health"] == health
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "given", "asks"),
     a_few(
@@ -247,6 +250,7 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
     assert findings_of(facts)["turn.unknown_abort"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "code"),
     [
@@ -333,6 +337,7 @@ def test_tokens_follow_totals_that_fall_and_answers_that_tell_themselves(tmp_pat
     assert session_of(facts_of(tmp_path, rollout))["n_input_tokens"] == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", a_few(["moment", "ordinal", "nothing"], 2))
 def test_what_a_fork_inherits_is_found_without_ids_of_turns(tmp_path: Path, way: str) -> None:
     parent = Rollout("parent", "2026-05-18T08:00:00")
@@ -382,6 +387,7 @@ def test_finished_items_are_calls_where_none_is_written(tmp_path: Path) -> None:
     assert "tool.result_without_call" not in findings_of(facts)
 
 
+@pytest.mark.slow
 def test_a_thread_in_two_places_is_one(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.complete("a")
@@ -433,6 +439,7 @@ def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None
     assert axes(facts)[0] == "completed"
 
 
+@pytest.mark.slow
 def test_odd_clocks_repeats_and_versions_are_counted(tmp_path: Path) -> None:
     rollout = Rollout("one", "2026-05-18T09:00:00", version="9.0.0")
     rollout.turn("Do it")
@@ -446,6 +453,7 @@ def test_odd_clocks_repeats_and_versions_are_counted(tmp_path: Path) -> None:
     assert (n_rows["time.out_of_order"], n_rows["version.unknown"]) == (2, 1)
 
 
+@pytest.mark.slow
 def test_what_is_there_twice_or_says_nothing_is_counted(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.tokens(-5, 0, 7)
@@ -470,6 +478,7 @@ def test_what_is_there_twice_or_says_nothing_is_counted(tmp_path: Path) -> None:
     assert n_rows["record.repeated"] >= 1
 
 
+@pytest.mark.slow
 def test_rollouts_from_before_there_were_records_are_told_of(tmp_path: Path) -> None:
     path = tmp_path / "rollout-2025-05-01T09-00-00-5973b6c0-94b8-487b-a530-2aeb6098ae0e.jsonl"
     begin = {"id": "5973b6c0", "timestamp": "2025-05-01T09:00:00Z", "instructions": None}
@@ -489,6 +498,7 @@ def test_what_lies_beside_the_rollouts_is_counted(tmp_path: Path) -> None:
     assert found.rows() == [("*.sqlite", 1), ("log/*.log", 1)]
 
 
+@pytest.mark.slow
 def test_the_newest_index_tells_of_threads_that_have_no_rollout(tmp_path: Path) -> None:
     rollout = begun_rollout()
     (tmp_path / "state_4.sqlite").write_text("an older generation")

@@ -65,6 +65,7 @@ DONE = {**dict.fromkeys("abc", "archived"), **NOTHING}
 AGAIN = {**dict.fromkeys("abc", "unchanged"), **NOTHING}
 
 
+@pytest.mark.slow
 def test_what_fails_is_a_row_and_the_others_are_collected(hosts, collected):
     rows, history = collected
     assert statuses(rows) == DONE
@@ -76,6 +77,7 @@ def test_what_fails_is_a_row_and_the_others_are_collected(hosts, collected):
         )
 
 
+@pytest.mark.slow
 def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
     """All of the archive for each of a thousand sources would be looked at a million times."""
     sa.collect(named(hosts), tmp_path)
@@ -91,6 +93,7 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
     assert sum(map(len, files)) == len(every)
 
 
+@pytest.mark.slow
 def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_path, monkeypatch):
     monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     sa.collect(named(hosts)[:3], tmp_path)
@@ -101,6 +104,7 @@ def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_p
     assert len(listed) == 2  # to collect, and to see whether compacting is worth it
 
 
+@pytest.mark.slow
 def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):
     store, history = tmp_path / "state.db", tmp_path / "history"
     store.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
@@ -121,6 +125,7 @@ def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):
         assert snap.entities.height == 4
 
 
+@pytest.mark.slow
 def test_the_page_of_a_fleet_begins_with_what_it_lacks(hosts, tmp_path):
     sa.collect(named(hosts)[2:4], tmp_path / "history")
     with sa.read(tmp_path / "history") as snap:
@@ -202,6 +207,7 @@ def test_an_archive_tells_when_each_source_was_collected_last(hosts, tmp_path, m
     assert [each["since"][:10] for each in told["stale"]] == ["2026-06-01", "2026-06-02"]
 
 
+@pytest.mark.slow
 def test_what_a_snapshot_archives_is_collected_too(hosts, tmp_path, monkeypatch):
     for day in (1, 5):
         at_clock(monkeypatch, day)
@@ -223,6 +229,7 @@ def test_notes_of_what_was_collected_stay_few(hosts, tmp_path, monkeypatch):
     assert looked(tmp_path) == {"a": (3, True), "b": (4, True), "c": (4, False)}
 
 
+@pytest.mark.slow
 def test_an_archive_without_notes_of_what_was_collected_tells_its_runs(
     hosts, tmp_path, monkeypatch
 ):
@@ -233,6 +240,7 @@ def test_an_archive_without_notes_of_what_was_collected_tells_its_runs(
     assert looked(tmp_path) == {"a": (1, False)}
 
 
+@pytest.mark.slow
 def test_a_refresh_tells_that_a_source_was_collected_again(hosts, tmp_path, monkeypatch):
     monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
     at_clock(monkeypatch, 1)
@@ -295,6 +303,7 @@ def test_a_first_run_of_failures_leaves_an_archive_to_go_on_with(hosts, tmp_path
         assert snap.findings.filter(code="archive.not_collected").height == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", a_few(["pattern", "name"]))
 def test_a_store_that_is_gone_is_told(hosts, tmp_path, by):
     folder, history = tmp_path / "hosts", tmp_path / "history"
@@ -352,6 +361,7 @@ class Doing:
         return type("Result", (), {"get": staticmethod(done.result)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["submit", "apply_async"])
 def test_any_executor_does(hosts, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(archiving, "N_A_BATCH", 2)
@@ -393,6 +403,7 @@ def test_what_was_interrupted_goes_on(hosts, tmp_path):
     assert statuses(sa.collect(named(hosts), history)) == AGAIN
 
 
+@pytest.mark.slow
 def test_the_command_sums_up(hosts, tmp_path, capsys):
     stores = [str(path) for path in named(hosts)[1:]]
     assert run(["archive", *stores, "--to", str(tmp_path / "history")]) == 1
@@ -403,6 +414,7 @@ def test_the_command_sums_up(hosts, tmp_path, capsys):
     assert "stale" not in told.err
 
 
+@pytest.mark.slow
 def test_the_command_names_what_nobody_collects_any_more(hosts, tmp_path, capsys, monkeypatch):
     for day, names in ((1, "abc"), (20, "b")):
         at_clock(monkeypatch, day)

@@ -43,6 +43,7 @@ def values(measure, rows=RUNS, **how):
 # --- by hand ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("measure", "value", "n", "n_of"),
     [
@@ -138,6 +139,7 @@ def test_steps_without_runs_are_zero_and_not_missing():
     assert shares == [0.0, 2 / 3, None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "tz"),
     [("1d", None), ("1w", "America/Santiago"), ("1mo", "Asia/Kathmandu"), ("1q", "UTC")],
@@ -149,6 +151,7 @@ def test_steps_add_up_to_the_whole_in_every_zone(every, tz, demo):
     assert (steps["until"][:-1] == steps["since"][1:]).all()
 
 
+@pytest.mark.slow
 def test_days_follow_the_clock_of_the_zone(demo):
     day = demo.compare("runs", window="2026-03-29", tz="Europe/Berlin").frame
     assert (day["until"] - day["since"]).item() == timedelta(hours=23)
@@ -170,6 +173,7 @@ def test_each_step_can_be_compared_with_the_one_before(demo):
 # --- the same number everywhere -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_report(demo):
     report = sa.report(demo, window="2026-W21", sections=["headline"])
     numbers = {one["name"]: one for one in report.summary["headline"]["numbers"]}
@@ -184,6 +188,7 @@ def test_the_numbers_are_those_of_the_report(demo):
         assert ends == pytest.approx(numbers[name]["interval"]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [[], ["model"], ["project", "kind"], ["month"]])
 def test_costs_are_those_of_costs(by, demo):
     costs = sa.failures.costs(demo, by=by)
@@ -193,6 +198,7 @@ def test_costs_are_those_of_costs(by, demo):
         assert here == pytest.approx(there), measure
 
 
+@pytest.mark.slow
 def test_durations_are_those_of_the_curve(demo):
     runs = sa.survival.spells(demo, window="2026-W21")
     medians = sa.survival.quantiles(sa.survival.kaplan_meier(runs, by="kind"), 0.5)
@@ -201,6 +207,7 @@ def test_durations_are_those_of_the_curve(demo):
     assert found.select("value", "low", "high").rows() == medians.sort("kind").select(names).rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", MEASURES)
 def test_its_query_selects_the_same_rows(measure, demo):
     window = "2026-05"
@@ -253,6 +260,7 @@ def test_what_retries_cost_is_known_by_equal_prompts():
 # --- drawn --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["project", "teams.owner"])
 def test_what_is_chosen_in_the_chart_is_sql_for_the_runs_of_that_step(by, demo):
     owners = pl.DataFrame({"project": ["billing", "mobile"], "owner": ["ann", "it's bob"]})
@@ -269,6 +277,7 @@ def test_what_is_chosen_in_the_chart_is_sql_for_the_runs_of_that_step(by, demo):
         assert snap.sql(live.sql).height == row["n_of"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["failed", "cost_usd", "duration", "incidents"])
 def test_every_kind_of_measure_is_drawn_over_time_and_side_by_side(measure, demo):
     for how in ({"every": "1mo"}, {"window": "2026-05", "against": "before"}):
@@ -319,6 +328,7 @@ SOME = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(SOME, st.sampled_from(sorted(MEASURES)), st.sampled_from([None, "1d", "1w"]))
 def test_order_and_groups_change_nothing_and_intervals_hold_their_value(some, measure, every):

@@ -123,6 +123,7 @@ def test_the_report_shows_it_and_no_rate_counts_it_as_good(case):
     assert not set(good["entity_id"]) & set(last["session_id"])
 
 
+@pytest.mark.slow
 def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path) -> None:
     log = write(
         tmp_path / "log.jsonl",
@@ -211,6 +212,7 @@ def test_a_content_filter_is_never_a_success_however_it_is_spelt(lives):
     assert set(sessions["severity"].cast(pl.String)) == {"critical"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spellings", a_few([[SPELLINGS[0]], [*SPELLINGS]]))
 def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, spellings):
     cases = list(product(spellings, ("finish", "rawFinish")))

@@ -279,6 +279,7 @@ def test_the_report_says_since_when_a_number_is_another(step):
     assert completed["words"] in step.as_html()
 
 
+@pytest.mark.slow
 def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_alert():
     """Until the new level is the usual one; before that, and of a week that is over, nothing."""
     weeks = (2, 3, 1, 2, 3, 2, 1, 2, 3, 12, 11, 13, 12)
@@ -327,6 +328,7 @@ def test_what_was_open_at_the_end_of_each_week_is_drawn():
     assert unresolved["drawn"] in told.as_markdown()
 
 
+@pytest.mark.slow
 def test_the_report_of_a_steady_store_says_so():
     steady = report(
         many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
@@ -374,6 +376,7 @@ def fleets(n, before, since=(), per_week=300):
         ]
 
 
+@pytest.mark.slow
 def test_a_lower_share_is_found_in_time_and_hardly_ever_made_up():
     for since, per_week, least in (
         ((0.72,), 300, 0.97), ((0.8,), 300, 0.8), ((0.8, 0.8), 300, 0.95),

@@ -126,6 +126,7 @@ def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> 
     assert row["estimated_n"] == runs.height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("period", "labels"),
     [
@@ -183,6 +184,7 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
     assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [(), ("system",), ("system", "kind"), "week"])
 def test_first_passes_and_retries_are_parts_of_all(snap: sa.Snapshot, by: object) -> None:
     found = sa.failures.costs(snap, by=by)  # type: ignore[arg-type]
@@ -193,6 +195,7 @@ def test_first_passes_and_retries_are_parts_of_all(snap: sa.Snapshot, by: object
     assert sums == pytest.approx([part or 0.0 for part in whole])
 
 
+@pytest.mark.slow
 def test_each_model_of_a_run_is_priced_by_itself(tmp_path: Path) -> None:
     """Claude Code: Sonnet then Haiku, with 300 of 1,000 tokens in the cache for an hour."""
     sonnet, haiku = "claude-sonnet-4-6", "claude-haiku-4-5"
@@ -297,6 +300,7 @@ def test_what_a_run_reported_stands_once_by_model() -> None:
     assert (projects["q"]["reported_lost_usd"], projects["p"]["reported_lost_usd"]) == (0.5, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sample", "n_input", "n_output"),
     [
@@ -361,6 +365,7 @@ def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot, demo: sa.Snapsh
     assert [row["system"] for row in told["models"]["rows"]] == ["lionagi"] * 4
 
 
+@pytest.mark.slow
 def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
     snap: sa.Snapshot, own: Path, demo: sa.Snapshot
 ) -> None:
@@ -375,6 +380,7 @@ def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
     assert "Estimated" not in reported
 
 
+@pytest.mark.slow
 def test_the_command_prints_costs_by_prices_of_yours(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

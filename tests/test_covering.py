@@ -72,6 +72,7 @@ def seconds(draw):
     return float(round(draw.expovariate(1 / 4)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw_one", [lognormal, two_modes, heavy, seconds])
 @pytest.mark.parametrize("n", [19, 60, 200])
 def test_the_next_run_stays_within_as_often_as_promised(draw_one, n):
@@ -163,6 +164,7 @@ def test_without_todays_value_there_is_no_break_even():
     assert break_even(curve, 1.0) == (0.0, math.inf)
 
 
+@pytest.mark.slow
 def test_every_limit_of_the_sample_with_19_invocations_says_something_to_act_on():
     frame = sa.thresholds.recommend(sa.demo()).frame
     acts = ("change", "choose", "raise", "lower", "keep")

@@ -110,6 +110,7 @@ def test_row_order_does_not_matter(demo):
 # --- at an earlier instant -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_messages_up_to_the_instant_count():
     given = facts(
         [session()],
@@ -148,6 +149,7 @@ def test_a_first_message_that_came_later_leaves_the_update_lost():
     assert then["is_knowable"] is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transitions", "status"),
     [
@@ -253,6 +255,7 @@ def test_what_directories_say_is_of_the_present():
     assert then["is_knowable"] is False
 
 
+@pytest.mark.slow
 def test_a_schedule_that_ran_since_is_unknowable():
     ran = {"source": "state.db", "schedule_id": "c", "is_enabled": True, "trigger_type": "cron",
            "cadence_s": 3600.0, "n_runs": 3, "last_executed_at": ago(hours=1),

@@ -139,6 +139,7 @@ COMPARING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", COMPARING, ids=lambda one: one.name)
 def test_each_fires_exactly_at_its_limit(detector):
     limit = signs(detector, 0.0).select(detector.threshold()).item()
@@ -157,6 +158,7 @@ def test_each_fires_exactly_at_its_limit(detector):
 OF_ONE_LIMIT = [one for one in COMPARING if not isinstance(one.threshold_s, pl.Expr)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", OF_ONE_LIMIT, ids=lambda one: one.name)
 def test_each_takes_another_limit(detector):
     """The limit is a parameter: nothing of it is baked into the rule."""
@@ -458,6 +460,7 @@ def test_an_entry_that_makes_no_sense_names_its_row_and_column(monkeypatch, cell
         catalogue("stateanalytics.systems.lionagi", {})
 
 
+@pytest.mark.slow
 def test_the_sample_is_judged_by_the_dozen_unless_all_are_asked(demo):
     few, every = (sa.detectors.detect(demo, detectors=asked) for asked in (None, "all"))
     assert few.names == [rule.name for rule in chosen_detectors() if rule.name in every.names]

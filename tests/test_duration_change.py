@@ -331,6 +331,7 @@ def says_anything(given):
     return bool(changed or sa.failures.lift(given)["is_over_represented"].any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [1 / 6, 3])
 def test_an_outage_proves_something_once(hours):
     draw = Random(3)

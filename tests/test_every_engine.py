@@ -48,6 +48,7 @@ def _in_utc(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col("evaluated_at").dt.convert_time_zone("UTC"))
 
 
+@pytest.mark.slow
 @on_every_engine
 def test_a_bare_frame_gives_the_states_of_the_snapshot(fleet: sa.Snapshot, engine: Engine) -> None:
     found = engine.back(sa.states(engine.of(fleet.entities), as_of=fleet.as_of))
@@ -180,6 +181,7 @@ def _seconds_ago(seconds: float) -> datetime:
     return datetime(2026, 5, 27, tzinfo=UTC) - timedelta(seconds=seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("facts", "health", "code"),
     [

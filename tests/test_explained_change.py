@@ -73,6 +73,7 @@ def test_more_work_alone_is_no_change():
     assert found["dimension"].to_list() == [None]
 
 
+@pytest.mark.slow
 def test_only_so_many_are_named_and_the_rest_is_one_part():
     rows = [
         *ended("well", 4, days=1), *ended("quota", 3, days=1), *ended("poetry", 2, days=1),
@@ -86,6 +87,7 @@ def test_only_so_many_are_named_and_the_rest_is_one_part():
         assert found["change"].sum() == pytest.approx(every["change"].sum())
 
 
+@pytest.mark.slow
 def test_nothing_to_compare_is_no_row():
     well = [*ended("well", 1, days=1), *ended("well", 1, days=9)]
     for rows in ([], ended("quota", 1, days=1), ended("quota", 1, days=9), well):
@@ -115,6 +117,7 @@ weeks = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(weeks)
 @examples(30)
 def test_the_parts_add_up_whatever_the_order(drawn):

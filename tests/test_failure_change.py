@@ -46,6 +46,7 @@ def change(*rows, **asked):
 RUNS = [*well(50, days=1, every=120), *well(50, days=8, every=120)]
 
 
+@pytest.mark.slow
 def test_every_status_is_what_the_counts_say():
     found = change(
         *RUNS,
@@ -112,6 +113,7 @@ def test_a_change_says_what_it_cost():
     assert dear["run_s"] == 2 * dear["run_s_before"] > 0
 
 
+@pytest.mark.slow
 def test_what_may_be_chance_among_many_clusters_says_so():
     others = [run(f"o{i}", reason_message="abcdefghijklmnopqrst"[i] * 9, ended=ago(days=8))
               for i in range(20)]  # fmt: skip
@@ -121,6 +123,7 @@ def test_what_may_be_chance_among_many_clusters_says_so():
     assert rising["why"].endswith(f"not significant among {len(found)} clusters")
 
 
+@pytest.mark.slow
 def test_a_rate_counts_runs_so_a_busy_week_is_not_a_bad_one():
     rows = [*week("even", 40, days=1), *week("even", 4, days=8)]
     busy = change(*rows, *well(360, days=1), *well(36, days=8))["even broke"]
@@ -129,6 +132,7 @@ def test_a_rate_counts_runs_so_a_busy_week_is_not_a_bad_one():
     assert busy["ratio"] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_a_fan_out_is_one_cause_and_proves_nothing():
     found = change(*RUNS, *fan_out(24), run("b", reason_message="x", ended=ago(days=8)))
     limit = found["API Error: 429 slow down, request <*>"]
@@ -136,6 +140,7 @@ def test_a_fan_out_is_one_cause_and_proves_nothing():
     assert limit["q_value"] > 0.5
 
 
+@pytest.mark.slow
 def test_sessions_that_one_outage_fails_are_one_incident_and_prove_nothing():
     outage = [
         run(f"out{i}", reason_code="run.failed.exception", provider="p",
@@ -153,6 +158,7 @@ def test_sessions_that_one_outage_fails_are_one_incident_and_prove_nothing():
     assert (life["state"], life["n_incidents"]) == ("new", 1)
 
 
+@pytest.mark.slow
 def test_what_was_seen_before_both_stretches_is_back_not_new_as_in_its_life():
     old = [*week("old", 1, days=1), *daily("old", range(30, 34))]
     rows = [*old, *week("fresh", 1, days=1)]
@@ -191,6 +197,7 @@ def test_without_runs_there_is_no_rate_and_no_test():
     assert (row["status"], row["why"]) == ("unclear", "no run ended in one of the periods")
 
 
+@pytest.mark.slow
 def test_nothing_gives_no_rows_of_the_same_shape():
     nothing = sa.failures.change(store(), window=NOW)
     assert nothing.is_empty()
@@ -210,6 +217,7 @@ def test_what_makes_no_sense_is_refused(asked, words):
         change(**asked)
 
 
+@pytest.mark.slow
 def test_the_stretch_before_is_as_long_and_just_before():
     edge = ago(days=7)
     rows = [run("now", reason_message="a", ended=edge)]

@@ -125,6 +125,7 @@ def test_a_trend_counts_every_row_once_in_equal_steps():
     assert (len(found["trend"]), sum(found["trend"])) == (28, 12)
 
 
+@pytest.mark.slow
 def test_nothing_failed_gives_no_rows_of_the_same_shape():
     nothing, something = clusters(run("a", status="completed")), clusters(run("a"))
     assert nothing.is_empty()
@@ -132,6 +133,7 @@ def test_nothing_failed_gives_no_rows_of_the_same_shape():
     assert clusters().schema == something.schema
 
 
+@pytest.mark.slow
 def test_members_are_the_rows_behind_the_clusters():
     rows = [*fan_out(3), run("a", reason_message="x"), run("ok", status="completed")]
     members, found = sa.failures.members(store(*rows)), clusters(*rows)
@@ -153,6 +155,7 @@ def test_parameters_are_what_stood_in_the_holes():
         sa.failures.parameters(store(), n_values=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     a_few(
@@ -197,6 +200,7 @@ def test_the_fan_out_of_the_sample_reads_as_one_cause(demo):
     assert made["made_from"].to_list() == [1] * made.height
 
 
+@pytest.mark.slow
 def test_sql_gives_the_rows_behind_a_cluster(demo):
     snap = demo
     top = sa.failures.clusters(snap).row(0, named=True)

@@ -133,11 +133,13 @@ def test_a_code_that_is_also_the_head_of_another_is_a_leaf_and_a_node():
     assert (row["is_leaf"], row["n_rows"]) == (True, 2)
 
 
+@pytest.mark.slow
 def test_nothing_gives_no_rows_of_the_same_shape():
     assert nodes().is_empty()
     assert nodes().schema == nodes(run("a")).schema
 
 
+@pytest.mark.slow
 def test_the_sample_adds_up(demo):
     found = sa.failures.codes(demo)
     roots = found.filter(pl.col("depth") == 1)

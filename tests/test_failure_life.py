@@ -48,6 +48,7 @@ def entries(**columns):
     return pl.DataFrame(schema=SCHEMA).join(frame, on=frame.columns, how="full", coalesce=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("days", "state", "n_quiet"),
     [
@@ -79,6 +80,7 @@ def test_a_state_is_what_the_weeks_say(days, state, n_quiet):
     assert found["n_incidents_before"] == n_before
 
 
+@pytest.mark.slow
 def test_growing_is_what_change_says():
     well = [
         run(f"ok{i}", status="completed", ended=ago(days=1 + 7 * (i % 2) + i / 33))
@@ -90,6 +92,7 @@ def test_growing_is_what_change_says():
     assert found[named("even")]["state"] == "ongoing"
 
 
+@pytest.mark.slow
 def test_what_failed_after_the_window_is_not_known_yet():
     rows = broke("it", 1, 10)
     before = lives(*rows, window=(ago(days=14), ago(days=7)))
@@ -98,6 +101,7 @@ def test_what_failed_after_the_window_is_not_known_yet():
     assert lives(*broke("late", 1), window=(ago(days=14), ago(days=7))) == {}
 
 
+@pytest.mark.slow
 def test_what_costs_most_comes_first_and_what_is_gone_costs_nothing():
     rows = [*broke("cheap", 1, cost_usd=0.1), *broke("dear", 1, cost_usd=5.0), *broke("old", 9)]
     found = lives(*rows)
@@ -113,6 +117,7 @@ def test_the_ledger_tells_whose_it_is():
     assert found[named("it")]["is_back"] is None and found[named("it")]["is_expected"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("resolved_on", "is_back"),
     [(ago(days=2).date(), True), (ago(days=1).date(), False), (AS_OF.date(), False)],
@@ -122,12 +127,14 @@ def test_what_was_resolved_and_failed_after_that_day_is_back(resolved_on, is_bac
     assert lives(*broke("it", 1, 5), ledger=said)[named("it")]["is_back"] is is_back
 
 
+@pytest.mark.slow
 def test_what_is_expected_is_so_up_to_its_last_day():
     for day, is_expected in ((ago(days=1).date(), True), (ago(days=2).date(), False)):
         said = entries(cluster_id=named("it"), expected_until=day)
         assert lives(*broke("it", 1), ledger=said)[named("it")]["is_expected"] is is_expected
 
 
+@pytest.mark.slow
 def test_an_id_of_no_cluster_stays_visible():
     said = entries(cluster_id="v1:000000000000", owner="ben", template="forgotten")
     found = lives(*broke("it", 1), ledger=said)["v1:000000000000"]
@@ -146,6 +153,7 @@ def logins(*users):
     return [run(user, reason_message=f"login of {user} broke", ended=ago(days=1)) for user in users]
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_id_has_changed_keeps_what_the_ledger_says():
     old = "login of ada broke"
     before = lives(*logins("ada"))
@@ -172,6 +180,7 @@ def test_another_code_or_a_cluster_with_an_entry_of_its_own_is_not_taken():
     assert lives(*rows, ledger=said)[named("it really")]["owner"] == "ben"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "message"),
     [
@@ -187,6 +196,7 @@ def test_an_entry_that_says_little_is_not_found_again_in_another_failure(templat
     assert found[cluster_id(None, message)]["ledger_id"] is None
 
 
+@pytest.mark.slow
 def test_what_is_found_again_by_its_words_is_not_said_to_be_back():
     said = entries(
         cluster_id="v1:000000000000", template="the disk <*>", resolved_on=date(2026, 1, 1)
@@ -387,6 +397,7 @@ def test_the_command_owns_and_shows(capsys, tmp_path, demo):
     assert "in the ledger, but without a failure: v1:000000000000" in shown.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -437,6 +448,7 @@ def test_a_steady_failure_is_seldom_said_to_be_back_or_gone(per_week):
         assert states.count(state) / len(states) <= 0.02, state
 
 
+@pytest.mark.slow
 def test_what_failed_three_times_a_week_is_gone_within_four_weeks_and_then_back():
     before = [84 + day for day in steady_days(1, 3.0) if day < 7 * 8]
     told = weeks_told([1.0, *before], n_weeks=12)
@@ -455,6 +467,7 @@ def hours(name, *ages):
 OLD = run("old", status="completed", ended=ago(days=20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ages", "n_and_most"),
     [
@@ -473,6 +486,7 @@ def test_what_fails_far_more_than_in_the_week_before_is_escalating(ages, n_and_m
     assert set(found["cluster_id"]) <= {named("it")}
 
 
+@pytest.mark.slow
 def test_without_a_week_of_history_nothing_is_known_to_escalate():
     assert sa.failures.escalating(store(*hours("it", *[0.1] * 20))).is_empty()
     assert sa.failures.escalating(store()).is_empty()

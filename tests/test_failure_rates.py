@@ -63,6 +63,7 @@ def test_what_has_no_outcome_yet_has_not_failed():
     assert hours(*rows, *started("bad", 1, failed=1)) == [(10, 1, False)]
 
 
+@pytest.mark.slow
 def test_a_comparison_can_leave_them_out():
     well = started("well", 40, failed=0, days=3) + started("then", 40, failed=0, days=9)
     rows = [*well, *started("out", 12, failed=11), failed_run("c", reason_message="c broke")]

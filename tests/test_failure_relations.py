@@ -234,6 +234,7 @@ def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts
     assert set(in_week.values()) == {n}, in_week
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gap_s", "n"), [(0, 0), (29, 0), (31, 1), (600, 1)])
 def test_the_gap_can_be_chosen(gap_s, n):
     rows = [
@@ -295,6 +296,7 @@ def test_a_long_chain_needs_few_rounds(order, monkeypatch):
     assert len(n_rounds) <= 2 + log2(n)
 
 
+@pytest.mark.slow
 def test_nothing_gives_no_rows_of_the_same_shape():
     assert incidents().is_empty()
     assert incidents().schema == incidents(*fan_out(3)).schema

@@ -39,6 +39,7 @@ E, X = "run.failed.exception", "run.failed.exit_nonzero"
 ALONE = {(None, "quiet", None, 1), (None, None, None, 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [

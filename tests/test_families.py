@@ -46,6 +46,7 @@ def test_a_long_chain_of_files_is_one_family_and_an_unrelated_file_another() -> 
     assert with_families(chain, [("id",), ("of",)])["family"].n_unique() == 1001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS)
 def test_batches_of_families_give_the_rows_of_all_families_together(reading, monkeypatch) -> None:
     sample = sample_of(reading)
@@ -58,6 +59,7 @@ def test_batches_of_families_give_the_rows_of_all_families_together(reading, mon
     assert all(isinstance(frame, transcripts.Packed) for frame in frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS)
 def test_families_without_later_records_keep_their_present_rows(reading, monkeypatch) -> None:
     sample = sample_of(reading)
@@ -72,6 +74,7 @@ def test_families_without_later_records_keep_their_present_rows(reading, monkeyp
     assert_same(by_families, facts_at(sample_of(reading), middle).facts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS)
 def test_rewinding_in_two_steps_gives_the_rows_of_one_step(reading) -> None:
     sample = sample_of(reading)
@@ -81,6 +84,7 @@ def test_rewinding_in_two_steps_gives_the_rows_of_one_step(reading) -> None:
     assert_same(twice, facts_at(sample, earlier).facts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", READINGS)
 def test_facts_of_an_earlier_instant_can_be_sent_to_another_process(reading) -> None:
     sample = sample_of(reading)

@@ -143,6 +143,7 @@ letters = st.dictionaries(
 formers = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(NAMES), max_size=3)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(letters, formers), min_size=1, max_size=5), st.integers(0, 99))
 def test_twice_changes_nothing_and_order_does_not_matter(weeks, seed):
@@ -197,6 +198,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "problem"), BROKEN)
 def test_a_broken_registry_is_an_error_that_names_the_place(tmp_path, text, problem):
     path = tmp_path / "faults.csv"
@@ -226,6 +228,7 @@ def test_a_registry_that_is_absent_or_no_table_is_refused(tmp_path):
         read_registry(pl.DataFrame({"member": ["x"]}))
 
 
+@pytest.mark.slow
 def test_formulas_and_secrets_of_messages_are_not_written(tmp_path):
     path = tmp_path / "faults.csv"
     snap = store(run("a", reason_message="=cmd|x failed, key sk-abcdefghijklmnopqrst"))
@@ -240,6 +243,7 @@ def test_formulas_and_secrets_of_messages_are_not_written(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_commands_show_the_ids_of_the_registry_next_to_the_ledger(tmp_path, capsys):
     path = tmp_path / "faults.csv"
     asked = ["failures", str(SHIPPED["lionagi"]), "--show"]
@@ -282,6 +286,7 @@ def test_what_was_merged_split_and_renamed_is_known_for_its_day():
     assert changed(None) == changed(EMPTY) == {}
 
 
+@pytest.mark.slow
 def test_faults_life_and_the_report_say_what_the_registry_changed(tmp_path):
     snap = sa.demo()
     path = tmp_path / "faults.csv"
@@ -337,6 +342,7 @@ def over_weeks(messages, n_weeks, tmp_path):
     return sum(stayed) / len(stayed), sum(known) / len(known), n_new / len(set(last.values()))
 
 
+@pytest.mark.slow
 def test_ids_of_a_few_weeks_stay(tmp_path):
     stayed, known, new = over_weeks(failure_messages(120), 3, tmp_path)
     assert stayed >= 0.97

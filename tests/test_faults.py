@@ -171,6 +171,7 @@ SOME = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first example compiles the table
 @given(SOME, st.randoms())
 def test_a_fault_depends_on_its_cluster_alone(rows, random):
@@ -255,6 +256,7 @@ def test_a_fault_that_is_everywhere_names_nothing():
     assert (fault["where"], fault["lift"]) == (None, None)
 
 
+@pytest.mark.slow
 def test_faults_of_nothing_of_calls_and_of_shuffled_rows():
     snap = concentrated(of_mobile=[True] * 5, of_others=[False, True] * 5)
     assert sa.failures.faults(snap, window="2020-W21").is_empty()
@@ -263,6 +265,7 @@ def test_faults_of_nothing_of_calls_and_of_shuffled_rows():
     assert sa.failures.faults(shuffled).equals(sa.failures.faults(snap))
 
 
+@pytest.mark.slow
 def test_faults_count_what_their_clusters_count(demo):
     faults = sa.failures.faults(demo, nested=True)
     clusters = sa.failures.clusters(demo)
@@ -330,6 +333,7 @@ def test_consequences_are_after_causes_and_name_the_most_frequent():
     assert rest["n_rows"].to_list() == [1, 1]
 
 
+@pytest.mark.slow
 def test_consequences_alone_name_nothing_and_order_does_not_matter():
     rows = with_children(1, 1)
     alone = sa.failures.faults(store(*rows[2:]))

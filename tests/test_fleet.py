@@ -269,6 +269,7 @@ def test_coverage_says_what_was_read_what_failed_and_what_is_stale(ends, losses,
     assert told["in_words"] == words
 
 
+@pytest.mark.slow
 def test_coverage_stands_on_top_of_the_page(history, stores, tmp_path):
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)

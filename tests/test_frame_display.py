@@ -105,6 +105,7 @@ def in_a_terminal(*arguments, **environment):
     return printed.stdout.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_has_colours_unless_they_are_refused(tmp_path, capfd):
     store = str(write_store(tmp_path / "s.db", sessions=[session("a", status="failed")]))
     home = {"HOME": str(tmp_path), "STATEANALYTICS_CACHE": "off"}
@@ -132,6 +133,7 @@ def test_messages_come_before_ids():
             assert prose[0] < first[0], question.gives
 
 
+@pytest.mark.slow
 def test_one_note_comes_before_a_table_and_the_others_after(tmp_path):
     store = str(ROOT / "data" / "samples" / "twelve_weeks" / "history")
     shown = in_a_terminal("attention", store, HOME=str(tmp_path), STATEANALYTICS_CACHE="off")

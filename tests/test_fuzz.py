@@ -101,6 +101,7 @@ def test_an_input_that_takes_too_much_for_its_size_is_noticed(
     assert 0 < answer["disk_bytes"] < 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutate", GROWING)
 @pytest.mark.parametrize("target", ["codex", "claude code", "opencode log"])
 def test_what_grows_when_it_is_read_takes_work_by_its_room_on_disk(

@@ -138,6 +138,7 @@ def place_name(name):
     return module if module in PLACE else name.split(".")[0]
 
 
+@pytest.mark.slow
 def test_imports_run_from_left_to_right():
     wrong = [
         f"{path} imports {other}"
@@ -158,6 +159,7 @@ def test_what_systems_import_when_it_is_called_exists():
     assert len(names) == texts.count("_later(")
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other_in_a_circle():
     """Imports for types included; those inside of functions are made to run later."""
     graph = {name_of(path): set(imported_at_top(path)) for path in MODULES}
@@ -288,6 +290,7 @@ def test_the_import_loads_nothing_heavy():
     assert [name for name in loaded if name.startswith("stateanalytics")] == ["stateanalytics"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
@@ -319,6 +322,7 @@ def test_help_loads_no_command():
     assert ours == {f"stateanalytics.{name}" for name in NEEDED_FOR_HELP}
 
 
+@pytest.mark.slow
 def test_a_list_of_one_system_loads_nothing_of_others_and_no_engine(tmp_path):
     store = write_store(tmp_path / "state.db", sessions=[session("a", status="failed")])
     loaded = loaded_by("attention", str(store))

@@ -49,6 +49,7 @@ def incidents_a_fault(parts, n=12):
     return mean(n_incidents(rows.filter(~pl.col("fault").str.starts_with("own"))) for rows in weeks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "seconds"), a_few(OUTAGES, 4))
 def test_an_outage_of_any_length_is_one_incident(n, seconds):
     assert 1 <= incidents_a_fault(lambda draw: outage(draw, n, seconds)) <= 1.2
@@ -60,6 +61,7 @@ def test_four_wordings_of_one_fault_are_one_incident(kinds, seconds):
     assert incidents_a_fault(lambda draw: outage(draw, 40, seconds, kinds)) <= 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_own", "n", "seconds", "most"), a_few([
     (20, 40, 10 * MINUTE, 0.01), (20, 200, 3 * HOUR, 0.01), (20, 40, 6 * HOUR, 0.02),
     (100, 40, 10 * MINUTE, 0.01), (100, 200, 6 * HOUR, 0.01), (100, 40, 3 * HOUR, 0.04),
@@ -72,6 +74,7 @@ def test_what_the_same_cluster_fails_outside_of_the_outage_stays_apart(n_own, n,
     assert sum(links) <= most * sum(failures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [[LIMIT], MANY], ids=["one cluster", "many"])
 @pytest.mark.parametrize(
     ("n", "rhythm"), a_few([(n, name) for n in (20, 100, 500, 3000) for name in RHYTHMS], 4)
@@ -97,6 +100,7 @@ def test_three_outages_of_a_week_are_three_incidents(hours):
     assert 3 <= incidents_a_fault(three) <= 3.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [10 * MINUTE, 3 * HOUR])
 def test_two_faults_at_once_are_two_incidents(seconds):
     def two(draw):
@@ -108,6 +112,7 @@ def test_two_faults_at_once_are_two_incidents(seconds):
     assert 2 <= incidents_a_fault(two) <= 2.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [[LIMIT], DISK, ODD], ids=["limit", "disk", "odd"])
 @pytest.mark.parametrize("waits", a_few([[60 * 2**i for i in range(6)], [300] * 3, [600] * 2], 2))
 def test_retries_of_one_task_are_one_incident(waits, kinds):
@@ -137,6 +142,7 @@ def test_the_limits_are_quantiles_of_gamma_distributions():
     assert chances == pytest.approx([0.008, 0.0017, *[0.00015] * 4], rel=0.1)
 
 
+@pytest.mark.slow
 @given(
     times=st.lists(st.floats(0, WEEK_S - 1), min_size=1, max_size=40),
     kinds=st.lists(st.integers(0, len(MANY) - 1), min_size=40, max_size=40),

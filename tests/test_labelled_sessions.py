@@ -21,6 +21,7 @@ def assert_good_enough(found):
     assert found.filter(pl.col("sign").is_null())["n_found"].sum() == 0
 
 
+@pytest.mark.slow
 def test_a_few_labelled_sessions(tmp_path):
     assert_good_enough(scores(tmp_path, seed=7, n_each=2, n_controls=10))
 

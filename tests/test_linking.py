@@ -210,6 +210,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     return write_store(folder / "state.db", sessions=[own]), folder / "codex", driven.thread_id
 
 
+@pytest.mark.slow
 def test_totals_count_it_once_and_both_keep_their_detail(both: tuple[Path, Path, str]) -> None:
     store, rollouts, thread_id = both
     snap = sa.read(store, rollouts, as_of="2026-05-28T00:00Z", progress=False)
@@ -297,6 +298,7 @@ def pairs(*rows: dict) -> tuple[list[tuple[str, str]], int]:
     return told, ambiguous_links(entities).height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "expected", "n_ambiguous"),
     [
@@ -431,6 +433,7 @@ def test_tokens_are_those_of_the_transcripts_where_the_driver_tells_fewer() -> N
     assert used == [(40, 9, 0.5), (30, 7, 0.4)]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_apart_is_a_finding_and_counts_as_it_did(tmp_path: Path) -> None:
     folder, started_s = tmp_path / "codex", (AT - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
     for name in ("one", "other"):

@@ -71,6 +71,7 @@ def test_a_request_and_its_answer_are_one_call(tmp_path):
     assert (found["is_test"], found["part_id"], found["cause"]) == (True, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "outcome", "cause", "exit_code"),
     [
@@ -242,6 +243,7 @@ def test_branches_that_work_at_once_have_turns_of_their_own(tmp_path):
     assert [at.timestamp() - NOW_S for at in turns(snap)["ended_at"]] == [5, 6]
 
 
+@pytest.mark.slow
 def test_calls_at_an_earlier_instant_have_no_later_results(tmp_path):
     rows = [
         *(request("q", at=0), answer("a", "q", at=10, output="", error="x")),
@@ -301,6 +303,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples(30)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_any_messages_give_each_call_once_in_any_order(tmp_path_factory, rows, order):
@@ -326,6 +329,7 @@ def test_any_messages_give_each_call_once_in_any_order(tmp_path_factory, rows, o
     assert again.height == found.height
 
 
+@pytest.mark.slow
 def test_calls_that_end_runs_and_the_runs_are_one_fault(tmp_path):
     """Three of four failed runs ended with such a call; that of another cause is no fault of it."""
     said = "/bin/sh: 1: poetry: not found"
@@ -363,6 +367,7 @@ def test_calls_that_end_runs_and_the_runs_are_one_fault(tmp_path):
     assert "3 runs failed with it" in page
 
 
+@pytest.mark.slow
 def test_the_last_messages_of_a_session_are_shown_while_its_store_is_open(tmp_path):
     said = [
         {"id": f"m{n}", "created_at": NOW_S + n, "role": role, "content": json.dumps({key: text})}

@@ -104,6 +104,7 @@ def test_a_timeout_that_is_no_positive_number_is_a_finding(tmp_path, odd):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("began_s", "created_s", "text", "expected"),
     [
@@ -314,6 +315,7 @@ def test_active_in_the_store_and_merged_on_disk_is_a_finding(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "expected"),
     [

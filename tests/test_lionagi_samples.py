@@ -392,6 +392,7 @@ def test_all_samples_can_be_read_at_once(lionagi_samples):
     assert facts.sources["n_entities"].sum() == facts.entities.height
 
 
+@pytest.mark.slow
 def test_the_shipped_sample_is_read_as_its_truth_table_describes():
     folder = ROOT / "data" / "samples"
     truth = pl.read_csv(folder / "truth.csv", infer_schema=False)

@@ -348,6 +348,7 @@ def test_messages_in_no_list_are_kept_and_counted(tmp_path):
     assert codes(part)["message.orphaned"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("collection", "count"),
     [

@@ -93,6 +93,7 @@ def test_an_alarm_is_told_once_and_only_looked_for_where_something_changed(path,
     assert (len(asked), len(told)) == (3, 1)
 
 
+@pytest.mark.slow
 def test_an_escalation_is_told_once_until_it_calms_down(path, monkeypatch):
     seen, told = [["x"], ["x", "y"], [], ["x"]], []
 

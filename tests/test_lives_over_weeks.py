@@ -119,6 +119,7 @@ def reworded(draw, at, n_weeks, text=REWORDED):
     ]
 
 
+@pytest.mark.slow
 def test_what_triples_or_comes_and_goes_is_said():
     rows = fleet(Random(4), {"login": 6.0, "rate": 12.0, "disk": risen(3.0, 9.0)}, 22)
     assert states(rows, (19, 21), 22) == ["ongoing", "growing"]
@@ -126,11 +127,13 @@ def test_what_triples_or_comes_and_goes_is_said():
     assert states(rows, (6, 12, 15, 18), 19) == ["back", "flapping", "quiet", "flapping"]
 
 
+@pytest.mark.slow
 def test_what_was_fixed_is_gone_and_then_back():
     rows = fleet(Random(2), {**STEADY, "disk": fixed_for_12_weeks}, 24)
     assert states(rows, (9, 12, 21, 22), 24) == ["ongoing", "gone", "gone", "back"]
 
 
+@pytest.mark.slow
 def test_what_is_said_in_other_words_is_renamed_and_neither_new_nor_gone():
     before, week, after = told(reworded(Random(0), 12, 14), (11, 12, 13), 14)
     assert before["disk"]["state"] == "ongoing" and REWORDED not in before

@@ -162,6 +162,7 @@ def test_nothing_is_completed_without_a_snapshot():
     assert names_for("%%statesql\nFROM sta", {}) == []
 
 
+@pytest.mark.slow
 def test_the_shell_completes_in_our_cells_and_leaves_others_alone(shell):
     def completed(text):
         with provisionalcompleter():

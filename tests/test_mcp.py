@@ -67,6 +67,7 @@ def test_every_answer_says_what_of_the_sources_is_missing(tools, tmp_path):
             assert missing.startswith(f"{tmp_path}: most of what lies here is not read")
 
 
+@pytest.mark.slow
 def test_disagreements_are_of_the_detectors_that_are_asked(tools):
     def asked(detectors=None):
         rows = ask(tools, "disagreements", limit=MOST_ROWS, detectors=detectors)["data"]
@@ -108,6 +109,7 @@ def test_what_a_query_gives_is_told_masked_and_never_breaks_off(tools):
     assert json.loads(row["b"])[1] is None
 
 
+@pytest.mark.slow
 def test_no_function_of_a_query_brings_back_a_secret_of_a_table(tools):
     key = "sk-" + "a1B2" * 12
     table = pl.DataFrame({"x": [key], key: ["y"], key[:-1] + "3": ["z"], "l": [[key]]})
@@ -130,6 +132,7 @@ def test_an_error_stands_under_the_note_as_data_does():
     assert "\u202e" not in told["data"]["error"]
 
 
+@pytest.mark.slow
 def test_a_server_without_sql_has_neither_its_tools_nor_its_tables(tools):
     component("mcp")
 

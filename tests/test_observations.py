@@ -203,6 +203,7 @@ def test_messages_that_pruning_leaves_behind_are_told_by_their_session_alone(tmp
         assert both.events.select(key).sort(key).equals(alone.events.select(key).sort(key))
 
 
+@pytest.mark.slow
 def test_messages_that_pruning_leaves_behind_are_archived_once(tmp_path):
     store, n_new = tmp_path / "state.db", []
     for gone in ((), ("s0",), ("s0", "s1"), ("s0",)):

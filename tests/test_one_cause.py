@@ -121,6 +121,7 @@ def go_store_of(path, state, words):
     return read_facts(path / "ao.db", as_of=datetime(2026, 8, 22, 12, tzinfo=UTC))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_tag", [True, False], ids=["tagged", "words only"])
 @pytest.mark.parametrize("fault", a_few(PROVIDER, 4))
 @pytest.mark.parametrize("read", [of_claude, of_codex, of_opencode, of_agent_orchestrator])
@@ -135,6 +136,7 @@ def test_a_fault_of_the_provider_has_one_cause(tmp_path, read, fault, has_tag):
 
 
 # lionagi stores a code of its own, which ADR-0033 fixes; what failed stands in the words beside it.
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", a_few(PROVIDER))
 def test_a_fault_has_one_group_of_causes_in_clusters_of_every_system(tmp_path, fault):
     *told, cause = PROVIDER[fault]
@@ -181,6 +183,7 @@ def cause_of_words(*texts: str) -> str:
 OUTPUT = "Incomplete response returned, reason: max_output_tokens"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [of_claude, of_codex, of_opencode])
 @pytest.mark.parametrize("has_tag", [True, False], ids=["tagged", "words only"])
 def test_an_answer_cut_off_at_its_limit_is_partial_in_every_system(tmp_path, read, has_tag):
@@ -277,6 +280,7 @@ def test_cells_and_what_is_not_recorded_are_the_whole_table():
     assert {*OWN_WORDS} <= filled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "system"), CELLS)
 def test_a_fault_has_one_cause_in_every_system_that_records_it(tmp_path, fault, system):
     facts, entity_type = PROVOKE[system](tmp_path, fault)

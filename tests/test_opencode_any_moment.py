@@ -119,6 +119,7 @@ def check(name: str, tmp_path: Path, chosen: slice | int) -> None:
         assert differences(path, at, tmp_path, is_judged=is_judged) == [], at.isoformat()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", a_few(["shipped", *OTHERS, *DATABASES]))
 def test_an_instant_is_what_a_copy_that_ends_there_says(name: str, tmp_path: Path) -> None:
     check(name, tmp_path, 1)

@@ -162,6 +162,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "code"), a_few(BAD, 2))
 def test_each_kind_of_bad_record_is_named_or_ends_the_load(
     tmp_path: Path, make: Callable[[Path], Path], code: str

@@ -41,6 +41,7 @@ SILENCES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("silent_s", "health"), SILENCES)
 @pytest.mark.parametrize("before", [(), (PROMPT, ANSWER)], ids=["first prompt", "later prompt"])
 def test_a_prompt_that_was_never_answered_is_stalled_and_then_dead(
@@ -101,6 +102,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_completed_without_success_is_none(tmp_path, name):
     call, lifecycle, code = CALLS[name]
@@ -195,6 +197,7 @@ def test_a_row_that_counts_nothing_is_not_below_zero(tmp_path):
     assert min(forks_of_forks(tmp_path, is_counted=False).values()) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "lifecycle"),
     [("", "cancelled"), (" with the following feedback: use rg", "running")],
@@ -208,6 +211,7 @@ def test_a_rejection_with_instructions_does_not_end_the_turn(tmp_path, answer, l
     assert call["reason_codes"].to_list() == ["invocation.failed.permission_rejected"]
 
 
+@pytest.mark.slow
 def test_the_last_messages_of_a_session_have_their_texts(tmp_path):
     database = restore(RECORDED, tmp_path / "store") / "opencode.db"
     with closing(sqlite3.connect(database)) as stored:

@@ -51,6 +51,7 @@ def test_every_row_equals_its_oracle(oracles: Path, name: str) -> None:
     check(name, read(oracles / name))
 
 
+@pytest.mark.slow
 @every_file
 def test_the_order_and_number_of_rows_does_not_matter(oracles: Path, name: str) -> None:
     rows = read(oracles / name)

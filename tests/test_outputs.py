@@ -76,6 +76,7 @@ def test_nothing_that_was_read_is_written_over(fleet, command, source, target, c
     assert contents(fleet) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "root", a_few(["home/shows", "shows", "by-variable", "said-by-the-store", "behind-a-link"], 3)
 )
@@ -160,6 +161,7 @@ def test_a_device_and_a_pipe_are_written_to(tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_standard_output_by_its_name_is_written_to_unless_it_is_a_file(tmp_path, name):
     script = (
@@ -248,6 +250,7 @@ def test_a_file_is_what_was_last_written(tmp_path_factory, first, second):
     assert list(target.parent.iterdir()) == [target]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "is_disarmed"),
     a_few([(["-o", "x.csv"], True), (["-f", "csv"], False), (["-f", "csv", "-o", "x.txt2"], True),
@@ -331,6 +334,7 @@ def here(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_scheme_is_refused_by_name_and_makes_no_folder(demo, here, place):
     scheme = place.partition(":")[0]
@@ -349,6 +353,7 @@ def test_a_scheme_is_refused_by_name_and_makes_no_folder(demo, here, place):
         assert cli.run(words) == 2
 
 
+@pytest.mark.slow
 def test_report_writes_to_standard_output(here, capsysbinary):
     words = ["report", str(SHIPPED["claude_code"]), "-o", "-", "--sections", "headline"]
     assert cli.run(words) == 0

@@ -69,6 +69,7 @@ def test_what_is_no_table_is_one_line(snap, tmp_path, monkeypatch, name, rows, w
         snap.with_table(name, rows)
 
 
+@pytest.mark.slow
 def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for():
     kinds = ("agent", "=1+1", "agent", None)
     rows = [{**row, "kind": kind} for row, kind in zip(SESSIONS, kinds, strict=True)]
@@ -200,6 +201,7 @@ def test_a_folder_of_parquet_is_new_and_whole(odd, tmp_path):
         odd.export(tmp_path / "x.duckdb", tables=["nope"])
 
 
+@pytest.mark.slow
 def test_a_duckdb_of_ones_own_holds_every_table(odd):
     with odd.duckdb() as connection:
         names = {name for (name,) in connection.sql("SHOW TABLES").fetchall()}

@@ -153,6 +153,7 @@ def test_a_tie_says_how_to_choose(tmp_path):
     assert "s.jsonl" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_most_of_a_directory_unread_is_the_first_line_of_commands_and_reports(tmp_path, capsys):
     home = tmp_path / "home"
     (home / "projects" / "p").mkdir(parents=True)
@@ -179,6 +180,7 @@ def test_caches_and_settings_are_not_missing(homes, tmp_path):
         assert not snap.findings["code"].eq("source.mostly_unread").any()
 
 
+@pytest.mark.slow
 def test_no_sample_is_mostly_unread(homes):
     for home in homes.values():
         with sa.read(home) as snap:
@@ -229,6 +231,7 @@ USUAL = {
 }
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(systems=st.sets(st.sampled_from(sorted(USUAL)), min_size=2))
 def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, systems):
@@ -243,6 +246,7 @@ def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, system
     assert len(again) == len(places)
 
 
+@pytest.mark.slow
 def test_a_live_home_of_every_system(homes, tmp_path):
     for system, folder in USUAL.items():
         shutil.copytree(homes[system], tmp_path / folder)

@@ -94,6 +94,7 @@ LIMITS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reaper", "entity_type", "columns", "is_closed"), LIMITS)
 def test_each_reaper_fires_exactly_at_its_limit(reaper, entity_type, columns, is_closed):
     assert (reaper in closed(entity(entity_type, **columns))) is is_closed

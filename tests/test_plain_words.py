@@ -47,6 +47,7 @@ def files(folder):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", *PARTS])
 def test_texts_of_a_package_are_in_plain_english(name):
     found = [
@@ -66,6 +67,7 @@ def identifiers(path):
                 yield node, name
 
 
+@pytest.mark.slow
 def test_names_are_in_plain_english():
     found = {
         f"{path.relative_to(ROOT)}: {name}"

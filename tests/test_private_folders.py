@@ -142,6 +142,7 @@ def test_a_temporary_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatc
         open_store(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["parsed apart", "report", "salvage", "sql"])
 def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypatch, what):
     recorded = sorted((ROOT / "tests/recorded/claude/projects").glob("*/*.jsonl"))[0]
@@ -187,6 +188,7 @@ HALF_A_FILE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [HALF_A_FOLDER, HALF_A_FILE])
 @pytest.mark.parametrize("name", ["e.sqlite", "in-use"])
 def test_what_a_killed_output_left_goes_with_the_next(tmp_path, monkeypatch, script, name):
@@ -221,6 +223,7 @@ def test_a_folder_whose_maker_was_killed_before_it_was_locked_goes(place):
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_export_that_was_killed_leaves_nothing_for_good(tmp_path, monkeypatch):
     """Killed at several instants, as the memory killer does."""
     monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})

@@ -55,6 +55,7 @@ def look_at(folder: Path, **options: object) -> dict:
     return {n: (alive[id_of(n)], health[id_of(n)]) for n in range(2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("notes", "expected"),
     [
@@ -112,6 +113,7 @@ def test_the_subagents_of_a_session_run_in_its_process(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_without_the_probe_nothing_is_another(tmp_path: Path) -> None:
     with_notes, without = tmp_path / "a", tmp_path / "b"
     root_with(with_notes, note(MINE))

@@ -48,6 +48,7 @@ def rows_of(run):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "arguments", "words"),
     [
@@ -91,6 +92,7 @@ def clusters(demo):
     return sa.failures.clusters(demo)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("show", [*a_few(SHOWS, 2), *a_few(SHOWN_ELSEWHERE, 0)])
 def test_every_answer_is_a_table_for_people(run, show):
     code, out, err = run("failures", STORE, "--show", show, "--limit", "2")
@@ -99,12 +101,14 @@ def test_every_answer_is_a_table_for_people(run, show):
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
 def test_clusters_are_those_of_the_library(run, rows_of, demo):
     found = rows_of("failures", "--week", "2026-W21", "--show", "clusters")
     expected = sa.failures.clusters(demo, window="2026-W21")
     assert [row["cluster_id"] for row in found] == expected["cluster_id"].to_list()
 
 
+@pytest.mark.slow
 def test_faults_come_first_and_their_clusters_and_rows_are_one_step_away(run, rows_of, demo):
     found = rows_of("failures", "--week", "2026-W21")
     expected = sa.failures.faults(demo, window="2026-W21", nested=True)
@@ -223,6 +227,7 @@ def test_durations_by_other_columns_and_shares(run, rows_of):
     assert {row["prob"] for row in found} == {"0.9"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("show", "columns"),
     [
@@ -299,6 +304,7 @@ def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
         assert not {"\x1b", "\u202e", "\x07"} & set(out + err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("show", ["quantiles", "change", "compare"])
 def test_durations_are_told_apart_by_a_table_of_the_users_own(run, tmp_path, show):
     teams = tmp_path / "teams.csv"
@@ -314,6 +320,7 @@ def test_durations_are_told_apart_by_a_table_of_the_users_own(run, tmp_path, sho
 # --- thresholds ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_table_says_today_and_recommended_and_what_is_missing(run):
     code, out, err = run("thresholds", STORE)
     assert (code, "stale.flow" in out) == (0, True)
@@ -321,6 +328,7 @@ def test_the_table_says_today_and_recommended_and_what_is_missing(run):
     assert re.search(r"\d+ thresholds: .*\d+ cannot tell, .*\d+ not enough data", err)
 
 
+@pytest.mark.slow
 def test_settings_are_written_as_toml(run, tmp_path):
     target = tmp_path / "thresholds.toml"
     assert run("thresholds", STORE, "--settings", "toml", "-o", target)[0] == 0
@@ -351,6 +359,7 @@ PAGE = (ROOT / "docs" / "questions.md").read_text("utf-8")
 ASKED = re.findall(r"^\|[^|]+\| `stateanalytics ([^`]+)` \|", PAGE, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ASKED)
 def test_each_command_of_the_page_of_questions_answers(run, monkeypatch, tmp_path, asked):
     monkeypatch.setenv("HOME", str(tmp_path))

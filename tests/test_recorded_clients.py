@@ -16,6 +16,7 @@ RECORDED = Path(__file__).parent / "recorded"
 CLIENTS = ("claude", "codex", "lionagi", "opencode")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_real_clients_wrote_is_read_as_it_was(client, tmp_path):
     store = RECORDED / client
@@ -39,6 +40,7 @@ def _stores(client: str, tmp_path: Path) -> list[Path]:
     return [whole / "lionagi" / "state.db", whole / "claude", whole / "codex"]
 
 
+@pytest.mark.slow
 def test_work_that_lionagi_drove_counts_once_and_that_of_people_too(tmp_path):
     as_of = datetime.fromisoformat((RECORDED / "lionagi" / "as_of.txt").read_text().strip())
     stores = _stores("lionagi", tmp_path)
@@ -63,6 +65,7 @@ def test_every_client_is_run_each_night_as_pinned_and_as_the_newest():
     assert "cron:" in matrix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ("claude", "codex", "opencode"))
 def test_a_turn_is_a_prompt_in_every_client_however_often_the_model_was_asked(client, tmp_path):
     store = RECORDED / client

@@ -138,6 +138,7 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, mod
             assert_same(snap, read(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", a_few(["append", "long", "finish", "list"], 2))
 def test_beside_an_open_writer_only_the_log_is_read(tmp_path, monkeypatch, name):
     path = first(tmp_path / "state.db")
@@ -302,6 +303,7 @@ def copied(monkeypatch):
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", a_few(["WAL", "DELETE"]))
 def test_what_nobody_wrote_to_is_not_read_again(tmp_path, copied, mode):
     path = first(tmp_path / "state.db")
@@ -336,6 +338,7 @@ def test_of_several_stores_only_the_one_that_was_written_to_is_read_again(tmp_pa
     assert_same(again, read(str(tmp_path / "*.db")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", a_few([True, False]))
 def test_what_was_a_copy_of_a_store_is_whole_when_it_is_none_any_more(tmp_path, copied, is_there):
     store, backup = first(tmp_path / "a.db"), tmp_path / "b.db"
@@ -394,6 +397,7 @@ def test_what_a_closed_log_brought_into_the_store_is_told_by_time_alone(tmp_path
     assert sqlite_copy.state(path, is_live=False) is not None
 
 
+@pytest.mark.slow
 def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
     path = first(tmp_path / "state.db")
     run = tmp_path / "runs" / "r1" / "run.json"
@@ -487,6 +491,7 @@ def test_inputs_that_came_or_went_are_noticed(tmp_path):
         snap.refresh(progress=False)
 
 
+@pytest.mark.slow
 def test_who_reads_once_keeps_nothing_to_go_on_from(tmp_path, monkeypatch):
     """What a command reads is the same, in less memory, and can be read again all the same."""
     store, tables, are_gone = first(tmp_path / "state.db"), [], []

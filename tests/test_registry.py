@@ -219,6 +219,7 @@ def calls(demo, tmp_path_factory) -> dict[str, Calls]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - WITHOUT_FRAMES))
 @pytest.mark.parametrize("rows", a_few(["sample", "nothing"]))
 def test_every_column_of_every_result_is_documented(calls, name, rows):
@@ -269,6 +270,7 @@ ISSUE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ISSUE, *sorted(FUNCTIONS.keys() - WITHOUT_FRAMES)])
 def test_schema_explains_a_function_by_every_name_of_it(demo, name):
     if name == "schema":

@@ -134,6 +134,7 @@ def test_open_work_in_trouble_stands_apart_from_ended_causes(week):
     assert sorted(ended.values()) == [1, 1, 3]
 
 
+@pytest.mark.slow
 def test_ended_work_that_says_the_same_of_other_requests_is_one_thing_to_look_at():
     said = [f"429 of request req_{n}f4b04e860a{n}" for n in range(5)]
     rows = [
@@ -177,6 +178,7 @@ def test_what_v1_leaves_neutral_though_blocked_is_listed(week):
     assert "1 entity is blocked, which policy v1 calls neutral" in blocked["finding"]
 
 
+@pytest.mark.slow
 def test_another_policy_raises_it():
     told = ["attention", "appendix"]
     summary = report(facts(WEEK), policy=Policy.operator(), sections=told).summary
@@ -198,6 +200,7 @@ def test_attention_of_a_window_is_what_its_report_counts(week):
         assert items.filter(severity=severity).height == counted
 
 
+@pytest.mark.slow
 def test_progress_names_every_section_as_it_begins(monkeypatch):
     begun = []
     seen = nullcontext(begun.append)
@@ -243,6 +246,7 @@ def test_coverage_is_of_ended_runs(week):
     assert coverage["cost_usd"] == (0, 13)
 
 
+@pytest.mark.slow
 def test_secrets_are_masked_and_counted_and_can_be_kept(week):
     assert KEY not in json.dumps(week)
     assert week["redactions"]["is_on"] is True
@@ -276,6 +280,7 @@ def keys_of(part):
             yield from keys_of(value)
 
 
+@pytest.mark.slow
 def test_keys_are_ours_and_never_text_from_a_store():
     hostile = [{**row, "entity_type": "</b>", "kind": "</i>", "project": "</u>"} for row in WEEK]
     for key in keys_of(report(facts(hostile)).summary):
@@ -318,6 +323,7 @@ def test_little_or_nothing_still_makes_a_report(entities):
     assert "None" not in re.sub(r"None of|None is", "", made.summary["headline"]["finding"])
 
 
+@pytest.mark.slow
 def test_nothing_at_all_is_said_in_words():
     summary = report(facts([])).summary
     assert summary["headline"]["finding"] == (
@@ -335,6 +341,7 @@ def test_a_week_without_entities_is_said_in_words():
     assert made.as_html()
 
 
+@pytest.mark.slow
 def test_a_past_week_says_that_states_are_of_now():
     def is_over(**asked):
         return report(facts(WEEK), sections=[], **asked).summary["window"]["is_over"]
@@ -357,6 +364,7 @@ def test_what_makes_no_sense_is_refused_in_words(asked, words):
         report(facts(WEEK), **asked)
 
 
+@pytest.mark.slow
 def test_a_report_is_written_and_says_where(tmp_path, small_week):
     made = small_week
     page, side = tmp_path / "wéek 1.html", tmp_path / "week.json"
@@ -386,6 +394,7 @@ def test_a_report_never_writes_over_a_store(tmp_path, small_week):
     assert store.read_bytes() == b"SQLite format 3\x00"
 
 
+@pytest.mark.slow
 def test_a_report_of_a_store_knows_its_files(tmp_path):
     from stateanalytics.snapshot import read
 
@@ -396,6 +405,7 @@ def test_a_report_of_a_store_knows_its_files(tmp_path):
         made.write_html(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "title"),
     [
@@ -459,6 +469,7 @@ def test_sa_report_can_be_called_however_the_package_was_imported():
     assert "report needs a snapshot" in told.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("invocations", "is_told"),
     [

@@ -193,6 +193,7 @@ def test_what_is_no_tripwire_is_one_line():
     assert "regression" in raised.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_the_command_fails_on_what_it_is_asked_to(tmp_path, capsys):
     store = str(SAMPLES / "state.db")
@@ -300,6 +301,7 @@ def test_hostile_and_endless_texts_fit_into_slack_and_mention_nobody():
     assert not re.search(r"@\w|://", json.dumps(told))
 
 
+@pytest.mark.slow
 def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys):
     store = str(SAMPLES / "state.db")
     assert cli(["report", store, "--format", "slack", "--json"]) == 2
@@ -317,6 +319,7 @@ def test_an_alarm_is_not_put_out_by_leaving_its_section_out(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_week_that_the_clock_would_not_call_the_last_is_told(capsys, tmp_path):
     arguments = ["report", str(SAMPLES / "state.db"), "--sections", "attention"]
     assert cli([*arguments, "--week", "last-week", "-o", str(tmp_path / "week.json")]) == 0
@@ -363,6 +366,7 @@ def test_the_script_keeps_the_digest_on_one_issue(tmp_path):
     assert (tmp_path / "out" / "week.html").stat().st_size > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["new\nline", "a'b $(id) `id`", "\x1b[31mred", "x\u202ey", "ü 🦜"])
 def test_a_command_can_be_pasted_whatever_the_path(tmp_path, name):
     """As bash takes it apart, it names the store, and runs nothing else."""

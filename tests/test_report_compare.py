@@ -88,6 +88,7 @@ def test_open_work_of_an_earlier_window_is_not_guessed():
     assert found["unresolved"]["n"] is None
 
 
+@pytest.mark.slow
 def test_open_work_is_compared_as_it_stood_at_the_end_of_each_window():
     """Twenty-nine runs that never stop talking, twenty of them slow: at both ends of weeks."""
     runs = [
@@ -165,6 +166,7 @@ def test_the_earlier_window_is_as_long_and_right_before():
     assert then["is_covered"] is True
 
 
+@pytest.mark.slow
 def test_last_week_is_seven_days_earlier_whatever_the_length():
     day = (ago(days=3), ago(days=2))
     _, summary = changes(TWO_WEEKS, window=day, compare="last-week")
@@ -178,6 +180,7 @@ def test_nothing_to_compare_leaves_the_numbers_alone(nothing):
     assert "change" not in summary["headline"]["numbers"][0]
 
 
+@pytest.mark.slow
 def test_a_window_before_the_first_record_says_so():
     _, summary = changes(some("good", "completed", 3, days=1))
     assert (

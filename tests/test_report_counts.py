@@ -224,6 +224,7 @@ def test_a_share_is_of_causes_wherever_it_stands(case):
             assert known[code["code"]] == pytest.approx(code["share"])
 
 
+@pytest.mark.slow
 def test_incidents(case):
     incidents = sa.failures.incidents(case.snap, window=case.window)
     one_number({"report": case.summary["failures"]["together"]["n"], "incidents": incidents.height})

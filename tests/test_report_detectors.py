@@ -50,6 +50,7 @@ def test_a_young_run_that_speaks_contradicts_nothing_on_the_dashboard():
     assert not flagged & {"dashboard_stuck_60m", "dashboard_stale_card", "policy"}
 
 
+@pytest.mark.slow
 def test_the_report_asks_the_current_rules_unless_others_are_named():
     rows = [running("long", hours=9, silent_s=40), running("quiet", hours=30, silent_s=90_000)]
     few, every, two = (section(rows, asked)[0] for asked in (None, "all", ["B2", "B4"]))
@@ -70,6 +71,7 @@ def test_the_report_takes_rules_of_yours_and_refuses_unknown_ones():
         section([running("long", hours=9, silent_s=40)], "B99")
 
 
+@pytest.mark.slow
 def test_the_command_report_asks_the_detectors_that_are_named(tmp_path):
     def n_asked(*arguments):
         page = tmp_path / "week.json"
@@ -97,6 +99,7 @@ def test_without_open_runs_there_is_nothing_to_contradict():
     assert "Nothing is recorded here yet" in made.as_html()
 
 
+@pytest.mark.slow
 def test_the_words_say_what_each_detector_looked_at():
     found, _ = section([running("long", hours=9, silent_s=40)], DASHBOARD)
     by_name = {row["detector"]: row for row in found["said"]}

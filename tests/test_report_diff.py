@@ -49,6 +49,7 @@ def steps(last, this, number="runs"):
     }
 
 
+@pytest.mark.slow
 def test_two_weeks_differ_by_what_their_runs_came_to():
     failed = [entity(f"f{n}", "failed", reason_code="run.failed.exception") for n in range(3)]
     rows = [entity("a"), *failed, entity("b", hours_ago=24 * 10), entity("c", hours_ago=24 * 9)]
@@ -72,6 +73,7 @@ def old():
     return made(OLD)
 
 
+@pytest.mark.slow
 def test_the_same_report_twice_has_nothing_to_explain():
     found = sa.diff(old(), made(OLD))
     assert found["cause"].to_list() == ["unexplained"] * 5
@@ -99,12 +101,14 @@ MOVED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MOVED)
 def test_a_number_that_moved_has_its_cause(case):
     rows, rows_now, changed, number, causes = MOVED[case]
     assert steps(made(rows), made(rows_now, **changed), number) == causes
 
 
+@pytest.mark.slow
 def test_work_that_has_ended_closes_a_censoring():
     last = made([*OLD, entity("r", "running")])
     this = made([*OLD, entity("r", "timed_out")], as_of=AS_OF + timedelta(hours=1))
@@ -114,6 +118,7 @@ def test_work_that_has_ended_closes_a_censoring():
     assert step.select("before", "after", "of_before", "of_after").row(0) == (0.0, 1 / 3, 2, 3)
 
 
+@pytest.mark.slow
 def test_another_input_is_told_by_its_name_and_its_runs():
     other = entity("o", source="other.db")
     assert steps(old(), made([*OLD, other], sources=("state.db", "other.db"))) == {
@@ -126,12 +131,14 @@ def test_another_input_is_told_by_its_name_and_its_runs():
     assert steps(old(), made(moved, sources=("/elsewhere/state.db",))) == {"late rows": 1}
 
 
+@pytest.mark.slow
 def test_a_run_that_rates_leave_out_is_no_run_until_it_counts():
     legacy = [*OLD, entity("x", None)]
     assert made(legacy).summary["headline"]["numbers"][0]["n"] == 2
     assert steps(made(legacy), made([*OLD, entity("x")])) == {"changed rows": 1}
 
 
+@pytest.mark.slow
 def test_incidents_are_distinct_on_both_sides():
     fan = [entity(str(n), "failed", reason_code="run.failed.exception", invocation_id="i",
                   hours_ago=-1) for n in range(9)]  # fmt: skip
@@ -140,6 +147,7 @@ def test_incidents_are_distinct_on_both_sides():
     assert sa.diff(old(), this).filter(number="incidents")["n_runs"].to_list() == [9, None]
 
 
+@pytest.mark.slow
 def test_what_failed_alone_and_fails_with_others_now_is_another_grouping():
     said = {"reason_code": "run.failed.exception", "reason_message": "API Error: 503 unavailable"}
     a, y, z = (entity(name, "failed", provider="p", **said) for name in "ayz")
@@ -156,6 +164,7 @@ def test_what_no_run_explains_is_not_hidden():
     assert told.select("of_before", "of_after").row(0) == (2, 3)
 
 
+@pytest.mark.slow
 def test_little_or_nothing_can_be_compared():
     nothing = made([])
     assert sa.diff(nothing, nothing)["before"].to_list() == [0.0, None, None, None, 0.0]
@@ -195,6 +204,7 @@ def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other)
     assert found["cause"].is_in(module.CAUSES).all()
 
 
+@pytest.mark.slow
 def test_the_ledger_holds_no_text_of_a_store():
     secret = "sk-test-AAAAAAAAAAAAAAAAAAAAAAAA"
     lines = made([entity(secret, "failed", reason_code=secret, name=secret)]).summary["ledger"]

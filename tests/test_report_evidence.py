@@ -31,6 +31,7 @@ def test_each_thing_to_do_has_the_last_steps_of_two_examples(week):
     assert all(example["stop"] is None for example in hard["examples"] + failed["examples"])
 
 
+@pytest.mark.slow
 def test_they_are_folded_and_each_run_leads_to_its_row(week):
     page = week.as_html()
     [actions] = re.findall(r'<ol class="actions">.*?\n</ol>\n</div>', page, re.DOTALL)
@@ -44,6 +45,7 @@ def test_they_are_folded_and_each_run_leads_to_its_row(week):
     assert "Choose a database" not in week.as_markdown() + week.as_slack() + week.as_email()
 
 
+@pytest.mark.slow
 def test_their_texts_are_escaped_masked_and_cut(tmp_path):
     log = begun_transcript()
     text = f"{SECRET} <script>alert(1)</script> {'x' * 9999}"
@@ -61,5 +63,6 @@ def test_their_texts_are_escaped_masked_and_cut(tmp_path):
     assert "<script" not in made.as_html()
 
 
+@pytest.mark.slow
 def test_without_anything_to_do_nothing_is_looked_up(demo):
     assert sa.report(demo, window="2020-W01", shown=False).summary["actions"] == []

@@ -72,6 +72,7 @@ def test_what_cost_most_comes_first_and_its_cost_is_shown(made):
     )
 
 
+@pytest.mark.slow
 def test_the_page_begins_with_what_one_person_would_fix(demo):
     made = sa.report(demo, window="2026-W21")
     it = made.summary["failures"]
@@ -122,6 +123,7 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     )
 
 
+@pytest.mark.slow
 def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
     clusters = sa.failures.clusters(store(*WEEK))
     ids = dict(clusters.select("template", "cluster_id").rows())
@@ -143,6 +145,7 @@ def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
         made.write_html(path)
 
 
+@pytest.mark.slow
 def test_where_nobody_reported_anything_nothing_is_called_dearest():
     play = run("p", entity_type="play", status="escalated", reason_message="x")
     made = section([{**play, "started_at": None}])
@@ -161,6 +164,7 @@ def test_incidents_are_those_of_runs_as_in_the_headline(demo_week):
     )
 
 
+@pytest.mark.slow
 def test_clusters_that_only_other_work_has_are_counted_beside_those_of_runs():
     others = [run(f"p{n}", entity_type="play", status="escalated", reason_message=f"no {n * 'x'}")
               for n in (1, 9)]  # fmt: skip
@@ -177,6 +181,7 @@ def test_without_a_ledger_nothing_is_said_of_owners(made):
     assert made.summary["failures"]["has_ledger"] is False
 
 
+@pytest.mark.slow
 def test_mass_failures_are_marked_and_the_rate_is_told_without_them():
     outage = [said(f"out {chr(97 + i) * 9}", days=2) for i in range(9)]
     well = [run(f"ok {i}", status="completed", ended=ago(hours=1 + 5 * i)) for i in range(3)]
@@ -260,5 +265,6 @@ def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     assert "A session that died is a failure, too" in made.as_html()
 
 
+@pytest.mark.slow
 def test_what_a_person_stopped_is_no_failure(demo):
     assert set(sa.failures.members(demo)["outcome"]) == {"failed", "timed_out"}

@@ -85,6 +85,7 @@ def news_of(given):
     return {each["title"]: str(each["names"]) for each in found if each["title"] != "Worse"}
 
 
+@pytest.mark.slow
 def test_new_is_news_only_where_the_history_is_long_enough_for_a_surprise():
     assert news_of(rare_failures(Random(5), 2)) == {}
     [(title, names)] = news_of(rare_failures(Random(5), 12, n_now=6)).items()

@@ -276,6 +276,7 @@ def test_the_week_in_a_frame_is_the_report_as_it_was_known(demo):
             assert (row["n"], row["n_of"]) == (number["n"], number["of"])
 
 
+@pytest.mark.slow
 def test_a_window_up_to_as_of_has_nothing_late(demo):
     for window in (None, "2026-W22"):
         late = report(demo, window=window, sections=["late"], shown=False).summary["late"]

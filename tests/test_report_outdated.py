@@ -24,6 +24,7 @@ def read(*sources):
 WEEK = read_window(None, as_of=AS_OF)
 
 
+@pytest.mark.slow
 def test_what_is_open_in_an_old_store_does_not_look_dead():
     made = sa.report(read(source("new.db", 1), source("old.db", 40)), shown=False)
     assert made.summary["coverage"]["in_words"] == (

@@ -72,6 +72,7 @@ def test_the_worst_day_is_the_one_that_is_surely_bad():
     assert "when 12 of 16 failed or timed out (75 %)" in over_time(rows)["finding"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("days", "step"), [(1, "hour"), (7, "day"), (90, "week"), (900, "month")])
 def test_steps_fit_the_window(days, step):
     found = over_time(DAYS, window=(ago(days=days), AS_OF))

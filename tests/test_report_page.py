@@ -149,6 +149,7 @@ def hostile_facts(text):
     )
 
 
+@pytest.mark.slow
 @each_hostile_text
 def test_hostile_text_is_inert_wherever_it_stands(text):
     made = report(hostile_facts(text), title=text or None)
@@ -165,6 +166,7 @@ def test_hostile_text_is_inert_wherever_it_stands(text):
     assert "<script" not in made._repr_html_()
 
 
+@pytest.mark.slow
 def test_the_template_language_is_not_run_on_text():
     told = ["attention", "failures", "provenance"]
     made = report(hostile_facts("{{ 7 * 7 }}"), sections=told)

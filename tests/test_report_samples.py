@@ -159,6 +159,7 @@ def test_several_stores_at_once_are_one_report(lionagi_samples):
         assert numbers(pooled)[name]["n"] == sum(numbers(one)[name]["n"] for one in each)
 
 
+@pytest.mark.slow
 def test_the_sample_is_reported_as_its_truth_says(demo):
     snap = demo
     truth = pl.read_csv(ROOT / "data" / "samples" / "truth.csv", infer_schema=False)
@@ -189,6 +190,7 @@ def test_the_sample_week_shows_no_secret_and_counts_what_it_masked(demo_week):
     assert demo_week.summary["redactions"]["n"] > 0
 
 
+@pytest.mark.slow
 def test_the_queries_of_the_appendix_run_and_give_the_same_numbers(demo, demo_week):
     snap, summary = demo, demo_week.summary
     asked = {one["title"]: "\n".join(one["lines"]) for one in summary["appendix"]["queries"]}

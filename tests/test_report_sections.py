@@ -77,6 +77,7 @@ def test_one_name_need_not_be_a_list():
     assert "slow" in sa.report(facts(WEEK), sections="slow").summary
 
 
+@pytest.mark.slow
 def test_only_the_work_of_the_chosen_sections_is_done(monkeypatch):
     def refused(material):
         raise AssertionError("this section was not asked for")
@@ -98,6 +99,7 @@ def test_an_unknown_section_is_an_error_with_the_list_of_names():
     assert "did you mean 'durations'" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_the_command_takes_names_between_commas(tmp_path, capsys):
     path = tmp_path / "some.json"
     store = str(SAMPLES / "state.db")

@@ -276,6 +276,7 @@ def test_the_page_has_the_section_once_and_links_to_it(whole):
     json.loads(whole.as_json())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", a_few(HOSTILE, 2))
 def test_hostile_text_is_inert_in_every_system(text):
     """The section by itself, as `test_report_page` judges the page."""
@@ -298,12 +299,14 @@ def test_hostile_text_is_inert_in_every_system(text):
     assert not [name for _, found in read.tags for name in found if name.startswith("on")]
 
 
+@pytest.mark.slow
 def test_one_system_alone_has_no_section():
     alone = report(facts(WEEK), window="2026-W21", sections=["systems"])
     assert alone.summary["systems"]["systems"] == []
     assert '<section id="systems"' not in alone.as_html()
 
 
+@pytest.mark.slow
 def test_a_system_without_anything_in_the_window_is_still_told(snap):
     summary = summarize_systems(material_of(snap, "2026-W21"))
     opencode = next(one for one in summary["systems"] if one["system"] == "opencode")

@@ -13,6 +13,7 @@ ZONE = "Europe/Berlin"
 SECTIONS = ["over_time", "provenance"]
 
 
+@pytest.mark.slow
 def test_a_week_begins_on_monday_at_midnight_there(demo):
     made = sa.report(demo, window="2026-W21", tz=ZONE, sections=SECTIONS)
     window, rows = made.summary["window"], made.summary["over_time"]["rows"]
@@ -25,6 +26,7 @@ def test_a_week_begins_on_monday_at_midnight_there(demo):
     assert same.summary["headline"]["finding"] == made.summary["headline"]["finding"]
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_clock_of_the_zone_and_its_name(demo):
     page = sa.report(demo, window="2026-W21", tz=ZONE, sections=SECTIONS).as_html()
     first = demo.sources["first_at"].item()
@@ -33,6 +35,7 @@ def test_the_page_shows_the_clock_of_the_zone_and_its_name(demo):
     assert ZONE not in sa.report(demo, window="2026-W21", sections=SECTIONS).as_html()
 
 
+@pytest.mark.slow
 def test_the_week_in_which_the_clock_changes_has_seven_days(demo):
     made = sa.report(demo, window="2026-W13", tz=ZONE, sections=SECTIONS)
     rows = made.summary["over_time"]["rows"]

@@ -75,6 +75,7 @@ def schema_pages():
     return schema.pages.union(*(file.overflow(*row) for row in rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(range(8), 3))
 def test_of_three_random_pages_at_least_99_percent_of_the_rows_are_left(
     tmp_path, whole, schema_pages, seed
@@ -116,6 +117,7 @@ def with_bad_blocks(octets, kind, n_pairs, noise, schema_pages, *, n_bytes=4096)
     return bytes(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWS)
 @pytest.mark.parametrize(("n_pairs", "seed"), a_few([(40, 1), (5, 2), (40, 3), (20, 4)], 2))
 def test_no_row_is_made_up_and_every_other_is_counted(
@@ -224,6 +226,7 @@ def test_a_row_of_another_type_that_the_index_lists_is_kept(tmp_path):
     assert salvaged(path)[1] == before
 
 
+@pytest.mark.slow
 def test_a_leaf_in_the_place_of_an_interior_page_loses_nothing(tmp_path):
     path = tmp_path / "a.db"
     octets = two_tables(path, LOOKALIKES[0], n_rows=9000)
@@ -298,6 +301,7 @@ def test_a_long_definition_of_which_the_rest_is_lost_is_named(tmp_path):
     assert salvage(path, tmp_path / "b.db")["definitions_refused"] == ["t"]
 
 
+@pytest.mark.slow
 def test_what_is_set_apart_is_a_finding_with_its_table(tmp_path, schema_pages):
     noise = random.Random("75 90125")
     path = tmp_path / "state.db"
@@ -309,6 +313,7 @@ def test_what_is_set_apart_is_a_finding_with_its_table(tmp_path, schema_pages):
     assert snap.entities.filter(pl.col("entity_type") == "branch").height <= 457
 
 
+@pytest.mark.slow
 def test_a_root_that_is_lost_loses_no_row(tmp_path, whole):
     """The leaves below it are still there, and belong to no other table."""
     root = roots_of(DEMO)["messages"]
@@ -316,6 +321,7 @@ def test_a_root_that_is_lost_loses_no_row(tmp_path, whole):
     assert tables_of(tmp_path / "b.db")["messages"] == whole["messages"]
 
 
+@pytest.mark.slow
 def test_a_few_bad_bytes_in_a_page_lose_a_few_rows_of_it(tmp_path, whole):
     file = pages.File.of(DEMO.read_bytes())
     root = roots_of(DEMO)["messages"]
@@ -447,6 +453,7 @@ def test_commands_that_compare_say_what_a_salvaged_store_lacks(tmp_path, capsys,
     assert f"lost: {path}: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_whole_store_is_read_as_ever(tmp_path, demo):
     salvaged = sa.read(DEMO, on_error="salvage", as_of=demo.as_of, progress=False)
     assert salvaged.entities.drop("source").equals(demo.entities.drop("source"))
@@ -454,6 +461,7 @@ def test_a_whole_store_is_read_as_ever(tmp_path, demo):
     assert salvaged.findings.filter(pl.col("code").str.starts_with("salvage.")).is_empty()
 
 
+@pytest.mark.slow
 def test_lost_definitions_are_named_and_nothing_is_guessed(tmp_path, whole):
     file = pages.File.of(DEMO.read_bytes())
     definitions = repair.read_schema(file)[1].leaves[0]
@@ -475,6 +483,7 @@ def test_what_cannot_be_read_at_all_says_so(tmp_path):
         open_store(path, salvage=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(range(12), 4))
 def test_no_file_can_crash_or_outlast_the_salvager(tmp_path, seed):
     """Noise anywhere, the header's numbers too: an answer or a refusal, never a riddle."""
@@ -493,6 +502,7 @@ def test_no_file_can_crash_or_outlast_the_salvager(tmp_path, seed):
         assert str(error)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path, monkeypatch):
     folder = tmp_path / "temporary"
     folder.mkdir()

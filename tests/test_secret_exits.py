@@ -139,6 +139,7 @@ def test_no_report_and_no_summary_holds_a_secret(store):
         assert came_through(text) == set(), frame
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", a_few(STORES), indirect=True)
 @pytest.mark.parametrize("command", a_few(COMMANDS, 2), ids=lambda words: " ".join(words)[:32])
 def test_no_command_prints_a_secret_unless_it_is_asked_to(store, command, capsys):
@@ -159,6 +160,7 @@ def test_what_is_asked_for_is_shown_to_its_owner_only(store, tmp_path):
         assert (path.stat().st_mode & 0o077 == 0) is is_private
 
 
+@pytest.mark.slow
 def test_no_function_of_a_query_and_no_name_of_a_column_brings_one_back(tmp_path, capsys):
     key = "sk-" + "ant-api03-" + "a1B2" * 12
     store = write_store(tmp_path / "state.db", sessions=[session("s1", name=key)])
@@ -182,6 +184,7 @@ def test_no_function_of_a_query_and_no_name_of_a_column_brings_one_back(tmp_path
     assert capsys.readouterr().out == "n\n1\n"
 
 
+@pytest.mark.slow
 def test_no_name_of_an_export_holds_a_secret(tmp_path):
     key = "sk-" + "ant-api03-" + "a1B2" * 12
     snap = sa.demo().with_table("own", pl.DataFrame({key: ["x"], "id": [key]}))
@@ -191,6 +194,7 @@ def test_no_name_of_an_export_holds_a_secret(tmp_path):
         assert b"[API key]" in octets
 
 
+@pytest.mark.slow
 def test_a_query_is_warned_where_masking_makes_different_values_equal(tmp_path, capsys):
     people = pl.DataFrame({"email": ["ann@example.org", "bob@example.org"], "n": [1, 2]})
     people.write_csv(tmp_path / "people.csv")

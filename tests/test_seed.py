@@ -22,6 +22,7 @@ STORED = {(word.entity_type, word.raw_status): word.lifecycle for word in STATUS
 WORDS = [(entity_type, word) for entity_type, words in ADR_LIFECYCLES.items() for word in words]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entity_type", "word"), WORDS)
 def test_every_lifecycle_word_of_the_adr_is_read(entity_type, word):
     row = {"entity_type": entity_type, "entity_id": "e", "raw_status": word}
@@ -101,6 +102,7 @@ def test_the_columns_default_is_no_claim(tmp_path):
     assert sa.audit(snap).filter(code="audit.stored_differs").is_empty()
 
 
+@pytest.mark.slow
 def test_listed_codes_are_the_stored_reasons(tmp_path):
     codes = {
         "one": '["run.failed.exit_nonzero"]',
@@ -120,6 +122,7 @@ def test_listed_codes_are_the_stored_reasons(tmp_path):
     assert told["entity_id"].to_list() == ["odd"]
 
 
+@pytest.mark.slow
 def test_a_listed_code_that_the_facts_do_not_give_is_told_and_one_that_they_give_is_once(tmp_path):
     silent = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 90_000}
     snap = adr_store(
@@ -150,6 +153,7 @@ def mkdir(path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["[1]", '{"code": "a.b.c"}', '["a", null]', "7", '[["a"]]'])
 def test_a_list_of_anything_but_texts_is_a_finding(tmp_path, text):
     snap = adr_store(tmp_path, {"a": text}, sessions=[failed("a")])
@@ -199,6 +203,7 @@ BECAUSE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_other_entities_explain_what_is_blocked(tmp_path, seed):
     plays = random.Random(seed).sample(PLAYS, len(PLAYS))
@@ -224,6 +229,7 @@ def test_other_entities_explain_what_is_blocked(tmp_path, seed):
     assert found["code"].is_in(sa.reason_codes()["code"].implode()).all()
 
 
+@pytest.mark.slow
 def test_an_explanation_is_that_of_the_instant(tmp_path):
     """The play that failed later explains nothing before that."""
     changes = [
@@ -241,6 +247,7 @@ def test_an_explanation_is_that_of_the_instant(tmp_path):
         assert [found for found, *_ in reasons_of(snap, "waits") if found == code] == codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["column", "metadata"])
 @pytest.mark.parametrize(("status", "health"), [("completed", "orphaned"), ("active", "ok")])
 def test_a_team_whose_parent_is_over_is_orphaned(tmp_path, where, status, health):
@@ -253,6 +260,7 @@ def test_a_team_whose_parent_is_over_is_orphaned(tmp_path, where, status, health
     assert [code for code, *_ in reasons_of(snap, "t")] == codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_message_at", [NOW_S - 60, NOW_S - 1200, None])
 def test_a_message_after_the_start_is_a_sign_of_life(tmp_path, last_message_at):
     running = {"status": "running", "ended_at": None, "updated_at": None}
@@ -262,6 +270,7 @@ def test_a_message_after_the_start_is_a_sign_of_life(tmp_path, last_message_at):
     assert state["health"] == ("running" if is_alive else "unknown")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cron_expr", "late_s", "health"),
     [
@@ -293,6 +302,7 @@ def test_a_schedule_that_fired_at_its_planned_time_missed_nothing(tmp_path, afte
     assert sa.states(snap).filter(entity_id="s")["health"].to_list() == [health]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["failed", "timed_out", "aborted"])
 def test_what_ended_badly_has_a_reason_even_if_none_is_stored(tmp_path, status):
     snap = adr_store(tmp_path, sessions=[failed("a", status=status)])
@@ -301,6 +311,7 @@ def test_what_ended_badly_has_a_reason_even_if_none_is_stored(tmp_path, status):
     assert item["message"].startswith("It did not end well")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("elapsed", "expected", "n_findings"),
     [("900.4", 900.4, 0), ('"900.4"', None, 1), ("-1", None, 1), ("null", None, 0)],
@@ -316,6 +327,7 @@ def test_the_time_that_had_passed_at_a_limit_is_read(tmp_path, elapsed, expected
     assert told.get("Timed out") == (in_words if expected else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["completed", "timed_out", "failed", "aborted", "cancelled"])
 @pytest.mark.parametrize("by", [{"source": "admin"}, {"actor": "admin"}, {}])
 def test_an_admin_may_only_set_three_statuses(tmp_path, status, by):
@@ -326,6 +338,7 @@ def test_an_admin_may_only_set_three_statuses(tmp_path, status, by):
     assert found["says"].to_list() == [f"an admin set it to '{status}'"] * is_forbidden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "exit_code", "is_odd"),
     [
@@ -354,6 +367,7 @@ def test_a_play_that_failed_its_gate_says_nothing_of_its_process(tmp_path):
     assert found.filter(code="audit.exit_code_differs").is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "delivery", "severity"),
     [

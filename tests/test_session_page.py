@@ -67,6 +67,7 @@ def told(snap, entity_id="session:s-1"):
     return timeline_of(snap, entity, states=sa.states(snap), runs=sa.survival.spells(snap))
 
 
+@pytest.mark.slow
 def test_the_failed_one_of_a_fan_out_says_why_and_who_failed_with_it(one):
     assert one.summary["finding"].startswith("Failed after ")
     assert "429 rate limit" in one.summary["finding"]
@@ -153,6 +154,7 @@ def test_a_session_is_meant_where_an_id_is_shared():
     assert find_entity(made().entities, "invocation:s-1")["entity_type"] == "invocation"
 
 
+@pytest.mark.slow
 def test_hostile_text_is_inert_and_secrets_are_masked(tmp_path):
     snap = made(name=HOSTILE, reason_message=f"{HOSTILE} {SECRET}")
     page = sa.session(snap, "session:s-1")
@@ -176,6 +178,7 @@ def brush(chart, first, last):
     chart._vl_selections = {**chart._vl_selections, "chosen_time": chosen}
 
 
+@pytest.mark.slow
 def test_a_widget_narrows_to_kinds_and_a_stretch_and_shows_the_rows():
     look = sa.session(made(name=HOSTILE, reason_message=SECRET), "session:s-1")
     controls, shown = look.widget.children
@@ -248,6 +251,7 @@ def test_a_long_life_is_cut_and_says_so():
     assert f"and {page.timeline.height - 300} more" in repr(page)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_the_command_tells_and_writes(tmp_path, capsys):
     store = str(write_store(tmp_path / "state.db", sessions=[session("6009d20f-1")]))
@@ -280,6 +284,7 @@ def said(page):
     return [(what.rpartition(" ")[2], text) for what, text in rows if text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [begun_transcript, begun_rollout])
 def test_the_last_messages_have_their_texts_as_long_as_the_transcript_is_there(tmp_path, begun):
     log = begun()
@@ -320,6 +325,7 @@ def test_a_frame_that_names_a_file_outside_of_the_input_is_not_followed(tmp_path
     assert texts(read, entity)["text"].to_list()[-1] == "inside"
 
 
+@pytest.mark.slow
 def test_bodies_that_were_read_are_texts_too_and_none_where_none_is_asked_for():
     body = {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "message", "role": "user",
             "is_activity": True, "body": "x" * 600}  # fmt: skip

@@ -20,6 +20,7 @@ RECORDED = Path(__file__).parent / "recorded"
 OWN_MEANING = {"n_input_tokens", "n_turns"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "frame"), [("claude_code", "claude_sessions"), ("codex", "codex_sessions")]
 )
@@ -74,6 +75,7 @@ def truth_of(system):
     return truth.filter(pl.col("part").fill_null("") == "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_turn_is_a_prompt_and_all_that_was_done_for_it_in_every_system(system, read):
     entities, _, _ = read(system)
@@ -139,6 +141,7 @@ def test_tokens_read_are_those_of_a_cache_too_in_every_system(system, read):
         assert wrong.select("entity_id", name, f"{name}_truth").rows() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "provider", "expected"),
     [
@@ -171,6 +174,7 @@ def test_tokens_of_a_cache_of_lionagi_by_hand(tmp_path, ends, provider, expected
     assert tuple(found[name] for name in known) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("listed", "roles", "expected"),
     [

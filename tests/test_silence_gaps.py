@@ -49,6 +49,7 @@ def shown(gaps):
 MIDDLE = ago(hours=4, minutes=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entity", "moments", "expected"),
     [

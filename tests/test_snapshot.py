@@ -102,6 +102,7 @@ def test_an_as_of_that_is_no_moment_says_so(store, as_of):
         sa.read(store, as_of=as_of)
 
 
+@pytest.mark.slow
 def test_several_stores_are_one_snapshot(tmp_path):
     one = write_store(tmp_path / "one.db", sessions=[session("a", model="m1")])
     another = session("a", created_at=NOW_S - 200)
@@ -183,6 +184,7 @@ def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_
     )
 
 
+@pytest.mark.slow
 def test_an_as_of_in_the_past_counts_and_lists_nothing_that_began_later(tmp_path):
     rows = [
         session(name, status="failed", created_at=NOW_S + at, ended_at=NOW_S + at)
@@ -320,6 +322,7 @@ def test_every_table_of_a_real_store_can_be_asked(lionagi_samples, version):
 # --- schema and tables -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_schema_lists_every_column_of_every_table(kept):
     snap = kept
     columns = snap.schema()

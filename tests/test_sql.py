@@ -73,6 +73,7 @@ def snap():
 # --- what works ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "rows"),
     [
@@ -144,6 +145,7 @@ def test_every_table_that_is_documented_can_be_selected(snap):
             assert snap.sql(f"FROM {name} LIMIT 3").columns, name
 
 
+@pytest.mark.slow
 def test_frames_come_back_as_they_are(snap):
     for name in ("entities", "events", "states", "findings", "sources"):
         given = snap.table(name)
@@ -607,6 +609,7 @@ def test_values_do_not_grow_by_what_they_hold(snap, query):
         snap.sql(query)
 
 
+@pytest.mark.slow
 def test_functions_with_a_bound_answer_as_before(snap):
     answers = {
         "repeat('é', 3)": "ééé",
@@ -781,6 +784,7 @@ def test_a_limit_is_a_positive_number(snap, name):
 # --- mistakes --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "words"),
     [

@@ -91,6 +91,7 @@ def test_after_a_plan_that_took_too_long_the_next_query_works(snap):
         assert snap.sql("SELECT count(*) FROM events").item() == 2
 
 
+@pytest.mark.slow
 def test_a_call_that_nothing_interrupts_is_killed(snap):
     worker = the_worker()
     # No function of DuckDB is deaf to interruption for certain; a stopped process is.
@@ -120,6 +121,7 @@ def test_loading_a_table_takes_no_time_of_the_query(snap):
     assert running.run("FROM slow", None, tables, **limits).item() == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_query(snap):
     worker = the_worker()
     threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
@@ -171,6 +173,7 @@ def test_a_memory_limit_counts_bytes(snap, memory_bytes):
 # --- processes and files ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_process_answers_query_after_query_and_is_replaced_when_killed(snap):
     # A new one: what other tests asked may have made the old one large, and it goes then.
     old = the_worker()
@@ -187,6 +190,7 @@ def test_one_process_answers_query_after_query_and_is_replaced_when_killed(snap)
     assert the_worker() is worker
 
 
+@pytest.mark.slow
 def test_an_engine_that_breaks_down_is_an_error_of_ours(snap):
     worker = the_worker()
     threading.Timer(0.3, os.kill, [worker.pid, signal.SIGABRT]).start()
@@ -220,6 +224,7 @@ def test_a_table_that_fits_nowhere_says_so(snap, monkeypatch):
     assert snap.sql("FROM entities").height == 4
 
 
+@pytest.mark.slow
 def test_a_table_is_written_once_and_goes_with_its_snapshot(snap):
     gc.collect()
     before = files_of_queries()
@@ -288,6 +293,7 @@ assert ask("FROM t") == 7
 """
 
 
+@pytest.mark.slow
 def test_a_killed_parent_leaves_no_process_and_no_files(tmp_path):
     script = (
         f"{ASKING}print(worker.pid, flush=True)\n"

@@ -627,6 +627,7 @@ def test_a_live_store_in_a_read_only_folder_is_read_with_its_log(tmp_path):
             folder.chmod(0o700)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["folder/state.db", "folder"])
 def test_without_permission_the_error_says_who_may_read(tmp_path, closed):
     (tmp_path / "folder").mkdir()

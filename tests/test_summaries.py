@@ -521,6 +521,7 @@ def history(tmp_path_factory):
     return root / "history"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_rows", a_few([8, 1, 10_000]))
 def test_an_archive_is_counted_shard_by_shard_as_it_is_at_once(history, monkeypatch, most_rows):
     read = list(reading.facts_in_shards([history], most_rows=most_rows))

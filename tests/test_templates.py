@@ -193,6 +193,7 @@ def test_order_and_repetition_never_matter(messages, chance: random.Random):
 MESSAGES = st.lists(st.lists(WORDS, max_size=5).map(" ".join), max_size=15)
 
 
+@pytest.mark.slow
 @given(MESSAGES, MESSAGES, MESSAGES)
 @examples(40)
 def test_any_parts_that_are_merged_are_what_the_whole_would_be(one, two, three):
@@ -239,6 +240,7 @@ def test_stragglers_of_two_words_that_vary_join_their_template():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("messages", "template"),
     [
@@ -404,6 +406,7 @@ def check_apart(messages):
     assert len(set(found)) == len(messages), [text for text in found if "<*>" in text][:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -475,6 +478,7 @@ VALUES = {"{}": ("alpha", "some-Name"), "{w}": ("app.core", "Widget"),
           "{*}": ("one", "\tsrc/a.py\n\tsrc/b.py")}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [row["text"] for row in KNOWN])
 def test_values_in_messages_of_known_tools_are_values_from_the_first_on(text):
     messages = []
@@ -523,6 +527,7 @@ SENTENCES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "envelope",
     [

@@ -38,6 +38,7 @@ def test_1_timeouts_by_model_and_project_in_a_month(weeks, runs):
     assert (row["low"], row["high"]) == pytest.approx(wilson(row["n"], row["n_of"]))
 
 
+@pytest.mark.slow
 def test_2_the_tool_before_a_failure(weeks):
     found = weeks.sql(
         "SELECT arg_max(name, at) AS tool, count(*) AS n FROM events "
@@ -107,6 +108,7 @@ def test_8_whose_failures_by_an_own_table(weeks, runs):
     assert {team: int(n) for team, n in found.select("teams.team", "value").rows()} == counts
 
 
+@pytest.mark.slow
 def test_9_what_is_new_with_examples(weeks):
     new = sa.failures.change(weeks, window="2026-W21").filter(status="new")
     rows = sa.failures.members(weeks).join(new, on="cluster_id", how="semi")

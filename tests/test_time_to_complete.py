@@ -98,21 +98,25 @@ def verdicts(n, seed, n_weeks, **how):
     return Counter(limits_of(fleet(draw, n_weeks, **how), n_weeks)[0]["verdict"] for _ in range(n))
 
 
+@pytest.mark.slow
 def test_a_slowdown_by_half_is_found_by_its_second_week():
     assert verdicts(10, 3, 12, times=1.5, since=2)["higher"] >= 8
 
 
+@pytest.mark.slow
 def test_neither_chance_nor_another_mix_is_a_slowdown():
     assert verdicts(8, 5, 12, per_week=100) == {"within": 8}
     assert verdicts(6, 6, 12, since=2, mix=(1, 5, 2, 1)) == {"within": 6}
 
 
+@pytest.mark.slow
 def test_what_fails_sooner_is_never_better():
     """The longest runs die early: the others are shorter, and no more complete by any time."""
     found = verdicts(8, 7, 12, since=2, dies_at=0.2)
     assert found["lower"] == 0 and found["unclear"] > 0
 
 
+@pytest.mark.slow
 def test_work_that_is_faster_is_better():
     assert verdicts(6, 8, 12, since=2, times=0.5)["lower"] >= 5
 
@@ -141,6 +145,7 @@ def test_of_unchanged_weeks_hardly_any_is_slower_or_faster(n_weeks, how):
     assert n_false <= 5
 
 
+@pytest.mark.slow
 def test_the_page_says_since_when_it_takes_longer():
     given = facts_of(fleet(Random(1), 11, per_week=60, times=2.5, since=2, unit_sd=0.1))
     window = (AS_OF - WEEK, AS_OF)
@@ -164,6 +169,7 @@ def test_the_page_says_since_when_it_takes_longer():
     assert agent["limits"]["alpha"] == LIMITS["duration_by_kind"] / 4
 
 
+@pytest.mark.slow
 def test_too_few_weeks_have_no_time_to_complete():
     made = report(facts_of(fleet(Random(2), 6, per_week=20)), window=(AS_OF - WEEK, AS_OF))
     assert "duration" not in [one["name"] for one in made.summary["headline"]["numbers"]]
@@ -191,6 +197,7 @@ def test_only_completion_ends_a_time_to_complete(others, until, seen):
     assert found.select(pl.col("duration_s") / 3600, "ended").rows() == seen
 
 
+@pytest.mark.slow
 def test_medians_of_weeks_know_that_fan_outs_are_few_witnesses():
     """Of weeks of 25 runs in fan-outs of similar ones; the naive interval covers in 6 of 10."""
     draw, n, covered = Random(31), 60, 0

@@ -128,6 +128,7 @@ def test_a_panic_without_its_backtrace_says_what_was_raised():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trace", "template"), TRACES.items(), ids=["group", "node", "java", "go", "rust", "dotnet"]
 )
@@ -159,6 +160,7 @@ def test_a_pattern_of_a_trace_is_its_own_pattern():
     assert mine_templates(patterns)["pattern"].equals(patterns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [

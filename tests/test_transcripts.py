@@ -90,6 +90,7 @@ def test_a_file_that_vanishes_costs_only_itself(client, tmp_path, monkeypatch) -
     assert facts.findings["code"].to_list() == ["file.vanished"]
 
 
+@pytest.mark.slow
 def test_a_directory_with_a_hostile_name_gives_the_same_facts(client, tmp_path) -> None:
     named = tmp_path / os.fsdecode(b"a\n\x1b[31m<b>\xff")
     plain = facts_of(tmp_path / "plain", client.begun("one"), as_of=NOON)
@@ -143,6 +144,7 @@ def test_files_that_another_process_is_writing_are_read_as_far_as_they_go(client
         assert_frame_equal(getattr(refreshed, name), getattr(fresh, name))
 
 
+@pytest.mark.slow
 @given(st.data())
 @examples(48)
 def test_any_beginning_of_a_transcript_is_read(data: st.DataObject) -> None:
@@ -183,6 +185,7 @@ def copy_at(instant: datetime, sample: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", a_few(range(8), 1))
 def test_a_past_instant_is_what_a_copy_of_that_instant_shows(client, tmp_path, share) -> None:
     plain = shutil.copytree(client.sample, tmp_path / "plain", ignore=NOT_DATED)

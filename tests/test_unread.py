@@ -118,6 +118,7 @@ def test_a_repository_that_an_agent_works_in_is_not_looked_through(tmp_path: Pat
     assert after == {**before, "projects/*.txt": 1}
 
 
+@pytest.mark.slow
 def test_other_files_beside_a_database_are_counted_once(
     claimed: tuple[Path, Facts], tmp_path: Path
 ) -> None:
@@ -201,6 +202,7 @@ def test_words_of_a_newer_opencode_are_kept_and_counted(
     assert used.sort("model", nulls_last=True).rows() == [("m", 1.0), (None, 1.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "code"),
     [

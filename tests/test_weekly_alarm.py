@@ -57,6 +57,7 @@ def test_weeks_that_differ_say_less_of_what_is_usual():
     assert usual_rate([0] * 8, [10.0] * 8).mean > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_now", "is_alarm"),
     [pytest.param(3, False, id="as usual"), pytest.param(16, True, id="far more")],
@@ -72,6 +73,7 @@ def test_the_alarm_of_a_week(n_now, is_alarm):
     assert (row["evidence"] >= 20) is is_alarm
 
 
+@pytest.mark.slow
 def test_what_this_week_brings_does_not_change_how_it_is_read():
     usual, bad = (failure_alarm(many_weeks((*USUAL, 2, n))) for n in (2, 16))
     assert usual["dispersion"].item() == bad["dispersion"].item()

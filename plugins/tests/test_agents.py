@@ -269,6 +269,7 @@ def test_a_chat_is_as_it_is_after_all_changes():
     assert child["directory"] == "/contract/jobs/byhand"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["codex", "claude_code"])
 def test_our_own_export_is_read_again_as_it_was(tmp_path, name):
     snap = sa.read(SAMPLES / name, progress=False)
@@ -397,6 +398,7 @@ def mutated(text, random):
     return "\n".join(each[:60] if random.random() < 0.1 else each for each in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.NAME)
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None)
@@ -432,6 +434,7 @@ def test_files_without_records_are_not_ours_or_empty(tmp_path, system, octets):
     assert system.find(tmp_path / "nowhere") == []
 
 
+@pytest.mark.slow
 def test_families_that_share_a_format_are_a_path(tmp_path):
     """A fork of opencode, and a home with transcripts like those of Claude Code."""
     restore(ROOT / "tests" / "recorded" / "opencode", tmp_path / "opencode")

@@ -19,6 +19,10 @@ SEED = 20260527
 MOST_BYTES = 3_000
 """Of one file; a file of less than twice of it is kept whole."""
 REFERENCE = ("opencode/error_types.csv", "opencode/reason_codes.csv")
+OF_DETECTORS = (
+    "agent-orchestrator/oracle_activity_log.csv",
+    "agent-orchestrator/oracle_activity_signal.csv",
+)
 FEW = 40
 
 
@@ -88,7 +92,8 @@ def write(path: Path, content: bytes) -> int:
 
 
 def main() -> None:
-    here = [name for name in ADAPTERS if (SHARED / "oracles" / name).exists()]
+    names = (*ADAPTERS, *OF_DETECTORS)
+    here = [name for name in names if (SHARED / "oracles" / name).exists()]
     size = sum(write(EXTRACTS / "oracles" / name, extract(name)) for name in here)
     for name in REFERENCE:
         size += write(EXTRACTS / "reference" / name, (SHARED / "reference" / name).read_bytes())
