@@ -176,9 +176,11 @@ def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
     # nothing is significant there, nothing is reversed; else q-values need all comparisons.
     suspects = _with_opposite_signs(kept, by, base, others)
     rows = _rows(kept, by, base, suspects, options)
-    if not any(row["p_value"] is not None and row["p_value"] <= options.fdr for row in rows):
-        others = []
-    judged = _with_verdicts(_rows(kept, by, base, others, options), options.fdr)
+    if any(row["p_value"] is not None and row["p_value"] <= options.fdr for row in rows):
+        rows += _rows(kept, by, base, [each for each in others if each not in suspects], options)
+    else:
+        rows = []
+    judged = _with_verdicts(rows, options.fdr)
     vanishes = pl.col("in_words").str.ends_with(VANISHES).any().over("value", "measure")
     return judged.filter(vanishes | pl.col("is_reversed"))
 

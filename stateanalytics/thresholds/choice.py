@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -189,6 +190,8 @@ _CURVE_SCHEMA = dict.fromkeys(CURVE, pl.Float64)
 
 MOST_TIMES = 10.0
 """Beyond so many times the units that were seen, how many would decide is not estimated."""
+ROUNDING = 1e-12
+"""Squares of residuals below this share of the squares are differences of rounded sums."""
 DIRECTIONS = ("raise", "lower")
 """Verdicts that say on which side of today's value the best one is, and not where."""
 
@@ -348,19 +351,36 @@ def without_value(choice: Choice) -> Choice:
 
 
 @dataclass(frozen=True)
+class _LeftOut:
+    """A unit to leave out: its exposure and numbers, those of its project, and its name."""
+
+    whole: Losses
+    unit: Sequence[float]
+    project: Sequence[float]
+    is_alone: bool
+    name: str | None
+
+
+@dataclass(frozen=True)
 class Losses:
-    """Losses of all candidates, and the differences of two of them, with intervals."""
+    """Losses of all candidates, and the differences of two of them, with intervals.
+
+    All follow from sums over units and over projects (`_terms`), so that leaving a unit out is a
+    subtraction, and no other pass over all units.
+    """
 
     counts: pl.DataFrame
     support: Support
     price: float
     hour: float
     conf_level: float
+    left_out: _LeftOut | None = None
 
     @cached_property
     def sums(self) -> dict[str, float]:
         """Totals of exposure, mistakes and waiting."""
-        return self.counts.select(pl.exclude("unit", "project")).sum().row(0, named=True)
+        _, exposure, _, *sums = self._by_unit(None)
+        return dict(zip(self._names, [exposure, *sums[: 2 * self.n]], strict=True))
 
     @property
     def n(self) -> int:
@@ -399,11 +419,8 @@ class Losses:
 
     def intervals(self) -> list[tuple[float, float]]:
         """Interval of the loss of each candidate, as far as its mistakes were observed."""
-        limits = self.support.candidates_s
         waits = [self._waiting_of_one_unit(0.0, place) for place in range(self.n)]
-        names = [*mistake_columns(limits), *waiting_columns(limits)]
-        units = self.counts.select(EXPOSURE, *self.projects, *names)
-        ends = self._sum_intervals(units, [*self.per_hit_unit, *waits])
+        ends = self._sum_intervals(None, [*self.per_hit_unit, *waits])
         intervals = []
         for mistakes, waiting in zip(ends[: self.n], ends[self.n :], strict=True):
             cost = self.price * mistakes[0] + self.hour * waiting[0]
@@ -426,17 +443,7 @@ class Losses:
             *(self.per_hit_unit[j] if i != j else 0.0 for i, j in pairs),
             *(self._waiting_of_one_unit(self.support.candidates_s[i], j) for i, j in pairs),
         ]
-        limits = self.support.candidates_s
-        mistakes_of, waiting_of = mistake_columns(limits), waiting_columns(limits)
-        # Few expressions over many columns: with one each, planning took most of the time.
-        differences = self.counts.select(
-            pl.col(EXPOSURE, *self.projects),
-            pl.col(mistakes_of[: place + 1]) - pl.col(mistakes_of[place]),
-            -(pl.col(mistakes_of[place + 1 :]) - pl.col(mistakes_of[place])),
-            -(pl.col(waiting_of[:place]) - pl.col(waiting_of[place])),
-            pl.col(waiting_of[place:]) - pl.col(waiting_of[place]),
-        )
-        ends = self._sum_intervals(differences, heaviest)
+        ends = self._sum_intervals(place, heaviest)
         for (_, to), mistakes, waiting in zip(pairs, ends[: self.n], ends[self.n :], strict=True):
             total, low, high = mistakes
             if self.support.is_beyond and to == self.n - 1:
@@ -447,47 +454,121 @@ class Losses:
             )
 
     def _sum_intervals(
-        self, units: pl.DataFrame, heaviest: Sequence[float]
+        self, place: int | None, heaviest: Sequence[float]
     ) -> list[tuple[float, float, float]]:
-        """Sums of all non-negative columns, each with both ends of its interval."""
-        sums = units.select(_NUMBERS.sum(), (_NUMBERS > 0).sum().name.prefix("hit ")).row(0)
-        totals, hit = sums[: len(sums) // 2], sums[len(sums) // 2 :]
-        variances = _variances(units, len(totals))
-        if self.projects:
-            # A unit without a project counts as a project of its own.
-            own = pl.lit("\n") + pl.int_range(pl.len()).cast(pl.String)
-            projects = units.with_columns(project=pl.coalesce("project", own))
-            by_project = projects.group_by("project", maintain_order=True).sum()
-            between = _variances(by_project, len(totals))
+        """Sums of what `_between` gives, each with both ends of its interval."""
+        n, of_units = 2 * self.n, self._by_unit(place)
+        totals, n_hit = of_units[3 : 3 + n], of_units[3 + n : 3 + 2 * n]
+        variances = _variances(of_units)
+        if self.n_projects >= FEWEST_PROJECTS:
+            between = _variances(self._by_project(place))
             variances = [max(pair) for pair in zip(variances, between, strict=True)]
         intervals = []
-        for total, variance, n_hit, heavy in zip(totals, variances, hit, heaviest, strict=True):
+        for total, variance, hit, heavy in zip(totals, variances, n_hit, heaviest, strict=True):
             # Few hit units underestimate the variance: at least that of a Poisson count of them.
-            cautious = variance if n_hit >= FEWEST_HIT else max(variance, heavy * total)
+            cautious = variance if hit >= FEWEST_HIT else max(variance, heavy * total)
             low, high = weighted_count(total, cautious, heavy, confidence=self.conf_level)
             intervals.append((total, low, high))
         return intervals
 
     @cached_property
-    def projects(self) -> list[str]:
-        """The column of projects, if there are enough to estimate how much they vary."""
+    def n_projects(self) -> int:
+        """Known projects, of which some are needed to estimate how much they vary."""
+        if self.left_out:
+            is_gone = self.left_out.is_alone and self.left_out.name is not None
+            return self.left_out.whole.n_projects - is_gone
         known = "project" in self.counts.columns
-        n_known = self.counts["project"].drop_nulls().n_unique() if known else 0
-        return ["project"] * (n_known >= FEWEST_PROJECTS)
+        return self.counts["project"].drop_nulls().n_unique() if known else 0
+
+    @cached_property
+    def projects(self) -> pl.DataFrame:
+        """The counts of each project, and ``n_units``; a unit without one is one of its own."""
+        own = pl.lit("\n") + pl.int_range(pl.len()).cast(pl.String)
+        named = self.counts.with_columns(project=pl.coalesce("project", own), n_units=1)
+        return named.group_by("project", maintain_order=True).sum()
+
+    def without_each(self, places: Sequence[int]) -> Iterator[Losses]:
+        """The losses without each of these rows of the counts."""
+        units, of_project = self.counts[places], {}
+        names: Sequence[str | None] = [None] * len(places)
+        if self.n_projects >= FEWEST_PROJECTS:
+            names = units["project"].cast(pl.String).to_list()
+            mine = self.projects.filter(pl.col("project").is_in(names))
+            rows = mine.select("project", "n_units", *self._names).rows()
+            of_project = {name: row for name, *row in rows}
+        for name, unit in zip(names, units.select(self._names).rows(), strict=True):
+            n_units, *project = of_project.get(name, (1, *unit))
+            yield replace(self, left_out=_LeftOut(self, unit, project, n_units == 1, name))
+
+    @property
+    def _names(self) -> list[str]:
+        limits = self.support.candidates_s
+        return [EXPOSURE, *mistake_columns(limits), *waiting_columns(limits)]
+
+    @cached_property
+    def _kept(self) -> dict[tuple[str, int | None], tuple[float, ...]]:
+        return {}
+
+    def _by_unit(self, place: int | None) -> tuple[float, ...]:
+        """Number of units and sums of `_terms`."""
+        if self.left_out is None:
+            return self._sums("counts", place)
+        return self._minus(self.left_out.whole._by_unit(place), self.left_out.unit, place)
+
+    def _by_project(self, place: int | None) -> tuple[float, ...]:
+        if self.left_out is None:
+            return self._sums("projects", place)
+        left = self.left_out
+        without = self._minus(left.whole._by_project(place), left.project, place)
+        if left.is_alone:
+            return without
+        rest = [of_all - own for of_all, own in zip(left.project, left.unit, strict=True)]
+        return self._minus(without, rest, place, -1)
+
+    def _sums(self, of: str, place: int | None) -> tuple[float, ...]:
+        if (of, place) not in self._kept:
+            terms = self._terms(place, [pl.col(name) for name in self._names])
+            sums = getattr(self, of).select(
+                pl.len(), *(term.sum().alias(str(i)) for i, term in enumerate(terms))
+            )
+            self._kept[of, place] = sums.row(0)
+        return self._kept[of, place]
+
+    def _minus(
+        self, sums: Sequence[float], row: Sequence[float], place: int | None, sign: int = 1
+    ) -> tuple[float, ...]:
+        terms = (1, *self._terms(place, row))
+        return tuple(each - sign * term for each, term in zip(sums, terms, strict=True))
+
+    def _terms(self, place: int | None, row: Sequence[Any]) -> list[Any]:
+        """Exposure and its square, then, of each number: itself, if above 0, square, by exposure.
+
+        The numbers are the mistakes and the hours between a candidate and each one (None: of
+        each), as expressions or as values of one row: never negative.
+        """
+        exposure, mistakes, waiting = row[0], row[1 : 1 + self.n], row[1 + self.n :]
+        numbers = [*mistakes, *waiting]
+        if place is not None:
+            mistake, wait = mistakes[place], waiting[place]
+            numbers = [
+                *(each - mistake for each in mistakes[:place]),
+                *(mistake - each for each in mistakes[place:]),
+                *(wait - each for each in waiting[:place]),
+                *(each - wait for each in waiting[place:]),
+            ]
+        hit, squares = [each > 0 for each in numbers], [each * each for each in numbers]
+        products = [each * exposure for each in numbers]
+        return [exposure, exposure * exposure, *numbers, *hit, *squares, *products]
 
     @cached_property
     def per_hit_unit(self) -> list[float]:
         """Size-biased mean of mistakes per hit unit; with too few hit units, the previous one."""
-        columns = mistake_columns(self.support.candidates_s)
-        sums = self.counts.select(
-            *((pl.col(name) > 0).sum().alias(f"n {name}") for name in columns),
-            *(pl.col(name).sum() for name in columns),
-            *((pl.col(name) ** 2).sum().alias(f"square {name}") for name in columns),
-        ).row(0, named=True)
+        sums, n = self._by_unit(None)[3:], 2 * self.n
+        totals, n_hit, squares = sums, sums[n:], sums[2 * n :]
         means, mean = [], 1.0
-        for name, weight in zip(columns, self.support.weights, strict=True):
-            if sums[f"n {name}"] >= FEWEST_HIT:
-                mean = max(1.0, sums[f"square {name}"] / sums[name])
+        for place, weight in enumerate(self.support.weights):
+            if n_hit[place] >= FEWEST_HIT:
+                mean = max(1.0, squares[place] / totals[place])
             means.append(max(mean, weight))
         return means
 
@@ -497,16 +578,20 @@ class Losses:
         return self.support.waits * hours * self.support.weights[place]
 
 
-_NUMBERS = pl.exclude(EXPOSURE, "project")
-
-
-def _variances(units: pl.DataFrame, n_numbers: int) -> list[float]:
-    """Variance of each sum given its exposure (ratio estimate), between independent units."""
-    n, exposure = units.height, units[EXPOSURE].sum()
+def _variances(sums: Sequence[float]) -> list[float]:
+    """Variance of each total given its exposure (ratio estimate), between independent rows."""
+    n, exposure, exposure_squared, *terms = sums
+    n_numbers = len(terms) // 4
     if n < 2:
         return [0.0] * n_numbers
-    residual = _NUMBERS - _NUMBERS.sum() / exposure * pl.col(EXPOSURE)
-    return [n / (n - 1) * square for square in units.select((residual**2).sum()).row(0)]
+    variances = []
+    for place, total in enumerate(terms[:n_numbers]):
+        ratio = total / exposure
+        square, product = terms[2 * n_numbers + place], terms[3 * n_numbers + place]
+        residual = square - 2 * ratio * product + ratio * ratio * exposure_squared
+        # What is left by rounding, where all units have one ratio, is nothing.
+        variances.append(n / (n - 1) * residual if residual > ROUNDING * square else 0.0)
+    return variances
 
 
 def _difference(
@@ -737,15 +822,10 @@ def verdicts_without_one(losses: Losses, today_s: float | None) -> list[str | No
     units = losses.counts.select(
         place.alias(str(i)) for i, place in enumerate(place for pair in ends for place in pair)
     ).row(0)
-    if losses.projects:
+    if losses.n_projects >= FEWEST_PROJECTS:
         is_alone = pl.col("project").is_not_null() & (pl.len().over("project") == 1)
         units += tuple(losses.counts.select(is_alone.arg_true().first()).to_series().drop_nulls())
-    verdicts: list[str | None] = []
-    for unit in sorted(set(units)):
-        left = losses.counts.filter(pl.int_range(pl.len()) != unit)
-        if left[EXPOSURE].sum() <= 0:
-            verdicts.append(None)
-        else:
-            without = replace(losses, counts=left)
-            verdicts.append(decided(without, today_s, whole.toward).verdict)
-    return verdicts
+    return [
+        decided(without, today_s, whole.toward).verdict if without.sums[EXPOSURE] > 0 else None
+        for without in losses.without_each(sorted(set(units)))
+    ]
