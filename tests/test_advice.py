@@ -206,7 +206,11 @@ def test_too_few_sessions_are_not_enough_and_19_are():
     stale = constant("stale.agent")
     few = judge(stale, gaps(18, death_share=0.3), Costs())
     assert few.row["verdict"] == "not_enough_data"
-    assert few.row["in_words"].startswith("Not enough data: 18 invocations alive; it takes 19.")
+    assert few.row["in_words"] == (
+        "Not enough data: 18 invocations alive; it takes 19. 1 h 30 min gives 9.6 false alarms "
+        "per 100 session-hours; 6 h: none seen; 1 d: none seen. As observed, 4 h makes no more "
+        "mistakes than 6 h, and waits less."
+    )
     assert few.row["n_more"] == 1
     assert few.row["recommended_s"] is None
     assert judge(stale, gaps(25, death_share=0.5), Costs()).row["verdict"] != "not_enough_data"
@@ -261,7 +265,7 @@ def test_a_kind_borrows_deaths_of_its_system_and_is_less_sure():
     row = judge(constant("stale.agent"), pl.concat([agents, flows]), Costs()).row
     assert row["n"] == 200
     assert row["n_deaths"] > 5
-    assert row["verdict"] in ("change", "lower")
+    assert row["verdict"] == "lower"
     assert row["gain_low"] < row["gain"] < row["gain_high"]
 
 

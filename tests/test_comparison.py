@@ -192,7 +192,7 @@ def test_the_report_shows_a_pair_that_the_mix_turns_round():
     told, *_ = shown.summary["durations"]["reversed"]
     assert told["raw"].startswith("old takes ")
     assert "longer than new" in told["adjusted"]
-    assert "The mix of work reverses this: old takes " in shown.as_html()
+    assert "The mix of work reverses this: old takes " in " ".join(shown.as_html().split())
 
 
 # --- what a spell adds, against the formulas of Greenwood and of differences ----------------

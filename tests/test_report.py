@@ -300,25 +300,25 @@ def test_our_own_words_are_never_cut(week):
 
 
 NOTHING_TO_SAY = [
-    pytest.param([], id="no entity"),
-    pytest.param([run("a", "completed")], id="one row"),
-    pytest.param([run("a", "running")], id="only running"),
-    pytest.param([run("a", None), run("b", "")], id="all legacy"),
-    pytest.param([{"entity_id": "a"}], id="all null"),
-    pytest.param([run("a", "completed"), run("a", "completed")], id="the same twice"),
-    pytest.param([run("a", "failed", ended_at=ago(hours=40))], id="ends before its start"),
-    pytest.param([run("a", "running", started_at=AS_OF + timedelta(days=3))], id="starts later"),
-    pytest.param([{"entity_id": "t", "entity_type": "team", "raw_status": "active"}], id="a team"),
+    pytest.param([], 1, id="no entity"),
+    pytest.param([run("a", "completed")], 9, id="one row"),
+    pytest.param([run("a", "running")], 10, id="only running"),
+    pytest.param([run("a", None), run("b", "")], 5, id="all legacy"),
+    pytest.param([{"entity_id": "a"}], 5, id="all null"),
+    pytest.param([run("a", "completed"), run("a", "completed")], 9, id="the same twice"),
+    pytest.param([run("a", "failed", ended_at=ago(hours=40))], 11, id="ends before its start"),
+    pytest.param([run("a", "running", started_at=AS_OF + timedelta(days=3))], 5, id="starts later"),
+    pytest.param([{"entity_id": "t", "entity_type": "team", "raw_status": "active"}], 5, id="a team"),
 ]
 
 
-@pytest.mark.parametrize("entities", a_few(NOTHING_TO_SAY))
-def test_little_or_nothing_still_makes_a_report(entities):
+@pytest.mark.parametrize(("entities", "n_titles"), a_few(NOTHING_TO_SAY))
+def test_little_or_nothing_still_makes_a_report(entities, n_titles):
     made = report(facts(entities))
     json.loads(made.as_json())
     page = made.as_html()
     # A store without anything is one sentence, and where it comes from.
-    assert page.count("<h2") >= (1 if not entities else 4)
+    assert page.count("<h2") == n_titles
     assert ("For operators" in page) == bool(entities)
     assert "None" not in re.sub(r"None of|None is", "", made.summary["headline"]["finding"])
 
