@@ -308,7 +308,9 @@ NOTHING_TO_SAY = [
     pytest.param([run("a", "completed"), run("a", "completed")], 9, id="the same twice"),
     pytest.param([run("a", "failed", ended_at=ago(hours=40))], 11, id="ends before its start"),
     pytest.param([run("a", "running", started_at=AS_OF + timedelta(days=3))], 5, id="starts later"),
-    pytest.param([{"entity_id": "t", "entity_type": "team", "raw_status": "active"}], 5, id="a team"),
+    pytest.param(
+        [{"entity_id": "t", "entity_type": "team", "raw_status": "active"}], 5, id="a team"
+    ),
 ]
 
 
