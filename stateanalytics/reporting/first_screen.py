@@ -195,7 +195,8 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
                     recommended=row["recommended"],
                     today=row["today"],
                 ),
-                row["in_words"],
+                # The first sentence, after the values that stand in the line above.
+                row["in_words"].partition(". ")[0].rpartition(": ")[2],
                 command("thresholds", place, "--settings toml"),
                 "#thresholds",
             )
