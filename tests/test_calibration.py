@@ -106,10 +106,12 @@ def test_the_page_has_every_statement():
 
 
 @pytest.mark.slow
-def test_the_goals_that_are_met_at_300_runs_a_week(demo):
+def test_the_goals_that_are_met_at_300_runs_a_week(demo, monkeypatch):
+    name = "completed × 0.8"
+    monkeypatch.setattr(calibration, "CHANGES", {name: calibration.CHANGES[name]})
     found = {(row["change"], row["statement"]): row
              for row in calibration.calibrated(demo, Size(300), 10, 400)}  # fmt: skip
-    worse = found["completed × 0.8", "worse than before"]
+    worse = found[name, "worse than before"]
     assert worse["week_1"] >= 0.8 and worse["week_2"] >= 0.9
     n_reports = 20
     most = 0.05 + 3 * math.sqrt(0.05 * 0.95 / n_reports)
