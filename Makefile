@@ -54,7 +54,7 @@ report: $(VENV)/.installed
 test: $(VENV)/.developed
 	PYTHONDONTWRITEBYTECODE= POLARS_MAX_THREADS=1 $(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile=quick -m $(QUICK)
 
-# Properties again, on all of their examples and with polars in as many threads as it likes.
+# Properties again, on half of their examples and with polars in as many threads as it likes.
 slow: $(VENV)/.developed
 	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not models and not instants'
 
@@ -74,7 +74,7 @@ check: lint test
 
 check-all: lint
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark,fleet,models]'
-	$(BIN)/pytest -q -n 2 --dist worksteal -m 'not instants'
+	$(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile=whole -m 'not instants'
 
 # Answers are kept in .fuzz/: it goes on where it was stopped, with what was wrong first.
 fuzz: $(VENV)/.developed

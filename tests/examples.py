@@ -1,7 +1,8 @@
-"""How much a proof is tried on: a part of it at the desk, all of it in CI.
+"""How much a proof is tried on: a part of it at the desk, more in CI, all of it before a release.
 
 ``pytest --hypothesis-profile=quick``, as `make test` does, asks for an eighth of a property's
-examples. Of a matrix (one property on many samples, formats or texts) `make test` runs a few
+examples, `make slow` for half of them, and ``--hypothesis-profile=whole``, as `make check-all`
+does, for all. Of a matrix (one property on many samples, formats or texts) `make test` runs a few
 members; the others are marked slow, for `make slow`, which CI runs as well.
 """
 
@@ -11,15 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-QUICK = "quick"
+QUICK, WHOLE = "quick", "whole"
+PARTS = {QUICK: 8, WHOLE: 1}
 FEWEST = 3
-settings.register_profile(QUICK)
+for name in PARTS:
+    settings.register_profile(name)
 
 
 def examples(number: int, **others: Any) -> settings:
     """Decorate a property that is tried on ``number`` examples, however long each takes."""
-    if settings.get_current_profile_name() == QUICK:
-        number = min(number, max(FEWEST, number // 8))
+    part = PARTS.get(settings.get_current_profile_name(), 2)
+    number = min(number, max(FEWEST, number // part))
     return settings(max_examples=number, deadline=None, **others)
 
 
