@@ -137,6 +137,7 @@ def test_the_python_of_the_pages_runs(page, request, demo, tmp_path, monkeypatch
         weeks = {"2026-W21": request.getfixturevalue("demo_week")}
         monkeypatch.setattr(sa, "report", lambda _, window: weeks[window])
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "teams.csv").write_text("project,team\nbilling,red\nmobile,blue\n")
     monkeypatch.setattr(sa, "read", lambda *paths, **options: demo)
     monkeypatch.setattr(sa, "demo", lambda: demo)
     scope = {"sa": sa}
