@@ -74,6 +74,28 @@ def left_join(entities: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return entities.hstack([column for column in in_order if column.name not in key])
 
 
+def left_joined(rows: pl.DataFrame, *others: pl.DataFrame, on: str | Sequence[str]) -> pl.DataFrame:
+    """The rows, in their order, with the columns that other frames have for their keys.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+    *others : polars.DataFrame
+        At most one row for each key, and columns that ``rows`` does not have.
+    on : str or sequence of str
+        The columns of the key.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"id": ["b", "a", "c"]})
+    >>> left_joined(rows, pl.DataFrame({"id": ["a", "b"], "n": [1, 2]}), on="id")["n"].to_list()
+    [2, 1, None]
+    """
+    for other in others:
+        rows = rows.join(other, on=on, how="left", maintain_order="left")
+    return rows
+
+
 def _looked_up(keys: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """The row of a frame for each key, in the order of the keys."""
     # A join by ids alone takes a third of the time, and ids mostly are unique.
@@ -85,6 +107,18 @@ def _looked_up(keys: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
         if by_id.select((is_same.fill_null(value=False) | ~pl.col("_is_matched")).all()).item():
             return by_id[other.columns]
     return keys.join(other, on=list(schema.ENTITY_KEY), how="left", maintain_order="left")
+
+
+def total(*names: str) -> pl.Expr:
+    """The sums over the known values of columns; null where there is none.
+
+    Examples
+    --------
+    >>> pl.DataFrame({"n": [1, None], "m": [None, None]}).select(total("n", "m")).row(0)
+    (1, None)
+    """
+    columns = pl.col(names)
+    return pl.when(columns.is_not_null().any()).then(columns.sum())
 
 
 def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:

@@ -41,6 +41,11 @@ def as_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def wall_clock() -> datetime:
+    """The moment now, in UTC."""
+    return datetime.now(UTC)
+
+
 def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     """The newest moment at which something certainly happened.
 

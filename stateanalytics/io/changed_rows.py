@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stateanalytics.io.salvage.pages import INTERIOR, LEAF, File
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _INDEX_PAGES = (2, 10)
 # An overflow page begins with a page number, whose first octet is 0 below this number.

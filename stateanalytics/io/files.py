@@ -378,6 +378,25 @@ def _beyond(value: Any) -> str | None:
     return _TOO_DEEP
 
 
+def size_of(paths: Iterable[str | Path]) -> int:
+    """The sizes of files added up; a file that no longer exists has none."""
+    sizes = []
+    for path in paths:
+        try:
+            sizes.append(os.stat(path).st_size)  # noqa: PTH116 - thousands of Paths are slow
+        except OSError:
+            continue
+    return sum(sizes)
+
+
+def written_ns(path: Path) -> int:
+    """When a file was last written, in nanoseconds since 1970; 0 where that is not known."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def has_or_is_log(path: Path) -> bool:
     """Whether a file has a SQLite log next to it, or is such a log; neither is opened here."""
     store = path.name.rpartition("-")[0]

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.schema import MOMENT
+from stateanalytics.core.schema import ENTITIES, EVENTS, MOMENT, TRANSITIONS
 from stateanalytics.io.cells import Cell
 from stateanalytics.io.changed_rows import Rows
 from stateanalytics.io.sqlite import Store
@@ -82,6 +82,12 @@ class Parts:
     opened: tuple[str, ...] | None = None
     span: tuple[datetime | None, datetime | None] | None = None
     digested: Digested | None = None
+
+    @classmethod
+    def unread(cls, findings: pl.DataFrame, label: str) -> Parts:
+        """An input without rows or system, and the findings that explain it."""
+        facts = (ENTITIES.empty(), TRANSITIONS.empty(), EVENTS.empty())
+        return cls("", "", *facts, findings, label=label)
 
 
 FRAMES = ("entities", "transitions", "events", "findings")

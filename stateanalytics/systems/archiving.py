@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from stateanalytics.io.archive.manifests import (
 )
 from stateanalytics.io.archive.reading import Archived, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
+from stateanalytics.io.as_of import wall_clock
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.files import refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
@@ -64,10 +65,6 @@ ARCHIVED = schema.Frame(
 )
 
 
-def _wall_clock() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class Archiving:
     """An archive that sources are added to.
@@ -86,7 +83,7 @@ class Archiving:
 
     root: Path
     options: Options
-    clock: Callable[[], datetime] = _wall_clock
+    clock: Callable[[], datetime] = wall_clock
     budget: Budget | None = None
 
     @classmethod
@@ -114,7 +111,8 @@ class Archiving:
         refuse_scheme(to)
         # Through a link the archive is written to the place that the link leads to.
         root = Path(os.path.realpath(expanded(str(to))))
-        if root.exists() and not _may_be_archive(root):
+        may_be_archive = root.is_dir() and (is_archive(root) or not any(root.iterdir()))
+        if root.exists() and not may_be_archive:
             raise ArgumentError(
                 f"{str(to)!r} is not an archive, and it is not empty.",
                 'name a new folder, such as "history/"',
@@ -304,10 +302,6 @@ class Archiving:
                 shell="archive it to another folder, such as --to copy/",
             )
         refuse_inputs(self.root, paths)
-
-
-def _may_be_archive(root: Path) -> bool:
-    return root.is_dir() and (is_archive(root) or not any(root.iterdir()))
 
 
 def key_of(place: Place) -> tuple[str, str]:

@@ -21,8 +21,9 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, FrameOrFactory, Frames, Past, map_frames, unevaluated
-from stateanalytics.core.joins import connected_components, with_scalar_columns
+from stateanalytics.core.joins import connected_components, left_joined, with_scalar_columns
 from stateanalytics.core.schema import Frame
+from stateanalytics.io.files import size_of
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.history import losses, with_rows_of
@@ -32,7 +33,6 @@ from stateanalytics.systems.transcripts import (
     Transcripts,
     columns_of,
     read_records,
-    size_of,
 )
 
 FAMILY = "family"
@@ -122,9 +122,7 @@ class Folding:
         """Family of the file that each record came from."""
         families = with_families(self.nodes_of(lines), self.ids)
         named = lines.select("source", node=self.node)
-        return named.join(families, on=["source", "node"], how="left", maintain_order="left")[
-            FAMILY
-        ]
+        return left_joined(named, families, on=["source", "node"])[FAMILY]
 
     def index(self, records: FrameOrFactory) -> pl.DataFrame:
         """``source``, ``file``, ``family`` and ``written_at`` of each record."""

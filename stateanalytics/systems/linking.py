@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import pool
+from stateanalytics.core.joins import pool, total
 from stateanalytics.core.schema import (
     ENTITIES,
     FINDINGS,
@@ -414,10 +414,6 @@ def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) ->
         told_id="entity_id",
         at=pl.coalesce("started_at", "created_at"),
     )
-    sums = (
-        pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(f"{name}_driven")
-        for name in _USAGE
-    )
     last = (
         pl.col(name).drop_nulls().last().alias(f"{name}_driven") for name in ("model", "provider")
     )
@@ -425,7 +421,7 @@ def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) ->
         driven.join(transcripts, on=TRANSCRIPT, how="inner")
         .sort("at", *TRANSCRIPT)
         .group_by(_DRIVER, maintain_order=True)
-        .agg(*sums, *last)
+        .agg(total(*_USAGE).name.suffix("_driven"), *last)
     )
     joined = entities.join(of_drivers, on=_DRIVER, how="left", maintain_order="left")
     # A driver that failed may record zero, or tokens without those of the cache.
@@ -513,10 +509,9 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
     ]
     is_past = (pl.col("at") <= facts.as_of).fill_null(value=True)
     key = (*(column.name for column in KEY_COLUMNS), "model", "is_cost_recorded")
-    sums = [pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()) for name in COUNTS]
     return (
         pl.concat([USED.empty(), *used])
         .filter(is_past, pl.sum_horizontal(COUNTS) > 0)
         .group_by(key, maintain_order=True)
-        .agg(total.alias(name) for total, name in zip(sums, COUNTS, strict=True))
+        .agg(total(*COUNTS))
     )

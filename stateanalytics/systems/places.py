@@ -20,7 +20,15 @@ from stateanalytics.errors import (
     found,
 )
 from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
-from stateanalytics.io.files import LOG_ENDINGS, legible, matching, open_regular, refuse_scheme
+from stateanalytics.io.files import (
+    LOG_ENDINGS,
+    legible,
+    matching,
+    open_regular,
+    refuse_scheme,
+    size_of,
+    written_ns,
+)
 from stateanalytics.io.refusals import megabytes
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import read_table
@@ -234,7 +242,7 @@ def _evidence(known: System, inputs: Sequence[Path]) -> int:
 def _is_evidence(known: System, file: Path) -> bool:
     evidence = known.files.evidence if known.files is not None else None
     # A file that holds nothing proves nothing by its name either.
-    if evidence is None or not _size(file):
+    if evidence is None or not size_of([file]):
         return False
     return bool(ask_system(known, evidence, file, str(file)))
 
@@ -248,13 +256,6 @@ def _opened(known: System | None, path: Path) -> Iterator[Path]:
     else:
         for folder, _, names in os.walk(path):
             yield from (Path(folder) / name for name in sorted(names))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _stores_in(folder: Path) -> list[Path]:
@@ -272,7 +273,7 @@ def _evidence_of_stores(stores: Sequence[Path]) -> int:
         if path.is_dir()
     }
     files = (name for folder in folders for _, _, names in os.walk(folder) for name in names)
-    n_stores = sum(_size(store) > 0 for store in stores)
+    n_stores = sum(size_of([store]) > 0 for store in stores)
     return n_stores and n_stores + sum(1 for _ in islice(files, _MOST_FILES_WEIGHED))
 
 
@@ -301,18 +302,14 @@ def owner_of(store: Store) -> System | None:
     return None
 
 
-def find_places(
-    named: Sequence[str | Path], usual: Iterable[Path] | None = None
-) -> tuple[list[Place], list[Place]]:
+def find_places(named: Sequence[str | Path]) -> tuple[list[Place], list[Place]]:
     """The files that are meant, without duplicates, in the order they were named.
 
     Parameters
     ----------
     named : sequence of str or pathlib.Path
         Files, directories, patterns; ``~`` stands for the home directory. A name that
-        exists as it is written is never read as a pattern.
-    usual : iterable of pathlib.Path, optional
-        Where to look when nothing is named; `usual_places` by default.
+        exists as it is written is never read as a pattern. None: the `usual_places`.
 
     Returns
     -------
@@ -331,7 +328,7 @@ def find_places(
         If a name is empty or no path at all.
     """
     if not named:
-        return _first_usual(list(usual_places() if usual is None else usual)), []
+        return _first_usual(usual_places()), []
     places: dict[tuple[int, int] | str, Place] = {}
     duplicates = []
     for name in named:
@@ -536,7 +533,7 @@ def description_of(path: Path) -> str | None:
     if claim is None and not path.is_file():
         return None
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
-    sizes = [size for file in inputs for part in _opened(known, file) if (size := _size(part))]
+    sizes = [size for file in inputs for part in _opened(known, file) if (size := size_of([part]))]
     owners, versions = zip(*(_version(known, file) for file in inputs), strict=True)
     title = next((owner.title for owner in owners if owner), "nobody that is known")
     shown = " ".join([title, ", ".join(dict.fromkeys(filter(None, versions)))]).rstrip()
@@ -557,12 +554,12 @@ def _release(key: str, files: Iterable[Path]) -> str:
     if not key:
         return ""
     pattern = re.compile(rb'"%s"\s*:\s*"(\d+(?:\.\d+)*)' % key.encode())
-    by_age = sorted(files, key=_written_ns, reverse=True)
+    by_age = sorted(files, key=written_ns, reverse=True)
     for path in by_age[:_MOST_FILES_SEARCHED]:
         try:
             with open_regular(path) as file:
                 begin = file.read(_BYTES_SEARCHED)
-                file.seek(max(0, _size(path) - _BYTES_SEARCHED))
+                file.seek(max(0, size_of([path]) - _BYTES_SEARCHED))
                 versions = pattern.findall(begin + file.read(_BYTES_SEARCHED))
         except OSError:
             continue
@@ -571,16 +568,9 @@ def _release(key: str, files: Iterable[Path]) -> str:
     return ""
 
 
-def _written_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def schema_of(path: Path, known: System | None) -> tuple[System | None, str]:
     """Whose a database is, and the version of its schema; empty: nothing shows it."""
-    if _size(path) > _MOST_BYTES_COPIED:
+    if size_of([path]) > _MOST_BYTES_COPIED:
         return known, ""
     try:
         with open_store(path) as store:

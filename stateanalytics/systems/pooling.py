@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -44,6 +44,8 @@ from stateanalytics.systems.places import Place, companions_of, files_of
 from stateanalytics.systems.transcripts import Packed, Piece, Transcripts
 
 _CANONICAL = ("entities", "transitions", "events", "findings")
+_VALUES = ("system", "format", "label", "size_bytes", "is_live")
+"""What the head of an entry has of a part, as it is."""
 
 LEAST_BYTES = 1_000_000
 """Of an input; a smaller one is read as fast as it is found in the cache."""
@@ -137,12 +139,7 @@ def _written(rows: pl.DataFrame) -> bytes:
 def _head_of(part: Parts, state: str | None, blocks: _Blocks) -> dict[str, Any]:
     return {
         "state": state,
-        "system": part.system,
-        "format": part.format,
-        "label": part.label,
-        "size_bytes": part.size_bytes,
-        "is_live": part.is_live,
-        "fingerprint": part.fingerprint,
+        **{name: getattr(part, name) for name in (*_VALUES, "fingerprint")},
         "inputs": [str(path) for path in part.inputs],
         "opened": None if part.opened is None else list(part.opened),
         "proven_at": blocks.of_frame(part.proven_at.alias("at").to_frame()),
@@ -181,18 +178,16 @@ def _head_of_kept(kept: LastRead, part: Parts, blocks: _Blocks) -> dict[str, Any
         "details": list(unevaluated(folded.part.details)),
         "spans": [
             [
-                None if key is None else [[*each[:2], _text(each[2])] for each in _files_in(key)],
+                # The files of a batch, each with its number of records and its version.
+                None
+                if key is None
+                else [[*each[:2], _text(each[2])] for each in key if isinstance(each, tuple)],
                 number,
                 {name: list(span) for name, span in spans.items()},
             ]
             for key, (number, spans) in folded.spans.items()
         ],
     }
-
-
-def _files_in(key: frozenset[object]) -> Iterator[tuple[str, int, object]]:
-    """The files of a batch, each with its number of records and its version."""
-    return (each for each in key if isinstance(each, tuple))
 
 
 def _text(version: object) -> str | None:
@@ -212,27 +207,17 @@ def _frame(listed: Sequence[Any], blocks: Sequence[memoryview]) -> pl.DataFrame:
 
 def _part_from(entry: Entry) -> Parts:
     head, blocks = entry.head, entry.blocks
-    entities, transitions, events, findings = (
-        _frame(head["frames"][name], blocks) for name in _CANONICAL
-    )
-    fingerprint = str(head["fingerprint"])
+    values: dict[str, Any] = {name: head[name] for name in _VALUES}
+    values |= {name: _frame(head["frames"][name], blocks) for name in _CANONICAL}
     return Parts(
-        str(head["system"]),
-        str(head["format"]),
-        entities,
-        transitions,
-        events,
-        findings,
+        **values,
         details=Frames(
             {name: _detail_from(listed, blocks) for name, listed in head["details"].items()}
         ),
-        label=str(head["label"]),
-        size_bytes=int(head["size_bytes"]),
-        is_live=bool(head["is_live"]),
         proven_at=_frame(head["proven_at"], blocks)["at"],
         inputs=tuple(Path(path) for path in head["inputs"]),
         opened=None if head["opened"] is None else tuple(head["opened"]),
-        digested=Digested(fingerprint),
+        digested=Digested(str(head["fingerprint"])),
     )
 
 
@@ -291,12 +276,6 @@ class Reading:
     state: str | None
 
     @classmethod
-    def of(cls, place: Place, part: Parts, began: datetime, last: Reading | None = None) -> Reading:
-        """The reading of a place that began at a time; ``last`` is the one before."""
-        [reading] = cls.of_many([place], [part], began, last)
-        return reading
-
-    @classmethod
     def of_many(
         cls,
         places: Sequence[Place],
@@ -304,7 +283,7 @@ class Reading:
         began: datetime,
         last: Reading | None = None,
     ) -> list[Reading]:
-        """The readings of places that were read together."""
+        """The readings of places that were read together; ``last`` is the one before, of one."""
         known = None if last is None else last.digested
         of_stores = [part.stores[0].state if part.stores else None for part in parts]
         return [
@@ -523,11 +502,7 @@ def _pooled_lazily(shape: schema.Frame, frames: Sequence[FrameOrFactory]) -> Fra
     """Frames of one shape, pooled on demand; a single one stays, as it may be read in part."""
     if len(frames) == 1 and callable(frames[0]):
         return frames[0]
-    return map_frames(partial(_pooled, shape), *frames)
-
-
-def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:
-    return pool(frames, shape)
+    return map_frames(lambda *rows: pool(rows, shape), *frames)
 
 
 def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:

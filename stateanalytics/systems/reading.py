@@ -32,7 +32,7 @@ from stateanalytics.io.archive.reading import (
     read_many_archived,
     works_of,
 )
-from stateanalytics.io.as_of import as_utc
+from stateanalytics.io.as_of import as_utc, wall_clock
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.cache import Cache
 from stateanalytics.io.findings import counted, noted, per_entity
@@ -59,21 +59,41 @@ OnError = Literal["skip", "raise", "salvage"]
 _MAX_TABLES_NAMED = 8
 
 
-def _wall_clock() -> datetime:
-    return datetime.now(UTC)
-
-
 def read_facts(
+    paths: Sequence[str | Path] | str | Path = (), **options: Any
+) -> tuple[Facts, tuple[Store, ...]]:
+    """The facts of one or more stores at one instant, where nothing is read again.
+
+    Parameters
+    ----------
+    paths, **options
+        As for `read_and_keep`.
+
+    Returns
+    -------
+    facts, stores
+        As of `read_and_keep`.
+    """
+    facts, stores, _ = read_and_keep(paths, keep=False, **options)
+    return facts, stores
+
+
+def read_and_keep(
     paths: Sequence[str | Path] | str | Path = (),
     *,
     as_of: datetime | None = None,
     bodies: bool = False,
     on_error: OnError = "skip",
     shown: bool | None = None,
-    clock: Callable[[], datetime] = _wall_clock,
+    clock: Callable[[], datetime] = wall_clock,
     budget: Budget | None = None,
-) -> tuple[Facts, tuple[Store, ...]]:
-    """The facts of one or more stores at one instant.
+    before: Memory | None = None,
+    weeks: str | None = None,
+    keep: bool = True,
+    probe: bool = False,
+    cache: bool = False,
+) -> tuple[Facts, tuple[Store, ...], Memory]:
+    """The facts of one or more stores at one instant, and what the next read of them reuses.
 
     Parameters
     ----------
@@ -94,55 +114,6 @@ def read_facts(
         The wall clock.
     budget : Budget, optional
         Limits of the read; what exceeds them is excluded, and a finding.
-
-    Returns
-    -------
-    facts : Facts
-        Canonical frames, inputs in the order in which they were named.
-    stores : tuple of Store
-        The open private copies, in the same order; closing them deletes the copies.
-
-    Raises
-    ------
-    SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
-        If an input cannot be read; nothing stays open then.
-    ArgumentError
-        If a name is no path, as-of no datetime, or ``on_error`` neither word.
-    """
-    facts, stores, _ = read_and_keep(
-        paths,
-        as_of=as_of,
-        bodies=bodies,
-        on_error=on_error,
-        shown=shown,
-        clock=clock,
-        budget=budget,
-        keep=False,
-    )
-    return facts, stores
-
-
-def read_and_keep(
-    paths: Sequence[str | Path] | str | Path = (),
-    *,
-    as_of: datetime | None = None,
-    bodies: bool = False,
-    on_error: OnError = "skip",
-    shown: bool | None = None,
-    clock: Callable[[], datetime] = _wall_clock,
-    budget: Budget | None = None,
-    before: Memory | None = None,
-    weeks: str | None = None,
-    keep: bool = True,
-    probe: bool = False,
-    cache: bool = False,
-) -> tuple[Facts, tuple[Store, ...], Memory]:
-    """What `read_facts` gives, and what the next read of the same paths reuses.
-
-    Parameters
-    ----------
-    paths, as_of, bodies, on_error, shown, clock, budget
-        As for `read_facts`.
     before : Memory, optional
         What the last read of these paths kept; an input that did not change is not read
         again. The facts are those of a fresh read.
@@ -159,10 +130,19 @@ def read_and_keep(
 
     Returns
     -------
-    facts, stores
-        As of `read_facts`.
+    facts : Facts
+        Canonical frames, inputs in the order in which they were named.
+    stores : tuple of Store
+        The open private copies, in the same order; closing them deletes the copies.
     memory : Memory
         For the next read; empty where nothing is kept.
+
+    Raises
+    ------
+    SourceNotFoundError, NotAStoreError, DamagedStoreError, StoreBusyError
+        If an input cannot be read; nothing stays open then.
+    ArgumentError
+        If a name is no path, as-of no datetime, or ``on_error`` neither word.
     """
     if on_error not in get_args(OnError):
         raise ArgumentError(
@@ -286,7 +266,7 @@ def _read_places(
 ) -> Iterator[Reading]:
     """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
-        some, began = list(neighbours), _wall_clock()
+        some, began = list(neighbours), wall_clock()
         if isinstance(read_many, Path):
             kept = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
             yield from Reading.of_many(some, kept, began)
@@ -301,7 +281,7 @@ def _read_places(
             yield from Reading.of_many(some, read, began)
             continue
         for place in some:
-            known, began = before.readings.get(place.label), _wall_clock()
+            known, began = before.readings.get(place.label), wall_clock()
             last = None if known is None else known.part
             part = read_place(
                 place,
@@ -313,7 +293,7 @@ def _read_places(
                 cache=cache if last is None else None,
             )
             part = part if keep else replace(part, kept=None)
-            yield Reading.of(place, part, began, known)
+            yield from Reading.of_many([place], [part], began, known)
 
 
 def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | Path | None:
@@ -360,7 +340,11 @@ def read_place(
         if known is None and place.is_named:
             raise _no_store(store)
         if owner is None or owner.stores is None:
-            part = _skipped(store)
+            # A database in a directory or a match of a pattern that is no store.
+            tables = ", ".join(sorted(store.tables))
+            part = Parts.unread(
+                noted(store.label, "", "source.skipped", example=tables), store.label
+            )
         else:
             once = None if keep else owner.stores.read_uncached
             rows = partial(once or owner.stores.read, store)
@@ -415,11 +399,11 @@ def _cached(
     """What an earlier process read, where no file changed since; else a fresh read."""
     if cache is None:
         return read(kept)
-    began, stores = _wall_clock(), () if store is None else (store,)
+    began, stores = wall_clock(), () if store is None else (store,)
     of_store = None if store is None else store.state
 
     def state_of(inputs: Sequence[Path], opened: Sequence[str] | None = None) -> str | None:
-        known = replace(_unread_part(schema.FINDINGS.empty(), place.label), system=system)
+        known = replace(Parts.unread(schema.FINDINGS.empty(), place.label), system=system)
         whole = replace(known, stores=stores, inputs=tuple(inputs))
         return state_of_files(place, whole, began, of_store, opened)
 
@@ -472,7 +456,7 @@ def _read_by(
                 "report this to the authors of the system; on_error='skip' excludes the input",
             ) from error
         message = f"the system {known.name!r} cannot read it: {problem}"
-        return _unread_part(
+        return Parts.unread(
             counted(label, "", "source.unreadable", "error", message, action="excluded"), label
         )
 
@@ -558,19 +542,6 @@ def _no_store(store: Store) -> NotAStoreError:
     )
 
 
-def _skipped(store: Store) -> Parts:
-    """A database in a directory or a match of a pattern that is no store."""
-    finding = noted(store.label, "", "source.skipped", example=", ".join(sorted(store.tables)))
-    return _unread_part(finding, store.label)
-
-
-def _unread_part(finding: pl.DataFrame, label: str) -> Parts:
-    """A part without rows or system, and the finding that explains it."""
-    empty = (schema.ENTITIES, schema.TRANSITIONS, schema.EVENTS)
-    entities, transitions, events = (frame.empty() for frame in empty)
-    return Parts("", "", entities, transitions, events, finding, label=label)
-
-
 MOST_ROWS = 5_000_000
 """Rows of entities, transitions and events in a batch; a single source may have more."""
 
@@ -587,11 +558,11 @@ def facts_in_shards(
     Parameters
     ----------
     named : sequence of str or pathlib.Path
-        As for `read_facts`; only archives are read in batches.
+        As for `read_and_keep`; only archives are read in batches.
     as_of : datetime, optional
         The instant of all of them; by default the newest moment that any source proves.
     on_error : {"skip", "raise", "salvage"}
-        As for `read_facts`.
+        As for `read_and_keep`.
     most_rows : int
         The size of a batch; sources that record the same work stay together.
 

@@ -17,6 +17,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
 
@@ -224,9 +225,7 @@ def with_axes(frame: pl.DataFrame, meanings: pl.DataFrame) -> pl.DataFrame:
         ``delivery_without_output``, where that differs.
     """
     names = meanings.columns[1:]
-    joined = frame.drop(names, strict=False).join(
-        meanings, on="situation", how="left", maintain_order="left"
-    )
+    joined = frame.drop(names, strict=False).pipe(left_joined, meanings, on="situation")
     if "has_output" in frame.columns:
         empty = pl.when(~pl.col("has_output").fill_null(value=False))
         without_output = empty.then("delivery_without_output")
@@ -288,9 +287,7 @@ def add_situations(
     also : polars.Expr
         A list of further situations of which the reasons apply as well.
     """
-    joined = works.join(
-        table.select("situation", *_AXES), on="situation", how="left", maintain_order="left"
-    )
+    joined = left_joined(works, table.select("situation", *_AXES), on="situation")
     empty = pl.when(~pl.col("has_output").fill_null(value=True)).then("delivery_without_output")
     is_judged = pl.col("health").fill_null("") == BY_RULES
     axes = add_axes(
@@ -366,8 +363,7 @@ def with_recorded(
         .select(*_KEY, code="code", why="evidence")
     )
     rows = entities.select(*_KEY, *({"recorded_outcome"} - set(axes.columns)))
-    for columns in (axes, ends):
-        rows = rows.join(columns, on=_KEY, how="left", maintain_order="left")
+    rows = left_joined(rows, axes, ends, on=_KEY)
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
     recorded = add_reasons(rows, reasons).with_columns(
         reason_code=is_over.then("code"), evidence=is_over.then("why")

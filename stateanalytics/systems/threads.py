@@ -11,6 +11,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import Frame
 from stateanalytics.systems.base import Features, features_from_csv
@@ -27,17 +28,33 @@ def entities_of(
     turns: pl.DataFrame,
     tools: pl.DataFrame,
     *,
+    states: pl.DataFrame,
+    calls: pl.DataFrame,
+    own: Mapping[str, pl.Expr],
     system: str,
     unbegun: str,
     open_: Sequence[str],
     guessed: Sequence[str],
+    situations: pl.DataFrame,
+    also: pl.Expr,
 ) -> pl.DataFrame:
-    """Threads, turns and calls, with those columns of entities that systems fill in the same way.
+    """Threads, turns and calls as entities, with their axes, reasons and facts of open work.
+
+    No end of a thread is ever recorded: it shows the state of its last turn, and where that
+    ended well the thread waits for its person, which is no stall.
 
     Parameters
     ----------
     sessions, turns, tools : polars.DataFrame
         The system's own frames; ``sessions`` has ``kind``, ``agent`` and ``provider``.
+    states : polars.DataFrame
+        Of turns their key, ``is_last``, ``situation``, what evidence quotes, and columns of
+        entities, of which ``last_sign_at``, ``n_open_tools`` and ``patience_s`` count while a
+        turn is open.
+    calls : polars.DataFrame
+        From `call_situations`.
+    own : mapping of str to polars.Expr
+        Further columns of entities, over the columns of all three frames.
     system : str
     unbegun : str
         The situation of a thread without a turn.
@@ -45,6 +62,15 @@ def entities_of(
         Situations of work that is not over.
     guessed : sequence of str
         Situations of turns without a recorded end.
+    situations : polars.DataFrame
+        From `situations.situations_from_csv`.
+    also : polars.Expr
+        A list of further situations of which the reasons apply as well.
+
+    Returns
+    -------
+    polars.DataFrame
+        In the shape of `schema.ENTITIES`.
     """
     is_over, is_guess = ~pl.col("situation").is_in(open_), pl.col("situation").is_in(guessed)
     threads = sessions.with_columns(project="directory", session_id="thread_id")
@@ -52,20 +78,16 @@ def entities_of(
     shown = ("situation", "ended_at", "error_message", "model")
     last = turns.filter("is_last").select(*THREAD, *shown)
     children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
-    of_sessions = (
-        threads.join(last, on=THREAD, how="left", maintain_order="left")
-        .join(children, on=THREAD, how="left", maintain_order="left")
-        .with_columns(
-            pl.col("situation").fill_null(unbegun),
-            entity_type=pl.lit("session"),
-            entity_id="thread_id",
-            parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
-            parent_id="parent_thread_id",
-            name="title",
-            started_at="first_at",
-            # The end of a thread is never recorded: this is the end of its last turn.
-            is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
-        )
+    of_sessions = left_joined(threads, last, children, on=THREAD).with_columns(
+        pl.col("situation").fill_null(unbegun),
+        entity_type=pl.lit("session"),
+        entity_id="thread_id",
+        parent_type=pl.when(pl.col("parent_thread_id").is_not_null()).then(pl.lit("session")),
+        parent_id="parent_thread_id",
+        name="title",
+        started_at="first_at",
+        # The end of a thread is never recorded: this is the end of its last turn.
+        is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
     )
     writer = pl.when(is_guess).then(pl.lit("observer")).when(is_over).then(pl.lit("executor"))
     of_turns = turns.join(places, on=THREAD, how="left", maintain_order="left").with_columns(
@@ -87,7 +109,7 @@ def entities_of(
         end_written_by=pl.when(ended).then(pl.lit("executor")),
     )
     is_call = pl.col("entity_type") == "tool_call"
-    return pl.concat([of_sessions, of_turns, of_tools], how="diagonal_relaxed").with_columns(
+    stacked = pl.concat([of_sessions, of_turns, of_tools], how="diagonal_relaxed").with_columns(
         system=pl.lit(system),
         raw_status="situation",
         created_at="started_at",
@@ -98,70 +120,47 @@ def entities_of(
         reason_message="error_message",
         provider=pl.when(~is_call).then("provider"),
     )
-
-
-def add_states(
-    entities: pl.DataFrame,
-    sessions: pl.DataFrame,
-    turns: pl.DataFrame,
-    calls: pl.DataFrame,
-    *,
-    system: str,
-    unbegun: str,
-    situations: pl.DataFrame,
-    also: pl.Expr,
-) -> pl.DataFrame:
-    """Add the recorded axes, reasons and facts of open work to threads, turns and tool calls.
-
-    No end of a thread is ever recorded: it shows the state of its last turn, and where that
-    ended well the thread waits for its person, which is no stall.
-
-    Parameters
-    ----------
-    entities : polars.DataFrame
-        In the shape of `schema.ENTITIES`.
-    sessions : polars.DataFrame
-        The system's own frame.
-    turns : polars.DataFrame
-        Its key, ``is_last``, ``situation``, what evidence quotes, and columns of ``entities``.
-    calls : polars.DataFrame
-        From `call_situations`.
-    system : str
-    unbegun : str
-        The situation of a thread without a turn.
-    situations : polars.DataFrame
-        From `situations.situations_from_csv`.
-    also : polars.Expr
-        A list of further situations of which the reasons apply as well.
-
-    Returns
-    -------
-    polars.DataFrame
-        The same rows.
-    """
-    last = turns.filter("is_last").drop("entity_id")
-    threads = sessions.select(*THREAD, entity_id="thread_id").join(
-        last, on=THREAD, how="left", maintain_order="left"
+    is_open = pl.when(pl.col("situation").is_in(open_))
+    states = states.with_columns(
+        last_sign_at=is_open.then("last_sign_at"),
+        n_running=is_open.then("n_open_tools"),
+        patience_s=is_open.then("patience_s"),
     )
+    last = states.filter("is_last").drop("entity_id")
+    threads = sessions.select(*THREAD, entity_id="thread_id").pipe(left_joined, last, on=THREAD)
     # A whole answer ends its turn, yet the thread may go on: it waits for its person.
-    shown = pl.col("situation").fill_null(unbegun).replace({"good": "waiting"})
+    waiting = pl.col("situation").fill_null(unbegun).replace({"good": "waiting"})
     works = pl.concat(
         [
-            turns.with_columns(entity_type=pl.lit("turn")),
-            threads.with_columns(shown, entity_type=pl.lit("session")),
+            states.with_columns(entity_type=pl.lit("turn")),
+            threads.with_columns(waiting, entity_type=pl.lit("session")),
             calls,
         ],
         how="diagonal",
     )
     detail = pl.coalesce("open_tool", "error_message", "stop_reason")
     named = works.with_columns(system=pl.lit(system), detail=detail)
+    entities = schema.ENTITIES.conform(stacked.with_columns(**own))
     return add_situations(entities, named, situations, also)
+
+
+def call_counts(is_open: pl.Expr) -> dict[str, pl.Expr]:
+    """How the tool calls of a group ended, and the first one that is open."""
+    return {
+        "open_tool": pl.col("name").filter(is_open).first(),
+        "open_since": pl.col("started_at").filter(is_open).first(),
+        "open_timeout_s": pl.col("timeout_s").filter(is_open).first(),
+        "patience_s": pl.col("patience_s").filter(is_open).max(),
+        "n_tool_calls": pl.len(),
+        "n_tool_errors": pl.col("is_error").sum(),
+        "n_open_tools": is_open.sum(),
+    }
 
 
 def call_situations(
     tools: pl.DataFrame, turns: pl.DataFrame, rules: Mapping[str, pl.Expr], cut_off: pl.Expr
 ) -> pl.DataFrame:
-    """The situation and the cause of each tool call, for `add_states`.
+    """The situation and the cause of each tool call, for `entities_of`.
 
     Parameters
     ----------
@@ -241,12 +240,7 @@ def tool_runs(
     recorded = ["duration_s"] if "duration_s" in tools.columns else []
     return (
         tools.filter(which, pl.col("ended_at").is_not_null())
-        .join(
-            sessions.select(*THREAD, project="directory"),
-            on=THREAD,
-            how="left",
-            maintain_order="left",
-        )
+        .pipe(left_joined, sessions.select(*THREAD, project="directory"), on=THREAD)
         .select(
             pl.concat_str("source", pl.lit("/"), "thread_id").alias("unit"),
             "project",

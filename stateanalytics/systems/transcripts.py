@@ -26,7 +26,7 @@ from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Fram
 from stateanalytics.io import json_lines
 from stateanalytics.io.archive.manifests import digest_of_files
 from stateanalytics.io.budget import Budget, spend, spending
-from stateanalytics.io.files import as_text, legible, open_regular, read_octets
+from stateanalytics.io.files import as_text, legible, open_regular, read_octets, written_ns
 from stateanalytics.io.findings import counted
 from stateanalytics.io.parsing_process import parsed_apart
 
@@ -289,7 +289,7 @@ def read_records(
         is_bounded = spending().budget.growth_ratio is not None
         changed = [pair for pair in named if pair[0] in reread]
         if is_tight:  # what is skipped is then the oldest
-            changed.sort(key=lambda pair: _changed_at(pair[1]), reverse=True)
+            changed.sort(key=lambda pair: written_ns(pair[1]), reverse=True)
         for is_apart, files in groupby(
             changed, lambda pair: is_bounded and json_lines.grows(pair[1])
         ):
@@ -312,14 +312,6 @@ def read_records(
     unsure = {name: object() for name, _ in lost}
     versions = {**versions, **unsure} if versions else versions
     return Transcripts(tuple(rows), all_bad.sort("file", "line_no"), tuple(lost), versions)
-
-
-def _changed_at(path: Path) -> float:
-    """When a file was last written, in seconds since 1970; 0 where that is not known."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _versions(named: Sequence[tuple[str, Path]]) -> dict[str, object]:
@@ -513,14 +505,3 @@ def text_of(content: object) -> str | None:
         return as_text(content)
     texts = [as_text(part.get("text")) for part in content if isinstance(part, dict)]
     return "\n".join(text for text in texts if text) or None
-
-
-def size_of(paths: Iterable[str | Path]) -> int:
-    """The sizes of files added up; a file that no longer exists has none."""
-    sizes = []
-    for path in paths:
-        try:
-            sizes.append(os.stat(path).st_size)  # noqa: PTH116 - thousands of Paths are slow
-        except OSError:
-            continue
-    return sum(sizes)

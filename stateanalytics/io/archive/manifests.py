@@ -219,14 +219,8 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _shard(given: Mapping[str, Any]) -> Shard:
-    shard = Shard(
-        given["frame"],
-        given["week"],
-        given["sha256"],
-        given["n_rows"],
-        given["n_bytes"],
-        given.get("first"),
-    )
+    names = ("frame", "week", "sha256", "n_rows", "n_bytes")
+    shard = Shard(**{name: given[name] for name in names}, first=given.get("first"))
     numbers = [shard.n_rows, shard.n_bytes, *([] if shard.first is None else [shard.first])]
     if any(type(number) is not int for number in numbers):
         raise TypeError("shards")

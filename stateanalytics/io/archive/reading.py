@@ -306,10 +306,8 @@ def _part_of_source(
 ) -> Parts:
     """One source from the rows of its runs."""
     if not source.runs:
-        entities, transitions, events = (frame.empty() for frame in FACTS.values())
         problems = pool([*_unreadable_manifests(source), *_failed_attempt(source)], schema.FINDINGS)
-        problems = problems.with_columns(source=pl.lit(label))
-        return Parts("", "", entities, transitions, events, problems, label=label)
+        return Parts.unread(problems.with_columns(source=pl.lit(label)), label)
     latest = source.runs[-1]
     by_run: dict[str, list[_Opened]] = {run.name: [] for run in source.runs}
     for found in rows:
@@ -318,7 +316,9 @@ def _part_of_source(
     observations = [
         _parts_of_run(run, by_run[run.name], label)
         for before, run in zip((None, *source.runs), source.runs, strict=False)
-        if before is None or before.content != run.content or _has_rows(run)
+        if before is None
+        or before.content != run.content
+        or any(shard.frame != "findings" for shard in run.shards)
     ]
     whole = as_last_seen(observations, frames) if len(observations) > 1 else observations[0]
     # Where nothing was pruned and every week is open, these are the rows of the latest run.
@@ -346,10 +346,6 @@ def _part_of_source(
         span=(latest.first_at, latest.last_at) if is_all else None,
         label=label,
     )
-
-
-def _has_rows(run: manifests.Manifest) -> bool:
-    return any(shard.frame != "findings" for shard in run.shards)
 
 
 def _is_wanted(

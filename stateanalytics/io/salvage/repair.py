@@ -22,7 +22,6 @@ from stateanalytics.io.processes import limit_process
 from stateanalytics.io.salvage.pages import INTERIOR, LEAF, NULL, File, columns_of, plain, varint
 from stateanalytics.io.salvage.trees import (
     Column,
-    Gap,
     Leaf,
     Owner,
     Tree,
@@ -341,7 +340,10 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
 
 def _report(tree: Tree, lost: list[int], n_unclaimed: int) -> dict[str, Any]:
     n_read = sum(len(leaf.cells) for leaf in tree.leaves) - len(lost)
-    ranges = [_range(tree, gap) for gap in tree.gaps]
+    ranges: list[dict[str, Any]] = [
+        {"first": gap.low + 1, "last": gap.high, "n": n_lost(tree, gap), "page": gap.page}
+        for gap in tree.gaps
+    ]
     ranges += [
         {"first": leaf.first, "last": leaf.last, "n": leaf.n_lost, "page": leaf.page}
         for leaf in tree.leaves
@@ -359,10 +361,6 @@ def _report(tree: Tree, lost: list[int], n_unclaimed: int) -> dict[str, Any]:
         "ranges": ranges[:N_NAMED],
         "n_ranges": len(ranges),
     }
-
-
-def _range(tree: Tree, gap: Gap) -> dict[str, Any]:
-    return {"first": gap.low + 1, "last": gap.high, "n": n_lost(tree, gap), "page": gap.page}
 
 
 def _merged_copy(source: Path, work: Path) -> list[str]:

@@ -453,7 +453,7 @@ def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> list[Tree]:
         fitting = [
             (place, *tree.owner.judged(file, leaf.page, leaf.cells))
             for place, tree in enumerate(trees)
-            if _fits(leaf, tree)
+            if any(gap.low < leaf.first and leaf.last <= gap.high for gap in tree.gaps)
         ]
         most = max((n_sure for *_, n_sure in fitting), default=0)
         best = [(place, cells) for place, cells, n_sure in fitting if cells and n_sure == most]
@@ -489,10 +489,6 @@ def _leaves(file: File, known: set[int]) -> Iterator[Leaf]:
             cells = file.cells(page)
             if cells:
                 yield _leaf(file, page, cells)
-
-
-def _fits(leaf: Leaf, tree: Tree) -> bool:
-    return any(gap.low < leaf.first and leaf.last <= gap.high for gap in tree.gaps)
 
 
 def _is_listed(file: File, leaf: Leaf, trees: list[Tree]) -> bool:

@@ -7,6 +7,7 @@ from functools import cache
 import polars as pl
 
 from stateanalytics.core.facts import Facts, Past
+from stateanalytics.core.joins import left_joined
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import first_true
 from stateanalytics.systems.agent_orchestrator.mapping import NO_SIGNAL_S, TERMINAL_STATUSES
@@ -354,9 +355,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         is_escalated=pl.col("detecting_escalated_at").is_not_null(),
     ).unique(["source", "entity_id"], keep="last", maintain_order=True)
     joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
-    with_activity = joined.join(
-        _last_activities(past), on=["source", "entity_id"], how="left", maintain_order="left"
-    )
+    with_activity = left_joined(joined, _last_activities(past), on=["source", "entity_id"])
     return _judged(with_activity, past)
 
 

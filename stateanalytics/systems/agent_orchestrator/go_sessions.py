@@ -11,7 +11,7 @@ import polars as pl
 import polars.selectors as cs
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
+from stateanalytics.core.joins import left_joined, pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.cells import Cell, cells_from_csv
@@ -180,11 +180,9 @@ def read_go_sessions(tables: GoTables, statuses: pl.DataFrame, *, path: str) -> 
     No reason of an end is stored; its moment is that of the change that made it one. The one
     rule that needs a clock is left to `add_silence`, which sees more than one table.
     """
-    joined = tables["sessions"]
-    for details in (_pull_requests(tables), _ends(statuses), _native_ids(tables)):
-        joined = joined.join(
-            details, left_on="id", right_on="session_id", how="left", maintain_order="left"
-        )
+    details = (_pull_requests(tables), _ends(statuses), _native_ids(tables))
+    named = tables["sessions"].with_columns(session_id="id")
+    joined = left_joined(named, *details, on="session_id").drop("session_id")
     # Turns show that a chat is alive, in place of signals.
     has_hooks = pl.col("harness").is_in(HOOKED) & pl.col("session_mode").ne_missing(pl.lit("chat"))
     no, yes = pl.lit(value=False), pl.lit(value=True)
@@ -342,12 +340,7 @@ def go_changes(tables: GoTables, statuses: pl.DataFrame, *, bodies: bool) -> pl.
             previous="decided_previous",
             status="decided_status",
             kind=pl.format("change.{}", "event_type"),
-            name=pl.coalesce(
-                json_value("payload", "activity"),
-                json_value("payload", "state"),
-                json_value("payload", "status"),
-                json_value("payload", "phase"),
-            ),
+            name=json_value("payload", "activity", "state", "status", "phase"),
             is_activity=flag("is_entered").cast(pl.String),
             size=pl.col("payload").str.len_bytes().cast(pl.String),
             body=pl.when(bodies).then("payload"),

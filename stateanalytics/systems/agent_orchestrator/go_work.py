@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import left_joined, total
 from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.core.schema import TURNS
 from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
+from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import json_value
@@ -40,12 +42,9 @@ from stateanalytics.systems.tool_calls import (
     results_of,
 )
 
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.io.sqlite import Store
-
 _SITUATIONS = situations_from_csv(__package__)
 _CUT_OFF = "controller ended before the turn completed"
+"""What a turn says that the program ended by its own restart, with all that ran in it."""
 _FIRST = {
     "turn": "queued",
     "agent_switch": "preparing_handoff",
@@ -84,9 +83,7 @@ def read_work(tables: GoTables) -> pl.DataFrame:
     work = pl.concat([*pieces, _spawns(tables)], how="diagonal")
     replaced = _replaced_turns(tables).implode()
     return (
-        work.join(
-            _review_ends(tables), on=["entity_type", "entity_id"], how="left", maintain_order="left"
-        )
+        left_joined(work, _review_ends(tables), on=["entity_type", "entity_id"])
         .with_columns(
             # A review is over when its pass is, whenever that reaches the provider.
             ended_at=pl.when(_is_over()).then(pl.coalesce("reviewed_at", "ended_at")),
@@ -196,9 +193,9 @@ def _spawns(tables: GoTables) -> pl.DataFrame:
         tables["telemetry_event"]
         .filter(pl.col("name").is_in(list(statuses)))
         .select(
+            "session_id",
             entity_type=pl.lit("spawn"),
             entity_id="id",
-            session_id="session_id",
             project="project_id",
             kind=json_value("payload_json", "kind"),
             agent=json_value("payload_json", "harness"),
@@ -376,8 +373,7 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
     events = (
         _measured(tables)
         .join(bindings, on="binding_id", how="left", maintain_order="left")
-        .join(openai, on="id", how="left", maintain_order="left")
-        .join(anthropic, on="id", how="left", maintain_order="left")
+        .pipe(left_joined, openai, anthropic, on="id")
         .select(
             "session_id",
             at="created_at",
@@ -396,11 +392,11 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
     )
     is_usd = pl.col("usage_currency").fill_null("") == "USD"
     chats = tables["conversations"].select(
+        "model",
         session_id=pl.when(pl.col("scope") == "session").then("session_id"),
         project="project_id",
         at="updated_at",
         measured=pl.lit("chat"),
-        model="model",
         n_input_tokens="usage_input_tokens",
         n_cache_read_tokens="usage_cached_tokens",
         n_output_tokens="usage_output_tokens",
@@ -417,10 +413,6 @@ def read_usage(tables: GoTables) -> pl.DataFrame:
 
 def summed(usage: pl.DataFrame) -> pl.DataFrame:
     """Usage of each session: null where nothing was measured, a lower bound where not all was."""
-    sums = [
-        pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-        for name in SUMS
-    ]
     last = (
         pl.col(name).drop_nulls().last().alias(f"used_{name}") for name in ("model", "provider")
     )
@@ -428,7 +420,7 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.sort("at", "model", nulls_last=True)
         .group_by("entity_id")
-        .agg(*sums, *last, used_at=pl.col("at").filter(measured="event").max())
+        .agg(total(*SUMS), *last, used_at=pl.col("at").filter(measured="event").max())
     )
 
 
@@ -515,8 +507,6 @@ _KINDS = ("command", "file_change", "mcp_tool")
 _OPEN = ("running", "pending")
 _REFUSED = "^(?:decline|cancel|reject|deny|abort)"
 """Answers of a person to a question for approval; that of another client is not recorded."""
-_AT_RESTART = "controller ended before the turn completed"
-"""What a turn says that the program ended by its own restart, with all that ran in it."""
 
 
 def _detail(path: str) -> str:
@@ -591,7 +581,7 @@ def read_calls(store: Store, tables: GoTables) -> pl.DataFrame:
     is_refused = pl.col("id").is_in(refused.drop_nulls().implode())
     status, code = pl.col("status"), pl.col("exit_code")
     said = pl.coalesce(pl.col("error", "output").replace("", None))
-    is_cut = (status == "failed") & said.is_null() & (pl.col("turn_error") == _AT_RESTART)
+    is_cut = (status == "failed") & said.is_null() & (pl.col("turn_error") == _CUT_OFF)
     is_stopped = (status == "cancelled") | is_cut.fill_null(value=False)
     is_over = ~status.is_in(_OPEN)
     has_failed = (status != "completed") | (code.fill_null(0) != 0) | ~pl.col("is_success")

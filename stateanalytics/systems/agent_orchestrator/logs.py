@@ -11,6 +11,7 @@ import orjson
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.budget import MAX_LINE_BYTES
 from stateanalytics.io.cells import INTEGER, JSON, TEXT, Cell, shown
@@ -304,9 +305,9 @@ def read_activity_events(store: Store, *, bodies: bool) -> tuple[pl.DataFrame, p
     is_status = pl.col("type") == "lifecycle.transition"
     is_seen = pl.col("type") == "activity.transition"
     entries = rows.select(
+        "session_id",
         log=pl.lit("event"),
         project="project_id",
-        session_id="session_id",
         at=pl.coalesce(moment(pl.col("ts_epoch")), stored_moment("ts")),
         kind="type",
         previous=pl.when(is_status).then(json_value("data", "from")),
@@ -472,8 +473,7 @@ def link(entries: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
         ("_by_project", ["project", "session_id"], by_project),
         ("_by_name", ["session_id"], by_name),
     ):
-        named_by = rows.select(*keys, pl.col("entity_id").alias(name))
-        linked = linked.join(named_by, on=keys, how="left", maintain_order="left")
+        linked = left_joined(linked, rows.select(*keys, **{name: "entity_id"}), on=keys)
     # The nearest record wins: names repeat across projects, and projects across directories.
     entity_id = pl.coalesce("_by_directory", "_by_project", "_by_name")
     return linked.with_columns(
@@ -539,14 +539,11 @@ def transitions(entries: pl.DataFrame) -> pl.DataFrame:
     )
     is_report = pl.col("log") == "audit"
     return by_change.select(
+        *("entity_id", "at", "status", "message"),
         entity_type=pl.lit("session"),
-        entity_id="entity_id",
-        at="at",
         seq=pl.int_range(pl.len(), dtype=pl.Int64),
         previous_status="previous",
-        status="status",
         reason_code="code",
-        message="message",
         writer=pl.when(is_report).then(pl.lit("agent_report")).otherwise(pl.lit("poll")),
         actor=pl.when(is_report).then("role"),
         evidence=references(tool_result="seen"),
@@ -566,18 +563,12 @@ def events(entries: pl.DataFrame) -> pl.DataFrame:
     )
     kept = pl.concat([entries.filter(pl.col("log") != "trace"), traces]).sort("_order")
     return kept.select(
+        *("entity_id", "at", "kind", "role", "name", "detail", "body"),
         entity_type=pl.when(pl.col("entity_id").is_not_null()).then(pl.lit("session")),
-        entity_id="entity_id",
-        at="at",
         seq=pl.int_range(pl.len(), dtype=pl.Int64),
-        kind="kind",
         is_activity=pl.col("is_activity") == "true",
-        role="role",
-        name="name",
         size_bytes=pl.col("size").cast(pl.Int64, strict=False),
         duration_s=pl.col("duration_ms").cast(pl.Float64, strict=False) / 1000,
-        detail="detail",
-        body="body",
     )
 
 
@@ -689,15 +680,16 @@ def decided_at_instant(decisions: pl.DataFrame, at: datetime) -> pl.DataFrame:
         .filter(pl.any_horizontal(pl.col(words).is_not_null()))
     )
     decided = pl.concat([by_past, by_future], how="diagonal_relaxed")
-    for details in (
+    decided = left_joined(
+        decided,
         _since(past, pl.col("session_state"), "state_since"),
         _since(past, pl.col("evidence_text"), "seen_since"),
         _since(past, pl.col("status").is_in(GO_ENDS), "over_since"),
         future.group_by(_KEY, maintain_order=True).agg(
             next_previous=pl.col("previous_session_state").drop_nulls().first()
         ),
-    ):
-        decided = decided.join(details, on=_KEY, how="left", maintain_order="left")
+        on=_KEY,
+    )
     # Axes that a newer status contradicts do not hold any more.
     is_outdated = (pl.col("_status_at") > pl.col("_axes_at")) & (
         pl.col("status") != pl.col("legacy_status")

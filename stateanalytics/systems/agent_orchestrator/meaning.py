@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import left_joined
 from stateanalytics.systems.agent_orchestrator import mapping
 from stateanalytics.systems.agent_orchestrator.columns import (
     EPOCH,
@@ -244,9 +245,7 @@ def _trapped(sessions: pl.DataFrame) -> pl.DataFrame:
 def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
     mapped = mapping.map_axes(reattribute_ends(sessions))
     first = first_reasons(mapped.with_columns(evidence="evidence_text"), key=["_record"])
-    with_confidence = mapped.join(
-        first.select("_record", "confidence"), on="_record", how="left", maintain_order="left"
-    )
+    with_confidence = left_joined(mapped, first.select("_record", "confidence"), on="_record")
     is_flicker = pl.col("reattribution").eq_missing(pl.lit("flicker"))
     return with_confidence.with_columns(
         confidence=pl.coalesce("reattribution_confidence", "confidence"),

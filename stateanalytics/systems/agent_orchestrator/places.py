@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
@@ -404,34 +404,12 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HARMLESS = ("info",)
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What was wrong with a file, or with some lines of it.
-
-    Attributes
-    ----------
-    code, severity, message, action : str
-        As in `schema.FINDINGS`.
-    path : str
-        The file, below the input.
-    n_rows : int
-        Lines or records that it concerns.
-    example : str, optional
-    session_id : str, optional
-        The session that the record belongs to.
-    """
-
-    code: str
-    severity: str
-    message: str
-    path: str
-    n_rows: int = 1
-    example: str | None = None
-    session_id: str | None = None
-    action: str = "excluded"
-
-
-_FAULTS = {part.name: pl.Int64 if part.name == "n_rows" else pl.String for part in fields(Fault)}
+# A fault is what was wrong with a file, or with ``n_rows`` lines or records of it: columns as in
+# `schema.FINDINGS`, with the file below the input and the session that the record belongs to.
+_FAULTS = {
+    **dict.fromkeys(("code", "severity", "message", "action", "path", "example"), pl.String),
+    **{"session_id": pl.String, "n_rows": pl.Int64},
+}
 
 
 @dataclass(frozen=True)
@@ -451,7 +429,7 @@ class Faults:
     label: str
     root: str
     on_error: str = "skip"
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[dict[str, Any]] = field(default_factory=list)
 
     def below(self, path: str) -> str:
         """Path as it is shown: relative to the input."""
@@ -469,37 +447,33 @@ class Faults:
     def note(self, code: str, path: str, *values: object, **more: Any) -> str:
         """Add a fault with the texts of its code in ``data/findings.csv``; returns its message.
 
-        ``values`` are for the braces of the message, and ``more`` replaces fields of `Fault`.
-        """
-        texts = texts_of(__package__)[code]
-        message = texts.message.format(*values) if values else texts.message
-        same = {"severity": texts.severity, "message": message}
-        if texts.action:
-            same["action"] = texts.action
-        fault = Fault(code, path=self.below(path), **{**same, **more})
-        self.add(fault)
-        return fault.message
-
-    def add(self, fault: Fault) -> None:
-        """Keep a fault, or end the load.
+        ``values`` are for the braces of the message, and ``more`` replaces columns of `_FAULTS`.
 
         Raises
         ------
         DamagedStoreError
             If data are lost and the caller asked for it.
         """
-        if self.on_error == "raise" and fault.severity not in _HARMLESS:
+        texts = texts_of(__package__)[code]
+        message = texts.message.format(*values) if values else texts.message
+        fault = {
+            **{"code": code, "severity": texts.severity, "message": message, "n_rows": 1},
+            **{"action": texts.action or "excluded", "path": self.below(path), **more},
+        }
+        if self.on_error == "raise" and fault["severity"] not in _HARMLESS:
             raise DamagedStoreError(
-                f"{self.label!r} was to be read completely, but {fault.path!r}: {fault.message}"
-                + (f" ({fault.example})." if fault.example else "."),
+                f"{self.label!r} was to be read completely, but {fault['path']!r}: "
+                f"{fault['message']}"
+                + (f" ({fault['example']})." if fault.get("example") else "."),
                 "omit on_error='raise' to read the rest and list this in snap.findings",
             )
         self.faults.append(fault)
+        return str(fault["message"])
 
     def findings(self) -> pl.DataFrame:
         """All faults in the shape of `schema.FINDINGS`; many of one code are counted."""
         names = {"path": "table", "session_id": "entity_id"}
-        rows = pl.DataFrame([asdict(fault) for fault in self.faults], schema=_FAULTS).rename(names)
+        rows = pl.DataFrame(self.faults, schema=_FAULTS).rename(names)
         is_listed = pl.int_range(pl.len()).over("code") < MAX_ROWS_PER_CODE
         more = rows.filter(~is_listed).group_by("code", "severity", maintain_order=True)
         counted = more.agg(pl.col("n_rows").sum()).with_columns(

@@ -21,8 +21,9 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past, changed_facts
-from stateanalytics.core.joins import pool
+from stateanalytics.core.joins import left_joined, pool
 from stateanalytics.errors import SourceError
+from stateanalytics.io.files import size_of
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import (
@@ -60,7 +61,6 @@ from stateanalytics.systems.history import clocks_of, values_at
 from stateanalytics.systems.omissions import findings_of_database
 from stateanalytics.systems.situations import add_axes, add_reasons
 from stateanalytics.systems.tool_calls import calls_until
-from stateanalytics.systems.transcripts import size_of
 
 
 class Known(NamedTuple):
@@ -134,11 +134,7 @@ def proven_at(sessions: pl.DataFrame, entities: pl.DataFrame) -> pl.Series:
     One per record, so that one clock that ran ahead is one moment and has no company. When
     the file was changed proves nothing: that of a copy is of whoever copied it.
     """
-    moments = [
-        name
-        for name, dtype in frames.SESSIONS.dtypes.items()
-        if dtype == schema.MOMENT and name != "modified_at"
-    ]
+    moments = [name for name in _MOMENTS if name != "modified_at"]
     by_record = sessions.select(pl.max_horizontal(moments).alias("at"))
     by_entity = entities.select(pl.max_horizontal("ended_at", "last_activity_at").alias("at"))
     return pl.concat([by_record, by_entity])["at"].drop_nulls()
@@ -169,8 +165,8 @@ def session_entities(
     """
     current = sessions.filter("is_current")
     messages = meaning.first_reasons(current, key=["entity_id"]).select("entity_id", "message")
-    for details in (_signs_of_life(events), messages, go_work.summed(usage)):
-        current = current.join(details, on="entity_id", how="left", maintain_order="left")
+    details = (_signs_of_life(events), messages, go_work.summed(usage))
+    current = left_joined(current, *details, on="entity_id")
     is_over = pl.col("outcome").is_not_null() & (pl.col("outcome") != "unknown")
     declared = pl.when(
         (pl.col("session_reason") == "research_complete") & (pl.col("report_state") == "completed")
@@ -182,30 +178,21 @@ def session_entities(
     seen_at = columns.stored_moment(pl.col("evidence_text").str.extract(_SEEN_AT))
     axes = ("lifecycle", "outcome", "health", "delivery")
     entities = add_axes(_with_parents(current), *axes).select(
-        pl.col("^recorded_.*$"),
+        pl.col("^recorded_.*$", "entity_id", "parent_id", "kind", "name", "project", "agent"),
+        pl.col("n_messages", "last_message_at", "created_at", "n_children", *go_work.SUMS),
         entity_type=pl.lit("session"),
-        entity_id="entity_id",
         parent_type=pl.when(pl.col("parent_id").is_not_null()).then(pl.lit("session")),
-        parent_id="parent_id",
         session_id="entity_id",
-        kind="kind",
-        name="name",
-        project="project",
         directory="worktree",
         native_session_id="agent_session_id",
-        agent="agent",
         model=pl.coalesce("model", "used_model"),
         provider="used_provider",
-        n_messages="n_messages",
         # Its chats list no messages of tools.
         n_chat_messages="n_messages",
-        last_message_at="last_message_at",
-        **{name: name for name in go_work.SUMS},
         recorded_by=pl.lit("live"),
         raw_status=pl.when(columns.flag("is_synthesized"))
         .then("stored_status")
         .otherwise("legacy_status"),
-        created_at="created_at",
         started_at=pl.coalesce("started_at", "created_at"),
         # A session that is alive again still holds its old end: only what is over has one.
         ended_at=pl.when(is_over).then(ended_at),
@@ -221,7 +208,6 @@ def session_entities(
                 (pl.col("session_reason").is_in(_OBSERVED_ENDS), "observer"), default="executor"
             )
         ),
-        n_children="n_children",
         reason_code="reason_0",
         reason_message="message",
         evidence=columns.references(
@@ -373,8 +359,7 @@ def _chosen(records: pl.DataFrame, decisions: pl.DataFrame, at: datetime) -> pl.
     known_at = pl.max_horizontal(current_at, "log_decided_at")
     ranked = (
         records.filter("is_readable")
-        .join(last_line, on=_KEY, how="left", maintain_order="left")
-        .join(logged, on=_KEY, how="left", maintain_order="left")
+        .pipe(left_joined, last_line, logged, on=_KEY)
         .with_columns(
             _is_written=pl.col("_is_unchanged") | (_is_written_by(at) & ~is_changed_since),
             _written_at=_written_at(),

@@ -182,10 +182,6 @@ def read_records(files: Iterable[places.File], faults: places.Faults) -> pl.Data
     ).drop("directory_project", "modified_s")
 
 
-def _other_keys(record: Record) -> str | None:
-    return ",".join([key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]) or None
-
-
 def _read(file: places.File, faults: places.Faults) -> dict[str, object]:
     """One file that should be a session record: its content, and `_FILE`."""
     is_archive = file.kind in (places.Kind.ARCHIVE, places.Kind.JSON_ARCHIVE)
@@ -206,6 +202,7 @@ def _read(file: places.File, faults: places.Faults) -> dict[str, object]:
         except NoRecordError as error:
             more = {"example": shown(content.text), "session_id": session_id}
             problem = faults.note("record.unreadable", file.path, error, **more)
+    others = [key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]
     return {
         **record,
         "path": faults.below(file.path),
@@ -218,7 +215,7 @@ def _read(file: places.File, faults: places.Faults) -> dict[str, object]:
         "problem": problem,
         "size_bytes": content.size_bytes,
         "modified_s": content.modified_s,
-        "other_keys": _other_keys(record),
+        "other_keys": ",".join(others) or None,
     }
 
 
@@ -445,10 +442,6 @@ def _read_fields(
         yield column, value
 
 
-def _is_text_or_null(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
 def _is_integer_or_null(value: object) -> bool:
     # JavaScript has one type of numbers: 42.0 is a whole one.
     is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -465,7 +458,7 @@ def _is_handle_or_null(value: object) -> bool:
 _CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
     "word": (lambda value: isinstance(value, str), "a word"),
     "text": (lambda value: isinstance(value, str), "a text"),
-    "text or null": (_is_text_or_null, "a text"),
+    "text or null": (lambda value: value is None or isinstance(value, str), "a text"),
     "integer": (_is_integer_or_null, "a whole number"),
     "handle": (_is_handle_or_null, "an object with a text id and runtimeName"),
 }
@@ -655,10 +648,6 @@ def _leading_integer(name: str) -> pl.Expr:
     return pl.col(name).str.extract(r"^\s*([+-]?[0-9]+)").cast(pl.Int64, strict=False)
 
 
-def _number(name: str) -> pl.Expr:
-    return pl.col(name).cast(pl.Int64, strict=False)
-
-
 def _on_off(name: str) -> pl.Expr:
     words = {"on": True, "true": True, "off": False, "false": False}
     return look_up(pl.col(name), words, dtype=pl.Boolean())
@@ -669,7 +658,7 @@ READERS: Mapping[str, Callable[[str], pl.Expr]] = {
     "word": pl.col,
     "moment": stored_moment,
     "integer": _leading_integer,
-    "number": _number,
+    "number": lambda name: pl.col(name).cast(pl.Int64, strict=False),
     "yes_no": yes_no,
     "on_off": _on_off,
 }

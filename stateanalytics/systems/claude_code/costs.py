@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from stateanalytics.core.joins import total
 from stateanalytics.systems.claude_code.folding import SIGNS
 from stateanalytics.systems.claude_code.frames import COSTS, MESSAGES, USAGE
 from stateanalytics.systems.claude_code.lines import COST_RECORD, MODEL_USAGE
@@ -124,20 +125,14 @@ def _increases(records: pl.DataFrame) -> pl.DataFrame:
 
 def costs_by_model(steps: pl.DataFrame) -> pl.DataFrame:
     """`frames.COSTS`, from `cost_steps`."""
-    summed = steps.drop_nulls("model").group_by(*THREAD, "model").agg(_sum(*MODEL_USAGE.values()))
+    summed = steps.drop_nulls("model").group_by(*THREAD, "model").agg(total(*MODEL_USAGE.values()))
     return COSTS.conform(summed.sort(*THREAD, "model"))
 
 
 def costs_of_sessions(steps: pl.DataFrame) -> pl.DataFrame:
     """The key of each session with a record of costs, `_TOTALS` and ``inherited_cost_usd``."""
     wholes = steps.filter(pl.col("model").is_null())
-    return wholes.group_by(THREAD).agg(_sum(*_TOTALS), inherited_cost_usd=_sum("inherited_usd"))
-
-
-def _sum(*names: str) -> pl.Expr:
-    """Sums over the known values; null if there is none."""
-    column = pl.col(names)
-    return pl.when(column.is_not_null().any()).then(column.sum())
+    return wholes.group_by(THREAD).agg(total(*_TOTALS), inherited_cost_usd=total("inherited_usd"))
 
 
 def with_side_requests(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.claude_code.frames import (
@@ -27,7 +28,7 @@ from stateanalytics.systems.situations import (
     first_that_holds,
     is_content_filter,
 )
-from stateanalytics.systems.threads import THREAD, TURN
+from stateanalytics.systems.threads import THREAD, TURN, call_counts
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
@@ -370,8 +371,7 @@ def sessions_of(
         .select("source", parent_tool_id="tool_id", caller="thread_id", thread_id="child_thread_id")
         .unique(THREAD, keep="first", maintain_order=True)
     )
-    for part in (of_turns, of_messages, recorded, parents):
-        sessions = sessions.join(part, on=THREAD, how="left", maintain_order="left")
+    sessions = left_joined(sessions, of_turns, of_messages, recorded, parents, on=THREAD)
     is_agent = pl.when(pl.col("agent_id").is_not_null())
     parent = is_agent.then(pl.coalesce("caller", "session_id")).otherwise("forked_from")
     known = pl.col("n_turns", *counts).fill_null(0)
@@ -397,10 +397,8 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     of_messages = messages.group_by(TURN).agg(
         pl.col(USAGE).sum(), n_answers=pl.len(), model=pl.col("model").drop_nulls().last()
     )
-    turns = _record_facts(rows)
-    for part in (of_messages, _call_counts(tools, rows)):
-        turns = turns.join(part, on=TURN, how="left", maintain_order="left")
-    turns = turns.join(_reported_ends(rows), on=THREAD, how="left", maintain_order="left")
+    turns = left_joined(_record_facts(rows), of_messages, _call_counts(tools, rows), on=TURN)
+    turns = left_joined(turns, _reported_ends(rows), on=THREAD)
     counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = turns.with_columns(
         pl.col(counts).fill_null(0),
@@ -507,19 +505,12 @@ def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     by_child = signs.group_by("source", child_thread_id="thread_id")
     last_signs = by_child.agg(child_at=pl.col("at").max()).collect()
     is_open = pl.col("ended_at").is_null() & ~pl.col("is_replaced")
-    calls = tools.join(
-        last_signs, on=["source", "child_thread_id"], how="left", maintain_order="left"
-    )
+    calls = left_joined(tools, last_signs, on=["source", "child_thread_id"])
     return calls.group_by(TURN).agg(
-        *(pl.col(name).filter(is_open).max() for name in ("patience_s", "child_at")),
-        n_tool_calls=pl.len(),
-        n_tool_errors=pl.col("is_error").sum(),
+        **call_counts(is_open),
+        child_at=pl.col("child_at").filter(is_open).max(),
         n_tools_good=(~pl.col("is_error")).sum(),
-        n_open_tools=is_open.sum(),
         n_questions=(is_open & pl.col("name").is_in(list(_QUESTION_TOOLS))).sum(),
-        open_tool=pl.col("name").filter(is_open).first(),
-        open_since=pl.col("started_at").filter(is_open).first(),
-        open_timeout_s=pl.col("timeout_s").filter(is_open).first(),
     )
 
 

@@ -280,45 +280,40 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         agent="agent_id",
         provider=pl.lit("anthropic"),
     )
-    guessed = ("aborted", "superseded")
-    stacked = threads.entities_of(
-        named, turns, tools, system=NAME, unbegun="no_prompt", open_=folding.OPEN, guessed=guessed
-    ).with_columns(
-        # Tokens read in any way, cached or not; `claude_messages` has the parts.
-        n_input_tokens=pl.when(pl.col("entity_type") != "tool_call").then(
-            pl.sum_horizontal(_INPUT_TOKENS)
-        ),
-        n_cache_write_tokens="n_cache_creation_tokens",
-    )
     situation = pl.col("situation")
+    waits = pl.when(situation == "retrying")
+    states = turns.select(_STATE_COLUMNS).with_columns(
+        due_at=waits.then(pl.coalesce("retry_at", "last_activity_at")),
+        retry_code=waits.then(pl.format("run.health.{}", pl.col("cause").fill_null("unknown"))),
+        n_questions=pl.when(situation.is_in(folding.OPEN)).then(
+            (situation == "question").cast(pl.Int64)
+        ),
+    )
     asks = ~pl.col("permission_mode").fill_null("").is_in(list(_ASKS_NOBODY))
     is_good = situation.is_in(["good", "good_inferred", "waiting"])
-    return threads.add_states(
-        schema.ENTITIES.conform(stacked),
-        sessions,
-        _with_open_facts(turns.select(_STATE_COLUMNS)),
-        _calls(tools, turns),
+    return threads.entities_of(
+        named,
+        turns,
+        tools,
+        states=states.drop("last_activity_at"),
+        calls=_calls(tools, turns),
+        own={
+            # Tokens read in any way, cached or not; `claude_messages` has the parts.
+            "n_input_tokens": pl.when(pl.col("entity_type") != "tool_call").then(
+                pl.sum_horizontal(_INPUT_TOKENS)
+            ),
+            "n_cache_write_tokens": pl.col("n_cache_creation_tokens"),
+        },
         system=NAME,
         unbegun="no_prompt",
+        open_=folding.OPEN,
+        guessed=("aborted", "superseded"),
         situations=_SITUATIONS,
         also=pl.concat_list(
             pl.when((situation == "open_tool") & asks).then(pl.lit("may_ask")),
             pl.when(is_good & pl.col("is_recovered")).then(pl.lit("recovered")),
         ),
     )
-
-
-def _with_open_facts(turns: pl.DataFrame) -> pl.DataFrame:
-    is_open = pl.when(pl.col("situation").is_in(list(folding.OPEN)))
-    waits = pl.when(pl.col("situation") == "retrying")
-    return turns.with_columns(
-        last_sign_at=is_open.then("last_sign_at"),
-        due_at=waits.then(pl.coalesce("retry_at", "last_activity_at")),
-        retry_code=waits.then(pl.format("run.health.{}", pl.col("cause").fill_null("unknown"))),
-        n_running=is_open.then("n_open_tools"),
-        n_questions=is_open.then((pl.col("situation") == "question").cast(pl.Int64)),
-        patience_s=is_open.then("patience_s"),
-    ).drop("last_activity_at")
 
 
 def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:

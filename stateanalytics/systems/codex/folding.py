@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import polars as pl
 
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
 from stateanalytics.systems.codex.lines import SEARCH
 from stateanalytics.systems.situations import cause_of_error, first_that_holds
-from stateanalytics.systems.threads import THREAD, TURN
+from stateanalytics.systems.threads import THREAD, TURN, call_counts
 
 FILE = ("source", "file")
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
@@ -62,20 +63,14 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     rollouts = _in_order(marks.sort(*FILE, "line_no"))
     metas = rollouts.filter(pl.col("what") == "meta")
     heads = metas.group_by(FILE, maintain_order=True).agg(
-        pl.col("own_id", "forked_from", "own_from", "base_id", "at", "line_no").first(),
-        pl.col("parent_thread_id").first().alias("spawned_by"),
+        spawned_by=pl.first("parent_thread_id"),
         n_metas=pl.col("own_id").n_unique(),
-    )
-    heads = heads.select(
-        *FILE,
-        "spawned_by",
-        "n_metas",
-        head_id="own_id",
-        head_forked="forked_from",
-        head_own_from="own_from",
-        head_base="base_id",
-        head_at="at",
-        head_line="line_no",
+        head_id=pl.first("own_id"),
+        head_forked=pl.first("forked_from"),
+        head_own_from=pl.first("own_from"),
+        head_base=pl.first("base_id"),
+        head_at=pl.first("at"),
+        head_line=pl.first("line_no"),
     )
     file = pl.col("file")
     named = rollouts.join(heads, on=FILE, how="left", maintain_order="left").with_columns(
@@ -198,10 +193,8 @@ def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
         turn_no=pl.col("is_start").cum_sum().over(THREAD).cast(pl.Int64)
     ).with_columns(start_id=pl.col("turn_id").filter("is_start").first().over(TURN))
     starts = numbered.filter("is_start").select(*THREAD, "turn_id", is_known=pl.lit(value=True))
-    joined = numbered.join(
-        starts.drop_nulls("turn_id").unique(), on=[*THREAD, "turn_id"], how="left",
-        maintain_order="left",
-    )  # fmt: skip
+    known_ids = starts.drop_nulls("turn_id").unique()
+    joined = left_joined(numbered, known_ids, on=[*THREAD, "turn_id"])
     # The end of an earlier turn comes too late: the start of this one has closed that turn.
     is_mine = ~pl.col("is_known").fill_null(value=False) | (
         pl.col("turn_id") == pl.col("start_id")
@@ -294,8 +287,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
         .unique(["source", "child_thread_id"], keep="first", maintain_order=True)
         .select("source", thread_id="child_thread_id", parent_call_id="call_id")
     )
-    for part in (of_turns, titles, callers):
-        sessions = sessions.join(part, on=THREAD, how="left", maintain_order="left")
+    sessions = left_joined(sessions, of_turns, titles, callers, on=THREAD)
     return SESSIONS.conform(
         sessions.with_columns(
             pl.col("n_turns", *sums).fill_null(0),
@@ -407,9 +399,8 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     tools : polars.DataFrame
         `frames.TOOLS`.
     """
-    turns = _record_facts(rows)
-    for part in (_usage_of(rows), _call_counts(tools), _rolled_back(rows)):
-        turns = turns.join(part, on=TURN, how="left", maintain_order="left")
+    parts = (_usage_of(rows), _call_counts(tools), _rolled_back(rows))
+    turns = left_joined(_record_facts(rows), *parts, on=TURN)
     children = own(rows.lazy()).filter(pl.col("spawned_by").is_not_null())
     last_of_children = children.group_by("source", thread_id="spawned_by").agg(
         child_at=pl.col("at").max()
@@ -469,6 +460,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     in_a_row = sign.filter(is_sign).rle()
     is_text = pl.col("is_answer") | (what == "turn_complete")
+    is_said = what.str.starts_with("answer_")
     error = ("error_type", "error_status", "error_message")
     has_words = pl.col("error_type").is_not_null() | pl.col("error_message").is_not_null()
     is_error_at_end = is_end & has_words & ~_is_harmless()
@@ -501,7 +493,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             final_chars=pl.col("n_text_chars").filter(is_end).first(),
             last_sign=sign.filter(is_sign).last(),
             # One answer is an event and a message, and only one of them may have the phase.
-            last_phase=pl.col("phase").filter(what.str.starts_with("answer_")).drop_nulls().last(),
+            last_phase=pl.col("phase").filter(is_said).drop_nulls().last(),
             has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
@@ -512,15 +504,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             .max(),
             is_unanswered=(sign.filter(is_sign).last() != "answer")
             | (pl.col("n_text_chars").filter("is_answer").last() == 0),
-            # One answer is an event and a message.
-            gives_up=pl.col("says")
-            .eq_missing("gives_up")
-            .filter(what.str.starts_with("answer_"))
-            .last(),
-            is_question=pl.col("says")
-            .eq_missing("asks")
-            .filter(what.str.starts_with("answer_"))
-            .last(),
+            gives_up=pl.col("says").eq_missing("gives_up").filter(is_said).last(),
+            is_question=pl.col("says").eq_missing("asks").filter(is_said).last(),
             is_correction=pl.col("says").eq_missing("corrects").filter("is_prompt").first(),
         )
         .collect()
@@ -536,15 +521,9 @@ def _call_counts(tools: pl.DataFrame) -> pl.DataFrame:
     is_open = pl.col("ended_at").is_null()
     is_stopped = pl.col("cause").is_in(["interrupted", "permission_rejected"])
     return tools.group_by(TURN).agg(
-        open_tool=pl.col("name").filter(is_open).first(),
-        open_since=pl.col("started_at").filter(is_open).first(),
-        open_timeout_s=pl.col("timeout_s").filter(is_open).first(),
-        patience_s=pl.col("patience_s").filter(is_open).max(),
+        **call_counts(is_open),
         asks=pl.col("is_escalated").filter(is_open).any(),
-        n_tool_calls=pl.len(),
-        n_tool_errors=pl.col("is_error").sum(),
         n_tools_good=(~pl.col("is_error") & ~is_stopped.fill_null(value=False)).sum(),
-        n_open_tools=is_open.sum(),
     )
 
 

@@ -233,32 +233,22 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         kind=pl.when("is_subagent").then(pl.lit("subagent")).otherwise(pl.lit("session")),
         agent=pl.coalesce("agent_role", "agent_name"),
     )
-    calls = tools.rename({"duration_s": "stored_duration_s"})
-    guessed = ("aborted", "superseded", "good_message")
-    stacked = threads.entities_of(
-        named, turns, calls, system=NAME, unbegun="no_turn", open_=OPEN, guessed=guessed
-    ).with_columns(n_cache_read_tokens="n_cached_tokens")
-    return threads.add_states(
-        schema.ENTITIES.conform(stacked),
-        sessions,
-        _with_open_facts(turns.select(_STATE_COLUMNS)),
-        _calls(tools, turns),
+    return threads.entities_of(
+        named,
+        turns,
+        tools.rename({"duration_s": "stored_duration_s"}),
+        states=turns.select(_STATE_COLUMNS),
+        calls=_calls(tools, turns),
+        own={"n_cache_read_tokens": pl.col("n_cached_tokens")},
         system=NAME,
         unbegun="no_turn",
+        open_=OPEN,
+        guessed=("aborted", "superseded", "good_message"),
         situations=_SITUATIONS,
         also=pl.concat_list(
             pl.when("may_ask").then(pl.lit("may_ask")),
             pl.when(pl.col("situation") == "empty").then(pl.lit("unrecorded_error")),
         ),
-    )
-
-
-def _with_open_facts(turns: pl.DataFrame) -> pl.DataFrame:
-    is_open = pl.when(pl.col("situation").is_in(list(OPEN)))
-    return turns.with_columns(
-        last_sign_at=is_open.then("last_sign_at"),
-        n_running=is_open.then("n_open_tools"),
-        patience_s=is_open.then("patience_s"),
     )
 
 

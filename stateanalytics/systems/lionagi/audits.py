@@ -26,7 +26,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.joins import deduplicated, left_join, left_joined
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
 from stateanalytics.systems.base import Auditing
@@ -173,9 +173,7 @@ def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         session_alive="process_alive",
         has_session_row=pl.lit(True),
     )
-    joined = rows.join(
-        sessions, on=["source", "system", "session_id"], how="left", maintain_order="left"
-    )
+    joined = left_joined(rows, sessions, on=["source", "system", "session_id"])
     return (
         joined.join(_play_counts(joined), on=schema.ENTITY_KEY, how="left", maintain_order="left")
         .join(_ends_on_disk(facts), on=["source", "name"], how="left", maintain_order="left")

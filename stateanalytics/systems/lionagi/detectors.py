@@ -12,14 +12,15 @@ The six words of its pages are kept exact, quirks included: whatever the pages d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, Past
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.session_health import (
     DEFAULT_STALE_AFTER_S,
     HEALTH_ORDER,
@@ -163,28 +164,17 @@ def detectors() -> tuple[Detector, ...]:
     return catalogue("stateanalytics.systems.lionagi", rules)
 
 
-def _health_by(version: str) -> Classifier:
-    """The health classifier of one version."""
+def _column_by(judge: Callable[..., pl.DataFrame], column: str, version: str) -> Classifier:
+    """The classifier of one version, which fills a column."""
 
     def classify(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
-        judged: pl.DataFrame = classify_session_health_by_age(
-            rows, thresholds=_limits_by_kind(limits), version=version
-        )
-        return judged["session_health"]
+        return judge(rows, thresholds=_limits_by_kind(limits), version=version)[column]
 
     return classify
 
 
-def _stale_by(version: str) -> Classifier:
-    """The staleness check of one version."""
-
-    def classify(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
-        judged: pl.DataFrame = staleness_by_age(
-            rows, thresholds=_limits_by_kind(limits), version=version
-        )
-        return judged["staleness"]
-
-    return classify
+_health_by = partial(_column_by, classify_session_health_by_age, "session_health")
+_stale_by = partial(_column_by, staleness_by_age, "staleness")
 
 
 def _limits_by_kind(limits: Limits | None) -> Mapping[str, float] | None:
@@ -549,9 +539,7 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
             entity_type=pl.lit("invocation"),
         )
     )
-    return rows.join(
-        children, on=["source", "entity_type", "entity_id"], how="left", maintain_order="left"
-    )
+    return left_joined(rows, children, on=["source", "entity_type", "entity_id"])
 
 
 def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
@@ -567,6 +555,4 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         schedule_limit_s=schedule_limit_s(),
         next_fire_overdue_s=-pl.col("next_fire_in_s"),
     )
-    return rows.join(
-        judged, on=["source", "entity_type", "entity_id"], how="left", maintain_order="left"
-    )
+    return left_joined(rows, judged, on=["source", "entity_type", "entity_id"])

@@ -101,14 +101,13 @@ def message_events(raw: Raw) -> pl.DataFrame:
         rows = pl.concat([rows.filter(is_listed), others])
     return _shaped(
         rows.select(
-            pl.col("role", "name", "size_bytes"),
+            pl.col("role", "name", "size_bytes", "^body$"),
             entity_type=pl.lit("session"),
             entity_id="session_id",
             at="created_at",
             seq="rowid",
             kind=pl.lit("message"),
             is_activity=pl.lit(value=True),
-            **({"body": pl.col("body")} if "body" in rows.columns else {}),
         )
     )
 
@@ -125,20 +124,18 @@ def signal_events(raw: Raw) -> pl.DataFrame:
     is_over = pl.col("kind").is_in(["NodeCompleted", "NodeFailed", "NodeCancelled"])
     return _shaped(
         rows.select(
+            pl.col("seq", "size_bytes", "^body$"),
             entity_type=pl.lit("session"),
             entity_id="session_id",
             at="ts",
-            seq="seq",
             kind=pl.format("signal.{}", pl.col("kind").fill_null("unknown")),
             is_activity=is_activity,
             name=pl.coalesce("name", "point", pl.col("op_id").replace("", None)),
-            size_bytes="size_bytes",
             # Nodes are timed in seconds (0 until they are over), runs in milliseconds.
             duration_s=pl.coalesce(
                 pl.when(is_over).then("elapsed"), pl.col("duration_ms") / 1000.0
             ),
             detail=_short("error"),
-            **({"body": pl.col("body")} if "body" in rows.columns else {}),
         )
     )
 
@@ -179,9 +176,9 @@ def attention_events(raw: Raw) -> pl.DataFrame:
 
 def team_events(raw: Raw) -> pl.DataFrame:
     """Messages between the members of a team as events."""
-    rows = raw["team_messages"]
     return _shaped(
-        rows.select(
+        raw["team_messages"].select(
+            pl.col("size_bytes", "^body$"),
             entity_type=pl.lit("team"),
             entity_id="team_id",
             at="created_at",
@@ -190,8 +187,6 @@ def team_events(raw: Raw) -> pl.DataFrame:
             is_activity=pl.lit(value=True),
             role="sender",
             name="recipient",
-            size_bytes="size_bytes",
-            **({"body": pl.col("body")} if "body" in rows.columns else {}),
         )
     )
 

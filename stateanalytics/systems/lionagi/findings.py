@@ -237,28 +237,24 @@ def history_findings(
 
 def json_findings(raw: Raw, source: str) -> pl.DataFrame:
     """JSON of another shape than its column needs: metadata that is no object, evidence no list."""
+
+    def found(code: str, entity_type: str, is_wrong: pl.Expr) -> pl.DataFrame:
+        table = TABLES[entity_type]
+        rows = _entities_of_type(raw[table], entity_type).filter(is_wrong)
+        return per_entity(rows, source, code, table=table)
+
     findings = [
-        per_entity(
-            _entities_of_type(raw[TABLES[entity_type]], entity_type).filter(
-                ~pl.col(column).str.strip_chars_start().str.starts_with(beginning)
-            ),
-            source,
-            code,
-            table=TABLES[entity_type],
-        )
+        found(code, entity_type, ~pl.col(column).str.strip_chars_start().str.starts_with(beginning))
         for code, (column, beginning, entity_types) in _SHAPES.items()
         for entity_type in entity_types
     ]
     timeouts = stored_timeouts(raw["sessions"]).filter(pl.col("seconds").is_null())
     odd = per_entity(_entities_of_type(timeouts, "session"), source, "timeout.unreadable")
     lists = [
-        per_entity(
-            _entities_of_type(raw[TABLES[entity_type]], entity_type).filter(
-                pl.col(column).is_not_null(), texts_of(column).is_null()
-            ),
-            source,
+        found(
             f"{column}.not_texts",
-            table=TABLES[entity_type],
+            entity_type,
+            pl.col(column).is_not_null() & texts_of(column).is_null(),
         )
         for column, entity_types in _LISTS_OF_TEXTS.items()
         for entity_type in entity_types

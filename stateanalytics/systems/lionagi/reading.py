@@ -18,7 +18,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
-from stateanalytics.core.joins import pool
+from stateanalytics.core.joins import left_joined, pool
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
@@ -527,9 +527,7 @@ def _with_list_lengths(branches: pl.DataFrame, events: pl.DataFrame, at: datetim
     )
     is_changed = pl.col("n_later").is_not_null()
     is_only = pl.len().over("source", "session_id") == 1
-    return branches.join(
-        later, on=["source", "session_id"], how="left", maintain_order="left"
-    ).with_columns(
+    return left_joined(branches, later, on=["source", "session_id"]).with_columns(
         (pl.col(_UNCOUNTED) | (is_changed & ~is_only)).alias(_UNCOUNTED),
         n_messages=pl.when(is_only | ~is_changed).then(
             pl.col("n_messages") - pl.col("n_later").fill_null(0)

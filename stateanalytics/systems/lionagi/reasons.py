@@ -10,6 +10,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS
 from stateanalytics.systems import situations
 from stateanalytics.systems.lionagi.raw import SYSTEM
@@ -127,11 +128,10 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
     others = _named(plays, "play").select(
         *show_key, "other_type", "other_id", "label", "is_bad", waits_for="name"
     )
-    upstream = waiting.filter(is_blocked, has_no_code).join(
+    upstream = waiting.filter(is_blocked, has_no_code).pipe(
+        left_joined,
         others.unique([*show_key, "waits_for"], keep="first", maintain_order=True),
         on=[*show_key, "waits_for"],
-        how="left",
-        maintain_order="left",
     )
     missing = upstream.filter(pl.col("other_id").is_null()).with_columns(label="waits_for")
     needed = waiting.select(*show_key, name="waits_for", is_needed=pl.lit(value=True)).unique()

@@ -10,6 +10,7 @@ import polars as pl
 from croniter import CroniterError, croniter
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import left_joined
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.lionagi.sessions import last_reasons, parent, reason
@@ -118,13 +119,7 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
     rows = (
         raw["schedules"]
         .with_columns(raw_status=status)
-        .join(
-            last_reasons(transitions, "schedule"),
-            left_on=["id", "raw_status"],
-            right_on=["entity_id", "raw_status"],
-            how="left",
-            maintain_order="left",
-        )
+        .pipe(left_joined, last_reasons(transitions, "schedule"), on=["id", "raw_status"])
     )
     entities = rows.select(
         pl.col("name", "raw_status", "created_at", "updated_at", "reason_code", "evidence"),

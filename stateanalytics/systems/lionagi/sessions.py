@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import left_joined
 from stateanalytics.io.files import as_number
 from stateanalytics.systems.lionagi.raw import Raw
 from stateanalytics.systems.situations import first_of_status, first_that_holds, texts_of
@@ -397,14 +398,12 @@ def _with_messages(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         raw["branches"]
         .select("session_id", "progression_id")
         .join(lengths, on="progression_id", how="left")
-        .group_by("session_id")
+        .group_by(id="session_id")
         .agg(n=pl.col("n_messages").sum(), is_known=pl.col("n_messages").is_not_null().all())
     )
     n_messages = pl.when(pl.col("is_known").fill_null(value=True)).then(pl.col("n").fill_null(0))
     return (
-        rows.join(counts, left_on="id", right_on="session_id", how="left", maintain_order="left")
-        .with_columns(n_messages=n_messages)
-        .drop("n", "is_known")
+        left_joined(rows, counts, on="id").with_columns(n_messages=n_messages).drop("n", "is_known")
     )
 
 
@@ -526,9 +525,7 @@ def _judge(
         schema={"unstamped": schema.TEXT, **{key: shape[key] for key in shape.names()[1:]}},
         orient="row",
     )
-    return unstamped.join(judged, on="unstamped", how="left", maintain_order="left").drop(
-        "unstamped"
-    )
+    return left_joined(unstamped, judged, on="unstamped").drop("unstamped")
 
 
 def _read_contract(text: str) -> tuple[bool | None, int | None]:
@@ -546,7 +543,7 @@ def _read_verdict(text: str) -> tuple[str | bool | int | None, ...]:
     try:
         verdict = parse(text)
     except ValueError:
-        return None, False, None, None, None
+        verdict = None
     if not isinstance(verdict, dict):
         return None, False, None, None, None
     word = verdict.get("status")
@@ -575,12 +572,7 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
             how="inner",
             maintain_order="left",
         )
-        .join(
-            plays.drop("session_id"),
-            on=["show_id", "show_play_name"],
-            how="left",
-            maintain_order="left",
-        )
+        .pipe(left_joined, plays.drop("session_id"), on=["show_id", "show_play_name"])
         .select(
             "entity_id",
             play_type=first_that_holds({"show": pl.col("play_id").is_null()}).fill_null("play"),
@@ -606,19 +598,15 @@ def invocations(raw: Raw) -> pl.DataFrame:
     ``n_children`` is the larger of lionagi's own count and the number of sessions in the
     store, so that pruning does not turn a request with work into one without.
     """
-    counted = raw["sessions"].group_by("invocation_id").agg(n_stored=pl.len().cast(schema.INTEGER))
+    counted = raw["sessions"].group_by(id="invocation_id")
+    stored = counted.agg(n_stored=pl.len().cast(schema.INTEGER))
     fires = (
         raw["schedule_runs"]
         .filter(pl.col("invocation_id").is_not_null())
         .unique("invocation_id", keep="first", maintain_order=True)
-        .select("invocation_id", schedule_run_id="id")
+        .select(id="invocation_id", schedule_run_id="id")
     )
-    rows = (
-        raw["invocations"]
-        .join(counted, left_on="id", right_on="invocation_id", how="left", maintain_order="left")
-        .join(fires, left_on="id", right_on="invocation_id", how="left", maintain_order="left")
-    )
-    return rows.select(
+    return left_joined(raw["invocations"], stored, fires, on="id").select(
         pl.col("created_at", "started_at", "ended_at", "updated_at"),
         entity_type=pl.lit("invocation"),
         entity_id="id",
@@ -637,18 +625,14 @@ def invocations(raw: Raw) -> pl.DataFrame:
 
 def shows(raw: Raw) -> pl.DataFrame:
     """Shows, one row each: orchestrations of plays, as they were when they were imported."""
-    counted = raw["plays"].group_by("show_id").agg(n_children=pl.len().cast(schema.INTEGER))
-    rows = raw["shows"].join(
-        counted, left_on="id", right_on="show_id", how="left", maintain_order="left"
-    )
-    return rows.select(
+    counted = raw["plays"].group_by(id="show_id").agg(n_children=pl.len().cast(schema.INTEGER))
+    return left_joined(raw["shows"], counted, on="id").select(
+        pl.col("created_at", "updated_at"),
         entity_type=pl.lit("show"),
         entity_id="id",
         name="topic",
         raw_status="status",
-        created_at="created_at",
         started_at="created_at",
-        updated_at="updated_at",
         last_activity_at=pl.coalesce("updated_at", "created_at"),
         n_children=pl.col("n_children").fill_null(0),
         **reason(),
@@ -677,14 +661,11 @@ def teams(raw: Raw) -> pl.DataFrame:
     """Teams, one row each, with the time of the last message between members."""
     messages = (
         raw["team_messages"]
-        .group_by("team_id")
+        .group_by(id="team_id")
         .agg(last_message_at=pl.col("created_at").max(), n_messages=pl.len().cast(schema.INTEGER))
     )
-    rows = raw["teams"].join(
-        messages, left_on="id", right_on="team_id", how="left", maintain_order="left"
-    )
     play_id, show_id = (pl.coalesce(name, f"metadata_{name}") for name in ("play_id", "show_id"))
-    return rows.select(
+    return left_joined(raw["teams"], messages, on="id").select(
         pl.col("name", "created_at", "updated_at", "last_message_at"),
         entity_type=pl.lit("team"),
         entity_id="id",
@@ -717,21 +698,15 @@ def engine_runs(raw: Raw) -> pl.DataFrame:
 
 def dispatches(raw: Raw, transitions: pl.DataFrame) -> pl.DataFrame:
     """Notices to be delivered, one row each; their reasons are in their history."""
-    rows = raw["dispatch_outbox"].join(
-        last_reasons(transitions, "dispatch"),
-        left_on=["id", "status"],
-        right_on=["entity_id", "raw_status"],
-        how="left",
-        maintain_order="left",
-    )
+    rows = raw["dispatch_outbox"].with_columns(raw_status="status")
+    rows = left_joined(rows, last_reasons(transitions, "dispatch"), on=["id", "raw_status"])
     return rows.select(
-        pl.col("session_id", "kind", "created_at", "updated_at", "reason_code"),
+        pl.col("session_id", "kind", "raw_status", "created_at", "updated_at", "reason_code"),
         entity_type=pl.lit("dispatch"),
         entity_id="id",
         **parent(session="session_id", schedule_run="schedule_run_id"),
         name="deliver_to",
         recorded_by=pl.lit("live"),
-        raw_status="status",
         attempt=pl.when(pl.col("attempt") > 0).then("attempt"),
         started_at="created_at",
         last_activity_at=pl.coalesce("updated_at", "created_at"),
@@ -744,7 +719,6 @@ def last_reasons(transitions: pl.DataFrame, entity_type: str) -> pl.DataFrame:
     """Reason of each entity of a type for its status, from the last transition into it."""
     return (
         transitions.filter(pl.col("entity_type") == entity_type)
-        .group_by("entity_id", "status")
+        .group_by(id="entity_id", raw_status="status")
         .agg(pl.col("reason_code", "message", "evidence").last())
-        .rename({"status": "raw_status"})
     )

@@ -8,9 +8,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import left_joined, total
 from stateanalytics.io.json_lines import moment
 from stateanalytics.systems.opencode import NAME, frames
-from stateanalytics.systems.opencode.folding import SUMS, Folded, total
+from stateanalytics.systems.opencode.folding import SUMS, Folded
 from stateanalytics.systems.opencode.frames import OF_EVENTS, conformed
 from stateanalytics.systems.opencode.gathered import (
     QUIET,
@@ -20,7 +21,6 @@ from stateanalytics.systems.opencode.gathered import (
     Gathered,
     Log,
     Ordered,
-    left_joined,
 )
 from stateanalytics.systems.opencode.states import RUN_KEY, add_recorded, turn_id, with_cause
 from stateanalytics.systems.situations import first_that_holds
@@ -361,9 +361,7 @@ def _with_all_tokens(
     separate = pl.concat([by_rows, *by_steps], how="diagonal_relaxed").unique(
         key, keep="first", maintain_order=True
     )
-    used = entities.drop(_SEPARATE_TOKENS, strict=False).join(
-        separate, on=key, how="left", maintain_order="left"
-    )
+    used = entities.drop(_SEPARATE_TOKENS, strict=False).pipe(left_joined, separate, on=key)
     cache_read, cache_write, reasoning = (pl.col(name).fill_null(0) for name in _SEPARATE_TOKENS)
     return schema.ENTITIES.conform(
         used.with_columns(
@@ -380,11 +378,11 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         .filter("is_last")
         .select(
             *SESSION_KEY,
+            "is_end_inferred",
             raw_status="outcome",
             last_ended_at=pl.when(pl.col("outcome") != "open").then("ended_at"),
             active_at=pl.coalesce("last_active_at", "started_at"),
             reason_message="error_message",
-            is_end_inferred="is_end_inferred",
             **{f"last_{name}": name for name in ("agent", "model", "provider")},
         )
     )
@@ -484,23 +482,21 @@ def transitions_of(
 def events_of(order: Ordered, messages: pl.DataFrame) -> pl.DataFrame:
     """Every durable event, and the messages of sessions without events, as events."""
     rows = order.events.select(
-        "source",
+        *("source", "seq"),
         entity_type=pl.lit("session"),
         entity_id="session_id",
         at=moment("at_ms"),
-        seq="seq",
         kind="type",
         is_activity=~pl.col("kind").is_in(list(QUIET)),
     )
     written = messages.sort(*SESSION_KEY, "created_ms", "message_id").select(
-        "source",
+        *("source", "role"),
         entity_type=pl.lit("session"),
         entity_id="session_id",
         at=moment("created_ms"),
         seq=pl.lit(None, pl.Int64),
         kind=pl.lit("message"),
         is_activity=pl.lit(value=True),
-        role="role",
     )
     return pl.concat([_conformed(part, schema.EVENTS) for part in (rows, written)])
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stateanalytics.core.joins import left_joined, total
 from stateanalytics.core.schema import INPUTS, RESULTS
 from stateanalytics.systems.opencode.gathered import (
     ERROR,
@@ -22,7 +23,6 @@ from stateanalytics.systems.opencode.gathered import (
     USAGE,
     Log,
     Ordered,
-    left_joined,
     rows_of,
     with_session_ids,
 )
@@ -61,16 +61,14 @@ class Folded:
 def _firsts(*names: str, **columns: str) -> dict[str, pl.Expr]:
     """First values of columns in a group, by their own or by other names."""
     return {
-        new: pl.col(old).first()
-        for new, old in (dict(zip(names, names, strict=True)) | columns).items()
+        new: pl.col(old).first() for new, old in ({name: name for name in names} | columns).items()
     }
 
 
 def _lasts(*names: str, **columns: str) -> dict[str, pl.Expr]:
     """Last values of columns in a group, by their own or by other names."""
     return {
-        new: pl.col(old).last()
-        for new, old in (dict(zip(names, names, strict=True)) | columns).items()
+        new: pl.col(old).last() for new, old in ({name: name for name in names} | columns).items()
     }
 
 
@@ -355,11 +353,6 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
     }
 
 
-def total(name: str) -> pl.Expr:
-    """The sum of the reported values; null if none was reported."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
-
-
 def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
     """Add an outcome where there is no end: from the last step in era A, else by later work."""
     is_end = pl.col("last_finish").is_in(["stop", "length", "unknown", "error"])
@@ -523,13 +516,12 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     )
     executions = _with_unanswered(_executions(steps, tools), users.filter("is_pending"))
     inputs = users.select(
-        *SESSION_KEY,
+        *(*SESSION_KEY, "is_pending"),
         input_id="message_id",
         input_kind=pl.lit("user"),
         delivery=pl.lit(None, pl.String),
         admitted_ms="created_ms",
         promoted_ms=pl.lit(None, pl.Int64),
-        is_pending="is_pending",
     )
     return Folded(executions, steps, tools, inputs, _sessions(placed, executions, inputs))
 

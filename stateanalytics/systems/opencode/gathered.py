@@ -269,13 +269,6 @@ def _with_executions(events: pl.DataFrame) -> pl.DataFrame:
     return events.with_columns(exec_no=n_so_far - before, is_start=begins)
 
 
-def left_joined(rows: pl.DataFrame, *others: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
-    """The rows, in their order, with the columns that other frames have for them."""
-    for other in others:
-        rows = rows.join(other, on=on, how="left", maintain_order="left")
-    return rows
-
-
 def rows_of(events: pl.DataFrame, log: Log, family: str) -> pl.DataFrame:
     """The events of one family in order, with their payloads."""
     of_family = events.filter(pl.col("family") == list(FAMILIES).index(family))

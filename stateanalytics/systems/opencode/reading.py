@@ -18,7 +18,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.facts import Facts, Past
-from stateanalytics.core.joins import pool
+from stateanalytics.core.joins import left_joined, pool
 from stateanalytics.errors import SourceError
 from stateanalytics.io.cells import Cell, cells_from_csv
 from stateanalytics.io.findings import noted, noted_entities, noted_rows, texts_of
@@ -493,9 +493,7 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
     return Parts(
         system=NAME,
         format="",
-        entities=canonical.entities_of(
-            details, sessions.join(n_messages, on=SESSION_KEY, how="left", maintain_order="left")
-        ),
+        entities=canonical.entities_of(details, left_joined(sessions, n_messages, on=SESSION_KEY)),
         transitions=canonical.transitions_of(
             order, steps, of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi")
         ),

@@ -13,6 +13,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import left_joined
+from stateanalytics.io import files as io_files
 from stateanalytics.io.files import legible, open_regular, read_octets, without_halves
 from stateanalytics.io.findings import counted, noted, noted_rows
 from stateanalytics.io.json_lines import (
@@ -53,13 +55,11 @@ from stateanalytics.systems.opencode.gathered import (
     Log,
     family_of,
     kind_of,
-    left_joined,
     session_rows_of,
     together,
     without,
 )
 from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
-from stateanalytics.systems.transcripts import size_of as size_of_files
 
 # Messages of V2 contain their parts.
 _CONTENT = {
@@ -633,7 +633,7 @@ def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> pl.
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of the records of a ``storage`` directory."""
-    return size_of_files(_json_files(path) if path.is_dir() else [path])
+    return io_files.size_of(_json_files(path) if path.is_dir() else [path])
 
 
 def _json_files(folder: Path) -> Iterator[Path]:

@@ -457,12 +457,11 @@ def _axes(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
         recorded_health=pl.when(~is_judged.fill_null(value=False)).then("recorded_health")
     )
     return recorded.select(
-        "source",
+        *("source", "entity_id"),
         *(name for name in _OPEN_FACTS if name in frame.columns),
         *("recorded_lifecycle", "recorded_outcome", "recorded_health", "recorded_delivery"),
         system=pl.lit(NAME),
         entity_type=pl.lit(entity_type),
-        entity_id="entity_id",
         recorded_display=display,
     ).select(*schema.ENTITY_KEY, pl.exclude(schema.ENTITY_KEY))
 
