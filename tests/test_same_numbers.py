@@ -66,7 +66,6 @@ class Asked:
         return next(one for one in self.page("headline")["numbers"] if one["name"] == name)[what]
 
     def page_sql(self, title, column):
-        """The sum of a column of a query that stands in the page's last chapter."""
         [query] = [one for one in self.page("appendix")["queries"] if one["title"] == title]
         return self.snap.sql("\n".join(query["lines"]))[column].sum()
 
@@ -77,11 +76,9 @@ class Asked:
         return self.compared(measure).frame[column].item()
 
     def sql(self, measure, column="n_of"):
-        """The same by the query that the answer has."""
         return self.snap.sql(self.compared(measure).sql)[column].sum()
 
     def ended(self, measure, column):
-        """A sum, in SQL, over runs that have ended."""
         rows = self.snap.sql(self.compared(measure, "is_terminal").sql)
         return rows.filter("is_terminal")[column].sum()
 
@@ -121,9 +118,6 @@ class Asked:
         rows = self.cli("failures", "--show", "members")
         return [row for row in rows if row["entity_type"] == "session"]
 
-    def members(self, **of):
-        return sa.failures.members(self.snap, window=self.window, **of)
-
     def cost(self, name):
         return self.cli("costs", "--by", "none")[0][name]
 
@@ -133,7 +127,6 @@ CLUSTERS = ("failures", "--show", "clusters")
 # fmt: off
 QUESTIONS = {
     "runs": {"page": lambda q: q.number("runs"),
-        "page: costs": lambda q: q.page("costs")["total"]["n_runs"],
         "Python": lambda q: q.python("runs", "value"), "SQL": lambda q: q.sql("runs"),
         "CLI": lambda q: q.cost("n_runs"), "overview": lambda q: q.overview(0)},
     "ended": {"page": lambda q: q.number("completed", "of"),
@@ -148,7 +141,6 @@ QUESTIONS = {
         "metrics": lambda q: q.metric("day_ended_runs", outcome=GOOD_ENDS)},
     "failed": {"page": lambda q: q.page("failures")["n_runs"],
         "Python": lambda q: q.python("failures", "value"),
-        "Python: share": lambda q: q.python("failed"),
         "SQL": lambda q: q.sql("failures", "value"),
         "SQL: failures": lambda q: q.sql("incidents"), "CLI": lambda q: len(q.failed()),
         "metrics": lambda q: q.metric("day_ended_runs") - q.metric(
@@ -178,16 +170,15 @@ QUESTIONS = {
         "metrics now": lambda q: q.metric("findings")},
     "failed rows": {"page": lambda q: q.page("failures")["n_rows"],
         "page: SQL": lambda q: q.page_sql("Failures by reason code", "n_rows"),
-        "Python": lambda q: q.members().height,
+        "Python": lambda q: sa.failures.members(q.snap, window=q.window).height,
         "CLI": lambda q: sum(row["n_rows"] for row in q.cli(*CLUSTERS)),
         "table": lambda q: q.snap.sql("FROM failures").height},
     "clusters": {"page": lambda q: q.page("failures")["n_clusters"],
-        "Python": lambda q: q.members()["cluster_id"].n_unique(),
+        "Python": lambda q: sa.failures.clusters(q.snap, window=q.window).height,
         "CLI": lambda q: len(q.cli(*CLUSTERS)), "MCP": lambda q: len(q.mcp("failures")),
         "table": lambda q: q.snap.sql("FROM failure_clusters").height},
     "failed calls": {"page": lambda q: q.page("inside")["n_failed"],
         "Python": lambda q: q.python("failed_calls"),
-        "Python: members": lambda q: q.members(of="calls").height,
         "SQL": lambda q: q.sql("failed_calls", "value") * q.sql("calls"),
         "CLI": lambda q: sum(row["n_rows"] for row in q.cli(*CLUSTERS, "--of", "calls")),
         "MCP": lambda q: sum(row["n_rows"] for row in q.mcp("failures", of="calls"))},
@@ -222,12 +213,13 @@ def agree(asked, question):
         assert len(set((answers := one.answers(question)).values())) <= 1, (one.name, answers)
 
 
-def slow_but(quick, names):
-    """Ask of one in seconds; the others wait for `make slow`."""
-    return [pytest.param(x, marks=[] if x == quick else pytest.mark.slow) for x in names]
-
-
-@pytest.fixture(scope="module", params=slow_but("two stores", STORES))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[] if name == "claude_code" else pytest.mark.slow)
+        for name in STORES
+    ],
+)
 def asked(request):
     with pytest.MonkeyPatch.context() as patched:
         yield asked_of(sa.read(*STORES[request.param], progress=False), patched)
@@ -247,7 +239,8 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("odd", slow_but("a time zone", ODD))
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", ODD)
 def test_no_face_disagrees_about_an_odd_store(odd, tmp_path, monkeypatch):
     given, rows = ODD[odd]
     snap = sa.read(write_store(tmp_path / "state.db", **rows), progress=False)
