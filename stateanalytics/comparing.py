@@ -35,7 +35,14 @@ from stateanalytics.failures import run_costs
 from stateanalytics.failures.call_outcomes import call_rows, calls, share_by_session
 from stateanalytics.failures.failure_rows import ended_runs, find_members
 from stateanalytics.io.sqlite_copy import quoted
-from stateanalytics.sql.conditions import NOT_DRIVEN, is_failed, literal, with_own_columns
+from stateanalytics.sql.conditions import (
+    COUNTED,
+    PLACE,
+    is_failed,
+    is_open_before,
+    literal,
+    with_own_columns,
+)
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, sampling_units, share_of, within
@@ -305,7 +312,9 @@ class _Asked(NamedTuple):
     def rows(self, window: Window | None) -> pl.DataFrame:
         """The rows that the measure counts, with the groups, ``hit`` or ``weight``, ``unit``."""
         name, as_of = self.measure.name, self.snap.as_of
-        here = self.population if window is None else within(self.population, window, as_of=as_of)
+        here, sources = self.population, self.snap.sources
+        if window is not None:
+            here = within(here, window, as_of=as_of, sources=sources)
         match self.measure.rows:
             case "failed":
                 failed = find_members(self.snap, window=window, rows=self.population)
@@ -410,8 +419,8 @@ class _Asked(NamedTuple):
         if window is not None:
             since, until = literal(window.since), literal(window.until)
             is_in = f"{place} >= {since} AND {place} < {until}"
-            began = f"coalesce(started_at, created_at) < {until}"
-            is_in_or_open = f"(CASE WHEN is_terminal THEN {is_in} ELSE {began} END)"
+            is_open_in = " AND ".join(is_open_before(window, self.snap.sources))
+            is_in_or_open = f"(CASE WHEN is_terminal THEN {is_in} ELSE {is_open_in} END)"
             where.append(is_in_or_open if of == "runs" else is_in)
         own = getattr(self.snap, "own_tables", {})
         joined = [own_column(self.population, name, own) for name in self.by] if own else []
@@ -433,18 +442,10 @@ class _Asked(NamedTuple):
         }
 
 
-_PLACE = "coalesce(ended_at, started_at, created_at)"
-_COUNTED = (
-    "entity_type = 'session'",
-    "NOT is_legacy",
-    "lifecycle <> 'unknown'",
-    "coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
-    NOT_DRIVEN,
-    f"{_PLACE} IS NOT NULL",
-)
+_RUNS = ("entity_type = 'session'", *COUNTED)
 _TABLES = {
-    "runs": ("entity_states", _PLACE, (*_COUNTED, f"(NOT is_terminal OR {_PLACE} <= as_of())")),
-    "ended": ("entity_states", _PLACE, (*_COUNTED, "is_terminal", f"{_PLACE} <= as_of()")),
+    "runs": ("entity_states", PLACE, _RUNS),
+    "ended": ("entity_states", PLACE, (*_RUNS, "is_terminal")),
     "failed": ("failures", "failed_at", ("entity_type = 'session'",)),
     "attempts": ("spells", "started_at", ("left_out IS NULL",)),
     "calls": ("calls", "coalesce(started_at, ended_at)", ("outcome <> 'unknown'",)),

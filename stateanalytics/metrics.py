@@ -10,6 +10,7 @@ import polars as pl
 from prometheus_client import Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from stateanalytics.auditing import all_findings, audit
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact
 from stateanalytics.core.text import ANSI, UNSEEN
@@ -141,9 +142,8 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
             "severity",
         ),
     )
-    yield _gauge(
-        "findings", "What is wrong in the data themselves.", _counts(snap.findings, "severity")
-    )
+    findings = all_findings(snap, states, audit(snap, policy=policy, states=states))
+    yield _gauge("findings", "What is wrong in the data themselves.", _counts(findings, "severity"))
     yield _gauge("open_runs", "Open runs.", _counts(opened, "system", kinds))
     for measure, words in (("silence", "silence"), ("age", "age")):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())

@@ -104,7 +104,9 @@ def _judged(
     if window is None:
         return states, all_items, all_items
     asked = read_window(window, as_of=snap.as_of)
-    rows = counted(within(rows_of(snap, states=states), asked, as_of=snap.as_of))
+    rows = counted(
+        within(rows_of(snap, states=states), asked, as_of=snap.as_of, sources=snap.sources)
+    )
     items = all_items.join(rows, on=schema.ENTITY_KEY, how="semi", maintain_order="left")
     return states, all_items, items
 

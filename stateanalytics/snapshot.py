@@ -435,11 +435,12 @@ class Snapshot(Facts):
             `weekly.WEEKS`, also the SQL table ``weeks``: a row for each ``week``,
             ``measure`` and group, oldest week first, every series in every week. Measures
             are the five numbers of a report (``runs``, ``completed``, ``timed_out``,
-            ``unresolved``, ``causes``); of failed rows of every type ``failure_causes``,
-            ``failure_rows``, ``failure_run_s`` and ``failure_cost_usd``, altogether, by
-            cluster and by reason code; and ``duration``, the median time to complete of the
-            runs that started in the week, altogether and by kind. ``value`` lies between
-            ``lower`` and ``upper``, counts ``n`` of ``n_of``, and is 0 where there was none.
+            ``unresolved``, ``incidents``); of failed rows of every type ``failure_causes``,
+            ``failure_incidents``, ``failure_rows``, ``failure_run_s`` and
+            ``failure_cost_usd``, altogether, by cluster and by reason code; and
+            ``time_to_complete``, the median of the runs that started in the week, altogether
+            and by kind. ``value`` lies between ``lower`` and ``upper``, counts ``n`` of
+            ``n_of``, and is 0 where there was none.
 
         Raises
         ------

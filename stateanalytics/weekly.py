@@ -31,7 +31,7 @@ from stateanalytics.state.population import HEADLINE, count_headline, counted, r
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells, to_completion
-from stateanalytics.systems.history import created_or_started, facts_at
+from stateanalytics.systems.history import begins_at, facts_at
 
 WEEKS = Frame(
     "weeks",
@@ -42,7 +42,7 @@ WEEKS = Frame(
         Column("week_start_at", MOMENT, "its Monday"),
         Column("known_at", MOMENT, "when it was looked at: its end, or as-of; null: no data yet"),
         Column("coverage", TEXT, "what of it the data cover: whole, part, none"),
-        Column("measure", TEXT, "what is measured: the five numbers, failure_…, duration"),
+        Column("measure", TEXT, "what is measured: the five numbers, failure_…, time_to_complete"),
         Column("group_kind", TEXT, "kind, cluster or code; null: everything together"),
         Column("group_id", TEXT, "which of them; null in a group: none was stored"),
         Column("group_label", TEXT, "the same for people: of a cluster its template"),
@@ -62,8 +62,8 @@ FAILED: Mapping[str, str] = {
     "failure_run_s": "s",
     "failure_cost_usd": "USD",
 }
-DURATION = "duration"
-UNITS: Mapping[str, str] = {**HEADLINE, **FAILED, DURATION: "s"}
+TIME_TO_COMPLETE = "time_to_complete"
+UNITS: Mapping[str, str] = {**HEADLINE, **FAILED, TIME_TO_COMPLETE: "s"}
 """Every measure and its unit, in the order of the frame."""
 
 _COUNTS = ("runs", "incidents", "failure_causes", "failure_incidents", "failure_rows")
@@ -91,7 +91,7 @@ def weekly_numbers(
         )
     if top is not None:
         check_number("top", top, 10, is_whole=True)
-    begins = snap.entities.select(created_or_started().min()).item()
+    begins = begins_at(snap.entities)
     calendar = _calendar(weeks_up_to(snap.as_of, n), begins, snap.as_of)
     reached = calendar.filter(pl.col("coverage") != "none")
     weeks = [
@@ -122,7 +122,7 @@ class _Week(NamedTuple):
         week = pl.lit(window.label).alias("week")
         return cls(
             window.label,
-            observed_s(window, past.as_of),
+            observed_s(window, past.as_of, begins_at(past.entities)),
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
             priced(select_failures(rows), past).with_columns(week),
             started.select("kind", "duration_s", "ended", week, *_UNIT[:-1]),
@@ -254,7 +254,9 @@ def _durations(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame
             group_kind=pl.lit(kind, TEXT), group_id=identity, group_label=identity
         )
         by = ["week", *_GROUP, "group_label"]
-        yield _largest(median_times(named, by), top, "n_of").with_columns(measure=pl.lit(DURATION))
+        yield _largest(median_times(named, by), top, "n_of").with_columns(
+            measure=pl.lit(TIME_TO_COMPLETE)
+        )
 
 
 def median_times(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from stateanalytics.state.population import count_headline, within
 from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.survival.run_spells import to_completion
-from stateanalytics.weekly import DURATION, WEEKS, median_times
+from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, median_times
 
 FEWEST_WEEKS = 8
 """With fewer weeks their variation cannot be estimated."""
@@ -33,7 +33,7 @@ MOST_WEEKS = 26
 SHARES = ("completed", "timed_out", "unresolved")
 PER_RUN = ("incidents", "failure_incidents")
 """Counts that grow with the runs that ended: twice the work, twice the incidents."""
-MEASURES = ("runs", *SHARES, *PER_RUN, DURATION)
+MEASURES = ("runs", *SHARES, *PER_RUN, TIME_TO_COMPLETE)
 """What has limits: what is independent is counted once, so rows and causes have none."""
 
 LEAST_VARIANCE = 0.01
@@ -158,7 +158,7 @@ def _scale(measure: str) -> _Scale:
             lambda row: chart.share_point(row["n"], row["n_of"]) if row["n_of"] else None,
             lambda value, row: chart.share_back(value, row["n_of"]),
         )
-    if measure == DURATION:
+    if measure == TIME_TO_COMPLETE:
         back = chart.duration_back
         return _Scale(_duration_point, lambda value, _: back(value), LEAST_VARIANCE)
     name = "n_ended" if measure in PER_RUN else None
@@ -339,7 +339,7 @@ def times_of_started(
         relative.join(in_kind, on=by[1:], how="left", nulls_equal=True)
         .with_columns(pl.col("usual_s").fill_null(of_mix_s))
         .with_columns(pl.col("value", "lower", "upper") * pl.col("usual_s"))
-        .with_columns(measure=pl.lit(DURATION), n_effective="n_units")
+        .with_columns(measure=pl.lit(TIME_TO_COMPLETE), n_effective="n_units")
         .filter(is_last.any().over(by[1:]))
         .sort(by, nulls_last=True)
     )
@@ -413,7 +413,7 @@ def failure_alarm(
     begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
     weeks = [week for week in before if begins is not None and begins <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
-    windows = {week: members_within(failed, week, snap.as_of) for week in (*weeks, now)}
+    windows = {week: members_within(failed, week, snap.as_of, begins) for week in (*weeks, now)}
     numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
     counts = (
         numbers.filter(measure="incidents")

@@ -174,16 +174,14 @@ def test_each_step_can_be_compared_with_the_one_before(demo):
 
 
 @pytest.mark.slow
-def test_the_numbers_are_those_of_the_report(demo):
+def test_intervals_are_those_of_the_report(demo):
     report = sa.report(demo, window="2026-W21", sections=["headline"])
     numbers = {one["name"]: one for one in report.summary["headline"]["numbers"]}
     found = {
         name: demo.compare(name, window="2026-W21").frame.row(0, named=True)
-        for name in ("runs", "completed", "timed_out", "incidents")
+        for name in ("completed", "timed_out")
     }
-    for name, row in found.items():
-        assert row["n"] == numbers[name]["n"], name
-    for name in ("completed", "timed_out"):
+    for name in found:
         ends = [found[name][end] for end in ("low", "high")]
         assert ends == pytest.approx(numbers[name]["interval"]), name
 

@@ -74,7 +74,7 @@ def test_one_week_that_stands_out_is_told_and_begins_no_level():
     [
         pytest.param((*STEADY, 31, 28, 33, 30), None, "runs", id="a count"),
         pytest.param((*[80 + n for n in STEADY], 61, 58, 60, 57), 100, "completed", id="a share"),
-        pytest.param((*[600 + n for n in STEADY], 900, 890, 910, 905), None, "duration",
+        pytest.param((*[600 + n for n in STEADY], 900, 890, 910, 905), None, "time_to_complete",
                      id="a duration"),
     ],
 )  # fmt: skip
@@ -103,7 +103,7 @@ def test_weeks_that_are_all_the_same_have_no_limits_whatever_their_weights():
 
 
 def test_durations_that_never_vary_have_limits_of_seconds_and_not_of_nothing():
-    limited = control_limits(weeks_of("duration", [600] * 10 + [640]))
+    limited = control_limits(weeks_of("time_to_complete", [600] * 10 + [640]))
     assert limited["verdict"].to_list() == [*["within"] * 10, "above"]
     assert 601 < limited["limit_high"][-1] < 640
 

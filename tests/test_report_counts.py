@@ -1,13 +1,11 @@
-"""The same count is the same number in every section, in SQL and on the command line."""
+"""The same count is the same number in every section; of every face: test_same_numbers."""
 
-import json
 from datetime import timedelta
 
 import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.cli import run
 from stateanalytics.reporting import summarize
 from stateanalytics.reporting.sections.failures import NO_CODE
 from stateanalytics.state.definitions import FAILURES, GOOD_ENDS, TROUBLE
@@ -33,10 +31,6 @@ class Case:
         self.window = (since, self.snap.as_of + timedelta(seconds=1))
         self.summary = sa.report(self.snap, window=self.window).summary
         self.numbers = {one["name"]: one for one in self.summary["headline"]["numbers"]}
-
-    def sql(self, query):
-        since, until = (moment.isoformat() for moment in self.window)
-        return self.snap.sql(query, {"since": since, "until": until})
 
 
 @pytest.fixture(scope="module", params=INPUTS)
@@ -120,14 +114,6 @@ def test_open_runs_and_those_in_trouble(case):
             "slow": summary["slow"]["n_open"],
             "detectors": summary["detectors"]["n_open"],
             "systems": total["n_open"],
-            "states in SQL": case.sql(
-                "SELECT count(*) FROM states JOIN entities USING "
-                "(source, system, entity_type, entity_id) WHERE entity_type = 'session' "
-                "AND NOT is_terminal AND NOT is_legacy AND lifecycle <> 'unknown' "
-                "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported') "
-                "AND coalesce(ended_at, started_at, created_at) IS NOT NULL"
-                " AND $since::timestamptz < $until::timestamptz"
-            ).item(),
         }
     )
     one_number({"headline": case.numbers["unresolved"]["n"], "systems": total["n_unresolved"]})
@@ -163,28 +149,10 @@ def test_failed_runs_their_causes_and_incidents(case):
     )
 
 
-@pytest.mark.slow
-def test_failed_rows_and_their_causes(case, capsys):
+def test_causes_of_failed_rows_and_clusters_of_codes(case):
     summary = case.summary
     members = sa.failures.members(case.snap, window=case.window)
     clusters = sa.failures.clusters(case.snap, window=case.window)
-    since, until = (moment.isoformat() for moment in case.window)
-    asked = ["--since", since, "--until", until, "--format", "json", "--show", "clusters"]
-    assert run(["failures", *case.paths, "--as-of", case.snap.as_of.isoformat(), *asked]) == 0
-    printed = capsys.readouterr().out
-    listed = json.loads(printed) if printed.strip() else []
-    one_number(
-        {
-            "failures": summary["failures"]["n_rows"],
-            "members": members.height,
-            "clusters": int(clusters["n_rows"].sum()),
-            "command": sum(row["n_rows"] for row in listed),
-            "failures in SQL": case.sql(
-                "SELECT count(*) FROM failures WHERE failed_at >= $since::timestamptz "
-                "AND failed_at < $until::timestamptz"
-            ).item(),
-        }
-    )
     one_number(
         {
             "failures": summary["failures"]["n_causes"],
@@ -198,13 +166,6 @@ def test_failed_rows_and_their_causes(case, capsys):
         {
             "codes": sum(code["n_clusters"] for code in codes),
             "clusters": clusters.join(of_codes, on="code", how="semi", nulls_equal=True).height,
-        }
-    )
-    one_number(
-        {
-            "report": summary["failures"]["n_clusters"],
-            "clusters": clusters.height,
-            "command": len(listed),
         }
     )
 

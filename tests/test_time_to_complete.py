@@ -87,9 +87,11 @@ def weeks_before(n):
 
 def limits_of(rows, n_weeks):
     times = times_of_started(spells_of(rows), weeks_before(n_weeks), AS_OF)
-    of_all = against_its_past(times.filter(pl.col("group_kind").is_null()), LIMITS["duration"])
+    of_all = against_its_past(
+        times.filter(pl.col("group_kind").is_null()), LIMITS["time_to_complete"]
+    )
     kinds = times.filter(group_kind="kind").partition_by("group_id")
-    alpha = LIMITS["duration_by_kind"] / len(kinds)
+    alpha = LIMITS["time_to_complete_by_kind"] / len(kinds)
     return of_all, [against_its_past(of_kind, alpha) for of_kind in kinds]
 
 
@@ -150,7 +152,9 @@ def test_the_page_says_since_when_it_takes_longer():
     given = facts_of(fleet(Random(1), 11, per_week=60, times=2.5, since=2, unit_sd=0.1))
     window = (AS_OF - WEEK, AS_OF)
     made = report(given, window=window, compare="previous", sections=["headline", "durations"])
-    [number] = [one for one in made.summary["headline"]["numbers"] if one["name"] == "duration"]
+    [number] = [
+        one for one in made.summary["headline"]["numbers"] if one["name"] == "time_to_complete"
+    ]
     limits = number["limits"]
     assert limits["verdict"] == "higher" and number["change"]["is_clear"]
     assert made.summary["verdict"].startswith(
@@ -166,13 +170,13 @@ def test_the_page_says_since_when_it_takes_longer():
     kinds = made.summary["durations"]["by_kind"]["rows"]
     assert all(row["limits"]["words"] in page for row in kinds if row["limits"])
     agent = next(row for row in kinds if row["kind"] == "agent")
-    assert agent["limits"]["alpha"] == LIMITS["duration_by_kind"] / 4
+    assert agent["limits"]["alpha"] == LIMITS["time_to_complete_by_kind"] / 4
 
 
 @pytest.mark.slow
 def test_too_few_weeks_have_no_time_to_complete():
     made = report(facts_of(fleet(Random(2), 6, per_week=20)), window=(AS_OF - WEEK, AS_OF))
-    assert "duration" not in [one["name"] for one in made.summary["headline"]["numbers"]]
+    assert "time_to_complete" not in [one["name"] for one in made.summary["headline"]["numbers"]]
 
 
 HAND = spells_of([

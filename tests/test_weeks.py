@@ -130,11 +130,11 @@ def test_failures_by_code_and_cluster_with_their_cost(hand):
 def test_medians_know_that_what_runs_on_took_at_least_so_long(hand):
     weeks = hand
     # Of the four of the first week one completed, two failed, and one was still running.
-    assert numbers(weeks, "duration", "value", "n", "n_of") == [
+    assert numbers(weeks, "time_to_complete", "value", "n", "n_of") == [
         ("2026-W20", None, 1, 4), ("2026-W21", 900.0, 1, 1), ("2026-W22", None, 0, 0),
     ]  # fmt: skip
     by_kind = {"group_kind": "kind", "group_id": "agent"}
-    assert numbers(weeks, "duration", **by_kind) == numbers(weeks, "duration")
+    assert numbers(weeks, "time_to_complete", **by_kind) == numbers(weeks, "time_to_complete")
 
 
 def test_a_week_that_is_over_does_not_change_with_time(hand):

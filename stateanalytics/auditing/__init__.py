@@ -20,12 +20,21 @@ from stateanalytics.auditing.contradictions import (
 from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import pool
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 
-__all__ = ["CODES", "PREFIX", "as_findings", "audit", "count_transitions", "outside_vocabulary"]
+__all__ = [
+    "CODES",
+    "PREFIX",
+    "all_findings",
+    "as_findings",
+    "audit",
+    "count_transitions",
+    "outside_vocabulary",
+]
 
 
 def audit(
@@ -130,6 +139,16 @@ def as_findings(audited: pl.DataFrame) -> pl.DataFrame:
             action=pl.lit("kept; see the table audit"),
         )
     )
+
+
+def all_findings(facts: Facts, states: pl.DataFrame, audited: pl.DataFrame) -> pl.DataFrame:
+    """Everything that is wrong in the data: the table ``findings``, and what metrics count.
+
+    Problems of reading, words outside of the ADR among the states, and the contradictions
+    of an `audit`, in the shape of ``schema.FINDINGS``.
+    """
+    parts = [facts.findings, outside_vocabulary(states), as_findings(audited)]
+    return pool(parts, schema.FINDINGS)
 
 
 def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cases:

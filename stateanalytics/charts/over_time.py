@@ -33,7 +33,7 @@ WORDS = {
     "failure_rows": "Failed rows",
     "failure_run_s": "Time lost",
     "failure_cost_usd": "Cost of failures",
-    "duration": "Median duration",
+    "time_to_complete": "Median time to complete",
 }
 LIMITS = ("limit_low", "limit_high")
 _OF_WEEK = style.Source("weeks", (("week", "week = {}"),))

@@ -167,7 +167,7 @@ def statements(facts: Facts, weeks_ago: int) -> set[str]:
     said = set()
     for number in summary["headline"]["numbers"]:
         direction = direction_of(number)
-        if number["name"] == "duration" and direction > 0:
+        if number["name"] == "time_to_complete" and direction > 0:
             said.add("takes longer")
         elif direction:
             said.add("worse than before" if direction > 0 else BETTER)

@@ -53,7 +53,7 @@ HEADS = {
     **{name: name for name in ("runs", "completed", "timed_out", "incidents")},
     "failure_run_s": "lost",
     "failure_cost_usd": "cost",
-    "duration": "median",
+    "time_to_complete": "median",
     # Known for the last weeks only, so that it is the first to be hidden in a narrow terminal.
     "unresolved": "unresolved",
 }
@@ -105,7 +105,7 @@ _MODES = {
     default="numbers",
     show_default=True,
     help="Choose what --weeks lists: numbers of all runs, failures by cluster or reason code, "
-    "durations by kind, or all of these.",
+    "time to complete by kind, or all of these.",
 )
 @click.option(
     "--top",

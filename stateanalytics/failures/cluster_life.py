@@ -55,6 +55,7 @@ from stateanalytics.failures.weekly_change import (
     quiet_until,
 )
 from stateanalytics.io.outputs import alone_in
+from stateanalytics.systems.history import begins_at
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -170,7 +171,15 @@ def life(
     rows = with_registered(rows, registry, "failures.life")
     changed = changed_within(registry, now, "failures.life")
     ended = placed_runs(every, of)
-    counted = count_lives(rows, ended, now, as_of=snap.as_of, entries=entries, fdr=fdr)
+    counted = count_lives(
+        rows,
+        ended,
+        now,
+        as_of=snap.as_of,
+        entries=entries,
+        fdr=fdr,
+        first_at=begins_at(snap.entities),
+    )
     return counted.update(changed, on="fault_id")
 
 
@@ -182,11 +191,15 @@ def count_lives(
     as_of: datetime,
     entries: pl.DataFrame | None = None,
     fdr: float = 0.05,
+    first_at: datetime | None = None,
 ) -> pl.DataFrame:
-    """The `life` of `members` of all time; ``ended`` are all `placed_runs`."""
+    """The `life` of `members` of all time; ``ended`` are all `placed_runs`.
+
+    ``first_at`` is when the data begin; None: before the window.
+    """
     known = rows.filter(pl.col("failed_at") < now.until)
     here, before = (
-        count_groups(members_within(known, period, as_of), ["cluster_id"])
+        count_groups(members_within(known, period, as_of, first_at), ["cluster_id"])
         for period in (now, period_before(now))
     )
     # Of a week that is not over, only what has passed was without a failure.
@@ -218,7 +231,7 @@ def count_lives(
         )
         .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
         .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
-        .join(growth(known, ended, now, as_of=as_of, fdr=fdr), **on_id)
+        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=first_at), **on_id)
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
             is_growing=pl.col("q_value") <= fdr,

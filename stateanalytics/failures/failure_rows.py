@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import read_window
+from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import check_one_of
 from stateanalytics.failures.call_outcomes import CALL, OF, RUNS, call_rows
 from stateanalytics.failures.cause_groups import NO_MESSAGE, add_cause_groups
@@ -31,10 +30,10 @@ from stateanalytics.failures.templates import mine_templates, template_id, versi
 from stateanalytics.failures.traces import CUT
 from stateanalytics.state.definitions import cause_key, is_failure
 from stateanalytics.state.population import is_counted, rows_of, within
+from stateanalytics.systems.history import begins_at
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
-    from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
 N_STEPS = 3
@@ -218,12 +217,10 @@ def incidents(
 
 
 def _span_s(snap: Facts, window: object) -> float:
-    """Seconds that a window covers; without one, those since the first entity was created."""
-    chosen = window_of(snap, window)
-    if chosen is not None:
-        return observed_s(chosen, snap.as_of)
-    first = snap.entities["created_at"].min()
-    return max((snap.as_of - first).total_seconds(), 0.0) if isinstance(first, datetime) else 0.0
+    """Seconds of data in a window; without one, those since the data begin."""
+    begins = begins_at(snap.entities)
+    asked = window_of(snap, window) or Window(begins or snap.as_of, snap.as_of, "all time")
+    return observed_s(asked, snap.as_of, begins)
 
 
 def find_members(

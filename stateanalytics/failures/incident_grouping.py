@@ -93,17 +93,21 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
     return rows.select(pl.exclude(added.columns), *added.get_columns())
 
 
-def members_within(rows: pl.DataFrame, window: Window, as_of: datetime) -> pl.DataFrame:
+def members_within(
+    rows: pl.DataFrame, window: Window, as_of: datetime, begins: datetime | None
+) -> pl.DataFrame:
     """The `members` of a window, of those of all time, with the incidents of the window alone.
 
     The usual distance is the window's own, so that no history before it changes a count.
     """
-    return add_incidents(rows.filter(window.holds("failed_at")), span_s=observed_s(window, as_of))
+    failed = rows.filter(window.holds("failed_at"))
+    return add_incidents(failed, span_s=observed_s(window, as_of, begins))
 
 
-def observed_s(window: Window, as_of: datetime) -> float:
-    """The seconds of a window that were over at as-of."""
-    return max((min(window.until, as_of) - window.since).total_seconds(), 0.0)
+def observed_s(window: Window, as_of: datetime, begins: datetime | None) -> float:
+    """The seconds of a window that were over at as-of, from where the data begin."""
+    since = window.since if begins is None else max(window.since, begins)
+    return max((min(window.until, as_of) - since).total_seconds(), 0.0)
 
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:

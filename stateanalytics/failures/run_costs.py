@@ -96,7 +96,7 @@ def costs(
         by the last model of a run. Then for costs as ``reported``, as ``estimated`` from
         list prices, and in ``total``
         (reported where possible, else estimated): ``…_usd``, null where
-        no run has a cost; ``…_n`` runs with a cost; ``…_per_completed_usd`` and
+        no run has a cost, 0 without runs; ``…_n`` runs with a cost; ``…_per_completed_usd`` and
         ``…_per_merged_usd`` of those; ``…_lost_usd`` in runs that are failures.
 
     Raises
@@ -137,7 +137,9 @@ def costs(
     )
     for name in groups:
         rows = with_own_column(rows, name, getattr(snap, "own_tables", {}))
-    here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
+    here = rows
+    if chosen is not None:
+        here = within(rows, chosen, as_of=snap.as_of, sources=snap.sources)
     here, by = here.with_columns(_all=True), groups or ["_all"]
     used, table = used_tokens(snap), _price_table(prices)
     runs = counted(here).filter(pl.col("entity_type") == "session")
@@ -304,7 +306,9 @@ def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
     is_known = usd.is_not_null()
 
     def total(condition: pl.Expr) -> pl.Expr:
-        return pl.when(is_known.any()).then(usd.filter(condition).sort().sum().round(6))
+        return pl.when(is_known.any() | (pl.len() == 0)).then(
+            usd.filter(condition).sort().sum().round(6)
+        )
 
     def per_run(condition: str) -> pl.Expr:
         n_runs = (pl.col(condition) & is_known).sum()

@@ -30,6 +30,7 @@ from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import rate_ratio
+from stateanalytics.systems.history import begins_at
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -157,9 +158,10 @@ def change(
         within(ended, period, as_of=instant).height
         for ended, period, instant in zip(runs, periods, as_of, strict=True)
     )
+    begins = (begins_at(snap.entities), begins_at(base.entities))
     members, members_before = (
-        members_within(found, period, instant)
-        for found, period, instant in zip(failed, periods, as_of, strict=True)
+        members_within(found, period, instant, first)
+        for found, period, instant, first in zip(failed, periods, as_of, begins, strict=True)
     )
     everything = pl.concat(failed).unique(
         [*KEY, "cause", "failed_at", "entity_type", "entity_id"], maintain_order=True
@@ -176,7 +178,11 @@ def change(
         )
         .join(_count(members, ""), on="cluster_id", how="left")
         .join(_count(members_before, "_before"), on="cluster_id", how="left")
-        .join(_dispersions(members, rows_before, runs, periods, as_of), on="cluster_id", how="left")
+        .join(
+            _dispersions(members, rows_before, runs, periods, as_of, begins=begins[1]),
+            on="cluster_id",
+            how="left",
+        )
         .with_columns(
             *(
                 pl.col(f"{name}{suffix}").fill_null(0)
@@ -306,13 +312,15 @@ def _dispersions(
     runs: tuple[pl.DataFrame, pl.DataFrame],
     periods: tuple[Window, Window],
     as_of: tuple[datetime, datetime],
+    *,
+    begins: datetime | None,
 ) -> pl.DataFrame:
     """The `dispersions` of clusters, now and in the periods before."""
     now, past = periods
     since = min(past.since, now.since - PERIODS * (now.until - now.since))
     spans = (now, Window(since, past.until, "the periods before"))
     incidents = pl.concat(
-        _incidents(failed) for failed in (members, members_within(rows_before, spans[1], as_of[1]))
+        map(_incidents, (members, members_within(rows_before, spans[1], as_of[1], begins)))
     )
     ended = pl.concat(
         within(rows, span, as_of=instant).select(at="placed_at").drop_nulls()
@@ -328,7 +336,13 @@ def _incidents(failed: pl.DataFrame) -> pl.DataFrame:
 
 
 def growth(
-    rows: pl.DataFrame, ended: pl.DataFrame, now: Window, *, as_of: datetime, fdr: float
+    rows: pl.DataFrame,
+    ended: pl.DataFrame,
+    now: Window,
+    *,
+    as_of: datetime,
+    fdr: float,
+    begins: datetime | None = None,
 ) -> pl.DataFrame:
     """Whether each cluster fails more often than in the 16 periods before (`USUAL`).
 
@@ -342,6 +356,8 @@ def growth(
         What came later is not known.
     fdr : float
         Clusters that have too few incidents for a p-value below it are not tested.
+    begins : datetime, optional
+        When the data begin; None: before all periods.
 
     Returns
     -------
@@ -362,7 +378,7 @@ def growth(
     """
     length, n_periods = now.until - now.since, USUAL + SPANS[-1]
     span = Window(now.until - n_periods * length, now.until, "all periods")
-    incidents = _incidents(members_within(rows, span, as_of))
+    incidents = _incidents(members_within(rows, span, as_of, begins))
     runs = within(ended, span, as_of=as_of).select(at="placed_at").drop_nulls().sort("at")
     us_ago = (now.until - pl.col("at")).dt.total_microseconds() - 1
     ago = (us_ago // (length // timedelta(microseconds=1))).alias("ago")

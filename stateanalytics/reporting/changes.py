@@ -25,7 +25,7 @@ from stateanalytics.state.population import is_counted
 from stateanalytics.stats.intervals import rate_ratio
 from stateanalytics.stats.process_control import newest_change
 from stateanalytics.stats.shares import ClusteredShare
-from stateanalytics.weekly import DURATION
+from stateanalytics.weekly import TIME_TO_COMPLETE
 from stateanalytics.weekly_limits import (
     FEWEST_WEEKS,
     OF_ALL,
@@ -45,7 +45,7 @@ FALSE_ALARMS = 0.05
 LIMITS: Mapping[str, float] = MappingProxyType(
     {
         **{"completed": 0.025, "timed_out": 0.0025, "incidents": 0.005},
-        **{"duration": 0.004, "duration_by_kind": 0.001},
+        **{"time_to_complete": 0.004, "time_to_complete_by_kind": 0.001},
     }
 )
 """Its parts for the numbers that are compared with all weeks before: most for what counts most."""
@@ -114,7 +114,7 @@ def with_limits(headline: Plain, material: Material) -> Plain:
 def time_figure(material: Material) -> Plain | None:
     """The time to complete as a number of the headline; None: too few weeks."""
     series = material.times.filter(pl.col("group_kind").is_null())
-    limits = against_its_past(series, LIMITS[DURATION])
+    limits = against_its_past(series, LIMITS[TIME_TO_COMPLETE])
     if limits is None:
         return None
     now = series.row(-1, named=True)
@@ -122,7 +122,7 @@ def time_figure(material: Material) -> Plain | None:
     is_sure = None not in ends
     shown = [how_long(end, is_estimate=True) for end in (now["value"], *ends)]
     return {
-        "name": DURATION,
+        "name": TIME_TO_COMPLETE,
         "title": say("headline.duration"),
         **{"n": now["n"], "of": now["n_of"], "share": None, "shown": shown[0]},
         "interval": ends if is_sure else None,
@@ -197,7 +197,7 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         )
     )
     measure = rows[-1]["measure"]
-    shown = share if measure in SHARES else _estimated if measure == DURATION else _rounded
+    shown = share if measure in SHARES else _estimated if measure == TIME_TO_COMPLETE else _rounded
     verdict = "within"
     if found.start is not None:
         verdict = "higher" if found.level > found.before else "lower"

@@ -17,7 +17,7 @@ from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 
 WORSE: Mapping[str, int] = MappingProxyType(
-    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, "duration": 1}
+    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, "time_to_complete": 1}
 )
 """The direction in which each number of the headline gets worse."""
 N_NAMED = 2

@@ -26,13 +26,20 @@ from stateanalytics.failures.run_costs import prices as price_table
 from stateanalytics.queries import changes
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, is_counted, population, within
+from stateanalytics.state.population import (
+    counted,
+    is_counted,
+    is_outdated,
+    outdated_sources,
+    population,
+    within,
+)
 from stateanalytics.state.states import states as states_of
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import rewound, without_settled_work
+from stateanalytics.systems.history import begins_at, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
 from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS, times_of_started
 
@@ -238,7 +245,9 @@ class Material:
         ever, name = self.failed_ever, f"{window.since} {window.until}"
         with self._mining_lock:
             if name not in self._mined:
-                self._mined[name] = members_within(ever, window, self.facts.as_of)
+                self._mined[name] = members_within(
+                    ever, window, self.facts.as_of, begins_at(self.facts.entities)
+                )
         return self._mined[name]
 
     @property
@@ -278,17 +287,13 @@ def without_outdated(facts: Facts, window: Window) -> tuple[Facts, pl.DataFrame]
     Returns
     -------
     tuple of Facts and polars.DataFrame
-        A source is outdated if its newest row, and the last look of an archive at it, are older
-        than the window: what is open in it would look dead, and is excluded. With one source,
-        or only such sources, all is kept.
+        See `population.outdated_sources`.
     """
-    newest = pl.max_horizontal("last_at", "looked_at")
-    is_outdated = (newest < window.since).fill_null(value=False)
-    outdated = facts.sources.filter(is_outdated)
-    if outdated.height in (0, facts.sources.height):
-        return facts, outdated.clear()
-    is_open = pl.col("ended_at").is_null() & pl.col("source").is_in(outdated["source"].implode())
-    return replace(facts, entities=facts.entities.filter(~is_open)), outdated
+    outdated = outdated_sources(facts.sources, window)
+    if outdated.is_empty():
+        return facts, outdated
+    kept = facts.entities.filter(~is_outdated(facts.sources, window))
+    return replace(facts, entities=kept), outdated
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -70,7 +70,7 @@ def story_of(
 def cost_of(material: Material) -> Plain:
     """What the runs of a window cost: as reported, else as estimated."""
     costs = count_costs(material.rows, material.used, material.prices)
-    return plain_rows(costs, ("total_usd", "reported_n"))[0]
+    return plain_rows(costs, ("n_runs", "total_usd", "reported_n"))[0]
 
 
 def _changed(now: Window, material: Material) -> str:
@@ -111,9 +111,9 @@ def _given(part: Plain, *names: str) -> Plain:
 
 
 def _cost(now: Plain, before: Plain | None) -> str | None:
-    if now["total_usd"] is None:
+    if not now["n_runs"] or now["total_usd"] is None:
         return None
-    known = before and before["total_usd"] is not None
+    known = before and before["n_runs"] and before["total_usd"] is not None
     return say(
         "story.cost",
         usd=now["total_usd"],

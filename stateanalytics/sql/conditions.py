@@ -17,7 +17,9 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from stateanalytics.core.joins import OwnColumn
+from stateanalytics.core.windows import Window
 from stateanalytics.io.sqlite_copy import quoted
+from stateanalytics.state.population import outdated_sources
 from stateanalytics.systems import all_systems
 
 NOT_DRIVEN = (
@@ -30,6 +32,27 @@ NOT_DRIVEN = (
 
 A session that is not counted itself, such as one with a legacy status, hides no transcript.
 """
+
+
+PLACE = "coalesce(ended_at, started_at, created_at)"
+"""SQL of the stored moment that places an entity in a window; what is open, is at as-of."""
+
+COUNTED = (
+    "NOT is_legacy AND lifecycle <> 'unknown'",
+    "coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
+    NOT_DRIVEN,
+    f"{PLACE} IS NOT NULL",
+    f"(NOT is_terminal OR {PLACE} <= as_of())",
+)
+"""SQL conditions for the entities, with their states, that rates may count (`population`)."""
+
+
+def is_open_before(window: Window, sources: pl.DataFrame) -> list[str]:
+    """SQL conditions for open entities that belong to a window (`population.within`)."""
+    began = f"coalesce(coalesce(started_at, created_at) < {literal(window.until)}, true)"
+    names = outdated_sources(sources, window)["source"]
+    outdated = f"source NOT IN ({', '.join(map(literal, names))})"
+    return [began, *([outdated] if names.len() else [])]
 
 
 def literal(value: object) -> str:

@@ -19,10 +19,9 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics import questions
-from stateanalytics.auditing import as_findings, audit, outside_vocabulary
+from stateanalytics.auditing import all_findings, audit
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import pool
 from stateanalytics.core.redaction import as_pairs, redact_names, redact_with_names
 from stateanalytics.core.schema import CALLS, Frame
 from stateanalytics.core.shapes import data_dictionary
@@ -280,10 +279,7 @@ def _derived(facts: Facts, policy: Policy) -> dict[str, Callable[[], pl.DataFram
         ),
         WEEKS.name: lambda: weekly_numbers(facts, policy=policy),
         schema.AUDIT.name: audited,
-        # Problems of reading, words outside of the ADR and contradictions are in one table.
-        schema.FINDINGS.name: lambda: pool(
-            [facts.findings, outside_vocabulary(states()), as_findings(audited())], schema.FINDINGS
-        ),
+        schema.FINDINGS.name: lambda: all_findings(facts, states(), audited()),
         ATTENTION.name: lambda: attention_items(
             facts, states(), reasons(), policy=policy, efforts=judged_effort(facts, policy)
         ),

@@ -211,9 +211,31 @@ def rows_of(
     return population(snap.entities, judged, as_of=snap.as_of)
 
 
-def within(rows: Rows, window: Window, *, as_of: datetime) -> Rows:
-    """Rows of a `population` of all time that belong to a window."""
-    return rows.filter(_is_within(window, as_of))
+def within(
+    rows: Rows, window: Window, *, as_of: datetime, sources: pl.DataFrame | None = None
+) -> Rows:
+    """Rows of a `population` of all time that belong to a window.
+
+    With ``sources``, without open work of those that do not reach into it (`is_outdated`).
+    """
+    here = rows.filter(_is_within(window, as_of))
+    return here if sources is None else here.filter(~is_outdated(sources, window))
+
+
+def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Sources whose newest row, and the last look of an archive, are older than a window.
+
+    None where there is one source, or only such sources.
+    """
+    newest = pl.max_horizontal("last_at", "looked_at")
+    outdated = sources.filter((newest < window.since).fill_null(value=False))
+    return outdated if 0 < outdated.height < sources.height else outdated.clear()
+
+
+def is_outdated(sources: pl.DataFrame, window: Window) -> pl.Expr:
+    """Whether work is open in an outdated source: it would look dead, and no rate counts it."""
+    names = outdated_sources(sources, window)["source"]
+    return pl.col("ended_at").is_null() & pl.col("source").is_in(names.implode())
 
 
 def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:

@@ -163,6 +163,12 @@ def created_or_started() -> pl.Expr:
     return pl.coalesce("created_at", "started_at")
 
 
+def begins_at(entities: pl.DataFrame) -> datetime | None:
+    """When the data begin: the first moment at which an entity was created, else started."""
+    first: datetime | None = entities.select(created_or_started().min()).item()
+    return first
+
+
 def has_begun(at: datetime) -> pl.Expr:
     """Whether an entity existed at an instant; one without a moment always did."""
     return (created_or_started() <= instant(at)).fill_null(value=True)

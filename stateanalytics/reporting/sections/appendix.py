@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
+import polars as pl
+
 from stateanalytics.charts import vega
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.windows import Window
 from stateanalytics.core.words import how_long, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
-from stateanalytics.sql.conditions import NOT_DRIVEN
+from stateanalytics.sql.conditions import COUNTED, PLACE, is_open_before, literal
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.population import part_types
 from stateanalytics.systems import all_systems
@@ -24,12 +26,6 @@ _WITHOUT_PARTS = (
     "  WHERE later.entity_type = 'turn' AND later.source = entities.source",
     "  AND later.system = entities.system AND later.session_id = entities.session_id",
     "  AND later.started_at > entities.started_at))",
-)
-_COUNTED = (
-    "NOT is_legacy AND lifecycle <> 'unknown'",
-    "AND coalesce(recorded_by, '') NOT IN ('mirrored', 'imported')",
-    f"AND {NOT_DRIVEN}",
-    "AND coalesce(ended_at, started_at, created_at) IS NOT NULL",
 )
 
 
@@ -53,7 +49,7 @@ def summarize_appendix(material: Material) -> Plain:
             ],
             "thresholds": _thresholds(material),
         },
-        "queries": queries(material.window),
+        "queries": queries(material.window, material.facts.sources),
         "versions": {
             "stateanalytics": version("stateanalytics"),
             "polars": version("polars"),
@@ -105,21 +101,14 @@ def as_markdown() -> str:
     )
 
 
-def queries(window: Window) -> list[Plain]:
+def queries(window: Window, sources: pl.DataFrame) -> list[Plain]:
     """Title and lines of one query for each table of the report."""
-    since, until = (
-        f"TIMESTAMPTZ '{moment.isoformat()}'" for moment in (window.since, window.until)
-    )
-    ended = (
-        *_COUNTED,
-        "AND is_terminal",
-        f"AND coalesce(ended_at, started_at, created_at) >= {since}",
-        f"AND coalesce(ended_at, started_at, created_at) < {until}",
-    )
-    still_open = (
-        *_COUNTED,
-        "AND NOT is_terminal",
-        f"AND coalesce(coalesce(started_at, created_at) < {until}, true)",
+    since, until = literal(window.since), literal(window.until)
+    is_ended = ("is_terminal", f"{PLACE} >= {since}", f"{PLACE} < {until}")
+    is_open = ("NOT is_terminal", *is_open_before(window, sources))
+    ended, still_open = (
+        (COUNTED[0], *(f"AND {condition}" for condition in (*COUNTED[1:], *others)))
+        for others in (is_ended, is_open)
     )
     good = ", ".join(f"'{word}'" for word in GOOD_ENDS)
     lines_of = {

@@ -11,10 +11,11 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, how_long, number, say
-from stateanalytics.queries import with_action_key
+from stateanalytics.queries import judged_effort, with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
+from stateanalytics.state.definitions import TROUBLE
 
 N_SHOWN = 10
 N_BLOCKED_SHOWN = 5
@@ -30,13 +31,15 @@ def summarize_attention(material: Material) -> Plain:
     """Severity by entity type, the most severe items, and blocked work that counts as neutral."""
     rows = material.counted_rows
     listed_items = _listed(rows, material)
-    all_things = _things(listed_items.filter(pl.col("disposition") == OPEN))
+    items = listed_items.filter(pl.col("disposition") == OPEN)
+    all_things = _things(items)
     things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
     by_type = _by_type(rows.select("entity_type", "severity"))
     return {
-        "finding": _finding(by_type, things),
+        "finding": _finding(by_type, items, things),
         "denominator": "entities of the window that rates may count, each work once",
         "by_type": by_type,
+        "n_items": items.height,
         "n_things": things.height,
         "open": _shown(things.filter("is_open"), material),
         "ended": _shown(things.filter(~pl.col("is_open")), material),
@@ -73,9 +76,14 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
     items = attention_items(
         material.facts, material.states, material.reasons,
         policy=material.policy, with_discharged=True,
+        efforts=judged_effort(material.facts, material.policy),
     )  # fmt: skip
     added = tuple("dimension code message cluster disposition standing reopened_because".split())
-    return rows.join(items.select(*ENTITY_KEY, *added), on=ENTITY_KEY, how="inner")
+    # A session that is stuck in a loop is critical, whatever its state.
+    judged = ("severity", "tone", "display")
+    return rows.drop(judged).join(
+        items.select(*ENTITY_KEY, *judged, *added), on=ENTITY_KEY, how="inner"
+    )
 
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
@@ -228,13 +236,14 @@ def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
     }
 
 
-def _finding(by_type: list[Plain], things: pl.DataFrame) -> str:
+def _finding(by_type: list[Plain], items: pl.DataFrame, things: pl.DataFrame) -> str:
     n = sum(row["n"] for row in by_type)
-    n_critical, n_warnings = (sum(row[name] for row in by_type) for name in ("critical", "warning"))
     if not n:
         return say("attention.nothing")
-    if not n_critical + n_warnings:
-        return say("attention.none_bad", n=n)
+    if items.is_empty():
+        is_any_severe = any(row["critical"] + row["warning"] for row in by_type)
+        return say("attention.all_decided" if is_any_severe else "attention.none_bad", n=n)
+    n_critical, n_warnings = (items.filter(severity=name).height for name in TROUBLE)
     n_open = things.filter("is_open").height
     severities = [f"{number(n_critical)} critical"] * bool(n_critical)
     severities += [count(n_warnings, "warning")] * bool(n_warnings)

@@ -166,7 +166,7 @@ def _limits_by_kind(material: Material) -> dict[str | None, Plain | None]:
     series = (
         material.times.filter(group_kind="kind").sort("week").partition_by("group_id", as_dict=True)
     )
-    alpha = LIMITS["duration_by_kind"] / max(len(series), 1)
+    alpha = LIMITS["time_to_complete_by_kind"] / max(len(series), 1)
     return {kind: against_its_past(of_kind, alpha) for (kind,), of_kind in series.items()}
 
 
