@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import ArgumentError, check_columns, check_number
@@ -158,39 +159,42 @@ def state_occupancy(
     ]
     numbers = dict.fromkeys(("share", "variance", UNIT_VARIANCE), pl.Float64)
     empty = pl.DataFrame(schema={**_COUNTED, **numbers, STRATUM: pl.UInt32})
-    curve = pl.concat([empty, *shares]).join(summary, on=STRATUM, how="left", maintain_order="left")
+    curve = pl.concat([empty, *shares]).lazy()
+    curve = curve.join(summary, on=STRATUM, how="left", maintain_order="left")
+    recovery = pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)])
     return (
         corrected_variance(curve, "share", pl.col(UNIT_VARIANCE))
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
         .join(
-            pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)]),
+            recovery.lazy(),
             on=[STRATUM, "duration_s", "state"],
             how="left",
             maintain_order="left",
         )
-        .join(names, on=STRATUM, how="left", maintain_order="left")
+        .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(StateOccupancy))
+        .pipe(collected)
     )
 
 
-def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Stretches with the number and leverage of their unit, and the summary of units."""
     if UNIT not in numbered.columns:
-        none = numbered.select(STRATUM).unique().with_columns(n_units=pl.lit(None, pl.Int64))
-        return numbered, none
+        strata = numbered.lazy().select(STRATUM).unique()
+        return numbered, strata.with_columns(n_units=pl.lit(None, pl.Int64))
     life_key = [name for name in ENTITY_KEY if name in numbered.columns]
-    numbered = numbered.with_columns(unit_number=unit_number())
-    lives = numbered.unique([STRATUM, *life_key]) if life_key else numbered
+    rows = numbered.lazy().with_columns(unit_number=unit_number())
+    lives = rows.unique([STRATUM, *life_key]) if life_key else rows
     units = lives.group_by("unit_number").agg(pl.col(STRATUM).first(), m=pl.len().cast(pl.Float64))
     summary = unit_summary(units, conf_level)
     is_estimable = ~pl.col("is_alone") & (pl.col("n_units") >= FEWEST_UNITS)
     estimable = summary.select(STRATUM, has_unit_variance=is_estimable)
     leverages = units.select("unit_number", leverage=leverage_weight())
     return (
-        numbered.join(leverages, on="unit_number", how="left").join(
-            estimable, on=STRATUM, how="left"
-        ),
+        rows.join(leverages, on="unit_number", how="left")
+        .join(estimable, on=STRATUM, how="left")
+        .pipe(collected),
         summary.select(STRATUM, "n_units", T_RATIO, MAX_EFFECT, N_IF_IDENTICAL),
     )
 

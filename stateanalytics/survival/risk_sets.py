@@ -43,12 +43,12 @@ class RiskSets:
     strata: pl.DataFrame
     rows: pl.DataFrame
 
-    def named(self, frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    def named(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
         """``columns`` of a frame by stratum number, with the names of the strata first."""
         names = [name for name in self.strata.columns if name != STRATUM]
         if not names:
             return frame.select(columns)
-        whole = frame.join(self.strata, on=STRATUM, how="left", maintain_order="left")
+        whole = frame.join(self.strata.lazy(), on=STRATUM, how="left", maintain_order="left")
         return whole.select(*names, *columns)
 
 
