@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.windows import Window
+from stateanalytics.core.windows import Window, instant
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
 
@@ -209,7 +209,7 @@ def add_trend(
     """
     step = next((step for step in STEPS if (until - since) <= step * N_STEPS), STEPS[-1])
     n_steps = max(1, -((since - until) // step))
-    elapsed_us = (pl.col("failed_at") - since).dt.total_microseconds()
+    elapsed_us = (pl.col("failed_at") - instant(since)).dt.total_microseconds()
     place = (elapsed_us // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
     counts = rows.group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
     steps = pl.DataFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})

@@ -17,7 +17,7 @@ from stateanalytics.core.joins import with_group
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.windows import TICK, WEEK, Window, iso_week, read_window, zone_of
+from stateanalytics.core.windows import TICK, WEEK, Window, instant, iso_week, read_window, zone_of
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.fault_registry import with_registered
@@ -283,7 +283,7 @@ def without_outdated(facts: Facts, window: Window) -> tuple[Facts, pl.DataFrame]
         or only such sources, all is kept.
     """
     newest = pl.max_horizontal("last_at", "looked_at")
-    is_outdated = (newest < window.since).fill_null(value=False)
+    is_outdated = (newest < instant(window.since)).fill_null(value=False)
     outdated = facts.sources.filter(is_outdated)
     if outdated.height in (0, facts.sources.height):
         return facts, outdated.clear()
@@ -298,7 +298,7 @@ def iso(moment: datetime | None) -> str | None:
 
 def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> list[Plain]:
     """The rows of a small frame as plain data."""
-    chosen = frame if columns is None else frame.select(columns)
+    chosen = frame if columns is None else frame[list(columns)]
     return [
         {name: iso(value) if isinstance(value, datetime) else value for name, value in row.items()}
         for row in chosen.iter_rows(named=True)
@@ -307,8 +307,8 @@ def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> lis
 
 def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """Number of rows by value of a column; nulls are not counted."""
-    counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
-    return dict(counts.iter_rows())
+    counts = frame[column].cast(pl.String).value_counts(sort=False)
+    return {value: n for value, n in counts.iter_rows() if value is not None}
 
 
 def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:

@@ -177,7 +177,7 @@ def population(
         left_join(described, known)
         .with_columns(driven, is_open=is_open())
         .with_columns(
-            placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
+            placed_at=pl.when("is_open").then(instant(as_of)).otherwise(_stored_moment()),
             left_out=_left_out(as_of),
         )
         .drop("is_driven")
@@ -267,7 +267,7 @@ def _left_out(as_of: datetime) -> pl.Expr:
         .then(pl.lit("driven"))
         .when(_stored_moment().is_null())
         .then(pl.lit("undated"))
-        .when(~pl.col("is_open") & (_stored_moment() > as_of))
+        .when(~pl.col("is_open") & (_stored_moment() > instant(as_of)))
         .then(pl.lit("future"))
     )
 

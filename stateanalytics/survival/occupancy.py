@@ -11,7 +11,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
@@ -601,7 +601,7 @@ def stretches_of(
     checked_snapshot(snap, "survival.state_occupancy")
     chosen = policy or Policy.v1()
     runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows)).filter(
-        pl.col("left_out").is_null(), pl.col("started_at") <= snap.as_of
+        pl.col("left_out").is_null(), pl.col("started_at") <= instant(snap.as_of)
     )
     lives = _lives(runs, snap, _limits(runs, chosen, silent_after_s))
     moments = _moments(split_into_attempts(runs, snap), lives, snap)
@@ -629,7 +629,7 @@ def _lives(runs: pl.DataFrame, snap: Facts, limits: pl.DataFrame) -> pl.DataFram
         value=False
     )
     last_sign = pl.coalesce("last_activity_at", "started_at")
-    watched_until = pl.when(pl.col("is_open") | is_end_known).then(pl.lit(snap.as_of))
+    watched_until = pl.when(pl.col("is_open") | is_end_known).then(instant(snap.as_of))
     judged = runs.join(
         limits, on=["system", "kind"], how="left", nulls_equal=True, maintain_order="left"
     )
@@ -638,7 +638,7 @@ def _lives(runs: pl.DataFrame, snap: Facts, limits: pl.DataFrame) -> pl.DataFram
         *_RUN_COLUMNS,
         *("created_at", "started_at", "limit_us"),
         born_at=pl.min_horizontal("created_at", "started_at"),
-        watched_until=watched_until.otherwise(pl.min_horizontal(last_sign, pl.lit(snap.as_of))),
+        watched_until=watched_until.otherwise(pl.min_horizontal(last_sign, instant(snap.as_of))),
     ).with_row_index("life")
 
 
@@ -753,7 +753,7 @@ def _stretches(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
 def _clipped(stretches: pl.DataFrame, within: Window) -> pl.DataFrame:
     """The part of stretches within a window: older lives enter late, open ones are censored."""
     since, until = (
-        (pl.lit(moment) - pl.col("born_at")).dt.total_microseconds() / 1e6
+        (instant(moment) - pl.col("born_at")).dt.total_microseconds() / 1e6
         for moment in (within.since, within.until)
     )
     is_cut = pl.col("until_s") > until

@@ -12,7 +12,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.text import visible
-from stateanalytics.core.windows import WEEK, read_moment
+from stateanalytics.core.windows import WEEK, Window, read_moment
 from stateanalytics.core.words import how_long, per_hundred
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.errors import ArgumentError, check_number, did_you_mean, in_short
@@ -168,10 +168,9 @@ def _review(change: _Change, evidence: pl.DataFrame) -> Iterator[dict[str, Any]]
     constant = change.constant
     is_own = matches_kind(constant.kind, constant.other_kinds)
     own = evidence.filter((pl.col("system") == constant.system) & is_own)
-    began_at = pl.col("began_at")
     first = max(change.at - LONGEST, change.previous_at or change.at - LONGEST)
-    before = own.filter(began_at.is_between(first, change.at, closed="left"))
-    after = own.filter(began_at.is_between(change.at, change.at + LONGEST, closed="left"))
+    before = own.filter(Window(first, change.at, "before").holds("began_at"))
+    after = own.filter(Window(change.at, change.at + LONGEST, "after").holds("began_at"))
     for measure, old, promised, since in _measured(change, before, after):
         row = {
             "name": constant.name,

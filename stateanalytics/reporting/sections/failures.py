@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import WEEK, Window
+from stateanalytics.core.windows import WEEK, Window, instant
 from stateanalytics.core.words import (
     capitalised,
     count,
@@ -219,7 +219,7 @@ def summarize_failures(material: Material) -> Plain:
     ).sort("n_causes_ever", "cluster_id", descending=[True, False])
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
-    is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
+    is_first = material.failed_ever.filter(pl.col("failed_at") < instant(window.since)).is_empty()
     return {
         "finding": finding_of(
             material, clusters, codes, None if is_first else gone.height, n_weeks
@@ -377,7 +377,9 @@ def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
     starts = count_starts(material.ever).filter("is_mass")
     window = material.window
-    mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
+    mass = starts.filter(
+        pl.col("until") > instant(window.since), pl.col("since") < instant(window.until)
+    )
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {
