@@ -9,12 +9,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import collected
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import first_word, how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import Rows
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
@@ -272,34 +274,39 @@ def _calls_of(called: pl.DataFrame, entity: dict[str, Any], as_of: datetime) -> 
     """The calls of a session, a subagent or a turn."""
     if entity["entity_type"] not in ("session", "turn"):
         return schema.CALLS.empty()
-    rows = called.filter(source=entity["source"], system=entity["system"])
+    own = {name: entity[name] for name in ("source", "system")}
     if entity["entity_type"] == "session":
-        return rows.filter(thread_id=entity["entity_id"])
+        return called.filter(**own, thread_id=entity["entity_id"])
     end = entity["ended_at"] or as_of
     is_within = pl.col("started_at").is_between(entity["started_at"], end)
-    return rows.filter(is_within.fill_null(value=False), thread_id=entity["parent_id"])
+    return called.filter(is_within.fill_null(value=False), **own, thread_id=entity["parent_id"])
 
 
 def _calls(own: pl.DataFrame) -> pl.DataFrame:
     """One row for each call, or for several equal ones in a row with one outcome."""
     same = pl.struct("tool", "input_digest", "outcome").rle_id()
     alone = pl.when(pl.col("input_digest").is_null()).then(pl.int_range(pl.len()))
-    folded = own.group_by(row=pl.struct(same, alone=alone), maintain_order=True).agg(
-        pl.col("tool", "target", "outcome", "exit_code").first(),
-        n=pl.len(),
-        at=pl.col("started_at").first(),
-        until=pl.col("ended_at").max(),
-        message=pl.col("message").drop_nulls().last(),
+    folded = (
+        own.lazy()
+        .group_by(row=pl.struct(same, alone=alone), maintain_order=True)
+        .agg(
+            pl.col("tool", "target", "outcome", "exit_code").first(),
+            n=pl.len(),
+            at=pl.col("started_at").first(),
+            until=pl.col("ended_at").max(),
+            message=pl.col("message").drop_nulls().last(),
+        )
     )
     name = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
     exited = pl.when(pl.col("exit_code") != 0).then(pl.format("exit {}", "exit_code"))
     is_ok = pl.col("outcome") == "ok"
-    return _lasting(folded, "call").with_columns(
+    calls = _lasting(folded, "call").with_columns(
         what=pl.when(pl.col("n") > 1).then(pl.format("{} × {}", "n", name)).otherwise(name),
         detail=pl.concat_str(
             pl.when(~is_ok).then("outcome"), exited, "message", separator=", ", ignore_nulls=True
         ).replace("", None),
     )
+    return collected(calls)
 
 
 def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
@@ -326,25 +333,31 @@ def _with_texts(
         return events
     own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
     said = [read(facts, entity) for read in own if read is not None]
-    shown = events.with_columns(text=pl.lit(None, pl.String))
+    shown = events.lazy().with_columns(text=pl.lit(None, pl.String))
     if said:
-        known = said[0].join(events, on=["at", "role"], how="semi", maintain_order="left")
+        keys: Any = {"on": ["at", "role"], "maintain_order": "left"}
+        known = said[0].lazy().join(events.lazy(), how="semi", **keys)
         last = known if n_texts is None else known.tail(n_texts)
-        shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
+        shown = events.lazy().join(last, how="left", **keys)
     text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
-    return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
+    return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text").pipe(collected)
 
 
 def _events(events: pl.DataFrame) -> pl.DataFrame:
     is_message = pl.col("kind").str.starts_with("message")
     words = pl.concat_str("kind", "role", "name", separator=" · ", ignore_nulls=True)
-    return events.sort("at", "seq").select(
-        *("at", "detail", "duration_s"),
-        lane=first_word(
-            "event", tool=is_message & pl.col("role").is_in(_OF_TOOLS), message=is_message
-        ),
-        what=words,
+    named = (
+        events.lazy()
+        .sort("at", "seq")
+        .select(
+            *("at", "detail", "duration_s"),
+            lane=first_word(
+                "event", tool=is_message & pl.col("role").is_in(_OF_TOOLS), message=is_message
+            ),
+            what=words,
+        )
     )
+    return collected(named)
 
 
 def _relatives(
@@ -389,7 +402,7 @@ def _relatives(
     )
 
 
-def _lasting(rows: pl.DataFrame, lane: str) -> pl.DataFrame:
+def _lasting(rows: Rows, lane: str) -> Rows:
     return rows.with_columns(lane=pl.lit(lane), duration_s=_seconds(pl.col("until") - pl.col("at")))
 
 

@@ -102,7 +102,8 @@ def _tokens() -> pl.Expr:
 
 def count_run_incidents(rows: pl.DataFrame) -> int:
     """The number of incidents among the runs of `members`."""
-    return int(rows.filter(pl.col("entity_type") == RUN).select(incident_count()).item())
+    runs = rows.lazy().filter(pl.col("entity_type") == RUN)
+    return int(runs.select(incident_count()).collect().item())
 
 
 def incident_count() -> pl.Expr:

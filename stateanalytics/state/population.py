@@ -76,7 +76,7 @@ def host_of(source: str) -> str:
 
 def hosts_of(sources: pl.Series) -> pl.Expr:
     """The host of each row's ``source``, by `host_of`; ``sources`` are those of the rows."""
-    known = sources.unique().to_list()
+    known = sources.value_counts().to_series().to_list()
     hosts = [host_of(source) for source in known]
     return pl.col("source").replace_strict(known, hosts, return_dtype=pl.String)
 

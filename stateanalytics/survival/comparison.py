@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.shapes import frame
 from stateanalytics.core.words import first_word, how_long
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, needing
@@ -431,20 +431,21 @@ def difference(
     if cells.is_empty():
         return row | {"estimate": None, "variance": None, "degrees": None}
     influence = _unit_influence(influences, cells)
-    by_unit = influence.lazy().group_by("unit").agg(_total("influence")).pipe(collected)
-    variance = _sum_of_squares(by_unit)
     n, square = pl.col("n_units"), pl.col("influence") ** 2
-    squares = influence.lazy().group_by(STRATUM, "n_units").agg(_total(square))
+    squares = influence.group_by(STRATUM, "n_units").agg(_total(square))
+    by_unit, sums = collected_all(
+        influence.group_by("unit").agg(_total("influence")),
+        # Welch and Satterthwaite: (sum of variances)² over the sum of variance² / (n - 1).
+        squares.select(_total("influence"), spread=_total(square / (n - 1))),
+    )
+    variance = _sum_of_squares(by_unit)
     if estimate is incidence_and_influence:
         variance += _minimum_variance(cells)
-    # Welch and Satterthwaite: (sum of variances)² over the sum of variance² / (n - 1).
-    sums = squares.select(_total("influence"), spread=_total(square / (n - 1)))
-    in_all, spread = sums.pipe(collected).row(0)
+    in_all, spread = sums.row(0)
     degrees = in_all**2 / spread if spread else inf
     if projects is not None:
         by_project = (
-            influence.lazy()
-            .join(projects.lazy(), on="unit")
+            influence.join(projects.lazy(), on="unit")
             .group_by("project")
             .agg(_total("influence"))
             .pipe(collected)
@@ -515,7 +516,7 @@ def _weighted_sum(cells: pl.DataFrame) -> float:
     return float((cells["weight"] * cells["estimate"]).sort().sum())
 
 
-def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
+def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.LazyFrame:
     """Influence of each unit on the difference, per cell; at least that of independent runs.
 
     Few units that happen to be similar understate the variance between units.
@@ -534,7 +535,7 @@ def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFra
     widening = effect.fill_nan(1.0).clip(lower_bound=1.0, upper_bound=1e6).sqrt()
     influence = pl.col("influence") * pl.col("weight") * widening
     weighted = by_unit.join(weights, on=STRATUM)
-    return weighted.select(STRATUM, "unit", "n_units", influence=influence).pipe(collected)
+    return weighted.select(STRATUM, "unit", "n_units", influence=influence)
 
 
 def _minimum_variance(cells: pl.DataFrame) -> float:

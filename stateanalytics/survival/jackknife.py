@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected_all
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.risk_sets import (
     STRATUM,
@@ -424,7 +424,7 @@ def mean_and_influence(
         .with_columns(expected=pl.col("per_end") * pl.col("n_events") / pl.col("n_at_risk"))
     )
     numbered = sets.rows.lazy().with_columns(is_good=False)
-    return _named(estimates, sets), _influences(numbered, table)
+    return _estimated(estimates, sets, numbered, table)
 
 
 def incidence_and_influence(
@@ -459,11 +459,15 @@ def incidence_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=(pl.col("step") + pl.col("per_end") * d) / n)
     )
-    return _named(estimates, sets), _influences(sets.rows.lazy(), table)
+    return _estimated(estimates, sets, sets.rows.lazy(), table)
 
 
-def _named(estimates: pl.LazyFrame, sets: RiskSets) -> pl.DataFrame:
-    return estimates.join(sets.strata.lazy(), on=STRATUM).pipe(collected)
+def _estimated(
+    estimates: pl.LazyFrame, sets: RiskSets, spells: pl.LazyFrame, table: pl.LazyFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    named = estimates.join(sets.strata.lazy(), on=STRATUM)
+    frames = collected_all(named, _influences(spells, table))
+    return frames[0], frames[1]
 
 
 def restricted_means(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
@@ -505,7 +509,7 @@ def _estimates(steps: pl.LazyFrame, estimate: pl.Expr, until_s: float) -> pl.Laz
     return steps.group_by(STRATUM).agg(estimate=estimate, is_reached=is_reached).sort(STRATUM)
 
 
-def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.DataFrame:
+def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.LazyFrame:
     """Own ends minus expected ends of each spell, in the units of the estimate."""
     steps = table.select(
         STRATUM,
@@ -528,4 +532,4 @@ def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.DataFrame:
     own = pl.when("ended").then(pl.col("per_end") + pl.col("per_good_end") * pl.col("is_good"))
     # Sorted, because the last digit of a float sum depends on the order.
     influences = placed.select(STRATUM, UNIT, influence=own.fill_null(0.0) - expected)
-    return influences.sort(STRATUM, UNIT, "influence").pipe(collected)
+    return influences.sort(STRATUM, UNIT, "influence")

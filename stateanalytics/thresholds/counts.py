@@ -373,9 +373,9 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     """
     curve = bare_curve(spells)
     # The runs that ended at a step of the curve share its height.
-    height = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
-    weights = curve.select(spells.height * height / pl.col("n_events")).to_series()
+    survival, n_events = pl.lit(curve["survival"]), pl.lit(curve["n_events"])
+    weights = spells.height * (survival.shift(1, fill_value=1.0) - survival) / n_events
     # Ties by rounding are one step of the curve, at the first of them.
     step = pl.lit(curve["duration_s"]).search_sorted(pl.col("duration_s"), side="right") - 1
-    weight = pl.lit(weights).gather(step)
+    weight = weights.gather(step)
     return spells.with_columns(weight=pl.when("ended").then(weight).otherwise(0.0))

@@ -319,8 +319,8 @@ def _weeks(material: Material) -> pl.DataFrame:
     for place, week in enumerate(weeks):
         if moments.is_between(week.since, week.until, closed="left").any():
             incidents = incident_count().cast(pl.Int64)
-            per_cluster = material.failed_in(week).group_by("cluster_id").agg(n=incidents)
-            counts.append(per_cluster.with_columns(place=pl.lit(place, pl.Int64)))
+            by_cluster = material.failed_in(week).group_by("cluster_id")
+            counts.append(by_cluster.agg(n=incidents, place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 
