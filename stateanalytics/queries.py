@@ -337,11 +337,15 @@ def changes(
 
 def _new_values(runs: pl.DataFrame, what: str, where: str, usual: int) -> pl.DataFrame:
     """The first run with each value that is new where it ran."""
-    known = runs.drop_nulls([what, where]).with_columns(
-        place=pl.int_range(pl.len()).over(where),
-        n_after=pl.len().over(where, what),
-        before=pl.col(what).shift(1).over(where),
-        is_first=pl.struct(where, what).is_first_distinct(),
+    known = (
+        runs.lazy()
+        .drop_nulls([what, where])
+        .with_columns(
+            place=pl.int_range(pl.len()).over(where),
+            n_after=pl.len().over(where, what),
+            before=pl.col(what).shift(1).over(where),
+            is_first=pl.struct(where, what).is_first_distinct(),
+        )
     )
     first = known.filter("is_first", pl.col("place") >= usual)
     return schema.CHANGED.conform(
@@ -352,7 +356,7 @@ def _new_values(runs: pl.DataFrame, what: str, where: str, usual: int) -> pl.Dat
             n_runs_before="place",
             n_runs_after="n_after",
             source=pl.lit("store"),
-        )
+        ).collect()
     )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
@@ -133,7 +134,8 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     n_all = rows["cause"].n_unique()
     return (
-        rows.group_by(by)
+        rows.lazy()
+        .group_by(by)
         .agg(
             n_rows=pl.len().cast(pl.Int64),
             n_failed=(pl.col("outcome") != "timed_out").sum().cast(pl.Int64),
@@ -150,6 +152,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         .with_columns(n_all=pl.lit(n_all, pl.Int64))
         .with_columns(wilson_columns("n_causes", "n_all"))
         .drop("n_all")
+        .pipe(collected)
     )
 
 

@@ -230,10 +230,14 @@ def count_costs(
     by : sequence of str
     """
     runs = counted(rows).filter(pl.col("entity_type") == "session")
-    costed = priced(runs, used, table, by_model="model" in by).with_columns(
-        is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
-        is_bad=is_failure().fill_null(value=False),
-        is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
+    costed = (
+        priced(runs, used, table, by_model="model" in by)
+        .lazy()
+        .with_columns(
+            is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
+            is_bad=is_failure().fill_null(value=False),
+            is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
+        )
     )
     sums = {
         "n_runs": pl.len().cast(pl.Int64),
@@ -252,7 +256,7 @@ def count_costs(
         *order,
         descending=[*(False for _ in periods), True, *(False for _ in order)],
         nulls_last=True,
-    )
+    ).pipe(collected)
 
 
 def priced(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window, in_utc, instant, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.call_outcomes import RUNS
@@ -565,12 +566,13 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     length_us = (now.until - now.since) // timedelta(microseconds=1)
     at_us = (pl.col("at") - instant(now.since)).dt.total_microseconds()
     placed = {"period": at_us // length_us, "part": at_us % length_us * PARTS // length_us}
-    grid = pl.concat([runs.select(**placed), incidents.select(**placed)]).select("period").unique()
-    n_by_part = runs.select(**placed).group_by("period", "part").agg(n_runs=pl.len())
+    ended, seen = (frame.lazy().with_columns(**placed) for frame in (runs, incidents))
+    grid = pl.concat([ended.select("period"), seen.select("period")]).unique()
+    n_by_part = ended.group_by("period", "part").agg(n_runs=pl.len())
     n_runs = pl.col("n_runs").fill_null(0)
     n_in_period = n_runs.sum().over("period")
     shares = (
-        grid.join(pl.DataFrame({"part": range(PARTS)}), how="cross")
+        grid.join(pl.LazyFrame({"part": range(PARTS)}), how="cross")
         .join(n_by_part, on=["period", "part"], how="left")
         # In a period without runs all parts are equally likely.
         .with_columns(
@@ -579,8 +581,7 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
         .with_columns(same_part=(pl.col("share") ** 2).sort().sum().over("period"))
     )
     counted = (
-        incidents.select("cluster_id", **placed)
-        .group_by("cluster_id", "period", "part")
+        seen.group_by("cluster_id", "period", "part")
         .agg(n=pl.len().cast(pl.Float64))
         .join(shares, on=["period", "part"], how="left")
         # Sums of floats are reproducible only in the same order.
@@ -602,4 +603,4 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     # With few incidents in all, chance is still the best guess.
     of_all = (pl.col("observed").sum() + PRIOR) / (pl.col("by_chance").sum() + PRIOR)
     shrunk = (pl.col("observed") + PRIOR * of_all) / (pl.col("by_chance") + PRIOR)
-    return own.select("cluster_id", dispersion=shrunk.clip(lower_bound=1.0))
+    return own.select("cluster_id", dispersion=shrunk.clip(lower_bound=1.0)).pipe(collected)

@@ -301,10 +301,11 @@ def _as_lists(rows: Sequence[Sequence[float]]) -> pl.Series:
 
 def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """Add ``n_in_state``, the number of runs in each state just before."""
-    joined = curve.sort("duration_s", maintain_order=True)
+    joined = curve.lazy().sort("duration_s", maintain_order=True)
     for moment, name in (("from_s", "n_entered"), ("until_s", "n_exited")):
         counted = (
-            stretches.select("state", duration_s=moment)
+            stretches.lazy()
+            .select("state", duration_s=moment)
             .sort("duration_s")
             .with_columns(pl.int_range(1, pl.len() + 1).over("state").alias(name))
         )
@@ -313,7 +314,8 @@ def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         )
     n = pl.col("n_entered").fill_null(0) - pl.col("n_exited").fill_null(0)
     numbers = [name for name in ("share", "variance", UNIT_VARIANCE) if name in curve.columns]
-    return joined.select("duration_s", "state", n.cast(pl.Int64).alias("n_in_state"), *numbers)
+    counts = n.cast(pl.Int64).alias("n_in_state")
+    return joined.select("duration_s", "state", counts, *numbers).pipe(collected)
 
 
 def _jumps(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import WEEK, Window, read_moment
 from stateanalytics.core.words import how_long, per_hundred
@@ -283,7 +284,8 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
     """The last change of the time limit of each kind, with the moment of the change before."""
     key = ["system", "kind"]
     changed = (
-        elapsed.filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
+        elapsed.lazy()
+        .filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
         .group_by(*key, "timeout_s", week=pl.col("started_at").dt.truncate("1w"))
         .agg(n=pl.len(), at=pl.col("started_at").min())
         # The limit of a week is the one of more than half of its runs.
@@ -293,6 +295,7 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
         .filter(pl.col("before_s") != pl.col("timeout_s"))
         .with_columns(previous_at=pl.col("at").shift(1).over(key))
         .unique(key, keep="last", maintain_order=True)
+        .pipe(collected)
     )
     changes = []
     for system in all_systems():
