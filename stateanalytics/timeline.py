@@ -139,7 +139,7 @@ def timeline_of(
     changes = facts.transitions.filter(is_it)
     events = facts.events.filter(is_it)
     own_calls = _calls_of(calls(facts), entity, facts.as_of)
-    folded = _calls(own_calls)
+    folded = _calls(own_calls.lazy())
     is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
     parts = (
         _states(changes, entity),
@@ -175,7 +175,7 @@ def last_steps(
     polars.DataFrame
         `TIMELINE`.
     """
-    folded = _calls(_calls_of(called, entity, facts.as_of))
+    folded = _calls(_calls_of(called, entity, facts.as_of).lazy())
     events = _without_calls(facts.events.filter(_is(entity)), folded)
     said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
     parts = [TIMELINE.conform(_events(_with_texts(facts, entity, said, n))), folded]
@@ -282,20 +282,16 @@ def _calls_of(called: pl.DataFrame, entity: dict[str, Any], as_of: datetime) -> 
     return called.filter(is_within.fill_null(value=False), **own, thread_id=entity["parent_id"])
 
 
-def _calls(own: pl.DataFrame) -> pl.DataFrame:
+def _calls(own: pl.LazyFrame) -> pl.DataFrame:
     """One row for each call, or for several equal ones in a row with one outcome."""
     same = pl.struct("tool", "input_digest", "outcome").rle_id()
     alone = pl.when(pl.col("input_digest").is_null()).then(pl.int_range(pl.len()))
-    folded = (
-        own.lazy()
-        .group_by(row=pl.struct(same, alone=alone), maintain_order=True)
-        .agg(
-            pl.col("tool", "target", "outcome", "exit_code").first(),
-            n=pl.len(),
-            at=pl.col("started_at").first(),
-            until=pl.col("ended_at").max(),
-            message=pl.col("message").drop_nulls().last(),
-        )
+    folded = own.group_by(row=pl.struct(same, alone=alone), maintain_order=True).agg(
+        pl.col("tool", "target", "outcome", "exit_code").first(),
+        n=pl.len(),
+        at=pl.col("started_at").first(),
+        until=pl.col("ended_at").max(),
+        message=pl.col("message").drop_nulls().last(),
     )
     name = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
     exited = pl.when(pl.col("exit_code") != 0).then(pl.format("exit {}", "exit_code"))
@@ -327,35 +323,30 @@ def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
 
 def _with_texts(
     facts: Facts, entity: dict[str, Any], events: pl.DataFrame, n_texts: int | None
-) -> pl.DataFrame:
+) -> pl.LazyFrame:
     """Events with the texts of the last messages as their detail, where a system has them."""
     if n_texts == 0:
-        return events
+        return events.lazy()
     own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
     said = [read(facts, entity) for read in own if read is not None]
     shown = events.lazy().with_columns(text=pl.lit(None, pl.String))
     if said:
-        keys: Any = {"on": ["at", "role"], "maintain_order": "left"}
-        known = said[0].lazy().join(events.lazy(), how="semi", **keys)
+        known = said[0].join(events, on=["at", "role"], how="semi", maintain_order="left").lazy()
         last = known if n_texts is None else known.tail(n_texts)
-        shown = events.lazy().join(last, how="left", **keys)
+        shown = events.lazy().join(last, on=["at", "role"], how="left", maintain_order="left")
     text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
-    return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text").pipe(collected)
+    return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 
 
-def _events(events: pl.DataFrame) -> pl.DataFrame:
+def _events(events: pl.LazyFrame) -> pl.DataFrame:
     is_message = pl.col("kind").str.starts_with("message")
     words = pl.concat_str("kind", "role", "name", separator=" · ", ignore_nulls=True)
-    named = (
-        events.lazy()
-        .sort("at", "seq")
-        .select(
-            *("at", "detail", "duration_s"),
-            lane=first_word(
-                "event", tool=is_message & pl.col("role").is_in(_OF_TOOLS), message=is_message
-            ),
-            what=words,
-        )
+    named = events.sort("at", "seq").select(
+        *("at", "detail", "duration_s"),
+        lane=first_word(
+            "event", tool=is_message & pl.col("role").is_in(_OF_TOOLS), message=is_message
+        ),
+        what=words,
     )
     return collected(named)
 

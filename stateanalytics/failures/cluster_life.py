@@ -193,6 +193,7 @@ def count_lives(
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
     begins = min(filter(None, (ended["placed_at"].min(), known["failed_at"].min(), seen.since)))
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
+    since = instant(now.since)
     days = (failed_at - failed_at.min()).dt.total_days().unique().sort()
     recent = (instant(seen.until) - failed_at.min()).dt.total_days() - 7 * FLAPPING_WEEKS
     # The same as `quiet_chance`, of each time between two days with a failure.
@@ -208,12 +209,10 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(seen),
-            new_chance=pl.when(failed_at.min() >= instant(now.since)).then(
-                new_chance(begins, seen)
-            ),
+            new_chance=pl.when(failed_at.min() >= since).then(new_chance(begins, seen)),
             quiet_chance=quiet_chance(now.since, quiet_until(seen)),
             silence_chance=quiet_chance(seen.until, instant(seen.until)),
-            quiet_chance_before=quiet_chance(now.since, instant(now.since)),
+            quiet_chance_before=quiet_chance(now.since, since),
             n_comebacks=(is_back_on_day & (days >= recent)).sum().cast(pl.Int64),
             n_days_away=days.diff().filter(is_back_on_day).max(),
             n_causes_ever=causes.n_unique().cast(pl.Int64),

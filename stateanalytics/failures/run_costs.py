@@ -230,14 +230,10 @@ def count_costs(
     by : sequence of str
     """
     runs = counted(rows).filter(pl.col("entity_type") == "session")
-    costed = (
-        priced(runs, used, table, by_model="model" in by)
-        .lazy()
-        .with_columns(
-            is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
-            is_bad=is_failure().fill_null(value=False),
-            is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
-        )
+    costed = priced(runs, used, table, by_model="model" in by).with_columns(
+        is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
+        is_bad=is_failure().fill_null(value=False),
+        is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
     )
     sums = {
         "n_runs": pl.len().cast(pl.Int64),
@@ -261,7 +257,7 @@ def count_costs(
 
 def priced(
     runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool = False
-) -> pl.DataFrame:
+) -> pl.LazyFrame:
     """Runs with ``estimated_usd`` and ``total_usd``; ``by_model``: a row for each of its models."""
     # A damaged input may hold a key twice: each row stays a run of its own.
     numbered = runs.lazy().with_row_index("run")
@@ -291,7 +287,7 @@ def priced(
     rest = pl.when(is_reported, ~pl.col("is_split")).then(0.0).otherwise("rest_usd")
     total = pl.when(is_reported).then(pl.col("cost_usd") + rest).otherwise(rest)
     if not by_model:
-        return numbered.join(split, on="run").with_columns(total_usd=total).pipe(collected)
+        return numbered.join(split, on="run").with_columns(total_usd=total)
     # A run reports one number for all of its models: it counts for the last one.
     is_first = pl.col("run").is_first_distinct()
     return (
@@ -301,7 +297,6 @@ def priced(
             cost_usd=pl.when(is_first).then("cost_usd"),
             total_usd=pl.when(is_first).then(total).otherwise(rest),
         )
-        .pipe(collected)
     )
 
 

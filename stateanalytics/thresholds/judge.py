@@ -579,9 +579,8 @@ def _known(constant: Constant, row: Mapping[str, Any], curve: pl.DataFrame | Non
     """What is known where no value is advised: how many more units would decide, and so on."""
     if row["n_more"] is not None and row["n"] >= _fewest(constant):
         yield say("advice.more", n=row["n_more"])
-    is_seen = curve is not None and curve["mistakes"].sum() > 0
-    if curve is not None and is_seen:
-        pairs = sorted(curve[["threshold_s", "mistakes"]].rows())
+    pairs = [] if curve is None else sorted(curve[["threshold_s", "mistakes"]].rows())
+    if curve is not None and curve["mistakes"].sum() > 0:
         around_s = row["today_s"] or row["covering_s"] or pairs[-1][0]
         steps = [math.log(around_s) + math.log(step) for step in (0.25, 1, 4)]
         near = {min(pairs, key=lambda pair: abs(math.log(pair[0]) - step)) for step in steps}

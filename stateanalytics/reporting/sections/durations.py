@@ -202,13 +202,9 @@ def _in_between(material: Material) -> Plain:
     """States of the window's runs at a given age, and how many recovered from each."""
     at_s = material.policy.slow_after_s
     window = material.window
-    ever = material.ever[[name for name in material.ever.columns if name in RUN_COLUMNS]]
-    lives = stretches_of(
-        material.facts,
-        window=window,
-        policy=material.policy,
-        rows=ever.filter(window.holds("started_at")),
-    )
+    of_runs = material.ever[[name for name in material.ever.columns if name in RUN_COLUMNS]]
+    ever = of_runs.filter(window.holds("started_at"))
+    lives = stretches_of(material.facts, window=window, policy=material.policy, rows=ever)
     shares = state_occupancy(_sampled(lives), at_s=at_s).filter(pl.col("share") > 0)
     rows = plain_rows(shares.drop("duration_s"))
     return {

@@ -377,9 +377,7 @@ def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
     starts = count_starts(material.ever).filter("is_mass")
     window = material.window
-    mass = starts.filter(
-        pl.col("until") > instant(window.since), pl.col("since") < instant(window.until)
-    )
+    mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {

@@ -207,18 +207,16 @@ def _outcomes(ended: pl.DataFrame) -> list[Plain]:
     words = pl.col("outcome", "tone").cast(pl.String)
     # The most common tone of an outcome under this policy comes last: a dict keeps it.
     by_tone = ended.lazy().group_by(words).len().filter(pl.col("tone").is_not_null())
-    sizes = by_tone.sort("len", "tone", descending=[False, True]).select("outcome", "tone")
-    tones = dict(sizes.collect().iter_rows())
+    ranked = by_tone.sort("len", "tone", descending=[False, True]).collect()
+    tones = dict(ranked[["outcome", "tone"]].iter_rows())
+    rest = {"is_legacy": False, "effective_state": None}
     return [
         {
             "outcome": outcome,
             "n": n,
             "share": n / ended.height,
             "shown": share(n / ended.height),
-            "pill": pill_of(
-                {"lifecycle": outcome, "tone": tones.get(outcome)}
-                | {"is_legacy": False, "effective_state": None}
-            ),
+            "pill": pill_of({"lifecycle": outcome, "tone": tones.get(outcome), **rest}),
         }
         for outcome, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     ]
