@@ -338,7 +338,8 @@ class _Asked(NamedTuple):
         if name.endswith("_usd"):
             by_model = "model" in self.by
             table = run_costs.prices(self.prices)
-            rows = run_costs.priced(rows, used_tokens(self.snap), table, by_model=by_model)
+            used = used_tokens(self.snap)
+            rows = run_costs.priced(rows, used, table, by_model=by_model).collect()
         if name in ("retried", "retry_usd"):
             rows = rows.with_columns(
                 is_retry=run_costs.is_retry(rows, self.population, self.snap.events)

@@ -331,13 +331,13 @@ def changes(
         began_at=pl.coalesce("started_at", "created_at"), agent=pl.coalesce("agent", "system")
     )
     dated = began.drop_nulls("began_at").sort("began_at", "source", "entity_id")
-    found = [_new_values(dated, what, *where) for what, where in OF_CHANGES.items()]
+    found = [_new_values(dated.lazy(), what, *where) for what, where in OF_CHANGES.items()]
     if declared is not None:
         found.append(schema.CHANGED.conform(_declared(declared, dated, zone_of(tz))))
     return pl.concat(found).sort("changed_at", "what", "where", "to", nulls_last=True)
 
 
-def _new_values(runs: pl.DataFrame, what: str, where: str, usual: int) -> pl.DataFrame:
+def _new_values(runs: pl.LazyFrame, what: str, where: str, usual: int) -> pl.DataFrame:
     """The first run with each value that is new where it ran."""
     known = runs.drop_nulls([what, where]).with_columns(
         place=pl.int_range(pl.len()).over(where),
@@ -354,7 +354,7 @@ def _new_values(runs: pl.DataFrame, what: str, where: str, usual: int) -> pl.Dat
             n_runs_before="place",
             n_runs_after="n_after",
             source=pl.lit("store"),
-        )
+        ).collect()
     )
 
 

@@ -9,12 +9,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import collected
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import first_word, how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.state.policy import Policy
+from stateanalytics.state.population import Rows
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.settings import constants
@@ -137,7 +139,7 @@ def timeline_of(
     changes = facts.transitions.filter(is_it)
     events = facts.events.filter(is_it)
     own_calls = _calls_of(calls(facts), entity, facts.as_of)
-    folded = _calls(own_calls)
+    folded = _calls(own_calls.lazy())
     is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
     parts = (
         _states(changes, entity),
@@ -173,7 +175,7 @@ def last_steps(
     polars.DataFrame
         `TIMELINE`.
     """
-    folded = _calls(_calls_of(called, entity, facts.as_of))
+    folded = _calls(_calls_of(called, entity, facts.as_of).lazy())
     events = _without_calls(facts.events.filter(_is(entity)), folded)
     said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
     parts = [TIMELINE.conform(_events(_with_texts(facts, entity, said, n))), folded]
@@ -272,15 +274,15 @@ def _calls_of(called: pl.DataFrame, entity: dict[str, Any], as_of: datetime) -> 
     """The calls of a session, a subagent or a turn."""
     if entity["entity_type"] not in ("session", "turn"):
         return schema.CALLS.empty()
-    rows = called.filter(source=entity["source"], system=entity["system"])
+    own = {name: entity[name] for name in ("source", "system")}
     if entity["entity_type"] == "session":
-        return rows.filter(thread_id=entity["entity_id"])
+        return called.filter(**own, thread_id=entity["entity_id"])
     end = entity["ended_at"] or as_of
     is_within = pl.col("started_at").is_between(entity["started_at"], end)
-    return rows.filter(is_within.fill_null(value=False), thread_id=entity["parent_id"])
+    return called.filter(is_within.fill_null(value=False), **own, thread_id=entity["parent_id"])
 
 
-def _calls(own: pl.DataFrame) -> pl.DataFrame:
+def _calls(own: pl.LazyFrame) -> pl.DataFrame:
     """One row for each call, or for several equal ones in a row with one outcome."""
     same = pl.struct("tool", "input_digest", "outcome").rle_id()
     alone = pl.when(pl.col("input_digest").is_null()).then(pl.int_range(pl.len()))
@@ -294,12 +296,13 @@ def _calls(own: pl.DataFrame) -> pl.DataFrame:
     name = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
     exited = pl.when(pl.col("exit_code") != 0).then(pl.format("exit {}", "exit_code"))
     is_ok = pl.col("outcome") == "ok"
-    return _lasting(folded, "call").with_columns(
+    calls = _lasting(folded, "call").with_columns(
         what=pl.when(pl.col("n") > 1).then(pl.format("{} × {}", "n", name)).otherwise(name),
         detail=pl.concat_str(
             pl.when(~is_ok).then("outcome"), exited, "message", separator=", ", ignore_nulls=True
         ).replace("", None),
     )
+    return collected(calls)
 
 
 def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
@@ -320,31 +323,32 @@ def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
 
 def _with_texts(
     facts: Facts, entity: dict[str, Any], events: pl.DataFrame, n_texts: int | None
-) -> pl.DataFrame:
+) -> pl.LazyFrame:
     """Events with the texts of the last messages as their detail, where a system has them."""
     if n_texts == 0:
-        return events
+        return events.lazy()
     own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
     said = [read(facts, entity) for read in own if read is not None]
-    shown = events.with_columns(text=pl.lit(None, pl.String))
+    shown = events.lazy().with_columns(text=pl.lit(None, pl.String))
     if said:
-        known = said[0].join(events, on=["at", "role"], how="semi", maintain_order="left")
+        known = said[0].join(events, on=["at", "role"], how="semi", maintain_order="left").lazy()
         last = known if n_texts is None else known.tail(n_texts)
-        shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
+        shown = events.lazy().join(last, on=["at", "role"], how="left", maintain_order="left")
     text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
     return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 
 
-def _events(events: pl.DataFrame) -> pl.DataFrame:
+def _events(events: pl.LazyFrame) -> pl.DataFrame:
     is_message = pl.col("kind").str.starts_with("message")
     words = pl.concat_str("kind", "role", "name", separator=" · ", ignore_nulls=True)
-    return events.sort("at", "seq").select(
+    named = events.sort("at", "seq").select(
         *("at", "detail", "duration_s"),
         lane=first_word(
             "event", tool=is_message & pl.col("role").is_in(_OF_TOOLS), message=is_message
         ),
         what=words,
     )
+    return collected(named)
 
 
 def _relatives(
@@ -389,7 +393,7 @@ def _relatives(
     )
 
 
-def _lasting(rows: pl.DataFrame, lane: str) -> pl.DataFrame:
+def _lasting(rows: Rows, lane: str) -> Rows:
     return rows.with_columns(lane=pl.lit(lane), duration_s=_seconds(pl.col("until") - pl.col("at")))
 
 

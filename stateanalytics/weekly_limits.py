@@ -11,7 +11,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
-from stateanalytics.core.windows import Window, iso_week, weeks_up_to
+from stateanalytics.core.windows import Window, instant, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns, check_share
 from stateanalytics.failures.counting import count_run_incidents
@@ -306,7 +306,7 @@ def times_of_started(
         schema={"started_at": MOMENT, "week": TEXT, "until": MOMENT}, orient="row",
     )  # fmt: skip
     placed = (
-        runs.filter(pl.col("started_at") < last.until)
+        runs.filter(pl.col("started_at") < instant(last.until))
         .sort("started_at")
         .join_asof(starts, on="started_at")
         .drop_nulls("week")

@@ -63,7 +63,7 @@ def test_the_variance_is_that_of_counting_each_unit_a_little_more(seed, is_late)
     rows = runs_of(Random(seed), 40, 9, is_late=is_late)
     spells = pl.DataFrame(rows, schema=NAMES, orient="row")
     causes = cause_table(spells, "cause", [], "a test", least_at_risk=0)
-    table = causes.by_unit(causes.names["cause"].to_list().index("completed"), 0.95)
+    table = causes.by_unit(causes.names["cause"].to_list().index("completed"), 0.95).collect()
     last = table["duration_s"].max()
     columns = ("duration_s", UNIT_VARIANCE, LAST_COVARIANCE)
     for moment, variance, with_last in table.select(columns).rows():

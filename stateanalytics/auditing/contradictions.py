@@ -12,6 +12,7 @@ from stateanalytics.core.audit import Cases, audit_rows, family, moment, word
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFECYCLES, EXIT_CODES
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
 from stateanalytics.state.display import delivery_code, domain, health_code
@@ -307,7 +308,7 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
         late = grouped.filter("is_over", pl.col("n_open") > 0)
         # A request may continue by itself for a while, and a show waits for its gate.
         quiet_s = cases.policy.idle_after_s
-        since_s = (pl.lit(cases.facts.as_of) - pl.col("last_end_at")).dt.total_microseconds() / 1e6
+        since_s = (instant(cases.facts.as_of) - pl.col("last_end_at")).dt.total_microseconds() / 1e6
         forgotten = grouped.filter(
             "is_open", pl.col("n_open") == 0, pl.col("n_legacy") == 0, since_s > quiet_s
         )
@@ -351,7 +352,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
     )
     both = plays.join(sessions, on=[*_WORK, "session_id"], how="inner")
     # A play is updated a while after its session ends: that alone contradicts nothing.
-    since_s = (pl.lit(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
+    since_s = (instant(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
     status = pl.format("play {}", word("raw_status"))
     return pl.concat(
         [

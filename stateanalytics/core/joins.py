@@ -30,6 +30,18 @@ def collected(plan: pl.LazyFrame) -> pl.DataFrame:
     return plan.collect(engine="in-memory", optimizations=_IN_ORDER)
 
 
+def collected_all(*plans: pl.LazyFrame) -> list[pl.DataFrame]:
+    """The rows of several plans, each as of `collected`; steps that they share are taken once.
+
+    Examples
+    --------
+    >>> rows = pl.LazyFrame({"n": [2, 1]})
+    >>> [frame.item() for frame in collected_all(rows.min(), rows.max())]
+    [1, 2]
+    """
+    return pl.collect_all(plans, engine="in-memory", optimizations=_IN_ORDER)
+
+
 def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first") -> pl.DataFrame:
     """One row an entity: the first or the last of several with the same key.
 

@@ -21,6 +21,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past, checked_snapshot
 from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
 from stateanalytics.detectors.frames import DETECTIONS
@@ -117,7 +118,7 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
 
 def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     """Entities with the ages of all systems."""
-    now = pl.lit(past.at)
+    now = instant(past.at)
 
     def age(moment: str) -> pl.Expr:
         return (now - pl.col(moment)).dt.total_microseconds() / 1e6
@@ -275,7 +276,7 @@ def _in_words(
     return own.select(
         *(pl.col(name) for name in (*schema.ENTITY_KEY, "session_id", "kind")),
         pl.lit(detector.name).alias("detector"),
-        pl.lit(at).dt.cast_time_unit("us").alias("at"),
+        instant(at).alias("at"),
         covered="_covered",
         fires="_fires",
         is_knowable="_is_knowable",
@@ -493,11 +494,9 @@ def detect(
     at_instant = states_at_hand(past.facts, given, policy=policy)
 
     def judged() -> Iterator[tuple[pl.DataFrame, list[Truths]]]:
-        instant = pl.lit(past.at).dt.cast_time_unit("us").alias("at")
+        now = instant(past.at).alias("at")
         for features, relevant in _features_by_system(past, chosen, at_instant):
-            for own in features.with_columns(instant).partition_by(
-                "entity_type", maintain_order=True
-            ):
+            for own in features.with_columns(now).partition_by("entity_type", maintain_order=True):
                 if rules := [r for r in relevant if own["entity_type"][0] in r.entity_types]:
                     yield own.select(_UNITS), truths(own, rules)
 
@@ -526,7 +525,7 @@ def _features_by_system(
     past: Past, chosen: Sequence[Detector], states: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, list[Detector]]]:
     """The features of each system, and the detectors that apply to it."""
-    here = past.facts.entities["system"].unique()
+    here = set(past.facts.entities["system"].unique())
     for known in all_systems():
         relevant = [rule for rule in chosen if rule.system in (None, known.name)]
         if known.name in here and relevant:

@@ -14,6 +14,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import deduplicated
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import is_found_dead
@@ -89,7 +90,7 @@ def _signs(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
     )
     starts = sessions.lazy().select("session", at="started_at")
     both = pl.concat([_at_moments(events, SIGN), _at_moments(starts, SIGN)])
-    return both.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
+    return both.filter(pl.col("at_us") <= _us(instant(facts.as_of))).collect()
 
 
 def _distinguishing(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
@@ -103,7 +104,7 @@ def _unseen_messages(active: pl.LazyFrame, facts: Facts) -> pl.DataFrame:
     known_us = pl.col("last_us").fill_null(-(2**62))
     rows = active.filter(_us("last_message_at") > known_us + _ROUNDING_US)
     unseen = _at_moments(rows.with_columns(at="last_message_at"), LAST_MESSAGE)
-    return unseen.filter(pl.col("at_us") <= _us(pl.lit(facts.as_of))).collect()
+    return unseen.filter(pl.col("at_us") <= _us(instant(facts.as_of))).collect()
 
 
 def _known_ends(seen: pl.LazyFrame) -> pl.LazyFrame:
@@ -145,7 +146,7 @@ def _last_boundaries(seen: pl.LazyFrame, facts: Facts) -> pl.LazyFrame:
 
     Work whose end is not known, or lies before its last sign of life, is censored there.
     """
-    now_us, ended_us = _us(pl.lit(facts.as_of)), _us("ended_at")
+    now_us, ended_us = _us(instant(facts.as_of)), _us("ended_at")
     # With neither output nor process, health is orphaned, not dead.
     is_dead = (pl.col("health").cast(pl.String) == "process_dead") | ~pl.col("process_alive")
     has_end = ended_us >= pl.col("last_us")

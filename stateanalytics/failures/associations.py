@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.text import shortened
 from stateanalytics.core.words import say
 from stateanalytics.errors import check_columns, check_number, check_share
@@ -125,10 +126,11 @@ def _request() -> pl.Expr:
     return pl.concat_str("source", request, separator="|")
 
 
-def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
+def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.LazyFrame:
     """The values of the runs of each request: one row a request, dimension and value."""
-    versions = sources.select("source", version="format").unique("source", keep="first")
-    described = runs.join(versions, on="source", how="left", maintain_order="left").with_columns(
+    versions = sources.lazy().select("source", version="format").unique("source", keep="first")
+    found = runs.lazy().join(versions, on="source", how="left", maintain_order="left")
+    described = found.with_columns(
         request=_request(), hour=pl.col("started_at").dt.strftime("%H:00")
     )
     return (
@@ -142,7 +144,7 @@ def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
+def _lift(rows: pl.DataFrame, values: pl.LazyFrame, fdr: float) -> pl.DataFrame:
     whole, by_value = ["dimension"], ["cluster_id", "dimension", "value"]
     of_all = (
         values.group_by("dimension", "value")
@@ -157,7 +159,8 @@ def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
     )
     # Failures of one incident hit similar requests for one reason: only the first counts.
     in_clusters = (
-        rows.join(values, on="request", how="semi")
+        rows.lazy()
+        .join(values, on="request", how="semi")
         .with_columns(unit=pl.coalesce("incident_id", "request"))
         .sort("failed_at", "request")
         .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
@@ -185,12 +188,14 @@ def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
             *wilson_columns("n_in", "n_cluster", prefix="share_in"),
             share_all=pl.col("n_value") / pl.col("n_all"),
         )
+        .pipe(collected)
     )
     tables = ["n_in", "n_cluster", "n_value", "n_all"]
     distinct = counts.select(tables).unique()
     p_values = pl.Series([hypergeometric_tail(*row) for row in distinct.rows()], dtype=pl.Float64)
     return (
-        counts.join(distinct.with_columns(p_value=p_values), on=tables, how="left")
+        counts.lazy()
+        .join(distinct.lazy().with_columns(p_value=p_values), on=tables, how="left")
         .with_columns(
             benjamini_hochberg(),
             lift=pl.col("share_in") / pl.col("share_all"),
@@ -207,6 +212,7 @@ def _lift(rows: pl.DataFrame, values: pl.DataFrame, fdr: float) -> pl.DataFrame:
             descending=[False, True, False, False, False],
         )
         .select(LIFT.dtypes.names())
+        .pipe(collected)
     )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.windows import TICK, WEEK, Window, read_window
+from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
 from stateanalytics.failures.associations import LEAST, similar_texts
@@ -197,7 +197,7 @@ def count_lives(
 
     ``first_at`` is when the data begin; None: before the window.
     """
-    known = rows.filter(pl.col("failed_at") < now.until)
+    known = rows.filter(pl.col("failed_at") < instant(now.until))
     here, before = (
         count_groups(members_within(known, period, as_of, first_at), ["cluster_id"])
         for period in (now, period_before(now))
@@ -206,8 +206,9 @@ def count_lives(
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
     begins = min(filter(None, (ended["placed_at"].min(), known["failed_at"].min(), seen.since)))
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
+    since = instant(now.since)
     days = (failed_at - failed_at.min()).dt.total_days().unique().sort()
-    recent = (seen.until - failed_at.min()).dt.total_days() - 7 * FLAPPING_WEEKS
+    recent = (instant(seen.until) - failed_at.min()).dt.total_days() - 7 * FLAPPING_WEEKS
     # The same as `quiet_chance`, of each time between two days with a failure.
     away_chance = (days.shift(1) / days).pow(days.cum_count().cast(pl.Int64) - 2)
     is_back_on_day = (days.diff() >= 7 * QUIET_WEEKS) & (away_chance < QUIET_CHANCE)
@@ -221,10 +222,10 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(seen),
-            new_chance=pl.when(failed_at.min() >= now.since).then(new_chance(begins, seen)),
+            new_chance=pl.when(failed_at.min() >= since).then(new_chance(begins, seen)),
             quiet_chance=quiet_chance(now.since, quiet_until(seen)),
-            silence_chance=quiet_chance(seen.until, pl.lit(seen.until)),
-            quiet_chance_before=quiet_chance(now.since, pl.lit(now.since)),
+            silence_chance=quiet_chance(seen.until, instant(seen.until)),
+            quiet_chance_before=quiet_chance(now.since, since),
             n_comebacks=(is_back_on_day & (days >= recent)).sum().cast(pl.Int64),
             n_days_away=days.diff().filter(is_back_on_day).max(),
             n_causes_ever=causes.n_unique().cast(pl.Int64),

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.windows import Window
+from stateanalytics.core.joins import collected
+from stateanalytics.core.windows import Window, instant
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
 
@@ -102,7 +103,8 @@ def _tokens() -> pl.Expr:
 
 def count_run_incidents(rows: pl.DataFrame) -> int:
     """The number of incidents among the runs of `members`."""
-    return int(rows.filter(pl.col("entity_type") == RUN).select(incident_count()).item())
+    runs = rows.lazy().filter(pl.col("entity_type") == RUN)
+    return int(runs.select(incident_count()).collect().item())
 
 
 def incident_count() -> pl.Expr:
@@ -132,7 +134,8 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     n_all = rows["cause"].n_unique()
     return (
-        rows.group_by(by)
+        rows.lazy()
+        .group_by(by)
         .agg(
             n_rows=pl.len().cast(pl.Int64),
             n_failed=(pl.col("outcome") != "timed_out").sum().cast(pl.Int64),
@@ -149,6 +152,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         .with_columns(n_all=pl.lit(n_all, pl.Int64))
         .with_columns(wilson_columns("n_causes", "n_all"))
         .drop("n_all")
+        .pipe(collected)
     )
 
 
@@ -209,7 +213,7 @@ def add_trend(
     """
     step = next((step for step in STEPS if (until - since) <= step * N_STEPS), STEPS[-1])
     n_steps = max(1, -((since - until) // step))
-    elapsed_us = (pl.col("failed_at") - since).dt.total_microseconds()
+    elapsed_us = (pl.col("failed_at") - instant(since)).dt.total_microseconds()
     place = (elapsed_us // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
     counts = rows.group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
     steps = pl.DataFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})

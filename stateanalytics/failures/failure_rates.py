@@ -136,10 +136,10 @@ def without_mass(rows: pl.DataFrame) -> pl.DataFrame:
 
 def add_mass(failed: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Add ``is_mass`` to rows: whether their session, or one of their request, started in one."""
-    starts = _starts(rows).filter("is_mass")
+    starts = _starts(rows).lazy().filter("is_mass")
     # Rows that only group the work of others have no session of their own.
     applies = {"session_id": pl.lit(value=True), "invocation_id": pl.col("session_id").is_null()}
-    marked = failed
+    marked = failed.lazy()
     for key, condition in applies.items():
         ids = starts.select("source", key).drop_nulls().unique()
         marked = marked.join(
@@ -149,4 +149,4 @@ def add_mass(failed: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
             maintain_order="left",
         ).with_columns((pl.col(f"_by_{key}") & condition).fill_null(value=False))
     is_mass = pl.any_horizontal(f"_by_{key}" for key in applies)
-    return marked.with_columns(is_mass=is_mass).drop(f"_by_{key}" for key in applies)
+    return marked.with_columns(is_mass=is_mass).drop(f"_by_{key}" for key in applies).collect()

@@ -90,7 +90,7 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
         .select(*(f"by_{link}" for link in LINKS), "incident_id")
         .collect()
     )
-    return rows.select(pl.exclude(added.columns), *added.get_columns())
+    return rows[[name for name in rows.columns if name not in added.columns]].hstack(added)
 
 
 def members_within(
@@ -261,4 +261,4 @@ def _with_components(linked: pl.DataFrame) -> pl.DataFrame:
     pairs = pl.concat(
         rows.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
     ).drop_nulls()
-    return linked.with_columns(component=connected_components(linked.height, pairs))
+    return linked.hstack([connected_components(linked.height, pairs)])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.failures.masking import (
     CLOSE,
     KEPT,
@@ -168,14 +169,14 @@ def unmerged(texts: pl.Series) -> pl.Series:
 def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
     """One row for each piece of each pattern: its kind, and whether it may vary."""
     pieces = (
-        pl.DataFrame({"text": texts})
+        pl.LazyFrame({"text": texts})
         .with_row_index("number")
         .select("number", piece=pl.col("text").str.extract_all(columns))
         .explode("piece", empty_as_null=True)
         .with_columns(pl.col("piece").fill_null(""), column=pl.int_range(pl.len()).over("number"))
     )
     described = pieces.join(
-        _described(pieces["piece"].unique()), on="piece", how="left", maintain_order="left"
+        _described(pieces.select("piece").unique()), on="piece", how="left", maintain_order="left"
     )
     # The text behind an error key is a sentence, though it stands in quotes.
     key = pl.col("is_error_key")
@@ -183,13 +184,14 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
         key.shift(1).over("number")
         | (key.shift(2) & (pl.col("piece").shift(1) == " ")).over("number")
     )
-    return described.with_columns(
+    known = described.with_columns(
         may_vary=pl.col("may_vary") & ~is_error_text.fill_null(value=False),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
-    ).drop("is_error_key", "is_list")
+    )
+    return known.drop("is_error_key", "is_list").pipe(collected)
 
 
-def _described(distinct: pl.Series) -> pl.DataFrame:
+def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
     """The kind of each distinct piece, and what may become of it."""
     piece = pl.col("piece")
     in_marks = pl.col("kind").is_in(["quoted", "bracket", "payload"])
@@ -197,8 +199,7 @@ def _described(distinct: pl.Series) -> pl.DataFrame:
     inside = pl.when(in_marks).then(piece.str.slice(1, n - 2)).otherwise(piece)
     has_letter = piece.str.contains(r"\p{L}")
     return (
-        pl.DataFrame({"piece": distinct})
-        .with_columns(
+        distinct.with_columns(
             kind=pl.when((n > 2) & first.is_in(list("'\"`‘“«„")) & ~piece.str.contains("', '"))
             .then(pl.lit("quoted"))
             .when(
@@ -249,14 +250,15 @@ def _hashed(pieces: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     A pattern is the sum of its pieces' hashes, so removing a piece is a subtraction.
     """
     place, blank = pl.col("column").hash(7), pl.col("blank").hash(11)
-    hashed = pieces.with_columns(
+    hashed = pieces.lazy().with_columns(
         part=pl.when("is_wild").then(blank).otherwise(pl.col("piece").hash(11)) ^ place,
         open=blank ^ place,
     )
     whole = hashed.group_by("number").agg(
         whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum(), length=pl.len()
     )
-    return hashed, whole
+    frames = collected_all(hashed, whole)
+    return frames[0], frames[1]
 
 
 def _as_text(pieces: pl.DataFrame) -> pl.Series:
@@ -366,8 +368,9 @@ def _merge_pairs(pieces: pl.DataFrame) -> pl.DataFrame | None:
     """
     hashed, whole = _hashed(pieces)
     words = (
-        hashed.filter("may_vary")
-        .join(whole.filter(pl.col("n_constant") > N_CONSTANT["word"] + 2), on="number")
+        hashed.lazy()
+        .filter("may_vary")
+        .join(whole.lazy().filter(pl.col("n_constant") > N_CONSTANT["word"] + 2), on="number")
         .select("number", "column", "whole", "length", change=pl.col("open") - pl.col("part"))
     )
     others = words.select("number", other="column", other_change="change")
@@ -376,6 +379,7 @@ def _merge_pairs(pieces: pl.DataFrame) -> pl.DataFrame | None:
         .join(others, on=["number", "other"])
         .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("other_change"))
         .filter(pl.col("without").is_in(whole["whole"].unique().implode()))
+        .pipe(collected)
     )
     if pairs.is_empty():
         return None
@@ -386,12 +390,13 @@ def _merge_pairs(pieces: pl.DataFrame) -> pl.DataFrame | None:
     return _with_placeholders(pieces, both)
 
 
-def _paired_placeholders(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
+def _paired_placeholders(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.LazyFrame:
     """The pairs of columns that are both placeholders in some pattern, by length of pattern."""
     wild = (
-        hashed.filter("is_wild")
+        hashed.lazy()
+        .filter("is_wild")
         .filter(pl.len().over("number") <= N_PAIRED)
-        .join(whole.select("number", "length"), on="number")
+        .join(whole.lazy().select("number", "length"), on="number")
         .select("number", "length", "column")
     )
     # Of patterns with the same placeholders one is enough.

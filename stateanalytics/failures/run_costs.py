@@ -27,7 +27,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import with_own_column
+from stateanalytics.core.joins import collected, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.failure_rows import window_of
@@ -254,28 +254,29 @@ def count_costs(
         *order,
         descending=[*(False for _ in periods), True, *(False for _ in order)],
         nulls_last=True,
-    )
+    ).pipe(collected)
 
 
 def priced(
     runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool = False
-) -> pl.DataFrame:
+) -> pl.LazyFrame:
     """Runs with ``estimated_usd`` and ``total_usd``; ``by_model``: a row for each of its models."""
     # A damaged input may hold a key twice: each row stays a run of its own.
-    numbered = runs.with_row_index("run")
+    numbered = runs.lazy().with_row_index("run")
     keys = numbered.select("run", *ENTITY_KEY, last_model="model")
-    by_models = used.join(keys, on=list(ENTITY_KEY)).with_columns(
-        pl.coalesce("model", "last_model")
+    by_models = (
+        used.lazy().join(keys, on=list(ENTITY_KEY)).with_columns(pl.coalesce("model", "last_model"))
     )
     others = numbered.join(by_models, on="run", how="anti").with_columns(last_model="model")
     in_one = others.select(
         "run", "model", "last_model", *_OF_RUN, is_cost_recorded=pl.lit(None, pl.Boolean)
     )
-    models = pl.concat([by_models, in_one], how="diagonal")
+    models = pl.concat([by_models, in_one], how="diagonal").collect()
     usd, model, is_recorded = pl.col("estimated_usd"), pl.col("model"), pl.col("is_cost_recorded")
     rest = pl.when(is_recorded).then(0.0).otherwise(usd)
     split = (
-        models.with_columns(estimated_usd(models, table))
+        models.hstack([estimated_usd(models, table)])
+        .lazy()
         .group_by("run", *(["model"] if by_model else []))
         .agg(
             estimated_usd=pl.when(usd.is_not_null().all()).then(usd.sum()),
@@ -442,9 +443,7 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     >>> estimated_usd(rows, prices()).to_list()
     [1.25, None, None]
     """
-    priced = rows.with_columns(_plain_model()).join(
-        table, on="model", how="left", maintain_order="left"
-    )
+    known = rows.lazy().with_columns(_plain_model())
     read = pl.col("n_cache_read_tokens")
     # Not every provider charges for cache writes, or reports them.
     written = pl.col("n_cache_write_tokens").fill_null(0)
@@ -458,4 +457,5 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
         "output_usd": pl.col("n_output_tokens"),
     }
     usd = sum((pl.col(price) * n_tokens for price, n_tokens in parts.items()), pl.lit(0.0))
-    return priced.select(estimated_usd=usd / _MILLION).to_series()
+    priced = known.join(table.lazy(), on="model", how="left", maintain_order="left")
+    return priced.select(estimated_usd=usd / _MILLION).collect().to_series()

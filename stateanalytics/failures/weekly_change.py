@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.windows import Window, in_utc, read_window
+from stateanalytics.core.joins import collected
+from stateanalytics.core.windows import Window, in_utc, instant, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
@@ -201,7 +202,7 @@ def change(
 def n_quiet_weeks(now: Window) -> pl.Expr:
     """Weeks without a failure, up to the first one of a window or its end; null: never before."""
     failed_at = pl.col("failed_at")
-    quiet = quiet_until(now) - failed_at.filter(failed_at < now.since).max()
+    quiet = quiet_until(now) - failed_at.filter(failed_at < instant(now.since)).max()
     return (quiet.dt.total_days() // 7).cast(pl.Int64)
 
 
@@ -229,12 +230,12 @@ def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
     without any is longer than ``t`` with the chance ``(T / (T + t)) ** (n - 1)``: the ratio of
     exponential times has an F distribution, so that few days claim little.
     """
-    before = pl.col("failed_at").filter(pl.col("failed_at") < since)
+    before = pl.col("failed_at").filter(pl.col("failed_at") < instant(since))
     active_s = (before.max() - before.min()).dt.total_seconds()
     gaps = (before - before.min()).dt.total_days().unique().sort().diff()
     # Days in bursts are fewer than they seem: their gaps vary more than those of a constant rate.
     bursts = (gaps.var() / gaps.mean() ** 2).fill_null(1.0).clip(lower_bound=1.0)
-    n = _n_apart(pl.col("failed_at") < since)
+    n = _n_apart(pl.col("failed_at") < instant(since))
     # The second time begins where the first ends.
     share = active_s / (until - before.min()).dt.total_seconds()
     return pl.when(n > 1).then(share.pow((n - 1) / bursts)).when(n == 1).then(1.0)
@@ -261,8 +262,8 @@ def _n_apart(is_meant: pl.Expr) -> pl.Expr:
 def quiet_until(now: Window) -> pl.Expr:
     """The first failure of a window, else its end."""
     failed_at = pl.col("failed_at")
-    first_now_at = failed_at.filter(failed_at >= now.since, failed_at < now.until).min()
-    return first_now_at.fill_null(now.until)
+    first_now_at = failed_at.filter(now.holds("failed_at")).min()
+    return first_now_at.fill_null(instant(now.until))
 
 
 def is_no_chance() -> pl.Expr:
@@ -380,7 +381,7 @@ def growth(
     span = Window(now.until - n_periods * length, now.until, "all periods")
     incidents = _incidents(members_within(rows, span, as_of, begins))
     runs = within(ended, span, as_of=as_of).select(at="placed_at").drop_nulls().sort("at")
-    us_ago = (now.until - pl.col("at")).dt.total_microseconds() - 1
+    us_ago = (instant(now.until) - pl.col("at")).dt.total_microseconds() - 1
     ago = (us_ago // (length // timedelta(microseconds=1))).alias("ago")
     born = rows.group_by("cluster_id").agg(born=pl.col("failed_at").min())
     born = born.join(incidents, on="cluster_id", how="semi")
@@ -579,14 +580,15 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     [2.7, 7.9]
     """
     length_us = (now.until - now.since) // timedelta(microseconds=1)
-    at_us = (pl.col("at") - now.since).dt.total_microseconds()
+    at_us = (pl.col("at") - instant(now.since)).dt.total_microseconds()
     placed = {"period": at_us // length_us, "part": at_us % length_us * PARTS // length_us}
-    grid = pl.concat([runs.select(**placed), incidents.select(**placed)]).select("period").unique()
-    n_by_part = runs.select(**placed).group_by("period", "part").agg(n_runs=pl.len())
+    ended, seen = (frame.lazy().with_columns(**placed) for frame in (runs, incidents))
+    grid = pl.concat([ended.select("period"), seen.select("period")]).unique()
+    n_by_part = ended.group_by("period", "part").agg(n_runs=pl.len())
     n_runs = pl.col("n_runs").fill_null(0)
     n_in_period = n_runs.sum().over("period")
     shares = (
-        grid.join(pl.DataFrame({"part": range(PARTS)}), how="cross")
+        grid.join(pl.LazyFrame({"part": range(PARTS)}), how="cross")
         .join(n_by_part, on=["period", "part"], how="left")
         # In a period without runs all parts are equally likely.
         .with_columns(
@@ -595,8 +597,7 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
         .with_columns(same_part=(pl.col("share") ** 2).sort().sum().over("period"))
     )
     counted = (
-        incidents.select("cluster_id", **placed)
-        .group_by("cluster_id", "period", "part")
+        seen.group_by("cluster_id", "period", "part")
         .agg(n=pl.len().cast(pl.Float64))
         .join(shares, on=["period", "part"], how="left")
         # Sums of floats are reproducible only in the same order.
@@ -618,4 +619,4 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     # With few incidents in all, chance is still the best guess.
     of_all = (pl.col("observed").sum() + PRIOR) / (pl.col("by_chance").sum() + PRIOR)
     shrunk = (pl.col("observed") + PRIOR * of_all) / (pl.col("by_chance") + PRIOR)
-    return own.select("cluster_id", dispersion=shrunk.clip(lower_bound=1.0))
+    return own.select("cluster_id", dispersion=shrunk.clip(lower_bound=1.0)).pipe(collected)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.schema import DIFF, ENTITY_KEY
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, SourceNotFoundError, in_short
 from stateanalytics.io.files import read_octets, unreadable
@@ -132,7 +133,7 @@ def _lines(material: Material) -> pl.DataFrame:
 def _runs(material: Material) -> pl.LazyFrame:
     """The sessions of the window, and those that began before its end and ended after it."""
     is_session = pl.col("entity_type") == "session"
-    until, began = material.window.until, pl.coalesce("started_at", "created_at")
+    until, began = instant(material.window.until), pl.coalesce("started_at", "created_at")
     ended_later = ~pl.col("is_open") & (began < until) & (pl.col("placed_at") >= until)
     is_future = (pl.col("left_out") == "future").fill_null(value=False)
     later = material.ever.lazy().filter(is_session, ended_later, ~is_future)

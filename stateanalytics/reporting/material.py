@@ -303,7 +303,7 @@ def iso(moment: datetime | None) -> str | None:
 
 def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> list[Plain]:
     """The rows of a small frame as plain data."""
-    chosen = frame if columns is None else frame.select(columns)
+    chosen = frame if columns is None else frame[list(columns)]
     return [
         {name: iso(value) if isinstance(value, datetime) else value for name, value in row.items()}
         for row in chosen.iter_rows(named=True)
@@ -312,8 +312,8 @@ def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> lis
 
 def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """Number of rows by value of a column; nulls are not counted."""
-    counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
-    return dict(counts.iter_rows())
+    counts = frame[column].cast(pl.String).value_counts(sort=False)
+    return {value: n for value, n in counts.iter_rows() if value is not None}
 
 
 def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
 from stateanalytics.core.vocabulary import STATUS_WORDS
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import first_word
 from stateanalytics.state.definitions import STOPPED, is_failure
 from stateanalytics.state.policy import Policy
@@ -360,7 +361,7 @@ def _void(facts: Facts) -> pl.Expr:
     is_word = _joined("entity_type", "source_status").is_in(_WORDS).fill_null(False)
     other_word = is_word & pl.col("source_status").ne_missing(pl.col("raw_status"))
     return (
-        pl.when(pl.col("expires_at") <= pl.lit(facts.as_of))
+        pl.when(pl.col("expires_at") <= instant(facts.as_of))
         .then(pl.lit("expired"))
         .when(pl.when(was_seen).then(changed).otherwise(other_word))
         .then(pl.lit("new reason"))

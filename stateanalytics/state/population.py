@@ -76,7 +76,7 @@ def host_of(source: str) -> str:
 
 def hosts_of(sources: pl.Series) -> pl.Expr:
     """The host of each row's ``source``, by `host_of`; ``sources`` are those of the rows."""
-    known = sources.unique().to_list()
+    known = sources.value_counts().to_series().to_list()
     hosts = [host_of(source) for source in known]
     return pl.col("source").replace_strict(known, hosts, return_dtype=pl.String)
 
@@ -177,7 +177,7 @@ def population(
         left_join(described, known)
         .with_columns(driven, is_open=is_open())
         .with_columns(
-            placed_at=pl.when("is_open").then(pl.lit(as_of)).otherwise(_stored_moment()),
+            placed_at=pl.when("is_open").then(instant(as_of)).otherwise(_stored_moment()),
             left_out=_left_out(as_of),
         )
         .drop("is_driven")
@@ -289,7 +289,7 @@ def _left_out(as_of: datetime) -> pl.Expr:
         .then(pl.lit("driven"))
         .when(_stored_moment().is_null())
         .then(pl.lit("undated"))
-        .when(~pl.col("is_open") & (_stored_moment() > as_of))
+        .when(~pl.col("is_open") & (_stored_moment() > instant(as_of)))
         .then(pl.lit("future"))
     )
 

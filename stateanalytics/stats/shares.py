@@ -107,15 +107,15 @@ def clustered_share(hits: pl.Series, units: pl.Series) -> ClusteredShare:
     """
     rows = pl.LazyFrame({"unit": units, "hit": hits})
     of_units = rows.group_by("unit").agg(x=pl.col("hit").sum(), m=pl.len())
-    return share_of_units(of_units.group_by("x", "m").agg(times=pl.len()))
+    return share_of_units(of_units.group_by("x", "m").agg(times=pl.len()).collect())
 
 
-def share_of_units(units: pl.DataFrame | pl.LazyFrame) -> ClusteredShare:
+def share_of_units(units: pl.DataFrame) -> ClusteredShare:
     """The same as `clustered_share`, from the number of units with ``x`` hits among ``m`` rows.
 
     Parameters
     ----------
-    units : polars.DataFrame or LazyFrame
+    units : polars.DataFrame
         ``x``, ``m`` and ``times``, the number of such units; tables of stores can be added.
 
     Examples
@@ -124,9 +124,7 @@ def share_of_units(units: pl.DataFrame | pl.LazyFrame) -> ClusteredShare:
     6.0
     """
     # Floats add up to the same only in the same order, whatever order the rows were in.
-    floats = pl.col("x", "m", "times").cast(pl.Float64)
-    of_units = units.lazy().select(floats).sort("x", "m").collect(engine="in-memory")
-    rows = of_units.rows()
+    rows = sorted(tuple(map(float, row)) for row in units[["x", "m", "times"]].iter_rows())
     n, n_hits = (int(sum(row[of] * row[2] for row in rows)) for of in (1, 0))
     n_units = int(sum(times for _, _, times in rows))
     if n == 0:

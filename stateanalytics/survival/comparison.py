@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.shapes import frame
 from stateanalytics.core.words import first_word, how_long
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, needing
@@ -191,7 +191,7 @@ def _with_opposite_signs(
     """Values with raw and adjusted differences that may have opposite signs."""
     if base is None:
         return []
-    until_s = {value: horizon(_pair(kept, by, value, base)) for value in others}
+    until_s = {value: horizon(_pair(kept, by, value, base).pipe(collected)) for value in others}
     measures = ((kept, restricted_means), (kept.with_columns(ended="has_ended"), good_shares))
     estimates = [
         tuple(
@@ -228,8 +228,8 @@ def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | Non
     return base, sorted(value for value in sizes if value != base)
 
 
-def _pair(kept: pl.DataFrame, by: str, value: str, base: str | None) -> pl.DataFrame:
-    runs = kept.filter(pl.col(by).is_in([value, base]))
+def _pair(kept: pl.DataFrame, by: str, value: str, base: str | None) -> pl.LazyFrame:
+    runs = kept.lazy().filter(pl.col(by).is_in([value, base]))
     return runs.with_columns((pl.col(by) == value).alias(IS_FIRST))
 
 
@@ -241,7 +241,7 @@ def _rows(
         row
         for value in others
         for row in _pair_rows(
-            _pair(kept, by, value, base),
+            _pair(kept, by, value, base).pipe(collected),
             {"dimension": by, "value": value, "against": base},
             options,
         )
@@ -425,25 +425,27 @@ def difference(
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
-    strata, cells = _comparable(estimates.lazy().join(sizes, on=key))
-    kept = runs.join(strata, on=STRATUM_NAME, how="semi")
-    row = _group_sizes(kept) | _coverage(runs, strata)
-    if strata.is_empty():
+    cells = _comparable(estimates.lazy().join(sizes, on=key))
+    kept = runs.join(cells, on=STRATUM_NAME, how="semi")
+    row = _group_sizes(kept) | _coverage(runs, cells)
+    if cells.is_empty():
         return row | {"estimate": None, "variance": None, "degrees": None}
     influence = _unit_influence(influences, cells)
-    variance = _sum_of_squares(influence.lazy().group_by("unit").agg(_total("influence")))
     n, square = pl.col("n_units"), pl.col("influence") ** 2
-    squares = influence.lazy().group_by(STRATUM, "n_units").agg(_total(square))
+    squares = influence.group_by(STRATUM, "n_units").agg(_total(square))
+    by_unit, sums = collected_all(
+        influence.group_by("unit").agg(_total("influence")),
+        # Welch and Satterthwaite: (sum of variances)² over the sum of variance² / (n - 1).
+        squares.select(_total("influence"), spread=_total(square / (n - 1))),
+    )
+    variance = _sum_of_squares(by_unit)
     if estimate is incidence_and_influence:
         variance += _minimum_variance(cells)
-    # Welch and Satterthwaite: (sum of variances)² over the sum of variance² / (n - 1).
-    sums = squares.select(_total("influence"), spread=_total(square / (n - 1)))
-    in_all, spread = sums.pipe(collected).row(0)
+    in_all, spread = sums.row(0)
     degrees = in_all**2 / spread if spread else inf
     if projects is not None:
         by_project = (
-            influence.lazy()
-            .join(projects.lazy(), on="unit")
+            influence.join(projects.lazy(), on="unit")
             .group_by("project")
             .agg(_total("influence"))
             .pipe(collected)
@@ -451,7 +453,7 @@ def difference(
         n_projects = by_project.height
         # A single project in these strata does not show how much projects vary.
         if n_projects > 1:
-            project_variance = _sum_of_squares(by_project.lazy()) * n_projects / (n_projects - 1)
+            project_variance = _sum_of_squares(by_project) * n_projects / (n_projects - 1)
             if project_variance > variance:
                 variance, degrees = project_variance, n_projects - 1
     log_rank = None
@@ -493,33 +495,28 @@ def differences(
     results = {}
     for value, until in until_s.items():
         pair = _pair(all_cells, by, value, base)
-        table = sets.table.filter(pl.col(STRATUM).is_in(pair[STRATUM].implode()))
-        _, cells = _comparable(estimate(table, until)[1].join(pair.lazy(), on=STRATUM))
-        results[value] = _weighted_sum(cells)
+        results[value] = _weighted_sum(
+            _comparable(estimate(sets.table, until)[1].join(pair, on=STRATUM))
+        )
     return results
 
 
-def _comparable(rows: pl.LazyFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Strata with enough units of both groups, and their cells with signed weights."""
-    cells = rows.pipe(collected).lazy()
-    strata = (
-        cells.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
-        .group_by(STRATUM_NAME)
-        .agg(n_groups=pl.len(), weight=pl.col("n_runs").sum())
-        .filter(pl.col("n_groups") == _BOTH)
-        .with_columns(pl.col("weight") / pl.col("weight").sum())
+def _comparable(rows: pl.LazyFrame) -> pl.DataFrame:
+    """The cells of strata with enough units of both groups, with signed weights."""
+    n, sign = pl.col("n_runs"), pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
+    return (
+        rows.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
+        .filter(pl.len().over(STRATUM_NAME) == _BOTH)
+        .with_columns(weight=n.sum().over(STRATUM_NAME) / n.sum() * sign)
         .pipe(collected)
     )
-    sign = pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
-    signed = cells.join(strata.lazy(), on=STRATUM_NAME).with_columns(pl.col("weight") * sign)
-    return strata, signed.pipe(collected)
 
 
 def _weighted_sum(cells: pl.DataFrame) -> float:
-    return float(cells.select(_total(pl.col("weight") * pl.col("estimate"))).item())
+    return float((cells["weight"] * cells["estimate"]).sort().sum())
 
 
-def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
+def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.LazyFrame:
     """Influence of each unit on the difference, per cell; at least that of independent runs.
 
     Few units that happen to be similar understate the variance between units.
@@ -538,7 +535,7 @@ def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFra
     widening = effect.fill_nan(1.0).clip(lower_bound=1.0, upper_bound=1e6).sqrt()
     influence = pl.col("influence") * pl.col("weight") * widening
     weighted = by_unit.join(weights, on=STRATUM)
-    return weighted.select(STRATUM, "unit", "n_units", influence=influence).pipe(collected)
+    return weighted.select(STRATUM, "unit", "n_units", influence=influence)
 
 
 def _minimum_variance(cells: pl.DataFrame) -> float:
@@ -553,26 +550,27 @@ def _minimum_variance(cells: pl.DataFrame) -> float:
     return float(cells.select(_total(variance.filter(is_all_or_none))).item())
 
 
-def _sum_of_squares(influence: pl.LazyFrame) -> float:
-    return float(influence.select(_total(pl.col("influence") ** 2)).pipe(collected).item())
+def _sum_of_squares(rows: pl.DataFrame) -> float:
+    return float((rows["influence"] * rows["influence"]).sort().sum())
 
 
 def _group_sizes(kept: pl.DataFrame) -> dict[str, int]:
     """Compared runs and units of both groups."""
-    is_value, unit = pl.col(IS_FIRST), pl.col("unit")
-    return kept.select(
-        n_runs=is_value.sum(),
-        n_units=unit.filter(is_value).n_unique(),
-        n_runs_against=(~is_value).sum(),
-        n_units_against=unit.filter(~is_value).n_unique(),
-    ).row(0, named=True)
+    is_value, unit = kept[IS_FIRST], kept["unit"]
+    first, second = unit.filter(is_value), unit.filter(~is_value)
+    return {
+        "n_runs": first.len(),
+        "n_units": first.n_unique(),
+        "n_runs_against": second.len(),
+        "n_units_against": second.n_unique(),
+    }
 
 
-def _coverage(runs: pl.DataFrame, strata: pl.DataFrame) -> dict[str, Any]:
+def _coverage(runs: pl.DataFrame, cells: pl.DataFrame) -> dict[str, Any]:
     """Share of runs in strata with both groups, and the largest other strata in words."""
     others = (
         runs.lazy()
-        .join(strata.lazy(), on=STRATUM_NAME, how="anti")
+        .join(cells.lazy(), on=STRATUM_NAME, how="anti")
         .group_by(STRATUM_NAME)
         .len()
         .sort(-pl.col("len").cast(pl.Int64), STRATUM_NAME)
@@ -592,14 +590,16 @@ def horizon(runs: pl.DataFrame) -> float:
     # Risk sets only: the variance of the curves would take several times as long.
     rows = checked_spells(runs, [IS_FIRST], "compare")
     by_group, pooled = (
-        risk_sets(rows, strata).table.with_columns(survival=known_survival())
+        risk_sets(rows, strata).table.lazy().with_columns(survival=known_survival())
         for strata in ([IS_FIRST], [])
     )
     at, value = pl.col("duration_s"), pl.col("survival")
     # A curve that reaches 0 is known for all longer durations as well.
-    reached = by_group.group_by(STRATUM).agg(pl.when(value.min() > TOLERANCE).then(at.max()))
-    most_ended = pooled.filter(value <= 1 - _MOST_ENDED + TOLERANCE)["duration_s"].min()
-    limits = (*reached["duration_s"], most_ended, by_group["duration_s"].max())
+    known_s = pl.when(value.min() > TOLERANCE).then(at.max())
+    of_groups = by_group.group_by(STRATUM).agg(at.max(), known_s=known_s).pipe(collected)
+    most_ended = at.filter(value <= 1 - _MOST_ENDED + TOLERANCE).min()
+    most_ended_s = pooled.select(most_ended).pipe(collected).item()
+    limits = (*of_groups["known_s"], most_ended_s, of_groups["duration_s"].max())
     return float(min(limit for limit in limits if limit is not None))
 
 

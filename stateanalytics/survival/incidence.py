@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import student_quantile
@@ -39,7 +40,6 @@ from stateanalytics.survival.risk_sets import (
 )
 
 INCIDENCE = fixed_columns(CumulativeIncidence)
-ENGINE: Final = "in-memory"
 """The streaming engine of polars takes four times as long for sums within strata."""
 
 
@@ -117,11 +117,9 @@ def cumulative_incidence(
         return pl.DataFrame(schema={**key, "cause": spells.schema[cause], **numbers})
     curves = [
         corrected_variance(causes.by_unit(number, conf_level), "incidence", pl.col(UNIT_VARIANCE))
-        # Both ends of an interval use the same logarithms, which a lazy frame computes once.
-        .lazy()
         .with_columns(incidence_se=pl.col("variance").sqrt())
         .select(*INCIDENCE[1:4], *ends, *INCIDENCE[-2:])
-        .collect(engine=ENGINE)
+        .pipe(collected)
         for number in range(causes.names.height)
     ]
     counted = causes.table.group_by(STRATUM, maintain_order=True).agg(_n_rows=pl.len())
@@ -167,13 +165,13 @@ class Causes:
     rows: pl.DataFrame
     cause: str
 
-    def by_unit(self, number: int, conf_level: float) -> pl.DataFrame:
+    def by_unit(self, number: int, conf_level: float) -> pl.LazyFrame:
         """The table of one cause, with the columns for `covariance` and `corrected_variance`."""
         terms = {"increment": pl.col("_increment"), "n_counted": pl.col(_count(number))}
         return with_unit_variance(
-            with_incidence(self.table.lazy(), number)
-            .with_columns(variance=covariance(pl.col("incidence")).clip(0.0))
-            .collect(engine=ENGINE),
+            with_incidence(self.table.lazy(), number).with_columns(
+                variance=covariance(pl.col("incidence")).clip(0.0)
+            ),
             self.rows,
             terms,
             pl.col("ended") & (pl.col(self.cause) == self.names["cause"][number]),
@@ -209,12 +207,14 @@ def cause_table(
     is_known = pl.col("from_s").is_not_null()
     before = pl.when(is_known).then(pl.col("_survival").shift(1, fill_value=1.0).over(STRATUM))
     table = (
-        sets.table.with_columns(_survival=known_survival(), _n=n)
+        sets.table.lazy()
+        .with_columns(_survival=known_survival(), _n=n)
         # Where all at risk ended, Greenwood's term is infinite, but its factor is 0.
         .with_columns(
             _increment=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
+        .pipe(collected)
     )
     return Causes(table, names, sets.strata, sets.rows, cause)
 
@@ -332,8 +332,8 @@ def completion_times(
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
-    named = shares.join(causes.strata, on=STRATUM, how="left", maintain_order="left")
-    return named.select(*strata, *SHARE)
+    named = shares.join(causes.strata.lazy(), on=STRATUM, how="left", maintain_order="left")
+    return named.select(*strata, *SHARE).pipe(collected)
 
 
 def _relative_variance(variance: pl.Expr, with_last: pl.Expr) -> pl.Expr:
@@ -407,9 +407,11 @@ def never_ending(
     checked = checked_spells(with_units(spells), strata, "never_ending", also=["unit"])
     # Not STRATUM, which the risk sets of `_plateau` use for their own strata.
     kept, names = (frame.rename({STRATUM: _GROUP}) for frame in number(checked, strata))
-    follow_up = _follow_up(kept)
-    facts = names.join(follow_up, on=_GROUP, how="left").join(
-        _plateau(kept.join(follow_up, on=_GROUP)), on=_GROUP, how="left"
+    follow_up = _follow_up(kept).pipe(collected).lazy()
+    facts = (
+        names.lazy()
+        .join(follow_up, on=_GROUP, how="left")
+        .join(_plateau(kept.lazy().join(follow_up, on=_GROUP)), on=_GROUP, how="left")
     )
     n, plateau = pl.col("n_units"), pl.col("plateau")
     quantile = n.map_elements(
@@ -439,18 +441,19 @@ def never_ending(
             .when((plateau > 0) & (plateau < 1) & (n > 1))
             .then(plateau ** (1 / spread)),
         )
+        .pipe(collected)
         .with_columns(in_words=each_in_words(_never_ending_in_words))
         .select(*strata, *fixed_columns(NeverEnding))
     )
 
 
-def _follow_up(kept: pl.DataFrame) -> pl.DataFrame:
+def _follow_up(kept: pl.DataFrame) -> pl.LazyFrame:
     """How long ten units were followed up, for at least the second half, and the last end."""
     length = pl.col("duration_s")
     is_watched = pl.lit(value=True)
     if "entry_s" in kept.columns:
         is_watched = pl.col("entry_s").fill_null(0.0) <= length / 2
-    longest = kept.filter(is_watched).group_by(_GROUP, "unit").agg(length.max())
+    longest = kept.lazy().filter(is_watched).group_by(_GROUP, "unit").agg(length.max())
     tenth = longest.group_by(_GROUP).agg(
         watched_s=length.sort(descending=True).get(FEWEST_AT_RISK - 1, null_on_oob=True)
     )
@@ -460,33 +463,39 @@ def _follow_up(kept: pl.DataFrame) -> pl.DataFrame:
         .group_by(_GROUP)
         .agg(n_watched=pl.len().cast(pl.Int64))
     )
-    ends = kept.group_by(_GROUP).agg(
-        last_end_s=length.filter("ended").max(),
-        last_open_s=length.filter(~pl.col("ended")).max(),
-        n_units=pl.col("unit").n_unique().cast(pl.Int64),
+    ends = (
+        kept.lazy()
+        .group_by(_GROUP)
+        .agg(
+            last_end_s=length.filter("ended").max(),
+            last_open_s=length.filter(~pl.col("ended")).max(),
+            n_units=pl.col("unit").n_unique().cast(pl.Int64),
+        )
     )
     return ends.join(tenth, on=_GROUP, how="left").join(n_watched, on=_GROUP, how="left")
 
 
-def _plateau(kept: pl.DataFrame) -> pl.DataFrame:
+def _plateau(kept: pl.LazyFrame) -> pl.LazyFrame:
     """Height of the curve after ``watched_s``, and its standard error by unit."""
     until = pl.col("watched_s").fill_null(inf)
     is_seen = pl.col("ended") & (pl.col("duration_s") <= until)
     seen = kept.with_columns(
         pl.min_horizontal("duration_s", until), ended=is_seen, is_good=pl.lit(value=True)
     )
-    if "entry_s" in kept.columns:
+    if "entry_s" in kept.collect_schema():
         seen = seen.filter(pl.col("entry_s").fill_null(0.0) < pl.col("duration_s"))
-    estimates, influences = incidence_and_influence(seen, [_GROUP], inf)
-    by_unit = influences.group_by(STRATUM, "unit", maintain_order=True).agg(
-        pl.col("influence").sum()
+    estimates, influences = incidence_and_influence(seen.pipe(collected), [_GROUP], inf)
+    by_unit = (
+        influences.lazy()
+        .group_by(STRATUM, "unit", maintain_order=True)
+        .agg(pl.col("influence").sum())
     )
     n = pl.len()
     errors = by_unit.group_by(STRATUM, maintain_order=True).agg(
         error=((pl.col("influence") ** 2).sum() * n / (n - 1)).sqrt()
     )
-    estimates = estimates.join(errors, on=STRATUM)
-    return estimates.select(_GROUP, "error", plateau=1 - pl.col("estimate"))
+    named = estimates.lazy().join(errors, on=STRATUM)
+    return named.select(_GROUP, "error", plateau=1 - pl.col("estimate"))
 
 
 def _never_ending_in_words(row: dict[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected_all
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.risk_sets import (
     STRATUM,
@@ -81,17 +81,17 @@ def with_units(spells: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_unit_variance(
-    table: pl.DataFrame,
+    table: pl.LazyFrame,
     spells: pl.DataFrame,
     terms: Mapping[str, pl.Expr],
     is_counted: pl.Expr,
     conf_level: float,
-) -> pl.DataFrame:
+) -> pl.LazyFrame:
     """Add the columns that `corrected_variance` needs to the table of an incidence.
 
     Parameters
     ----------
-    table : polars.DataFrame
+    table : polars.LazyFrame
         By `STRATUM` and ``duration_s``: ``n_at_risk``, ``n_events``, ``from_s``.
     spells : polars.DataFrame
         With `STRATUM`, ``ended`` and ``unit``; without units, each spell is its own.
@@ -105,28 +105,31 @@ def with_unit_variance(
 
     Returns
     -------
-    polars.DataFrame
+    polars.LazyFrame
         ``table`` with ``n_units``; `T_RATIO`, the squared ratio of Student's to the normal
         quantile (null: each spell is a unit of its own); `UNIT_VARIANCE`, the variance by unit,
         and `LAST_COVARIANCE`, the covariance with the last incidence of the stratum, both null
         with fewer than `FEWEST_UNITS`. Without a column of units only ``n_units`` is added.
     """
-    if "entry_s" in spells.columns:
+    rows, has_entries = spells.lazy(), "entry_s" in spells.columns
+    if has_entries:
         # Spells that left before the curve begins are not part of it.
         begin = table.group_by(STRATUM).agg(pl.col("from_s").first())
-        spells = spells.join(begin, on=STRATUM).filter(pl.col("duration_s") >= pl.col("from_s"))
+        rows = rows.join(begin, on=STRATUM).filter(pl.col("duration_s") >= pl.col("from_s"))
     if UNIT not in spells.columns:
-        if "entry_s" not in spells.columns:
+        if not has_entries:
             return table.with_columns(n_units=pl.col("n_at_risk").first().over(STRATUM))
-        sizes = spells.group_by(STRATUM).agg(n_units=pl.len().cast(pl.Int64))
+        sizes = rows.group_by(STRATUM).agg(n_units=pl.len().cast(pl.Int64))
         return table.join(sizes, on=STRATUM, how="left", maintain_order="left")
-    numbered, units = _numbered(spells, is_counted)
+    is_late = (pl.col("entry_s") > 0).fill_null(value=False) if has_entries else None
+    numbered, units = _numbered(rows, is_counted, is_late)
     strata = unit_summary(units, conf_level)
     estimable = strata.filter(~pl.col("is_alone"), pl.col("n_units") >= FEWEST_UNITS)
     table = table.with_row_index(_STEP)
     variances = _influence_squares(
         table.with_columns(**terms).join(estimable, on=STRATUM, how="semi", maintain_order="left"),
         *_sampled(numbered, units, estimable),
+        is_late,
     )
     summary = strata.select(STRATUM, "n_units", T_RATIO, MAX_EFFECT, N_IF_IDENTICAL)
     return (
@@ -136,7 +139,7 @@ def with_unit_variance(
     )
 
 
-def unit_summary(units: pl.DataFrame, conf_level: float) -> pl.DataFrame:
+def unit_summary(units: pl.LazyFrame, conf_level: float) -> pl.LazyFrame:
     """Per stratum, what `corrected_variance` needs of its units, from their sizes ``m``."""
     quantile = pl.col("degrees").map_elements(
         lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
@@ -157,12 +160,12 @@ def unit_summary(units: pl.DataFrame, conf_level: float) -> pl.DataFrame:
     )
 
 
-def corrected_variance(frame: pl.DataFrame, share: str, unit_variance: pl.Expr) -> pl.DataFrame:
+def corrected_variance(frame: pl.LazyFrame, share: str, unit_variance: pl.Expr) -> pl.LazyFrame:
     """Replace the variance of a share by the one by unit, and add the width for an interval.
 
     Parameters
     ----------
-    frame : polars.DataFrame
+    frame : polars.LazyFrame
         From `with_unit_variance`, with the column ``share`` and its ``variance`` as if spells
         were independent, which holds where each is a unit of its own.
     share : str
@@ -172,13 +175,13 @@ def corrected_variance(frame: pl.DataFrame, share: str, unit_variance: pl.Expr) 
 
     Returns
     -------
-    polars.DataFrame
+    polars.LazyFrame
         ``variance``: never below that of independent spells, because few units that happen to
         be similar understate it, and drawn towards that of identical spells where few units
         have the rarer answer. ``width``: the variance with which a normal interval is as wide
         as Student's, for the part of it that is due to units.
     """
-    if T_RATIO not in frame.columns:
+    if T_RATIO not in frame.collect_schema():
         return frame.with_columns(width="variance")
     effect, value = (unit_variance / pl.col("variance")).clip(1.0), pl.col(share)
     prior = _PRIOR_UNITS * (1 - 1 / effect)
@@ -208,7 +211,9 @@ def leverage_weight() -> pl.Expr:
     return 1 / (1 - m / m.sum().over(STRATUM))
 
 
-def _numbered(spells: pl.DataFrame, is_counted: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _numbered(
+    spells: pl.LazyFrame, is_counted: pl.Expr, is_late: pl.Expr | None
+) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Spells with the number of their unit, and units with their number of spells."""
     numbered = spells.select(
         STRATUM,
@@ -220,14 +225,14 @@ def _numbered(spells: pl.DataFrame, is_counted: pl.Expr) -> tuple[pl.DataFrame, 
     units = numbered.group_by("unit_number").agg(
         pl.col(STRATUM).first(),
         m=pl.len().cast(pl.Float64),
-        n_from_start=(pl.len() - _is_late(spells).sum()).cast(pl.Float64),
+        n_from_start=(pl.len() - (0 if is_late is None else is_late.sum())).cast(pl.Float64),
     )
     return numbered, units.sort("unit_number")
 
 
 def _sampled(
-    numbered: pl.DataFrame, units: pl.DataFrame, estimable: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    numbered: pl.LazyFrame, units: pl.LazyFrame, estimable: pl.LazyFrame
+) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Spells and units of the strata with a variance; of very many units, every k-th."""
     place = pl.int_range(pl.len()).over(STRATUM)
     interval = (pl.col("n_units") // MOST_UNITS).clip(1)
@@ -237,20 +242,12 @@ def _sampled(
         .filter(place % interval == 0)
         .with_columns(pl.col("leverage") * pl.col("n_units") / pl.len().over(STRATUM))
     )
-    if sample.height == units.height:
-        return numbered, sample
     return numbered.join(sample, on="unit_number", how="semi", maintain_order="left"), sample
 
 
-def _is_late(spells: pl.DataFrame) -> pl.Expr:
-    if "entry_s" not in spells.columns:
-        return pl.lit(0)
-    return (pl.col("entry_s") > 0).fill_null(value=False)
-
-
 def _influence_squares(
-    table: pl.DataFrame, spells: pl.DataFrame, units: pl.DataFrame
-) -> pl.DataFrame:
+    table: pl.LazyFrame, spells: pl.LazyFrame, units: pl.LazyFrame, is_late: pl.Expr | None
+) -> pl.LazyFrame:
     """Sum over units of their squared influence on an incidence, at each duration.
 
     A counted end at u changes the incidence F(t) by increment(u) - (F(t) - F(u)) / (n - d), any
@@ -274,7 +271,7 @@ def _influence_squares(
             q=(pl.col("per_survivor") * d / n).cum_sum().over(STRATUM),
         )
     )
-    moves = _moves(steps, spells)
+    moves = _moves(steps, spells, is_late)
     last = steps.group_by(STRATUM).agg(f_last=f.last())
     units = (
         units.join(last, on=STRATUM, maintain_order="left")
@@ -312,7 +309,7 @@ def _influence_squares(
     )
 
 
-def _changes(moves: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
+def _changes(moves: pl.LazyFrame, units: pl.LazyFrame) -> pl.LazyFrame:
     """Change, at each step, of the sums over units of the products of a, c and r."""
     # Running sums within a unit are those of all rows minus those before the unit: a window
     # over units would take several times as long.
@@ -343,12 +340,12 @@ def _change(x: str, y: str) -> pl.Expr:
     return pl.col("leverage") * (x_after * pl.col(y) + pl.col(x) * (y_after - pl.col(y)))
 
 
-def _moves(steps: pl.DataFrame, spells: pl.DataFrame) -> pl.DataFrame:
+def _moves(steps: pl.LazyFrame, spells: pl.LazyFrame, is_late: pl.Expr | None) -> pl.LazyFrame:
     """Entries to and exits from the risk set with their changes of a, c, r; by unit and time."""
     columns = ("increment", "per_survivor", "f_per_survivor", "p", "q")
     at_step = steps.select(STRATUM, _STEP, *columns, at="duration_s").sort("at")
 
-    def placed(spells: pl.DataFrame, moment: str) -> pl.DataFrame:
+    def placed(spells: pl.LazyFrame, moment: str) -> pl.LazyFrame:
         return spells.sort(moment, maintain_order=True).join_asof(
             at_step, left_on=moment, right_on="at", by=STRATUM, check_sortedness=False
         )
@@ -364,12 +361,11 @@ def _moves(steps: pl.DataFrame, spells: pl.DataFrame) -> pl.DataFrame:
         c=pl.col("q") - ended * pl.col("per_survivor"),
         r=pl.lit(-1.0),
     )
-    if "entry_s" in spells.columns:
-        late = spells.filter(_is_late(spells))
+    if is_late is not None:
         # A spell that enters before the first step enters at it.
         first = steps.group_by(STRATUM).agg(first=pl.col(_STEP).min())
         entries = (
-            placed(late, "entry_s")
+            placed(spells.filter(is_late), "entry_s")
             .join(first, on=STRATUM, how="left", maintain_order="left")
             .select(
                 "unit_number",
@@ -428,7 +424,7 @@ def mean_and_influence(
         .with_columns(expected=pl.col("per_end") * pl.col("n_events") / pl.col("n_at_risk"))
     )
     numbered = sets.rows.lazy().with_columns(is_good=False)
-    return _named(estimates, sets), _influences(numbered, table)
+    return _estimated(estimates, sets, numbered, table)
 
 
 def incidence_and_influence(
@@ -463,11 +459,15 @@ def incidence_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=(pl.col("step") + pl.col("per_end") * d) / n)
     )
-    return _named(estimates, sets), _influences(sets.rows.lazy(), table)
+    return _estimated(estimates, sets, sets.rows.lazy(), table)
 
 
-def _named(estimates: pl.LazyFrame, sets: RiskSets) -> pl.DataFrame:
-    return estimates.join(sets.strata.lazy(), on=STRATUM).pipe(collected)
+def _estimated(
+    estimates: pl.LazyFrame, sets: RiskSets, spells: pl.LazyFrame, table: pl.LazyFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    named = estimates.join(sets.strata.lazy(), on=STRATUM)
+    frames = collected_all(named, _influences(spells, table))
+    return frames[0], frames[1]
 
 
 def restricted_means(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
@@ -509,7 +509,7 @@ def _estimates(steps: pl.LazyFrame, estimate: pl.Expr, until_s: float) -> pl.Laz
     return steps.group_by(STRATUM).agg(estimate=estimate, is_reached=is_reached).sort(STRATUM)
 
 
-def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.DataFrame:
+def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.LazyFrame:
     """Own ends minus expected ends of each spell, in the units of the estimate."""
     steps = table.select(
         STRATUM,
@@ -532,4 +532,4 @@ def _influences(spells: pl.LazyFrame, table: pl.LazyFrame) -> pl.DataFrame:
     own = pl.when("ended").then(pl.col("per_end") + pl.col("per_good_end") * pl.col("is_good"))
     # Sorted, because the last digit of a float sum depends on the order.
     influences = placed.select(STRATUM, UNIT, influence=own.fill_null(0.0) - expected)
-    return influences.sort(STRATUM, UNIT, "influence").pipe(collected)
+    return influences.sort(STRATUM, UNIT, "influence")

@@ -9,8 +9,9 @@ from typing import NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
@@ -158,39 +159,42 @@ def state_occupancy(
     ]
     numbers = dict.fromkeys(("share", "variance", UNIT_VARIANCE), pl.Float64)
     empty = pl.DataFrame(schema={**_COUNTED, **numbers, STRATUM: pl.UInt32})
-    curve = pl.concat([empty, *shares]).join(summary, on=STRATUM, how="left", maintain_order="left")
+    curve = pl.concat([empty, *shares]).lazy()
+    curve = curve.join(summary, on=STRATUM, how="left", maintain_order="left")
+    recovery = pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)])
     return (
         corrected_variance(curve, "share", pl.col(UNIT_VARIANCE))
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
         .join(
-            pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)]),
+            recovery.lazy(),
             on=[STRATUM, "duration_s", "state"],
             how="left",
             maintain_order="left",
         )
-        .join(names, on=STRATUM, how="left", maintain_order="left")
+        .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(StateOccupancy))
+        .pipe(collected)
     )
 
 
-def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Stretches with the number and leverage of their unit, and the summary of units."""
     if UNIT not in numbered.columns:
-        none = numbered.select(STRATUM).unique().with_columns(n_units=pl.lit(None, pl.Int64))
-        return numbered, none
+        strata = numbered.lazy().select(STRATUM).unique()
+        return numbered, strata.with_columns(n_units=pl.lit(None, pl.Int64))
     life_key = [name for name in ENTITY_KEY if name in numbered.columns]
-    numbered = numbered.with_columns(unit_number=unit_number())
-    lives = numbered.unique([STRATUM, *life_key]) if life_key else numbered
+    rows = numbered.lazy().with_columns(unit_number=unit_number())
+    lives = rows.unique([STRATUM, *life_key]) if life_key else rows
     units = lives.group_by("unit_number").agg(pl.col(STRATUM).first(), m=pl.len().cast(pl.Float64))
     summary = unit_summary(units, conf_level)
     is_estimable = ~pl.col("is_alone") & (pl.col("n_units") >= FEWEST_UNITS)
     estimable = summary.select(STRATUM, has_unit_variance=is_estimable)
     leverages = units.select("unit_number", leverage=leverage_weight())
     return (
-        numbered.join(leverages, on="unit_number", how="left").join(
-            estimable, on=STRATUM, how="left"
-        ),
+        rows.join(leverages, on="unit_number", how="left")
+        .join(estimable, on=STRATUM, how="left")
+        .pipe(collected),
         summary.select(STRATUM, "n_units", T_RATIO, MAX_EFFECT, N_IF_IDENTICAL),
     )
 
@@ -297,10 +301,11 @@ def _as_lists(rows: Sequence[Sequence[float]]) -> pl.Series:
 
 def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """Add ``n_in_state``, the number of runs in each state just before."""
-    joined = curve.sort("duration_s", maintain_order=True)
+    joined = curve.lazy().sort("duration_s", maintain_order=True)
     for moment, name in (("from_s", "n_entered"), ("until_s", "n_exited")):
         counted = (
-            stretches.select("state", duration_s=moment)
+            stretches.lazy()
+            .select("state", duration_s=moment)
             .sort("duration_s")
             .with_columns(pl.int_range(1, pl.len() + 1).over("state").alias(name))
         )
@@ -309,7 +314,8 @@ def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
         )
     n = pl.col("n_entered").fill_null(0) - pl.col("n_exited").fill_null(0)
     numbers = [name for name in ("share", "variance", UNIT_VARIANCE) if name in curve.columns]
-    return joined.select("duration_s", "state", n.cast(pl.Int64).alias("n_in_state"), *numbers)
+    counts = n.cast(pl.Int64).alias("n_in_state")
+    return joined.select("duration_s", "state", counts, *numbers).pipe(collected)
 
 
 def _jumps(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:
@@ -597,7 +603,7 @@ def stretches_of(
     checked_snapshot(snap, "survival.state_occupancy")
     chosen = policy or Policy.v1()
     runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows)).filter(
-        pl.col("left_out").is_null(), pl.col("started_at") <= snap.as_of
+        pl.col("left_out").is_null(), pl.col("started_at") <= instant(snap.as_of)
     )
     lives = _lives(runs, snap, _limits(runs, chosen, silent_after_s))
     moments = _moments(split_into_attempts(runs, snap), lives, snap)
@@ -625,7 +631,7 @@ def _lives(runs: pl.DataFrame, snap: Facts, limits: pl.DataFrame) -> pl.DataFram
         value=False
     )
     last_sign = pl.coalesce("last_activity_at", "started_at")
-    watched_until = pl.when(pl.col("is_open") | is_end_known).then(pl.lit(snap.as_of))
+    watched_until = pl.when(pl.col("is_open") | is_end_known).then(instant(snap.as_of))
     judged = runs.join(
         limits, on=["system", "kind"], how="left", nulls_equal=True, maintain_order="left"
     )
@@ -634,7 +640,7 @@ def _lives(runs: pl.DataFrame, snap: Facts, limits: pl.DataFrame) -> pl.DataFram
         *_RUN_COLUMNS,
         *("created_at", "started_at", "limit_us"),
         born_at=pl.min_horizontal("created_at", "started_at"),
-        watched_until=watched_until.otherwise(pl.min_horizontal(last_sign, pl.lit(snap.as_of))),
+        watched_until=watched_until.otherwise(pl.min_horizontal(last_sign, instant(snap.as_of))),
     ).with_row_index("life")
 
 
@@ -749,7 +755,7 @@ def _stretches(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
 def _clipped(stretches: pl.DataFrame, within: Window) -> pl.DataFrame:
     """The part of stretches within a window: older lives enter late, open ones are censored."""
     since, until = (
-        (pl.lit(moment) - pl.col("born_at")).dt.total_microseconds() / 1e6
+        (instant(moment) - pl.col("born_at")).dt.total_microseconds() / 1e6
         for moment in (within.since, within.until)
     )
     is_cut = pl.col("until_s") > until

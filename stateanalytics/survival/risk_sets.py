@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, in_short
 
 STRATUM = "_stratum"
@@ -43,12 +43,12 @@ class RiskSets:
     strata: pl.DataFrame
     rows: pl.DataFrame
 
-    def named(self, frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    def named(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
         """``columns`` of a frame by stratum number, with the names of the strata first."""
         names = [name for name in self.strata.columns if name != STRATUM]
         if not names:
             return frame.select(columns)
-        whole = frame.join(self.strata, on=STRATUM, how="left", maintain_order="left")
+        whole = frame.join(self.strata.lazy(), on=STRATUM, how="left", maintain_order="left")
         return whole.select(*names, *columns)
 
 
@@ -147,8 +147,9 @@ def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, p
         names = pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
         return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
     numbered = spells.lazy().select(strata).unique().sort(strata).with_row_index(STRATUM)
-    names = collected(numbered)
-    return spells.join(names, on=strata, how="left", nulls_equal=True), names
+    rows = spells.lazy().join(numbered, on=strata, how="left", nulls_equal=True)
+    rows_and_names = collected_all(rows, numbered)
+    return rows_and_names[0], rows_and_names[1]
 
 
 def _by_distinct_duration(moves: pl.LazyFrame) -> pl.LazyFrame:
@@ -264,8 +265,9 @@ def checked_spells(
         )
     seconds = [name for name in ("duration_s", "entry_s") if name in spells.columns]
     # Spells that are not counted need not be valid.
+    counted = spells.lazy()
     if "left_out" in spells.columns:
-        spells = spells.filter(pl.col("left_out").is_null())
+        counted = counted.filter(pl.col("left_out").is_null())
     for name in seconds:
         if not (spells[name].dtype.is_numeric() or spells[name].dtype == pl.Null):
             raise ColumnTypeError(
@@ -277,7 +279,7 @@ def checked_spells(
             f"{function} needs `ended` as true or false; found {spells['ended'].dtype}.",
             ".with_columns(pl.col('ended').cast(pl.Boolean))",
         )
-    spells = spells.select(
+    counted = counted.select(
         *(pl.col(name) for name in needed if name not in ("ended", *seconds)),
         *(pl.col(name).cast(pl.Float64) for name in seconds),
         pl.col("ended").cast(pl.Boolean),
@@ -293,16 +295,17 @@ def checked_spells(
         entry = pl.col("entry_s")
         problems["spells that end before they are entered"] = (entry > 0) & (entry >= duration)
         problems["entries that are not finite"] = ~entry.is_finite()
-    counts = spells.select(
+    counts = counted.select(
         problem.fill_null(False).sum().alias(words) for words, problem in problems.items()
-    ).row(0, named=True)
-    if invalid := [f"{count} {words}" for words, count in counts.items() if count]:
+    )
+    checked, n_of = collected_all(counted, counts)
+    if invalid := [f"{n} {words}" for words, n in n_of.row(0, named=True).items() if n]:
         raise ArgumentError(
-            f"{function} needs finite durations of at least 0 seconds; among {spells.height} "
+            f"{function} needs finite durations of at least 0 seconds; among {checked.height} "
             f"spells it found {', '.join(invalid)}.",
             "spells.filter(pl.col('duration_s').is_finite() & (pl.col('duration_s') >= 0))",
         )
-    return spells
+    return checked
 
 
 def _is_boolean(ended: pl.Series) -> bool:

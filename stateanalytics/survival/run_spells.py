@@ -16,6 +16,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
 from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.core.words import first_word
@@ -126,8 +127,9 @@ def spells(
         if per == "attempt"
         else runs.with_columns(n_resumed=pl.lit(0, pl.Int64))
     )
-    rows = (
-        attempts.with_columns(is_found_dead=_is_found_dead() & (observed_ends == "last_activity"))
+    judged = (
+        attempts.lazy()
+        .with_columns(is_found_dead=_is_found_dead() & (observed_ends == "last_activity"))
         .with_columns(
             ending=ending(),
             cut_off_by=_cut_off_by(silent_runs, is_limit_an_end=timeouts == "event"),
@@ -137,11 +139,11 @@ def spells(
         .with_columns(left_out=_left_out(as_of))
     )
     if within is not None:
-        rows = _within_window(rows, within, cohort)
+        judged = _within_window(judged, within, cohort)
     is_counted, is_censored = pl.col("left_out").is_null(), pl.col("cut_off_by").is_not_null()
     found_dead = pl.col("is_found_dead") & ~is_censored
     return SPELLS.conform(
-        rows.with_columns(
+        judged.with_columns(
             duration_s=pl.when(is_counted).then("duration_s"),
             ended=~is_censored,
             is_censored=is_censored,
@@ -151,7 +153,7 @@ def spells(
                 _seconds(pl.col("ended_at") - pl.col("ending_at"))
             ),
             ended_at=pl.when(is_counted).then("ending_at").otherwise("ended_at"),
-        )
+        ).pipe(collected)
     )
 
 
@@ -189,11 +191,10 @@ def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
         if known.runs.entity_type != "session"
     }
     run_type = pl.col("system").replace_strict(own_types, default="session")
-    rows = rows.select(name for name in rows.columns if name in RUN_COLUMNS)
-    runs = rows.filter(pl.col("entity_type") == run_type)
+    known = rows.lazy().select(name for name in rows.columns if name in RUN_COLUMNS)
     inherited = ("kind", "project", "agent", "model", "playbook")
     key = ["source", "system", "session_id"]
-    sessions = rows.filter(
+    sessions = known.filter(
         pl.col("entity_type") == "session", pl.col("system").is_in(list(own_types))
     ).select(
         "source",
@@ -201,9 +202,12 @@ def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("entity_id").alias("session_id"),
         *(pl.col(name).alias(f"session_{name}") for name in inherited),
     )
-    return runs.join(
-        sessions.unique(key, keep="first"), on=key, how="left", maintain_order="left"
-    ).with_columns(pl.coalesce(name, f"session_{name}").alias(name) for name in inherited)
+    return (
+        known.filter(pl.col("entity_type") == run_type)
+        .join(sessions.unique(key, keep="first"), on=key, how="left", maintain_order="left")
+        .with_columns(pl.coalesce(name, f"session_{name}").alias(name) for name in inherited)
+        .pipe(collected)
+    )
 
 
 def _is_found_dead() -> pl.Expr:
@@ -231,12 +235,12 @@ def _cut_off_by(silent_runs: str, *, is_limit_an_end: bool) -> pl.Expr:
 def _ending_at(as_of: datetime) -> pl.Expr:
     limit_us = pl.col("timeout_s").clip(upper_bound=_LONGEST_S) * 1e6
     limit_at = pl.col("started_at") + pl.duration(microseconds=limit_us)
-    last_sign_at = pl.min_horizontal("last_activity_at", pl.lit(as_of))
+    last_sign_at = pl.min_horizontal("last_activity_at", instant(as_of))
     return (
         pl.when(pl.col("cut_off_by") == "last_activity")
         .then(pl.max_horizontal("started_at", last_sign_at))
         .when("is_open")
-        .then(pl.lit(as_of))
+        .then(instant(as_of))
         .when("is_found_dead")
         .then(pl.min_horizontal("last_activity_at", "ended_at"))
         .when((pl.col("cut_off_by") == "time_limit") & pl.col("ended_at").is_not_null())
@@ -248,8 +252,8 @@ def _ending_at(as_of: datetime) -> pl.Expr:
 def _left_out(as_of: datetime) -> pl.Expr:
     is_observed = (pl.col("end_written_by") != "executor") & ~pl.col("is_found_dead")
     reasons = {
-        "no_start": pl.col("started_at").is_null() | (pl.col("started_at") <= _EPOCH),
-        "starts_later": pl.col("started_at") > as_of,
+        "no_start": pl.col("started_at").is_null() | (pl.col("started_at") <= instant(_EPOCH)),
+        "starts_later": pl.col("started_at") > instant(as_of),
         "no_end": pl.col("ending_at").is_null(),
         "ends_before_start": pl.col("duration_s") < 0,
         "end_approximate": ~pl.col("is_open") & pl.col("is_end_approximate"),
@@ -259,22 +263,22 @@ def _left_out(as_of: datetime) -> pl.Expr:
     return pl.coalesce("left_out", *first_true)
 
 
-def _within_window(rows: pl.DataFrame, window: Window, cohort: str) -> pl.DataFrame:
+def _within_window(rows: pl.LazyFrame, window: Window, cohort: str) -> pl.LazyFrame:
     """Runs of the cohort, censored at the end of the window."""
+    since, until = instant(window.since), instant(window.until)
     if cohort == "started":
         placed = pl.coalesce("started_at", "placed_at")
         kept = rows.filter(
-            placed.is_between(window.since, window.until, closed="left").fill_null(True)
+            placed.is_between(since, until, closed="left").fill_null(True)
         ).with_columns(entry_s=pl.lit(None, pl.Float64))
     else:
-        started = (pl.col("started_at") < window.until).fill_null(True)
-        was_open = (pl.coalesce("ending_at", "placed_at") > window.since).fill_null(True)
-        late_s = _seconds(pl.lit(window.since) - pl.col("started_at"))
+        started = (pl.col("started_at") < until).fill_null(True)
+        was_open = (pl.coalesce("ending_at", "placed_at") > since).fill_null(True)
+        late_s = _seconds(since - pl.col("started_at"))
         kept = rows.filter(started & was_open).with_columns(
             entry_s=pl.when((late_s > 0) & pl.col("left_out").is_null()).then(late_s)
         )
-    is_later = (pl.col("ending_at") > window.until) & pl.col("left_out").is_null()
-    until = pl.lit(window.until)
+    is_later = (pl.col("ending_at") > until) & pl.col("left_out").is_null()
     return kept.with_columns(
         ending=pl.when(is_later).then(pl.lit("running")).otherwise("ending"),
         cut_off_by=pl.when(is_later).then(pl.lit("window_end")).otherwise("cut_off_by"),
@@ -407,10 +411,10 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     The time between an end and the resumption belongs to no attempt. Counts of a whole run,
     such as its turns, are unknown for runs of several attempts.
     """
-    runs = runs.with_row_index("_run").with_columns(n_resumed=pl.lit(0, pl.Int64))
-    ends = _attempt_ends(runs, snap)
+    runs, ends = runs.with_columns(n_resumed=pl.lit(0, pl.Int64)), _attempt_ends(runs, snap)
     if ends.is_empty():
-        return runs.drop("_run")
+        return runs
+    runs = runs.with_row_index("_run")
     numbered = ends.sort(*ENTITY_KEY, "ended_at").with_columns(
         resumed_before_at=pl.col("resumed_at").shift(1).over(ENTITY_KEY),
         number=pl.int_range(pl.len(), dtype=pl.Int64).over(ENTITY_KEY),
@@ -485,7 +489,10 @@ def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
         last_work_at=pl.when(~is_end).then("at").max(),
     )
     candidates = by_id.filter(pl.col("last_work_at") >= pl.col("first_end_at"))
-    changes = known.join(candidates, on="entity_id", how="semi").collect().lazy()
+    resumed = known.join(candidates, on="entity_id", how="semi").collect()
+    if resumed.is_empty():
+        return _NO_ATTEMPTS
+    changes = resumed.lazy()
     first_ends = changes.filter(is_end).group_by(ENTITY_KEY).agg(first_end_at=pl.col("at").min())
     work_after_end = (
         changes.filter(~is_end)

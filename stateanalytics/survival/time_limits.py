@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.schema import ENTITY_KEY, TIMEOUTS
 from stateanalytics.core.words import each_in_words, first_word, say
 from stateanalytics.errors import check_columns, check_number, check_share
@@ -219,9 +220,8 @@ def implicit_timeouts(
     )
     numbered, names = number(ends, strata)
     seconds = (
-        numbered.group_by(
-            STRATUM, second=pl.col("duration_s").cast(pl.Float64).round().cast(pl.Int64)
-        )
+        numbered.lazy()
+        .group_by(STRATUM, second=pl.col("duration_s").cast(pl.Float64).round().cast(pl.Int64))
         .agg(n=pl.len().cast(pl.Int64))
         .sort("second")
         .with_columns(
@@ -238,21 +238,23 @@ def implicit_timeouts(
         "_wide_low": second - pl.col("around") - 1,
     }.items():
         counted = _ends_up_to(counted, seconds, bound, name)
-    n_seconds = seconds.group_by(STRATUM).agg(pl.col("second").max() + 1)["second"].sum()
-    tested = counted.with_columns(
+    of_ends = counted.with_columns(
         n_at=pl.col("_near_high") - pl.col("_near_low"),
         n_around=pl.col("_wide_high") - pl.col("_wide_low"),
     ).filter(pl.col("n_at") >= FEWEST_ENDS, second >= SHORTEST_S)
+    last = seconds.group_by(STRATUM).agg(second.max() + 1)
+    tested, lasts = collected_all(of_ends, last)
     p_values = [
         # P(Binomial(n_around, 3 / width) >= n_at), with the width in whole seconds.
         beta_cdf(3 / (2 * radius + 1), n_at, n_around - n_at + 1)
-        for n_at, n_around, radius in tested.select("n_at", "n_around", "around").iter_rows()
+        for n_at, n_around, radius in tested[["n_at", "n_around", "around"]].iter_rows()
     ]
     width = 2 * pl.col("around") + 1
     limits = (
-        tested.with_columns(p_value=pl.Series(p_values, dtype=pl.Float64))
+        tested.lazy()
+        .with_columns(p_value=pl.Series(p_values, dtype=pl.Float64))
         .with_columns(
-            benjamini_hochberg(n_tests=int(n_seconds or 0)),
+            benjamini_hochberg(n_tests=int(lasts["second"].sum() or 0)),
             expected=3 * (pl.col("n_around") - pl.col("n_at")) / (width - 3),
         )
         .filter(pl.col("q_value") <= fdr)
@@ -263,16 +265,18 @@ def implicit_timeouts(
         .unique([STRATUM, "cluster"], keep="first", maintain_order=True)
         .sort(STRATUM, "second")
         .rename({"second": "at_s"})
+        .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
+        .pipe(collected)
     )
     words = each_in_words(lambda row: say("limit.undeclared", **row))
-    return limits.join(names, on=STRATUM, how="left", maintain_order="left").select(
+    return limits.select(
         *strata, "at_s", "n_at", "n_ended", "expected", "p_value", "q_value", in_words=words
     )
 
 
 def _ends_up_to(
-    frame: pl.DataFrame, seconds: pl.DataFrame, bound: pl.Expr, name: str
-) -> pl.DataFrame:
+    frame: pl.LazyFrame, seconds: pl.LazyFrame, bound: pl.Expr, name: str
+) -> pl.LazyFrame:
     """Add the number of ends of the stratum up to a bound."""
     counts = seconds.select(STRATUM, _bound="second", n_ends="n_up_to").rename({"n_ends": name})
     return (

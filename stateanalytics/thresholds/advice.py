@@ -11,8 +11,10 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import visible
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import count, how_long, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, in_short
 from stateanalytics.state.policy import Policy
@@ -314,7 +316,8 @@ def _count_weeks(facts: Facts) -> float:
     """
     started_at = pl.col("started_at")
     first, n_active = facts.entities.select(
-        (facts.as_of - started_at).max(), started_at.dt.truncate("1w").drop_nulls().n_unique()
+        (instant(facts.as_of) - started_at).max(),
+        started_at.dt.truncate("1w").drop_nulls().n_unique(),
     ).row(0)
     return max(1 / 7, min(first.total_seconds() / 604_800, n_active)) if first else 1 / 7
 
@@ -338,7 +341,8 @@ def _constants_of(
 
 def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
     curves = [
-        advised.curve.with_columns(
+        advised.curve.lazy()
+        .with_columns(
             name=pl.lit(advised.constant.name),
             system=pl.lit(advised.constant.system),
             kind=pl.lit(advised.constant.kind, dtype=pl.String),
@@ -353,8 +357,9 @@ def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
             is_recommended=pl.col("threshold_s").eq_missing(
                 pl.lit(advised.row["recommended_s"], dtype=pl.Float64)
             ),
-        ).select(list(ADVICE_CURVES.dtypes))
+        )
+        .select(list(ADVICE_CURVES.dtypes))
         for advised in judged
         if advised.curve is not None
     ]
-    return pl.concat([ADVICE_CURVES.empty(), *curves])
+    return pl.concat([ADVICE_CURVES.empty().lazy(), *curves]).pipe(collected)

@@ -7,6 +7,7 @@ is decided by stand here, because every later step uses them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -106,16 +107,18 @@ def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
     at = pl.Series(reached, dtype=pl.Float64)
     duration = pl.col("duration_s")
     n_reaching = pl.len() - duration.sort().search_sorted(pl.lit(at), side="left")
-    n_spells = lengths.select(n_reaching).to_series()
-    of_units = lengths.lazy().group_by("unit").agg(duration.max()).select(n_reaching)
-    before = curve["duration_s"].search_sorted(at, side="left")
+    of_units = lengths.lazy().group_by("unit").agg(duration.max())
+    counted = lengths.lazy().select(n_spells=n_reaching), of_units.select(n_units=n_reaching)
+    n_spells, n_at_risk = pl.concat(counted, how="horizontal").pipe(collected).get_columns()
+    steps = curve["duration_s"].to_list()
     weights, weight = [], 1.0
-    for n, place in zip(n_spells, before, strict=True):
+    for n, limit in zip(n_spells, reached, strict=True):
+        place = bisect_left(steps, limit)
         if n:
             weight = lengths.height * (curve["survival"][place - 1] if place else 1.0) / n
         weights.append(weight)
-    n_at_risk = tuple(collected(of_units).to_series())
-    return Support(tuple(reached), n_at_risk, tuple(weights), n_open=lengths.height * outlasting)
+    n_open = lengths.height * outlasting
+    return Support(tuple(reached), tuple(n_at_risk), tuple(weights), n_open)
 
 
 def silence_support(
@@ -197,6 +200,7 @@ def silence_counts(
     fires = [gap >= limit if at_least else gap > limit for limit in candidates_s]
     mistakes = _by_unit(
         (gaps if "weight" in gaps.columns else with_weights_of_silences(gaps))
+        .lazy()
         # Most silences are shorter than every candidate.
         .filter(spoke & (gap >= min(candidates_s, default=0.0))),
         {name: pl.col("weight") * does for name, does in zip(names, fires, strict=True)},
@@ -206,6 +210,7 @@ def silence_counts(
         deaths = deaths_per_hour * pl.col(EXPOSURE)
     return (
         (time_alive(gaps) if alive is None else alive)
+        .lazy()
         .join(mistakes, on="unit", how="left")
         .select(
             *_key(gaps),
@@ -215,6 +220,7 @@ def silence_counts(
             *_waiting(candidates_s, deaths),
         )
         .sort("unit")
+        .pipe(collected)
     )
 
 
@@ -231,20 +237,21 @@ def with_deaths(
     return counts.with_columns(_waiting(candidates_s, deaths_per_hour * pl.col(EXPOSURE)))
 
 
-def waiting_counts(alive: pl.DataFrame, candidates_s: Sequence[float]) -> pl.DataFrame:
+def waiting_counts(alive: pl.DataFrame, candidates_s: Sequence[float]) -> pl.LazyFrame:
     """The columns ``unit``, ``project`` and waiting of `silence_counts`."""
-    return alive.select(*_key(alive), *_waiting(candidates_s, pl.col("n_dead")))
+    return alive.lazy().select(*_key(alive), *_waiting(candidates_s, pl.col("n_dead")))
 
 
 def time_alive(gaps: pl.DataFrame) -> pl.DataFrame:
     """Hours proven alive (`EXPOSURE`) and deaths (``n_dead``) of each unit, sorted by unit."""
     is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    return _by_unit(
-        gaps,
+    by_unit = _by_unit(
+        gaps.lazy(),
         {EXPOSURE: pl.col("gap_s") * is_alive},
         *_projects(gaps),
         pl.col("is_dead").sum().cast(pl.Int64).alias("n_dead"),
-    ).with_columns(pl.col(EXPOSURE) / 3600)
+    )
+    return by_unit.with_columns(pl.col(EXPOSURE) / 3600).pipe(collected)
 
 
 def _key(gaps: pl.DataFrame) -> list[str]:
@@ -322,18 +329,19 @@ def elapsed_counts(
         name: waiting_s(limit)
         for name, limit in zip(waiting_columns(candidates_s), candidates_s, strict=True)
     }
-    return _by_unit(
-        with_weights(spells),
+    by_unit = _by_unit(
+        with_weights(spells).lazy(),
         mistakes | waiting,
         *_projects(spells),
         pl.len().cast(pl.Float64).alias(EXPOSURE),
         is_good.sum().cast(pl.Int64).alias("n_good"),
-    ).with_columns(pl.col(list(waiting)) / 3600)
+    )
+    return by_unit.with_columns(pl.col(list(waiting)) / 3600).pipe(collected)
 
 
 def _by_unit(
-    rows: pl.DataFrame, summed: Mapping[str, pl.Expr], *aggregates: pl.Expr
-) -> pl.DataFrame:
+    rows: pl.LazyFrame, summed: Mapping[str, pl.Expr], *aggregates: pl.Expr
+) -> pl.LazyFrame:
     """One row per unit: the aggregates, then sums over its rows, reproducible to the last digit.
 
     The last digit of a float sum depends on the order, and threads sum parts of a group by
@@ -341,12 +349,12 @@ def _by_unit(
     have no more: sorting those would take most of the time.
     """
     values, is_short = pl.col(list(summed)), pl.col("_n") <= _MOST_UNORDERED
-    counted = rows.lazy().with_columns(**summed, _n=pl.len().over("unit"))
+    counted = rows.with_columns(**summed, _n=pl.len().over("unit"))
     parts = [
         counted.filter(is_short).group_by("unit").agg(*aggregates, values.sum()),
         counted.filter(~is_short).group_by("unit").agg(*aggregates, values.sort().sum()),
     ]
-    return pl.concat(parts).sort("unit").pipe(collected)
+    return pl.concat(parts).sort("unit")
 
 
 def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
@@ -365,9 +373,9 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     """
     curve = bare_curve(spells)
     # The runs that ended at a step of the curve share its height.
-    height = pl.col("survival").shift(1, fill_value=1.0) - pl.col("survival")
-    weights = curve.select(spells.height * height / pl.col("n_events")).to_series()
+    survival, n_events = pl.lit(curve["survival"]), pl.lit(curve["n_events"])
+    weights = spells.height * (survival.shift(1, fill_value=1.0) - survival) / n_events
     # Ties by rounding are one step of the curve, at the first of them.
     step = pl.lit(curve["duration_s"]).search_sorted(pl.col("duration_s"), side="right") - 1
-    weight = pl.lit(weights).gather(step)
+    weight = weights.gather(step)
     return spells.with_columns(weight=pl.when("ended").then(weight).otherwise(0.0))

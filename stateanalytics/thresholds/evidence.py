@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.state.policy import Policy
@@ -145,13 +146,15 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """
     key = ["system", "kind"]
     counted = (
-        limits.filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
+        limits.lazy()
+        .filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
         .group_by(*key, "limit_s", is_inferred=pl.col("limit_from") == "inferred")
         .agg(n=pl.len())
     )
     # Each run with the number of runs at least as long; a limit takes the first that reaches it.
     ranked = (
-        runs.select(*key, "duration_s")
+        runs.lazy()
+        .select(*key, "duration_s")
         .sort("duration_s")
         .with_columns(
             n_runs=pl.len().over(key),
@@ -188,6 +191,7 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .sort(*among, "share", "limit_s", descending=[False, False, False, True, False])
         .unique(key, keep="first", maintain_order=True)
         .select(*key, "limit_s", "is_inferred", "is_mixed")
+        .pipe(collected)
     )
 
 

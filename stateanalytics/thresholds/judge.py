@@ -242,15 +242,14 @@ def _assess_silences(
 
 
 def _with_system_waiting(
-    counts: pl.DataFrame, whole: pl.DataFrame, share: float, weight: float
+    counts: pl.DataFrame, whole: pl.LazyFrame, share: float, weight: float
 ) -> pl.DataFrame:
     """A kind, with waiting that is ``weight`` its own, and else its share of its system's."""
     waiting = [name for name in counts.columns if name.startswith("waiting_h_")]
     own = [name for name in counts.columns if name != "project"]
     own_waiting = (pl.col(f"{name}_own") for name in waiting)
     return (
-        whole.lazy()
-        .select(pl.col("^unit|project$"), pl.col(waiting) * share * (1 - weight))
+        whole.select(pl.col("^unit|project$"), pl.col(waiting) * share * (1 - weight))
         .join(counts.lazy().select(own), "unit", "left", suffix="_own", maintain_order="left")
         .with_columns(pl.exclude("unit", "project").fill_null(0))
         .with_columns(
@@ -329,8 +328,8 @@ def _judged(constant: Constant, result: _Assessment, costs: Costs) -> Judged:
         **result.borrowed,
     }
     if row["mistakes_today"] is None and result.curve is not None:
-        todays = result.curve.filter(pl.col("threshold_s").is_in([constant.today_s]))["mistakes"]
-        row["mistakes_today"] = todays.first()
+        mistakes = dict(result.curve[["threshold_s", "mistakes"]].iter_rows())
+        row["mistakes_today"] = mistakes.get(constant.today_s)
     why_not = result.why_not if result.n >= _fewest(constant) else ""
     row["in_words"] = in_words(constant, row, why_not=why_not, curve=result.curve)
     return Judged(constant, row, None if result.choice is None else result.choice.curve)
@@ -428,7 +427,7 @@ def _at_other_costs(choice: Choice, price: float, hour: float) -> dict[str, floa
 
 
 def healthy_lengths(
-    rows: pl.DataFrame, *, is_silence: bool, by: Sequence[str] = ()
+    rows: pl.DataFrame | pl.LazyFrame, *, is_silence: bool, by: Sequence[str] = ()
 ) -> pl.DataFrame:
     """The longest silence or run of each healthy unit.
 
@@ -489,13 +488,12 @@ def borrow(
     excluded, and almost certain. Kinds are assumed exchangeable: an unusual kind is shrunk
     towards others that it has nothing to do with.
     """
-    kinds = rows.filter(is_own | pl.col("kind").is_not_null()).with_columns(
-        kind=pl.when(~is_own).then("kind")
-    )
-    lengths = healthy_lengths(kinds, is_silence=is_silence, by=["kind"])
-    by_kind = {
-        kind: sorted(group["longest_s"].to_list()) for (kind,), group in lengths.group_by("kind")
-    }
+    kinds = rows.lazy().filter(is_own | pl.col("kind").is_not_null())
+    named = kinds.with_columns(kind=pl.when(~is_own).then("kind"))
+    lengths = healthy_lengths(named, is_silence=is_silence, by=["kind"])
+    by_kind: dict[str | None, list[float]] = {}
+    for kind, longest_s in lengths.sort("longest_s")[["kind", "longest_s"]].iter_rows():
+        by_kind.setdefault(kind, []).append(longest_s)
     own = by_kind.pop(None, None)
     if own is None or len(by_kind) < FEWEST_KINDS:
         return {}
@@ -581,12 +579,10 @@ def _known(constant: Constant, row: Mapping[str, Any], curve: pl.DataFrame | Non
     """What is known where no value is advised: how many more units would decide, and so on."""
     if row["n_more"] is not None and row["n"] >= _fewest(constant):
         yield say("advice.more", n=row["n_more"])
-    is_seen = curve is not None and curve["mistakes"].sum() > 0
-    if curve is not None and is_seen:
-        around_s = row["today_s"] or row["covering_s"]
-        around_s = around_s or curve.select(pl.max("threshold_s")).item()
+    pairs = [] if curve is None else sorted(curve[["threshold_s", "mistakes"]].rows())
+    if curve is not None and curve["mistakes"].sum() > 0:
+        around_s = row["today_s"] or row["covering_s"] or pairs[-1][0]
         steps = [math.log(around_s) + math.log(step) for step in (0.25, 1, 4)]
-        pairs = curve.sort("threshold_s").select("threshold_s", "mistakes").rows()
         near = {min(pairs, key=lambda pair: abs(math.log(pair[0]) - step)) for step in steps}
         (first_s, mistakes), *others = sorted(near)
         rest = [f"; {how_long(at_s)}: {per_hundred(n) if n else 'none seen'}" for at_s, n in others]
@@ -603,9 +599,9 @@ def _known(constant: Constant, row: Mapping[str, Any], curve: pl.DataFrame | Non
             "range": _number_range(low, high),
         }
         if high == 0 and curve is not None:
-            todays = pl.col("mistakes").filter(threshold_s=row["today_s"]).first()
-            shorter = curve.filter(pl.col("mistakes") <= todays).select(pl.col("threshold_s").min())
-            yield say("advice.as_few", shorter=how_long(shorter.item()), **what)
+            todays = dict(pairs).get(row["today_s"])
+            shorter = (at_s for at_s, n in pairs if todays is not None and n <= todays)
+            yield say("advice.as_few", shorter=how_long(min(shorter, default=None)), **what)
         elif low is not None and high is not None and low > high:
             yield say("advice.never_cheapest", **what)
         elif name == "price":

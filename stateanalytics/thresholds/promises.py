@@ -11,8 +11,9 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.text import visible
-from stateanalytics.core.windows import WEEK, read_moment
+from stateanalytics.core.windows import WEEK, Window, read_moment
 from stateanalytics.core.words import how_long, per_hundred
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.errors import ArgumentError, check_number, did_you_mean, in_short
@@ -168,10 +169,9 @@ def _review(change: _Change, evidence: pl.DataFrame) -> Iterator[dict[str, Any]]
     constant = change.constant
     is_own = matches_kind(constant.kind, constant.other_kinds)
     own = evidence.filter((pl.col("system") == constant.system) & is_own)
-    began_at = pl.col("began_at")
     first = max(change.at - LONGEST, change.previous_at or change.at - LONGEST)
-    before = own.filter(began_at.is_between(first, change.at, closed="left"))
-    after = own.filter(began_at.is_between(change.at, change.at + LONGEST, closed="left"))
+    before = own.filter(Window(first, change.at, "before").holds("began_at"))
+    after = own.filter(Window(change.at, change.at + LONGEST, "after").holds("began_at"))
     for measure, old, promised, since in _measured(change, before, after):
         row = {
             "name": constant.name,
@@ -284,7 +284,8 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
     """The last change of the time limit of each kind, with the moment of the change before."""
     key = ["system", "kind"]
     changed = (
-        elapsed.filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
+        elapsed.lazy()
+        .filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
         .group_by(*key, "timeout_s", week=pl.col("started_at").dt.truncate("1w"))
         .agg(n=pl.len(), at=pl.col("started_at").min())
         # The limit of a week is the one of more than half of its runs.
@@ -294,6 +295,7 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
         .filter(pl.col("before_s") != pl.col("timeout_s"))
         .with_columns(previous_at=pl.col("at").shift(1).over(key))
         .unique(key, keep="last", maintain_order=True)
+        .pipe(collected)
     )
     changes = []
     for system in all_systems():

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import instant
 from stateanalytics.core.words import count, how_long, say, share
 from stateanalytics.reporting.changes import LIMITS, against_its_past
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
@@ -119,7 +120,7 @@ def _step(low_s: float, high_s: float | None) -> str:
 
 def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
     limits = _limits_by_kind(material)
-    followed = to_completion(kept, pl.lit(min(material.window.until, material.facts.as_of)))
+    followed = to_completion(kept, instant(min(material.window.until, material.facts.as_of)))
     endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
     per_kind = (
         kept.group_by("kind")
@@ -200,12 +201,10 @@ def _never(row: dict[str, Any]) -> str:
 def _in_between(material: Material) -> Plain:
     """States of the window's runs at a given age, and how many recovered from each."""
     at_s = material.policy.slow_after_s
-    window, started = material.window, pl.col("started_at")
-    is_in_window = started.is_between(window.since, window.until, closed="left")
-    ever = material.ever.select(name for name in material.ever.columns if name in RUN_COLUMNS)
-    lives = stretches_of(
-        material.facts, window=window, policy=material.policy, rows=ever.filter(is_in_window)
-    )
+    window = material.window
+    of_runs = material.ever[[name for name in material.ever.columns if name in RUN_COLUMNS]]
+    ever = of_runs.filter(window.holds("started_at"))
+    lives = stretches_of(material.facts, window=window, policy=material.policy, rows=ever)
     shares = state_occupancy(_sampled(lives), at_s=at_s).filter(pl.col("share") > 0)
     rows = plain_rows(shares.drop("duration_s"))
     return {

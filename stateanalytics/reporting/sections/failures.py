@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import WEEK, Window
+from stateanalytics.core.windows import WEEK, Window, instant
 from stateanalytics.core.words import (
     capitalised,
     count,
@@ -221,7 +221,7 @@ def summarize_failures(material: Material) -> Plain:
     ).sort("n_causes_ever", "cluster_id", descending=[True, False])
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
-    is_first = material.failed_ever.filter(pl.col("failed_at") < window.since).is_empty()
+    is_first = material.failed_ever.filter(pl.col("failed_at") < instant(window.since)).is_empty()
     return {
         "finding": finding_of(
             material, clusters, codes, None if is_first else gone.height, n_weeks
@@ -321,8 +321,8 @@ def _weeks(material: Material) -> pl.DataFrame:
     for place, week in enumerate(weeks):
         if moments.is_between(week.since, week.until, closed="left").any():
             incidents = incident_count().cast(pl.Int64)
-            per_cluster = material.failed_in(week).group_by("cluster_id").agg(n=incidents)
-            counts.append(per_cluster.with_columns(place=pl.lit(place, pl.Int64)))
+            by_cluster = material.failed_in(week).group_by("cluster_id")
+            counts.append(by_cluster.agg(n=incidents, place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 

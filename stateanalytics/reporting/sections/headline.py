@@ -204,23 +204,22 @@ def _excluded(rows: pl.DataFrame) -> str:
 
 def _outcomes(ended: pl.DataFrame) -> list[Plain]:
     counts = tally(ended, "outcome")
+    words = pl.col("outcome", "tone").cast(pl.String)
+    # The most common tone of an outcome under this policy comes last: a dict keeps it.
+    by_tone = ended.lazy().group_by(words).len().filter(pl.col("tone").is_not_null())
+    ranked = by_tone.sort("len", "tone", descending=[False, True]).collect()
+    tones = dict(ranked[["outcome", "tone"]].iter_rows())
+    rest = {"is_legacy": False, "effective_state": None}
     return [
         {
             "outcome": outcome,
             "n": n,
             "share": n / ended.height,
             "shown": share(n / ended.height),
-            "pill": pill_of({**_state_of_outcome(ended, outcome), "effective_state": None}),
+            "pill": pill_of({"lifecycle": outcome, "tone": tones.get(outcome), **rest}),
         }
         for outcome, n in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     ]
-
-
-def _state_of_outcome(ended: pl.DataFrame, outcome: str) -> Plain:
-    """The most common tone of an outcome under this policy, for its pill."""
-    tones = tally(ended.select("outcome", "tone").filter(pl.col("outcome") == outcome), "tone")
-    tone = max(sorted(tones), key=lambda name: tones[name]) if tones else None
-    return {"lifecycle": outcome, "tone": tone, "is_legacy": False}
 
 
 SECTION = Section("headline", "Numbers", summarize_headline, place=20)

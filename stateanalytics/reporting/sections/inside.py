@@ -104,7 +104,7 @@ def _lost_usd(material: Material, lost: pl.DataFrame) -> float | None:
     if lost.is_empty():
         return None
     runs = material.ever.join(lost.select(*_ENTITY, n_lost="n_tokens"), on=_ENTITY)
-    costs = priced(runs, material.used, material.prices)
+    costs = priced(runs, material.used, material.prices).collect()
     part = (pl.col("n_lost") / pl.col("n_output_tokens")).clip(0, 1)
     usd = costs.select(
         usd=pl.when(pl.col("n_output_tokens") > 0).then(pl.col("total_usd") * part)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.core.windows import TICK, Window, day_of, iso_week
+from stateanalytics.core.windows import TICK, Window, day_of, instant, iso_week
 from stateanalytics.core.words import capitalised, say
 from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.material import Material, Plain, Section, iso
@@ -89,13 +89,13 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     steps = pl.datetime_range(first, final, every, time_unit="us", eager=True)
     from_at = pl.col("from_at").dt.convert_time_zone("UTC")
     steps_until = pl.col("from_at").dt.offset_by(every).dt.convert_time_zone("UTC")
-    seen_until = pl.min_horizontal(steps_until, pl.lit(window.until), pl.lit(as_of + TICK)).alias(
+    seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK)).alias(
         "seen_until"
     )
     frame = pl.DataFrame({"from_at": steps}).select(
         "from_at",
         seen_until,
-        is_part=(from_at < window.since) | (seen_until < steps_until),
+        is_part=(from_at < instant(window.since)) | (seen_until < steps_until),
     )
     began, ended = (
         moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)

@@ -17,6 +17,7 @@ from stateanalytics.reporting.material import (
     findings_by_code,
     iso,
     plain_rows,
+    tally,
 )
 from stateanalytics.state.definitions import LEFT_OUT
 
@@ -121,7 +122,7 @@ def _coverage(ended: pl.DataFrame) -> list[Plain]:
         {
             "column": column,
             "title": title,
-            "n_known": (n_known := ended[column].drop_nulls().len()),
+            "n_known": (n_known := ended.height - ended[column].null_count()),
             "n": ended.height,
             "share": n_known / ended.height if ended.height else None,
             "shown": share(n_known / ended.height if ended.height else None),
@@ -132,13 +133,9 @@ def _coverage(ended: pl.DataFrame) -> list[Plain]:
 
 def _left_out(rows: pl.DataFrame) -> list[Plain]:
     """Sessions of the window that no rate counts, by reason; also reasons without any."""
-    sessions = rows.filter(pl.col("entity_type") == "session")
+    counts = tally(rows.filter(pl.col("entity_type") == "session"), "left_out")
     return [
-        {
-            "reason": reason,
-            "meaning": meaning,
-            "n": sessions.filter(pl.col("left_out") == reason).height,
-        }
+        {"reason": reason, "meaning": meaning, "n": counts.get(reason, 0)}
         for reason, meaning in LEFT_OUT.items()
     ]
 
