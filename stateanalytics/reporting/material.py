@@ -312,8 +312,8 @@ def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> lis
 
 def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """Number of rows by value of a column; nulls are not counted."""
-    counts = frame[column].cast(pl.String).value_counts(sort=False)
-    return {value: n for value, n in counts.iter_rows() if value is not None}
+    counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
+    return dict(sorted(counts.iter_rows()))
 
 
 def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:
