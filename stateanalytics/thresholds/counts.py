@@ -237,9 +237,28 @@ def with_deaths(
     return counts.with_columns(_waiting(candidates_s, deaths_per_hour * pl.col(EXPOSURE)))
 
 
-def waiting_counts(alive: pl.DataFrame, candidates_s: Sequence[float]) -> pl.LazyFrame:
-    """The columns ``unit``, ``project`` and waiting of `silence_counts`."""
-    return alive.lazy().select(*_key(alive), *_waiting(candidates_s, pl.col("n_dead")))
+def with_deaths_of_all(
+    counts: pl.DataFrame,
+    alive: pl.DataFrame,
+    candidates_s: Sequence[float],
+    share: float,
+    weight: float,
+) -> pl.DataFrame:
+    """Counts of a kind next to all units of its system, with deaths that are ``weight`` its own.
+
+    The others are its ``share`` of those of the system; ``alive`` is the result of `time_alive`
+    of the system.
+    """
+    deaths = share * (1 - weight) * pl.col("_n_dead") + weight * pl.col("n_dead")
+    return (
+        alive.lazy()
+        .select(*_key(alive), _n_dead="n_dead")
+        .join(counts.lazy().drop("project", strict=False), "unit", "left", maintain_order="left")
+        .with_columns(pl.exclude("unit", "project").fill_null(0))
+        .with_columns(_waiting(candidates_s, deaths))
+        .drop("_n_dead")
+        .pipe(collected)
+    )
 
 
 def time_alive(gaps: pl.DataFrame) -> pl.DataFrame:

@@ -39,8 +39,8 @@ from stateanalytics.thresholds.counts import (
     silence_support,
     support,
     time_alive,
-    waiting_counts,
     with_deaths,
+    with_deaths_of_all,
     with_weights_of_silences,
 )
 from stateanalytics.thresholds.frames import ADVICE
@@ -230,8 +230,7 @@ def _assess_silences(
         share = own.hours / whole.hours
         weight = share * whole.n_dead / (share * whole.n_dead + MIN_DEATHS)
         reach = replace(reach, waits=weight + (1 - weight) * share)
-        others = waiting_counts(whole.alive, reach.candidates_s)
-        counts = _with_system_waiting(counts, others, share, weight)
+        counts = with_deaths_of_all(counts, whole.alive, reach.candidates_s, share, weight)
         if n_deaths < MIN_DEATHS:
             why = "too few runs are known to have died to weigh the delay"
             # Half of the trade is known: the mistakes, and the delay of one death in 100 hours.
@@ -239,25 +238,6 @@ def _assess_silences(
             curve = seen(totals(counts, reach), reach)
             return replace(result, n_deaths=n_deaths, why_not=why, curve=curve)
     return replace(result, n_deaths=n_deaths, counts=counts, support=reach)
-
-
-def _with_system_waiting(
-    counts: pl.DataFrame, whole: pl.LazyFrame, share: float, weight: float
-) -> pl.DataFrame:
-    """A kind, with waiting that is ``weight`` its own, and else its share of its system's."""
-    waiting = [name for name in counts.columns if name.startswith("waiting_h_")]
-    own = [name for name in counts.columns if name != "project"]
-    own_waiting = (pl.col(f"{name}_own") for name in waiting)
-    return (
-        whole.select(pl.col("^unit|project$"), pl.col(waiting) * share * (1 - weight))
-        .join(counts.lazy().select(own), "unit", "left", suffix="_own", maintain_order="left")
-        .with_columns(pl.exclude("unit", "project").fill_null(0))
-        .with_columns(
-            pl.col(name) + weight * each for name, each in zip(waiting, own_waiting, strict=True)
-        )
-        .drop(pl.selectors.ends_with("_own"))
-        .pipe(collected)
-    )
 
 
 def _assess_runs(constant: Constant, own: _Evidence) -> _Assessment:
