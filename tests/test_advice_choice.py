@@ -135,6 +135,7 @@ def test_a_rate_of_deaths_that_is_given_replaces_those_seen():
     assert counts["waiting_h_0"].to_list() == pytest.approx(counts["exposure"].to_list())
 
 
+@pytest.mark.slow
 @given(spells)
 @examples(60)
 def test_weights_equal_the_curves_to_the_last_digit(frame):

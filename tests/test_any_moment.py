@@ -197,6 +197,7 @@ def test_a_branch_that_is_older_than_its_session_knew_nothing_of_it(tmp_path):
         assert row["session_id"] == session
 
 
+@pytest.mark.slow
 def test_decisions_of_an_archive_without_their_frame_are_told_by_events():
     """An earlier version archived the events of decisions alone."""
     acknowledged_at = datetime.fromtimestamp(1_779_835_150, UTC)  # and snoozed a minute later

@@ -261,6 +261,7 @@ def test_turns_that_a_chat_goes_on_without_are_marked(
     assert work["is_replaced"].null_count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", ["253402300800000", "9999-12-31 23:59:59 -1400 X"])
 def test_a_moment_beyond_every_calendar_is_a_finding(tmp_path: Path, beyond: str) -> None:
     with closing(sqlite3.connect(tmp_path / "ao.db")) as db:

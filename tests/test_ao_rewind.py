@@ -64,6 +64,7 @@ def polled(tree: Path, *polls: tuple[str, str, str], previous: str = "not_starte
     write_lines(tree / "82cd38fe090d-observability" / "processes" / "poll-1.ndjson", *lines)
 
 
+@pytest.mark.slow
 def test_the_newest_line_tells_the_axes_by_the_mapping_of_now(tmp_path: Path) -> None:
     life = lifecycle("terminated", "manually_killed", lastTransitionAt=LATER, terminatedAt=LATER)
     write_json(tmp_path, "web-1", record(life))
@@ -85,6 +86,7 @@ def test_the_newest_line_tells_the_axes_by_the_mapping_of_now(tmp_path: Path) ->
     assert (before["raw_status"], before["recorded_lifecycle"]) == ("spawning", "pending")
 
 
+@pytest.mark.slow
 def test_what_nobody_recorded_is_null_and_said(tmp_path: Path) -> None:
     life = lifecycle("terminated", "manually_killed", lastTransitionAt=LATER, terminatedAt=LATER)
     enriched = json.dumps({"title": "Add a cart", "ciStatus": "passing", "enrichedAt": LATER})
@@ -99,6 +101,7 @@ def test_what_nobody_recorded_is_null_and_said(tmp_path: Path) -> None:
         assert "raw_status" in missing["column"].to_list()
 
 
+@pytest.mark.slow
 def test_a_record_that_was_last_written_by_then_says_what_it_says(tmp_path: Path) -> None:
     earlier = "2026-05-04T09:10:00.000Z"
     write_json(tmp_path, "web-1", record(lifecycle(lastTransitionAt=earlier), lastSeen="x"))
@@ -149,6 +152,7 @@ def test_a_report_changes_the_session_and_by_its_status_the_pull_request(tmp_pat
     assert not then["lost_report"]
 
 
+@pytest.mark.slow
 def test_an_archive_tells_its_session_until_it_was_restored(tmp_path: Path) -> None:
     keys = {"project": "web", "agent": "codex", "createdAt": CREATED}
     folder = "82cd38fe090d-web"

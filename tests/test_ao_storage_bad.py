@@ -458,6 +458,7 @@ def assert_read_as_by_the_standard_library(text: str) -> None:
     assert all(same_value(read[key], wanted[key]) for key in read or ())
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.dictionaries(st.text() | st.just("prAutoDetect"), VALUES), st.booleans())
 def test_a_record_is_what_the_standard_library_reads(value: dict, is_ascii: bool) -> None:

@@ -371,6 +371,7 @@ def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> No
     assert facts.sources["format"].item() == "G3"
 
 
+@pytest.mark.slow
 def test_the_current_database_of_the_go_rewrite_is_read_empty_and_full(shared: Path) -> None:
     folder = shared / "samples" / "agent-orchestrator-go"
     assert facts_of(folder / "empty.db").entities.is_empty()

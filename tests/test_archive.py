@@ -37,6 +37,7 @@ def codes(snap: sa.Snapshot) -> list[str]:
     return snap.findings.filter(pl.col("code").str.starts_with("archive."))["code"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", a_few(SAMPLES.values(), 2), ids=list(SAMPLES))
 def test_rows_from_the_archive_are_those_of_the_store(shared, tmp_path, sample):
     history = tmp_path / "history"
@@ -218,6 +219,7 @@ def test_whose_home_a_store_lay_in_is_masked(tmp_path):
         assert b"alice" not in content
 
 
+@pytest.mark.slow
 def test_bodies_are_kept_where_they_are_asked_for_and_stay(tmp_path):
     store = write_store(
         tmp_path / "state.db",

@@ -120,6 +120,7 @@ def test_it_is_compacted_where_that_is_asked_for(tmp_path, how):
     assert sa.read(tmp_path / "history").entities["entity_id"].to_list() == ["one"]
 
 
+@pytest.mark.slow
 def test_many_small_files_are_joined_without_being_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(compacting, "MOST_FILES", 2)
     stores = []

@@ -189,6 +189,7 @@ def test_a_run_that_is_killed_leaves_nothing_to_mend(tmp_path):
         assert_frame_equal(sa.read(history).sources.drop(COLLECTED), snap.sources.drop(COLLECTED))
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_harm_nobody(of_day, tmp_path):
     history, snap, wait = tmp_path / "history", of_day(3), threading.Barrier(4)
 
@@ -437,6 +438,7 @@ def test_of_runs_that_prove_the_same_moment_the_later_one_holds(tmp_path):
     assert codes(later) == []
 
 
+@pytest.mark.slow
 def test_a_store_whose_writer_closed_it_did_not_go_back(tmp_path):
     store, history = store_at(tmp_path / "state.db", 3), tmp_path / "history"
     with closing(sqlite3.connect(store)) as writer:
@@ -463,6 +465,7 @@ def test_what_has_no_name_stays_where_only_files_were_touched(tmp_path):
     assert kept.entities["raw_status"].to_list() == ["running"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", a_few([errno.ENOSPC, errno.EROFS, errno.EACCES]))
 def test_where_nothing_can_be_written_what_is_there_stays_readable(
     of_day, history, monkeypatch, capsys, reason

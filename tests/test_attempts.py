@@ -142,6 +142,7 @@ def test_a_session_of_agent_orchestrator_that_was_restored_is_two_attempts():
     assert (whole["duration_s"] / 3600).to_list() == [7.0]
 
 
+@pytest.mark.slow
 def test_a_turn_of_opencode_that_crashed_and_went_on_is_two_attempts(tmp_path):
     given = opencode_logs.facts_of(
         tmp_path,

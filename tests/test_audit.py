@@ -207,6 +207,7 @@ def request(*statuses, status="completed", ended_at=AN_HOUR_AGO):
     return codes({**INVOCATION, "raw_status": status, "ended_at": ended_at}, *children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parent", "children", "code"),
     [
@@ -463,6 +464,7 @@ def scenarios(folder):
         return {row["scenario"]: row["entity_id"] for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", a_few([*CHANGED][::-1]))
 def test_every_contradiction_of_a_real_store_is_found_and_none_is_invented(
     lionagi_samples, release

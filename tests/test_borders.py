@@ -129,6 +129,7 @@ def test_a_path_is_no_snapshot(function):
         function("state.db")
 
 
+@pytest.mark.slow
 def test_a_summary_in_place_of_a_snapshot_is_named_once(demo):
     with pytest.raises(ArgumentError, match=r"^audit needs a snapshot; found Summary as of .*…\."):
         sa.audit(sa.summarize(demo))

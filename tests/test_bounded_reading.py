@@ -251,6 +251,7 @@ def test_a_store_that_is_nearly_all_holes_is_refused(tmp_path):
         sa.read(path)
 
 
+@pytest.mark.slow
 def test_a_hole_in_a_transcript_is_not_read_to_its_end(tmp_path):
     path = transcript(tmp_path / NAME, 3)
     with path.open("r+b") as file:
@@ -385,6 +386,7 @@ def test_what_a_process_of_its_own_leaves_out_is_the_same_finding(tmp_path):
         assert whole in found["message"] and "budget of 0.001 seconds" in found["message"]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_damaged_in_a_process_of_its_own_too(tmp_path):
     path = packed(tmp_path, META + b"\n" + secrets.token_bytes(2**16) + b"\n" * 2**24)
     octets = bytearray(path.read_bytes())

@@ -85,6 +85,7 @@ def test_the_next_read_of_the_same_files_reads_none(tmp_path, monkeypatch, syste
         same(cached.refresh(), fresh)
 
 
+@pytest.mark.slow
 def test_a_store_that_was_written_to_is_read_again(tmp_path, monkeypatch):
     store = store_at(tmp_path / "state.db", 2)
     sa.read(store)
@@ -96,6 +97,7 @@ def test_a_store_that_was_written_to_is_read_again(tmp_path, monkeypatch):
     assert read == [str(store)] * 2
 
 
+@pytest.mark.slow
 def test_a_store_that_a_writer_has_open_is_not_kept(tmp_path, cache):
     store = store_at(tmp_path / "state.db", 2)
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
@@ -372,6 +374,7 @@ def test_commands_keep_what_they_read_and_take_no_cache(tmp_path, cache, capsys)
     assert f"cache: {cache.root}, 1 input, 0." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_cache_is_switched_off_by_a_variable(tmp_path, cache, monkeypatch, capsys):
     monkeypatch.setenv("STATEANALYTICS_CACHE", "off")
     sa.read(copied("codex", tmp_path))
@@ -391,6 +394,7 @@ for number in range(10**6):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(list(range(200)), 2))
 def test_a_process_that_is_killed_leaves_a_whole_file_or_none(tmp_path, cache, seed):
     after_s = 0.02 + 0.1 * Random(seed).random()

@@ -58,6 +58,7 @@ def told(folder, client, commands, name="one"):
     return facts_of(folder, session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_calls_of_both_clients_are_one_frame(tmp_path, client):
     found = calls(
@@ -191,6 +192,7 @@ def test_tests_behind_a_pipe_are_judged_by_their_summary(tmp_path):
     assert kinds(signs(snap)) == [("tests_failing", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "expected"),
     [
@@ -286,6 +288,7 @@ def test_who_loops_at_the_end_is_stuck(story, expected):
     assert efforts(frame_of(story), TURNS.empty()).get("t") == expected
 
 
+@pytest.mark.slow
 @examples(100)
 @given(stories)
 def test_effort_is_smooth_without_signs_and_says_all_of_them(story):
@@ -409,6 +412,7 @@ def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
     assert " and about $" in inside["finding"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_an_answer_that_gives_up_is_read_from_its_words(tmp_path, client):
     if client == "claude_code":
@@ -529,6 +533,7 @@ def with_calls(rows):
     return signs_of(rows, TURNS.empty(), Policy.v1())
 
 
+@pytest.mark.slow
 @examples(200)
 @given(stories)
 def test_loops_of_any_story_are_those_of_their_definition(story):

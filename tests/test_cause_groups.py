@@ -70,6 +70,7 @@ def grouped(template, code=None):
 _TEXT = {"code": pl.String, "template": pl.String}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("template", "group"), a_few(SEVERAL, 10))
 def test_a_template_tells_its_cause(template, group):
     assert grouped(template) == group
@@ -82,6 +83,7 @@ def test_the_message_says_more_than_the_code_and_the_code_more_than_nothing():
     assert grouped(None, None) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template, group",
     [
@@ -236,6 +238,7 @@ def test_at_most_n_are_suggested_and_never_itself():
     assert all(one != other for one, other in found)
 
 
+@pytest.mark.slow
 def test_nothing_gives_no_suggestion_and_a_bad_n_is_refused():
     nothing = sa.failures.related(store())
     assert nothing.is_empty()
@@ -258,6 +261,7 @@ def silent(*events, **rest):
     ).filter(entity_id="a")["template"].item()  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_failure_without_a_message_is_named_by_what_it_did_last():
     steps = [step("a", 9), step("a", 8), step("a", 5, role="action", name="Bash"),
              step("a", 1, "signal.RunFailed", None)]  # fmt: skip

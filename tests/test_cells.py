@@ -445,6 +445,7 @@ def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatc
         assert rows["double"].to_list() == [2 * n for n, _ in numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_one_odd_cell_at_the_end_of_many_clean_ones_is_found(tmp_path, monkeypatch, n_threads):
     monkeypatch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 1000)

@@ -114,6 +114,7 @@ def test_hostile_words_stay_words(tmp_path):
     assert "&lt;script&gt;" in page and "<script>" not in page and "\x1b" not in page
 
 
+@pytest.mark.slow
 def test_a_fault_of_one_version_says_after_which_it_was_first_seen():
     rows = runs(7)
     for place in (2, 4, 6):

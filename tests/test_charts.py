@@ -78,6 +78,7 @@ def test_severity_names_every_column_and_number():
     assert {"critical", "warning", "info", "session", "play", "3", "1", "2", "0"} <= set(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("draw", "frame"), [(chart_durations, STEPS), (chart_severity, BY_TYPE)])
 def test_the_same_chart_gives_the_same_bytes_and_one_image(draw, frame):
     chart = draw(frame)

@@ -169,6 +169,7 @@ def test_what_is_chosen_is_a_frame_and_the_sql_for_it():
 
 
 # No frame can hold half a character.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", a_few([case for case in HOSTILE if case.id != "half a character"], 4)
 )

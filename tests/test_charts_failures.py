@@ -68,6 +68,7 @@ def test_the_fan_out_is_one_incident_with_its_words(frames):
     assert "25 rows, 24 sessions: invocation" in drawn["words"].to_list()
 
 
+@pytest.mark.slow
 def test_long_words_of_an_incident_do_not_widen_the_drawing():
     def view_box(linked_by: str) -> str:
         begins = [SINCE + timedelta(hours=hours) for hours in (0, 30, 45, 55, 100)]

@@ -261,6 +261,7 @@ def test_nothing_and_little_are_drawn_too(draw, frame):
     assert "NaN" not in to_svg(draw(frame), name="x", label="in words")
 
 
+@pytest.mark.slow
 def test_hostile_names_come_out_as_text():
     named = RUNS.with_columns(kind=pl.lit(HOSTILE), cause=pl.when("ended").then(pl.lit(HOSTILE)))
     for chart in (

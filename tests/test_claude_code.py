@@ -507,6 +507,7 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     assert "usage.placeholder" in facts.findings["code"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "result",
     [None, {"status": "async_launched"}],

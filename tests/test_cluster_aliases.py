@@ -45,6 +45,7 @@ def test_a_cluster_is_known_by_the_ids_of_its_messages_alone():
     assert found["n_rows"].to_list() == [1] * 5
 
 
+@pytest.mark.slow
 def test_nothing_has_no_other_ids():
     assert aliases(store()).is_empty()
     assert aliases(store(run("a", reason_message="it broke"))).is_empty()
@@ -112,6 +113,7 @@ def test_a_life_goes_on_under_another_version(next_version, tmp_path):
     assert found["state"] == "ongoing" and found["first_at"] == ago(days=9)
 
 
+@pytest.mark.slow
 def test_what_a_version_takes_apart_is_its_largest_part(next_version):
     rows = [run(f"a{i}", reason_message=f"cannot read /x/{name} now", ended=ago(days=1))
             for i, name in enumerate("aab")]  # fmt: skip
@@ -135,6 +137,7 @@ def test_a_version_that_changes_nothing_changes_ids_alone(next_version):
     assert told == dict(before.select("cluster_id", "template").iter_rows())
 
 
+@pytest.mark.slow
 def test_rules_of_your_own_keep_their_clusters(next_version):
     snap = store(*colours(1))
     rules = {"rule": [{"name": "lights", "action": "merge", "message": "light"}]}
@@ -144,6 +147,7 @@ def test_rules_of_your_own_keep_their_clusters(next_version):
     assert set(found["template"]) == {"lights"} and old in found["alias_id"]
 
 
+@pytest.mark.slow
 def test_a_change_is_told_of_two_snapshots_by_one_version(next_version):
     next_version(more=[ANY_COLOUR])
     changed = sa.failures.change(store(*colours(1)), window=NOW, earlier=store(*colours(9)))

@@ -283,6 +283,7 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
     assert shown["reason_codes"].to_list() == [code]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "delivery"), a_few([([{}], "passed"), ([None], "missing"), ([], "missing")], 2)
 )
@@ -294,6 +295,7 @@ def test_a_review_has_delivered_where_it_was_left(tmp_path, outputs, delivery) -
     assert state_of(facts_of(tmp_path, rollout))["delivery"] == delivery
 
 
+@pytest.mark.slow
 def test_a_thread_without_a_turn_waits_for_one(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, Rollout("one", "2026-05-18T09:00:00"))
     assert axes(facts) == ("pending", "unknown", "not_expected", "run.pending.no_turn")
@@ -323,6 +325,7 @@ def test_taken_back_turns_are_skipped_and_counted(tmp_path: Path) -> None:
     assert turns["is_last"].to_list() == [False, False, False, True]
 
 
+@pytest.mark.slow
 def test_tokens_follow_totals_that_fall_and_answers_that_tell_themselves(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.tokens(1000, 0, 10)

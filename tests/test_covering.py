@@ -93,6 +93,7 @@ def longest_of(frame):
     return frame.group_by("unit").agg(longest=length.max())["longest"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traits", [{"size": 6, "unit_sd": 0.9}, {"limit_s": lambda _: 20_000.0}])
 def test_fan_outs_and_limits_of_known_work_keep_the_promise(traits):
     """Fan-outs count once, and a run that was cut off counts as longer than all."""

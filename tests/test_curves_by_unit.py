@@ -57,6 +57,7 @@ def slow_covariance(rows, cause, one, other):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True], ids=["from the start", "entered late"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_variance_is_that_of_counting_each_unit_a_little_more(seed, is_late):

@@ -427,6 +427,7 @@ def test_idleness_is_the_ladder_that_the_oracle_proves(oracles):
     )
 
 
+@pytest.mark.slow
 def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
     snap = sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
     signs = features_of(facts_at(snap), "lionagi", sa.states(snap)).filter(
@@ -445,6 +446,7 @@ def detected(sample):
     return snap, sa.detectors.detect(snap, detectors="all").rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", a_few(["agent_orchestrator", "opencode"]))
 def test_every_system_is_replayed_now_and_then(shared, store):
     path = {

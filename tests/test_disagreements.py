@@ -328,6 +328,7 @@ def store(lionagi_samples):
     return lionagi_samples / "0.36.0" / "state.db"
 
 
+@pytest.mark.slow
 def test_the_command_leads_with_the_worst_contradiction(run, store):
     code, out, _ = run("detectors", store, "--at", "2026-05-26T20:00", "--detector", "B2",
                        "--detector", "B4")  # fmt: skip
@@ -356,6 +357,7 @@ def test_the_command_says_what_is_wrong(run, store, arguments, words):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_command_asks_the_dozen_all_or_those_of_a_release(run, store):
     def asked(*arguments):
         code, out, _ = run("detectors", store, *arguments, "-f", "csv")

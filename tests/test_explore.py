@@ -49,6 +49,7 @@ def failures(demo):
     return sa.explore(demo, "failures")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", CHOICES, ids=str)
 def test_what_is_counted_by_places_is_what_the_sql_gives(rows, chosen):
     database = duckdb.connect()
@@ -180,6 +181,7 @@ def test_a_table_without_rows_says_so(demo):
     assert empty.as_html().startswith("<p>0 of 0 rows</p>")
 
 
+@pytest.mark.slow
 def test_secrets_are_masked_and_hostile_text_is_text(demo):
     told = pl.DataFrame({"who": [HOSTILE, KEY], "said": [HOSTILE, KEY], "n": [1, 2]})
     snap = demo.with_table("told", told)

@@ -78,6 +78,7 @@ def test_every_status_is_what_the_counts_say():
         assert found[f"{name} broke"]["why"] == words
 
 
+@pytest.mark.slow
 def test_what_failed_every_day_and_not_for_a_week_is_gone():
     found = change(*RUNS, *daily("past", range(8, 25)))
     assert (found["past broke"]["status"], found["past broke"]["why"]) == (
@@ -86,6 +87,7 @@ def test_what_failed_every_day_and_not_for_a_week_is_gone():
     )
 
 
+@pytest.mark.slow
 def test_what_is_back_after_two_quiet_weeks_is_not_new_and_before_that_is_neither():
     found = change(
         *RUNS,
@@ -100,6 +102,7 @@ def test_what_is_back_after_two_quiet_weeks_is_not_new_and_before_that_is_neithe
     }
 
 
+@pytest.mark.slow
 def test_a_change_says_what_it_cost():
     rows = [
         *week("dear", 2, days=1, cost_usd=1.5),
@@ -187,6 +190,7 @@ def test_two_snapshots_agree_on_ids_through_their_templates():
     }
 
 
+@pytest.mark.slow
 def test_without_runs_there_is_no_rate_and_no_test():
     plays = [
         run("p", status="escalated", entity_type="play", reason_message="x", ended=ago(days=days))

@@ -48,6 +48,7 @@ def test_rows_without_a_message_are_a_cluster_of_their_own_and_a_cause_each():
     ]
 
 
+@pytest.mark.slow
 def test_ids_are_those_of_code_and_template_whatever_the_window():
     rows = [
         run(str(i), reason_code=CODE, reason_message=f"login of {who} failed", ended=ago(days=i))
@@ -59,6 +60,7 @@ def test_ids_are_those_of_code_and_template_whatever_the_window():
     assert week["n_rows"].to_list() == [2]
 
 
+@pytest.mark.slow
 def test_order_and_repetition_of_rows_never_matter():
     rows = [*fan_out(6), *(run(f"x{i}", reason_message=f"boom {i % 3}") for i in range(9))]
     shuffled = rows[:]
@@ -93,6 +95,7 @@ def test_an_end_that_a_reaper_wrote_costs_only_up_to_the_last_message():
     assert (found["run_s"], found["n_run_unreported"]) == (180.0, 1)
 
 
+@pytest.mark.slow
 def test_clusters_and_lives_have_the_one_order_by_cost():
     said = {"reason_code": CODE}
     rows = [

@@ -72,6 +72,7 @@ def test_the_four_measures_by_hand(truth, found, scores):
 INDEPENDENT = SHARED / "agent_failures" / "messages.jsonl"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not INDEPENDENT.exists(), reason="the independent corpus is not here")
 def test_what_agents_print_is_grouped_as_it_was_meant():
     corpus = pl.read_ndjson(INDEPENDENT, infer_schema_length=None)
@@ -84,6 +85,7 @@ def test_what_agents_print_is_grouped_as_it_was_meant():
 AS_FOUND = SHARED / "agent_failures_2" / "messages.jsonl"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not AS_FOUND.exists(), reason="the second corpus is not here")
 @pytest.mark.parametrize("column", ["plain", "message"])
 def test_what_panes_show_is_grouped_like_the_plain_text(column):

@@ -141,6 +141,7 @@ def test_an_id_of_no_cluster_stays_visible():
     assert (found["state"], found["owner"], found["template"]) == ("unknown", "ben", "forgotten")
 
 
+@pytest.mark.slow
 def test_nothing_gives_no_rows_of_the_same_shape():
     nothing = sa.failures.life(store(), window=NOW)
     assert nothing.is_empty() and nothing.columns == LIFE.dtypes.names()

@@ -303,6 +303,7 @@ def test_nothing_gives_no_rows_of_the_same_shape():
     assert sa.failures.lift(store()).is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap_s", [-1, float("inf"), float("nan")])
 def test_a_gap_that_makes_no_sense_is_refused(gap_s):
     with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):

@@ -101,6 +101,7 @@ def test_the_first_rule_that_fits_wins_and_the_other_is_told():
     ]
 
 
+@pytest.mark.slow
 def test_no_rules_are_no_rules():
     assert sa.failures.rules(SNAP, None).is_empty()
     assert sa.failures.clusters(SNAP, rules={}).equals(sa.failures.clusters(SNAP))
@@ -196,6 +197,7 @@ def test_bombs_are_refused_before_they_run(bomb):
         sa.failures.Rules.of({"rule": [rule(message=bomb)]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){20}$", "(?:a{10}){20}b"])
 def test_what_explodes_elsewhere_is_linear_here(pattern):
     snap = store(*(run(str(i), reason_message="a" * 50_000 + f"! {i}") for i in range(20)))

@@ -101,6 +101,7 @@ def written(path: Path, day: int, **told: object) -> None:
     path.write_text(json.dumps(line | {"message": {"role": "user", "content": "go"}}) + "\n")
 
 
+@pytest.mark.slow
 def test_agents_of_one_name_in_folders_of_no_session_are_one_family(tmp_path, monkeypatch) -> None:
     project, session = tmp_path / "projects" / "p", "019d4845-6280-4bcf-8c9b-6955155b9b99"
     written(project / f"{session}.jsonl", 3, sessionId=session)

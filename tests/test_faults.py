@@ -237,6 +237,7 @@ def concentrated(*, of_mobile, of_others):
     return store(*rows)
 
 
+@pytest.mark.slow
 def test_a_fault_names_the_project_in_which_it_is_concentrated():
     snap = concentrated(of_mobile=[True] * 10, of_others=[False] * 20)
     assert sa.failures.clusters(snap).height == 2
@@ -345,6 +346,7 @@ def test_consequences_alone_name_nothing_and_order_does_not_matter():
 SECOND = SHARED / "agent_failures_2" / "messages.jsonl"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SECOND.exists(), reason="the labelled messages are not here")
 def test_labelled_faults_are_few_rows_and_never_mixed():
     rows = pl.read_ndjson(SECOND)

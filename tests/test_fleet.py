@@ -166,6 +166,7 @@ def test_the_page_names_the_host_that_fails_more_than_the_rest(pooled, hosts):
     assert '<section id="fleet"' in made.as_html()
 
 
+@pytest.mark.slow
 def test_one_source_has_no_fleet(stores):
     with sa.read(stores[0], progress=False) as snap:
         made = sa.report(snap, sections=["fleet"], shown=False)

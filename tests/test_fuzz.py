@@ -27,6 +27,7 @@ def originals(tmp_path_factory):
     return tmp_path_factory.mktemp("originals")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", a_few([pytest.param(each, id=each.name) for each in TARGETS]))
 def test_an_input_of_every_format_is_made_and_run(target, tmp_path, originals):
     answer = worker.run(SEED, first_of(target.name), originals, tmp_path / "input")

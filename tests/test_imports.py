@@ -212,6 +212,7 @@ def test_no_module_outside_of_systems_names_a_system():
     assert not naming
 
 
+@pytest.mark.slow
 def test_libraries_stay_where_they_belong():
     wrong = [
         f"{path} imports {name}"

@@ -55,6 +55,7 @@ def test_an_outage_of_any_length_is_one_incident(n, seconds):
     assert 1 <= incidents_a_fault(lambda draw: outage(draw, n, seconds)) <= 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [DISK, NETWORK], ids=["disk", "network"])
 @pytest.mark.parametrize("seconds", a_few([10 * MINUTE, HOUR, 6 * HOUR]))
 def test_four_wordings_of_one_fault_are_one_incident(kinds, seconds):

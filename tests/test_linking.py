@@ -231,6 +231,7 @@ def test_totals_count_it_once_and_both_keep_their_detail(both: tuple[Path, Path,
     assert sorted(same["entity_id"]) == sorted(runs["entity_id"])
 
 
+@pytest.mark.slow
 def test_sql_counts_what_a_driver_of_a_legacy_status_drove(both: tuple[Path, Path, str]) -> None:
     _, rollouts, thread_id = both
     store = write_store(
@@ -246,6 +247,7 @@ def test_sql_counts_what_a_driver_of_a_legacy_status_drove(both: tuple[Path, Pat
     assert same.height == 3
 
 
+@pytest.mark.slow
 def test_tokens_of_a_driver_that_tells_none_are_those_of_its_transcripts(
     both: tuple[Path, Path, str],
 ) -> None:

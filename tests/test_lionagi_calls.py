@@ -134,6 +134,7 @@ def test_an_output_is_an_error_by_the_rule_of_lionagi(tmp_path):
     assert (found["outcome"] == "failed").to_list() == [is_error for _, is_error in OUTPUTS]
 
 
+@pytest.mark.slow
 def test_bad_rows_are_calls_as_far_as_they_say_so(tmp_path):
     """Answers without requests and the reverse, twice the same, and contents of other kinds."""
     rows = [
@@ -188,6 +189,7 @@ def loop(n, *, first=0, output="1 failed in 0.1s\nExit code: 1", command="make t
     return rows
 
 
+@pytest.mark.slow
 def test_a_loop_is_a_sign_and_branches_that_work_at_once_are_none(tmp_path):
     (tmp_path / "one").mkdir()
     [found] = signs(snapshot(tmp_path / "one", loop(12))).filter(sign="repeated_error").to_dicts()
@@ -207,6 +209,7 @@ def said(identity, role, text, *, at):
     return {**message(identity, {key: text}, at=at), "role": role}
 
 
+@pytest.mark.slow
 def test_turns_are_instructions_with_their_calls_and_last_answer(tmp_path):
     rows = [
         said("lost", "assistant", "I was unable to begin.", at=0),

@@ -368,6 +368,7 @@ def test_the_shows_next_to_an_organic_store_are_read(parts):
     assert disk.filter(pl.col("play") == "perf")["feedback"].to_list() == ["still slow"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", a_few(SCENARIOS, 2))
 def test_as_of_is_the_newest_moment_that_a_copy_proves(lionagi_samples, version):
     facts, stores = read_facts([lionagi_samples / version], shown=False)

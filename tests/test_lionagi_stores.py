@@ -462,6 +462,7 @@ def test_many_entities_with_one_problem_are_summed_up_after_a_thousand(tmp_path)
     assert "500 more entities" in rest["message"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(range(5)))
 def test_no_order_of_rows_in_the_file_matters(lionagi_samples, tmp_path, seed):
     with open_store(lionagi_samples / "0.36.0" / "state.db", label="x") as store:

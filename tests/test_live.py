@@ -73,6 +73,7 @@ def looks(path, clock, n, **options):
         return found
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_once(path):
     fail = write(path, "UPDATE sessions SET status = 'failed' WHERE id = 'a'")
     assert looks(path, Clock(nothing, fail, nothing), 3) == [[], [("a", "info", "critical")], []]
@@ -108,6 +109,7 @@ def test_an_escalation_is_told_once_until_it_calms_down(path, monkeypatch):
     assert told == [["x"], ["y"], ["x"]]
 
 
+@pytest.mark.slow
 def test_what_is_new_and_bad_is_told_and_what_is_new_and_well_is_not(path):
     new = (
         "INSERT INTO sessions (id, progression_id, status, started_at) VALUES ('{}', 'p', '{}', 1)"
@@ -116,6 +118,7 @@ def test_what_is_new_and_bad_is_told_and_what_is_new_and_well_is_not(path):
     assert looks(path, Clock(bad, well), 2) == [[("c", None, "critical")], []]
 
 
+@pytest.mark.slow
 def test_what_is_gone_is_told(path):
     gone = write(path, "DELETE FROM sessions WHERE id = 'a'")
     assert looks(path, Clock(gone), 1) == [[("a", "info", None)]]
@@ -151,6 +154,7 @@ def test_a_store_that_nobody_touched_is_not_copied_again(path, monkeypatch):
     assert len(read) == 2
 
 
+@pytest.mark.slow
 def test_a_store_that_is_busy_is_tried_again(path, monkeypatch):
     fail = write(path, "UPDATE sessions SET status = 'failed' WHERE id = 'a'")
     refresh, refused = sa.Snapshot.refresh, []

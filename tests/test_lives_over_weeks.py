@@ -144,6 +144,7 @@ def test_what_is_said_in_other_words_is_renamed_and_neither_new_nor_gone():
     assert after["disk"]["renamed_from"] is None
 
 
+@pytest.mark.slow
 def test_another_failure_that_begins_as_one_ends_is_new():
     text = "RuntimeError: no candidate passed the gate"
     [week] = told(reworded(Random(0), 12, 14, text), (12,), 14)
@@ -167,6 +168,7 @@ def has_false_growth(rows, weeks, n_weeks):
     ]
 
 
+@pytest.mark.slow
 def test_a_steady_fleet_has_hardly_a_word():
     rows = fleet(Random(9), {**STEADY, "disk": 2.0}, 15)
     assert not any(has_false_growth(rows, (9, 14), 15))

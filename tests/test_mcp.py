@@ -42,6 +42,7 @@ def test_an_answer_says_its_instant_its_limits_and_that_its_texts_are_data(tools
     assert {row["severity"] for row in told["data"]} == {"critical"}
 
 
+@pytest.mark.slow
 def test_struggles_are_asked_of_any_snapshot(tools):
     assert {row["sign"] for row in ask(tools, "struggles")["data"]} == {
         *("repeated_call", "tests_failing", "unchanged_retry")
@@ -53,6 +54,7 @@ def test_struggles_are_asked_of_any_snapshot(tools):
     }
 
 
+@pytest.mark.slow
 def test_every_answer_says_what_of_the_sources_is_missing(tools, tmp_path):
     assert ask(tools, "schema")["data_missing"] == []
     (tmp_path / "s.jsonl").write_text(

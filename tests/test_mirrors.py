@@ -74,11 +74,13 @@ def turn(first: int, message: str, end: str, **data: object) -> list[dict]:
     ]
 
 
+@pytest.mark.slow
 def test_one_failed_turn_is_one_failure(tmp_path):
     facts = facts_of(tmp_path, *turn(0, "msg_1", "failed", **FAILS))
     assert sa.attention(facts)["entity_type"].to_list() == ["session"]
 
 
+@pytest.mark.slow
 def test_a_failed_turn_that_the_session_outlived_is_not_lost(tmp_path):
     facts = facts_of(tmp_path, *turn(0, "msg_1", "failed", **FAILS), *turn(5, "msg_2", "good"))
     states = {row["entity_type"]: row for row in sa.states(facts).to_dicts()}

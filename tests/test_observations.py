@@ -84,6 +84,7 @@ def store_at(path: Path, day: int) -> Path:
     return write_store(path, sessions=sessions_at(day), status_transitions=history_at(day))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order", a_few(pytest.param(each) for each in [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 )
@@ -192,6 +193,7 @@ def with_talk(path: Path, gone: tuple[str, ...] = ()) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_messages_that_pruning_leaves_behind_are_told_by_their_session_alone(tmp_path):
     """A message that was nobody's all the time stays one, though it is like another."""
     before = with_talk(tmp_path / "before.db")

@@ -253,6 +253,7 @@ def test_an_archive_of_a_database_tells_any_moment_too(shared: Path, tmp_path: P
     assert [name for name in past if not past[name].equals(kept[name])] == []
 
 
+@pytest.mark.slow
 def test_a_session_that_a_stream_told_again_since_is_one_row_less_known(tmp_path: Path) -> None:
     info = {"id": "ses_a", "time": {"created": T0, "updated": T0 + 5000}}
     updates = [
@@ -264,6 +265,7 @@ def test_a_session_that_a_stream_told_again_since_is_one_row_less_known(tmp_path
     assert sessions["entity_id"].to_list() == ["ses_a"]
 
 
+@pytest.mark.slow
 def test_inputs_stay_apart(tmp_path: Path) -> None:
     log = write(tmp_path / "log.jsonl", RETRIED)
     earlier = in_sessions({"ses_b": ending_at(T0 - LATER_MS, *RETRIED)})

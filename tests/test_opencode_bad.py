@@ -41,6 +41,7 @@ def outcomes(facts: Facts) -> list[str]:
     return facts.details["opencode_executions"]["outcome"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "octets",
     [
@@ -65,6 +66,7 @@ def test_a_last_line_without_its_break_may_be_whole(tmp_path: Path) -> None:
     assert facts.findings.is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_bytes", a_few([7, 100, 1000, 10_000]))
 @pytest.mark.parametrize("ending", a_few(["\n", ""]))
 def test_a_line_too_long_to_take_apart_is_counted(tmp_path, monkeypatch, chunk_bytes, ending):
@@ -202,6 +204,7 @@ def test_messages_of_a_table_that_are_no_json_are_counted(broken_cells: Facts) -
     assert cells.select("n_rows", "example").rows() == [(2, "msg_1")]
 
 
+@pytest.mark.slow
 def test_a_file_that_vanishes_during_the_scan_is_named(tmp_path: Path, monkeypatch) -> None:
     write(tmp_path / "kept.jsonl", GOOD)
     gone = write(tmp_path / "gone.jsonl", [event(0, "execution.started", session="ses_b")])

@@ -61,6 +61,7 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", list(NAMES))
 @pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
 def test_every_expected_row_holds(samples: Path, folder: str, log: str, table: str) -> None:

@@ -75,6 +75,7 @@ def test_a_database_and_the_log_of_its_events_agree(
         assert frames[0].equals(frames[1]), (folder, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_executions"),
     a_few(
@@ -152,6 +153,7 @@ def test_a_log_that_breaks_off_while_it_is_read_is_left_out_whole(
     assert of_bad.findings["code"].to_list() == ["file.unreadable"]
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_keeps_the_error(samples: Path) -> None:
     facts = read_facts(samples / "v1_1.18.34" / "run_json_mock-401.jsonl")[0]
     row = facts.details["opencode_executions"].row(0, named=True)
@@ -166,6 +168,7 @@ def test_a_directory_or_a_home_gives_its_databases_only(samples: Path, tmp_path:
     assert find(tmp_path) == [place / "opencode-next.db"]
 
 
+@pytest.mark.slow
 def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     copy = tmp_path / "opencode.db"
     shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
@@ -241,6 +244,7 @@ def test_what_people_and_models_said_is_not_loaded(odd: Facts) -> None:
 NO_OBJECTS = ('{"id": "evt_half", "type": "session.execution.succ', "[1, 2]", "null", "\0\0")
 
 
+@pytest.mark.slow
 def test_a_line_that_cannot_be_read_costs_nothing_else(tmp_path: Path) -> None:
     of_another_kind = '{"hello": 1}'
     facts = facts_of(tmp_path, *CRASH, *NO_OBJECTS, of_another_kind)
@@ -263,6 +267,7 @@ def test_bytes_that_are_not_utf8_are_counted(tmp_path: Path) -> None:
     assert facts.details["opencode_executions"].height == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
 def test_a_log_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path / "log.jsonl", CRASH)
@@ -343,6 +348,7 @@ def test_a_call_of_v1_lasts_from_its_own_start_to_its_own_end(legacy: Facts) -> 
     assert tool["ended_at"] == datetime.fromtimestamp(1700000001.9, UTC)
 
 
+@pytest.mark.slow
 def test_files_that_a_database_has_taken_over_are_not_counted_twice(
     samples: Path, tmp_path: Path
 ) -> None:
@@ -438,6 +444,7 @@ def test_empty_unrelated_and_compressed_files_are_no_stores(tmp_path: Path) -> N
         read_facts(other)
 
 
+@pytest.mark.slow
 def test_the_shipped_sample_is_read() -> None:
     folder = Path(__file__).parents[1] / "data" / "samples" / "opencode"
     snap = sa.read(folder)

@@ -40,6 +40,7 @@ def _id(row: dict, kind: str) -> str:
     return row["session_id"] + own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["execution", "session"])
 @pytest.mark.parametrize(("folder", "log"), READINGS, ids=[log for _, log in READINGS])
 def test_every_expected_state_and_reason_holds(
@@ -63,6 +64,7 @@ def test_every_expected_state_and_reason_holds(
     assert len(by_id) == len(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run", ["v1_1.18.34/run_json_mock-filter.jsonl", "v2_20260717/run_v2_mock-filter.jsonl"]
 )
@@ -285,6 +287,7 @@ def test_a_policy_may_be_more_or_less_patient(lives: Facts, judged: dict) -> Non
     assert "run.health.runaway_steps" in reasons.filter(endless)["code"].to_list()
 
 
+@pytest.mark.slow
 def test_states_come_in_the_order_of_entities(samples: Path) -> None:
     facts = read_facts([samples / log for _, log in READINGS[1:3]])[0]
     key = ["source", "entity_type", "entity_id"]

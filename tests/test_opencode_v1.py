@@ -185,10 +185,12 @@ def forks_of_forks(path, *, kept=(ORIGIN, FORK, AGAIN), is_counted=True):
     return dict(sessions.select("entity_id", "n_input_tokens").iter_rows())
 
 
+@pytest.mark.slow
 def test_forks_of_forks_count_what_each_added(tmp_path):
     assert forks_of_forks(tmp_path) == {ORIGIN: 100, FORK: 100, AGAIN: 100}
 
 
+@pytest.mark.slow
 def test_without_the_original_its_work_counts_in_the_oldest_fork_alone(tmp_path):
     assert forks_of_forks(tmp_path, kept=(FORK, AGAIN)) == {FORK: 200, AGAIN: 100}
 

@@ -46,6 +46,7 @@ def check(name: str, rows: pl.DataFrame) -> None:
     assert wrong.is_empty(), f"{wrong.height} of {found.height} rows: {wrong.head(3).to_dicts()}"
 
 
+@pytest.mark.slow
 @every_file
 def test_every_row_equals_its_oracle(oracles: Path, name: str) -> None:
     check(name, read(oracles / name))
@@ -60,6 +61,7 @@ def test_the_order_and_number_of_rows_does_not_matter(oracles: Path, name: str) 
     assert ADAPTERS[name](rows.clear()).height == 0
 
 
+@pytest.mark.slow
 @every_file
 def test_an_adapter_reads_input_columns_only(oracles: Path, name: str) -> None:
     rows = read(oracles / name)

@@ -88,6 +88,7 @@ def test_a_column_of_ones_own_tells_runs_apart_wherever_by_is_asked_for():
     assert {row["group"] for row in told["rows"]} == {"ann", "bob"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by", "teams", "words"),
     [

@@ -266,6 +266,7 @@ MATRIX = {
 }
 
 
+@pytest.mark.slow
 def test_real_sessions_are_closed_by_the_rules_that_lionagi_closes_them_by(shared, lionagi_samples):
     matrix = pl.read_csv(
         shared / "oracles" / "lionagi" / "oracle_detector_matrix_0.36.csv", infer_schema=False

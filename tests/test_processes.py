@@ -124,6 +124,7 @@ def test_without_the_probe_nothing_is_another(tmp_path: Path) -> None:
     assert_frame_equal(*frames)
 
 
+@pytest.mark.slow
 def test_a_refresh_looks_again(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         said = note(process.pid, procStart=start_of(process.pid))
@@ -146,6 +147,7 @@ def test_an_instant_cannot_be_probed(tmp_path: Path) -> None:
         sa.read(root_with(tmp_path), as_of=BEGAN + timedelta(days=1), probe=True)
 
 
+@pytest.mark.slow
 def test_the_command_line_asks_for_it(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     folder = root_with(tmp_path, note(ended()))
     assert cli.run(["attention", str(folder), "--probe", "--format", "json"]) == 0

@@ -187,6 +187,7 @@ def test_accuracy_recurrence_and_duration_fit_together():
     assert found.select((pl.col("query_accuracy") - identity).abs().max()).item() < 1e-12
 
 
+@pytest.mark.slow
 def test_a_snapshot_its_silences_and_its_sums_say_the_same(demo):
     snap = demo
     gaps = silence_gaps(snap)

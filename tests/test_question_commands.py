@@ -126,6 +126,7 @@ def test_faults_come_first_and_their_clusters_and_rows_are_one_step_away(run, ro
     assert (code, "--cluster does not apply to --show codes" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_code_and_a_cluster_narrow(run, rows_of, clusters):
     found = rows_of("failures", "--code", "run.failed", "--show", "codes")
     assert {row["code"][:10] for row in found} == {"run.failed"}
@@ -134,6 +135,7 @@ def test_a_code_and_a_cluster_narrow(run, rows_of, clusters):
     assert len(members) == row["n_rows"]
 
 
+@pytest.mark.slow
 def test_secrets_are_masked_and_counted_unless_asked_for(run):
     asked = ("failures", STORE, "--show", "members", "--format", "csv")
     code, out, err = run(*asked)
@@ -185,6 +187,7 @@ def test_a_code_that_nothing_has_names_one_that_is_like_it(run):
     assert "nothing here has code run.faild or one below it; did you" in err
 
 
+@pytest.mark.slow
 def test_a_file_holds_every_column(run, tmp_path, clusters):
     path = tmp_path / "clusters.parquet"
     assert run("failures", STORE, "--show", "clusters", "-o", path)[0] == 0
@@ -206,6 +209,7 @@ def test_rows_of_a_kind_that_nobody_recorded_say_so():
     assert columns == ["kind"]
 
 
+@pytest.mark.slow
 def test_durations_are_quantiles_with_words(run, rows_of, demo):
     code, out, err = run("durations", STORE, *AS_OF, "-f", "csv")
     found = csv_rows(out)
@@ -251,6 +255,7 @@ def test_each_answer_has_its_columns(run, show, columns):
     assert list(csv_rows(out)[0])[:3] == columns
 
 
+@pytest.mark.slow
 def test_candidates_are_those_that_were_asked_for_and_todays(run, rows_of):
     _, out, _ = run(
         *("durations", STORE, *AS_OF, "--show", "candidates"),

@@ -43,6 +43,7 @@ NEW = Question(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_a_question_is_a_command_a_table_a_tool_and_a_row_of_the_page(monkeypatch, demo, capsys):
     """A newcomer adds one in a single place."""

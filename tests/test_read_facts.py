@@ -92,6 +92,7 @@ def test_a_file_that_is_named_twice_is_read_once(tmp_path):
     assert twice.height == 3
 
 
+@pytest.mark.slow
 def test_a_pattern_gives_every_match_and_no_journal(tmp_path):
     for name in ("a", "b"):
         _store(tmp_path / name / "state.db", name)
@@ -461,6 +462,7 @@ def test_a_tilde_that_is_nobody_is_a_name(tmp_path, monkeypatch):
     assert usual_places({"LIONAGI_HOME": "~nosuchuser"}, Path("/me"))[0].name == "state.db"
 
 
+@pytest.mark.slow
 def test_names_of_files_that_are_not_utf8_are_escaped(tmp_path):
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.db"))
     try:

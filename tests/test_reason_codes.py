@@ -81,6 +81,7 @@ def test_every_code_is_valid_and_says_what_it_means_and_what_to_do():
         assert one.entity_types, code
 
 
+@pytest.mark.slow
 def test_every_code_that_other_systems_are_mapped_to_is_registered():
     words = pl.DataFrame({"status": [*LEGACY_MEANINGS, *GO_MEANINGS]})
     both = [words.with_columns(has_pr=pl.lit(has_pr)) for has_pr in (True, False)]

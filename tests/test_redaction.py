@@ -85,6 +85,7 @@ def test_keys_of_services_are_found_wherever_they_stand(name):
     assert left == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", ["\x1b[0m", "\x00", "\u200b", "\u202e", "\u00ad", "\U000e0041"])
 def test_what_nobody_sees_hides_no_secret(sign):
     texts = [case.before + sign.join(case.secret) + case.after for case in PLANTED]

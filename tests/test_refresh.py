@@ -208,6 +208,7 @@ def test_a_text_that_is_written_over_where_it_overflows_is_no_proof(tmp_path):
                 assert now.since is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", a_few(sorted(WRITES), 2))
 def test_each_way_to_write_is_seen(tmp_path, name):
     path = first(tmp_path / "state.db")
@@ -252,6 +253,7 @@ def test_of_a_table_that_grew_only_the_new_rows_are_read(tmp_path, monkeypatch):
     assert after.events.height == before.events.height + 1
 
 
+@pytest.mark.slow
 def test_a_closed_snapshot_can_still_be_refreshed(tmp_path):
     path = first(tmp_path / "state.db")
     before = read(path)
@@ -277,6 +279,7 @@ def test_a_live_writer_is_not_blocked_and_its_last_commit_is_seen(tmp_path, n_ro
         assert_same(snap.refresh(progress=False), read(path))
 
 
+@pytest.mark.slow
 def test_the_instant_is_chosen_as_before_or_given(tmp_path):
     path = first(tmp_path / "state.db")
     assert read(path).refresh(progress=False).as_of == AS_OF
@@ -416,6 +419,7 @@ def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
     assert again.detail("lionagi_runs")["derived_status"].to_list() == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_file_in_a_linked_directory_is_looked_at_too(tmp_path, monkeypatch):
     """As where a project lies on another disk; a repository that is worked on is left alone."""
     monkeypatch.setattr(manifests, "_TICK_NS", 0)
@@ -434,6 +438,7 @@ def test_a_file_in_a_linked_directory_is_looked_at_too(tmp_path, monkeypatch):
     assert_same(again, read(root))
 
 
+@pytest.mark.slow
 def test_a_show_that_comes_to_lie_where_the_store_says_is_read(tmp_path):
     folder = tmp_path / "elsewhere" / "topic"
     show = {"id": "s", "topic": "topic", "status": "active", "show_dir": str(folder)}

@@ -238,6 +238,7 @@ def test_every_column_of_every_result_is_documented(calls, name, rows):
     assert seen == {entry.name for entry in declared}
 
 
+@pytest.mark.slow
 def test_functions_of_single_modules_are_documented(demo):
     assert fits(DOCUMENTED["failure_alarm"], failure_alarm(demo), ())
     nested = sa.failures.clusters(demo, nested=True)

@@ -314,6 +314,7 @@ NOTHING_TO_SAY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entities", "n_titles"), a_few(NOTHING_TO_SAY))
 def test_little_or_nothing_still_makes_a_report(entities, n_titles):
     made = report(facts(entities))
@@ -337,6 +338,7 @@ def test_nothing_at_all_is_said_in_words():
     assert [one["shown"] for one in summary["headline"]["numbers"]] == ["0", *["none"] * 3, "0"]
 
 
+@pytest.mark.slow
 def test_a_week_without_entities_is_said_in_words():
     made = report(facts(WEEK), window="2026-W02", sections=["headline", "over_time"])
     assert "No run ended in this window (week 2026-W02" in made.summary["headline"]["finding"]
@@ -445,11 +447,13 @@ def test_a_report_shows_itself(small_week):
     assert "<th scope='row'>Completed</th>" in made._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_title_can_be_given():
     made = report(facts(WEEK), title="Fleet <north>", sections=[])
     assert "<h1>Fleet &lt;north&gt;</h1>" in made.as_html()
 
 
+@pytest.mark.slow
 def test_times_of_any_zone_are_shown_in_utc():
     entities = [run("a", "failed", reason_code="run.failed.exception")]
     window = (datetime(2026, 5, 20), AS_OF)
@@ -459,6 +463,7 @@ def test_times_of_any_zone_are_shown_in_utc():
     assert AS_OF.tzinfo is UTC
 
 
+@pytest.mark.slow
 def test_sa_report_can_be_called_however_the_package_was_imported():
     code = (
         "import stateanalytics.core.redaction, stateanalytics as sa\n"

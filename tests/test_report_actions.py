@@ -250,6 +250,7 @@ def test_the_brief_fits_an_email(demo_week):
     assert all(word not in text for word in ("<script", "<style", "<svg", "<details"))
 
 
+@pytest.mark.slow
 def test_a_report_of_few_sections_says_what_it_can(demo):
     made = sa.report(demo, window="2026-W21", sections=["headline"])
     assert made.summary["actions"] == []

@@ -44,6 +44,7 @@ def changes(rows, **how):
     return {one["name"]: one["change"] for one in summary["headline"]["numbers"]}, summary
 
 
+@pytest.mark.slow
 def test_a_share_names_its_difference_with_an_interval():
     found, _ = changes(TWO_WEEKS)
     assert found["completed"]["words"] == "+20 points against 60 % (95 %: +5 points to +33 points)"
@@ -52,6 +53,7 @@ def test_a_share_names_its_difference_with_an_interval():
     assert (found["completed"]["n"], found["completed"]["of"]) == (48, 80)
 
 
+@pytest.mark.slow
 def test_a_difference_that_chance_may_make_says_so():
     found, _ = changes(
         [
@@ -65,6 +67,7 @@ def test_a_difference_that_chance_may_make_says_so():
     assert found["completed"]["is_clear"] is False
 
 
+@pytest.mark.slow
 def test_a_count_names_how_many_more():
     found, _ = changes(TWO_WEEKS)
     assert found["runs"]["words"] == "10 fewer than 80 before"
@@ -158,6 +161,7 @@ def test_open_work_of_weeks_that_are_over_is_compared_as_long_after_their_ends()
     assert (unresolved["of"], unresolved["change"]["of"]) == (15, 8)
 
 
+@pytest.mark.slow
 def test_the_earlier_window_is_as_long_and_right_before():
     _, summary = changes(TWO_WEEKS)
     now, then = summary["window"], summary["compared_with"]
@@ -173,6 +177,7 @@ def test_last_week_is_seven_days_earlier_whatever_the_length():
     assert summary["compared_with"]["since"] == f"{ago(days=10):%Y-%m-%dT%H:%M:%SZ}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nothing", [None, "none"])
 def test_nothing_to_compare_leaves_the_numbers_alone(nothing):
     summary = report(facts(TWO_WEEKS), compare=nothing, sections=["headline"]).summary
@@ -203,6 +208,7 @@ def test_a_later_window_cannot_be_compared_with():
         report(facts(TWO_WEEKS), window=(ago(days=9), ago(days=2)), compare=(ago(days=5), AS_OF))
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_change_beside_each_number():
     page = report(facts(TWO_WEEKS), sections=["headline"]).as_html()
     assert "+20 points against 60 %" in page

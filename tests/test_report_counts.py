@@ -120,6 +120,7 @@ def test_open_runs_and_those_in_trouble(case):
     assert set(TROUBLE) == {"critical", "warning"}
 
 
+@pytest.mark.slow
 def test_failed_runs_their_causes_and_incidents(case):
     summary = case.summary
     by_outcome = {one["outcome"]: one["n"] for one in summary["headline"]["outcomes"]}
@@ -149,6 +150,7 @@ def test_failed_runs_their_causes_and_incidents(case):
     )
 
 
+@pytest.mark.slow
 def test_causes_of_failed_rows_and_clusters_of_codes(case):
     summary = case.summary
     members = sa.failures.members(case.snap, window=case.window)
@@ -170,6 +172,7 @@ def test_causes_of_failed_rows_and_clusters_of_codes(case):
     )
 
 
+@pytest.mark.slow
 def test_a_share_is_of_causes_wherever_it_stands(case):
     summary, n_causes = case.summary, case.summary["failures"]["n_causes"]
     for code in summary["failures"]["codes"]:

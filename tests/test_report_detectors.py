@@ -32,6 +32,7 @@ def section(rows, detectors=None):
     return made.summary["detectors"], made
 
 
+@pytest.mark.slow
 def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
     """lionagi #1162: "Stale: 0" beside "1 stuck >60m"."""
     found, made = section([running("long", hours=9, silent_s=40)], DASHBOARD)
@@ -44,6 +45,7 @@ def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
     assert found["finding"].split(":")[0] in made.as_html()
 
 
+@pytest.mark.slow
 def test_a_young_run_that_speaks_contradicts_nothing_on_the_dashboard():
     found, _ = section([running("young", hours=0.1, silent_s=5)], [DASHBOARD, "policy"])
     flagged = {row["detector"] for row in found["said"]}
@@ -62,6 +64,7 @@ def test_the_report_asks_the_current_rules_unless_others_are_named():
     }
 
 
+@pytest.mark.slow
 def test_the_report_takes_rules_of_yours_and_refuses_unknown_ones():
     mine = Detector("mine", fires=pl.lit(value=True), entry=Entry(rule="always"))
     found, _ = section([running("long", hours=9, silent_s=40)], ["B4", mine])

@@ -284,6 +284,7 @@ def test_a_window_up_to_as_of_has_nothing_late(demo):
         assert late["finding"] == "The data end with the window, so there can be no late data."
 
 
+@pytest.mark.slow
 def test_nothing_at_all_and_nothing_before_the_end_are_said(demo):
     empty = changed_facts(demo, entities=demo.entities.clear(), events=demo.events.clear(),
                           transitions=demo.transitions.clear())  # fmt: skip

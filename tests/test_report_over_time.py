@@ -32,6 +32,7 @@ DAYS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_end_stands_in_its_day_and_the_days_add_up():
     found = over_time(DAYS)
     assert found["step"] == "day"
@@ -48,12 +49,14 @@ def test_a_day_without_ends_is_a_row_of_zeros():
     assert all(row["counts"] == [0, 0] for row in quiet)
 
 
+@pytest.mark.slow
 def test_days_of_which_only_a_part_is_in_the_window_say_so():
     rows = over_time(DAYS)["rows"]
     assert rows[0]["is_part"] and rows[0]["label"].endswith("(part)")
     assert not rows[1]["is_part"]
 
 
+@pytest.mark.slow
 def test_open_runs_are_counted_at_the_end_of_each_day():
     rows = over_time([running("o", hours=50), ended("x", "completed", days=1)])["rows"]
     at = {row["from"][:10]: row["n_open"] for row in rows}
@@ -61,6 +64,7 @@ def test_open_runs_are_counted_at_the_end_of_each_day():
     assert rows[-1]["n_open"] == 1
 
 
+@pytest.mark.slow
 def test_the_worst_day_is_the_one_that_is_surely_bad():
     """One failure of one run is less sure than twelve of sixteen."""
     rows = [
@@ -80,6 +84,7 @@ def test_steps_fit_the_window(days, step):
     assert 1 <= len(found["rows"]) <= 60
 
 
+@pytest.mark.slow
 def test_nothing_ended_is_said_and_nothing_is_drawn():
     made = report(facts([running("o", hours=1)]), sections=["over_time"])
     assert made.summary["over_time"]["finding"] == "No run ended in this window."

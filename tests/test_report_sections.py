@@ -65,6 +65,7 @@ def test_a_section_is_a_module_and_a_template_of_its_name():
     assert len({section.place for section in sections.SECTIONS}) == len(NAMES)
 
 
+@pytest.mark.slow
 def test_sections_stand_in_the_order_of_the_page_whatever_was_asked(whole):
     some = sa.report(facts(WEEK), sections=["audit", "slow", "audit"])
     order = re.findall(r'<section id="([\w-]+)"', some.as_html())
@@ -73,6 +74,7 @@ def test_sections_stand_in_the_order_of_the_page_whatever_was_asked(whole):
     assert every == [name.replace("_", "-") for name in NAMES if name not in UNTOLD]
 
 
+@pytest.mark.slow
 def test_one_name_need_not_be_a_list():
     assert "slow" in sa.report(facts(WEEK), sections="slow").summary
 

@@ -471,6 +471,7 @@ def test_lost_definitions_are_named_and_nothing_is_guessed(tmp_path, whole):
     assert all(rows == whole[name] for name, rows in left.items())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_at_all_says_so(tmp_path):
     path = tmp_path / "state.db"
     octets = bytearray(DEMO.read_bytes())

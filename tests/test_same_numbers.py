@@ -225,6 +225,7 @@ def asked(request):
         yield asked_of(sa.read(*STORES[request.param], progress=False), patched)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_face_says_the_same_number(question, asked):
     agree(asked, question)

@@ -98,6 +98,7 @@ def test_a_turn_is_a_prompt_and_all_that_was_done_for_it_in_every_system(system,
     assert both.filter(pl.col("n").ne_missing(pl.col("n_turns"))).is_empty()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_chat_messages_are_prompts_and_answers_in_every_system(system, read):
     entities, events, _ = read(system)

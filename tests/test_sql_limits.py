@@ -70,6 +70,7 @@ def files_of_queries():
 # --- time ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query", a_few(pytest.param(query, id=name) for name, query in LONG_TO_PLAN.items())
 )

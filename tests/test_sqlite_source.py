@@ -162,6 +162,7 @@ def test_tables_and_columns_are_named(tmp_path):
         assert not store.is_live
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -611,6 +612,7 @@ def test_a_read_only_file_in_a_read_only_folder_is_read(tmp_path):
             folder.chmod(0o700)
 
 
+@pytest.mark.slow
 def test_a_live_store_in_a_read_only_folder_is_read_with_its_log(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -543,6 +543,7 @@ def test_duplicates_stay_duplicates():
     assert states(frame, as_of=AS_OF).height == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [POLARS, LAZY], ids=str)
 def test_no_rows_give_frames_of_the_right_shape(engine):
     empty = engine.of(schema.ENTITIES.empty())

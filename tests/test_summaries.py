@@ -234,6 +234,7 @@ def test_a_text_is_kept_where_k_sessions_have_it_and_never_otherwise(tmp_path):
     assert summarize(snapshot_of(rows), k=2).templates["pattern"].str.contains("otter").any()
 
 
+@pytest.mark.slow
 def test_a_secret_in_k_sessions_is_masked():
     rows = [failed(n, "DB_PASS=hunter2 was refused by the server") for n in range(9)]
     summary = summarize(snapshot_of(rows))
@@ -534,6 +535,7 @@ def test_an_archive_is_counted_shard_by_shard_as_it_is_at_once(history, monkeypa
     assert counts.losses["code"].to_list() == ["archive.not_collected"]
 
 
+@pytest.mark.slow
 def test_what_an_error_does_is_chosen(history, tmp_path):
     broken = shutil.copytree(history, tmp_path / "history")
     next(broken.glob("shards/*/*/*/entities-*")).write_bytes(b"x")

@@ -331,6 +331,7 @@ def test_several_columns_make_strata_in_order():
     assert curve.filter(kind=1, agent=1).drop("kind", "agent").equals(one)
 
 
+@pytest.mark.slow
 def test_ten_thousand_strata_with_one_member_each():
     spells = pl.DataFrame(
         {"duration_s": [1.0] * 10_000, "ended": True, "cause": "completed",

@@ -18,6 +18,7 @@ def templates(*messages: str) -> list[str]:
     return mine_templates(messages)["template"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "template"),
     [
@@ -181,6 +182,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=25), st.randoms())
 @examples(60)
 def test_order_and_repetition_never_matter(messages, chance: random.Random):

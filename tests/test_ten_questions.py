@@ -74,6 +74,7 @@ def test_4_two_weeks_by_team(weeks, runs):
     assert blue["verdict"] == "worse" and blue["difference_low"] > 0
 
 
+@pytest.mark.slow
 def test_5_durations_by_kind_and_ending(weeks, runs):
     found = weeks.compare("duration", by=["kind", "outcome"], window="2026-05").frame
     plain = runs.filter(MAY, outcome="completed", kind="agent")["duration_s"].median()
@@ -115,6 +116,7 @@ def test_9_what_is_new_with_examples(weeks):
     assert rows["message"].null_count() == 0 and rows.height >= new.height > 0
 
 
+@pytest.mark.slow
 def test_10_hour_by_weekday_in_berlin(weeks, runs):
     found = weeks.compare("failed", by=["weekday", "hour"], tz="Europe/Berlin").frame
     local = pl.col("ended_at").dt.convert_time_zone("Europe/Berlin")

@@ -28,6 +28,7 @@ def templates(*messages: str) -> list[str]:
     return mine_templates(messages)["template"].to_list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "raised",
     [

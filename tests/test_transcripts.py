@@ -57,6 +57,7 @@ def test_no_text_of_anybody_is_loaded(sample: Facts) -> None:
         assert text not in everything
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(range(6), 1))
 def test_lines_in_any_order_give_the_same_entities(client, sample, tmp_path, seed) -> None:
     """Moments give the order where a record stands before the one that it follows."""
@@ -309,6 +310,7 @@ def test_oddities_of_the_shared_samples_are_counted(client, shared_facts, expect
         assert "line.unfinished" not in n_rows
 
 
+@pytest.mark.slow
 def test_folders_and_order_of_files_change_nothing(
     client, shared_sample, shared_facts, tmp_path: Path
 ) -> None:
@@ -329,12 +331,14 @@ def test_folders_and_order_of_files_change_nothing(
     assert entities_of(moved).equals(entities_of(shared_facts))
 
 
+@pytest.mark.slow
 def test_attention_lists_sessions_and_not_their_parts(client, shared_sample, expected) -> None:
     listed = sa.attention(sa.read(shared_sample, as_of=expected[0]["as_of"]))
     assert set(listed["entity_type"]) == {"session"}
     assert listed.height == {"claude_code": 4, "codex": 3}[client.name]
 
 
+@pytest.mark.slow
 def test_a_project_and_a_single_transcript_give_the_same_facts() -> None:
     root = SHARED / "samples" / "claude-code"
     if not root.is_dir():

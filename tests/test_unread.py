@@ -40,6 +40,7 @@ def copied(store: Path, to: Path, script: str) -> Path:
     return to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "system"), STORES.items())
 def test_every_table_with_rows_is_read_or_left_aside_or_a_finding(
     shared: Path, name: str, system: str
@@ -58,6 +59,7 @@ def test_every_table_with_rows_is_read_or_left_aside_or_a_finding(
     assert "version.unknown" not in facts.findings["code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_a_table_of_an_unknown_version_is_counted(shared: Path, tmp_path: Path, name: str) -> None:
     script = """
@@ -73,6 +75,7 @@ def test_a_table_of_an_unknown_version_is_counted(shared: Path, tmp_path: Path, 
     assert of_work.select("severity", "n_rows").rows() == [("warning", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "script"),
     [
@@ -146,6 +149,7 @@ def test_other_files_of_run_directories_are_counted(shared: Path, tmp_path: Path
     assert found == {"runs/*.json": 4, "runs/*.log": 1}
 
 
+@pytest.mark.slow
 def test_events_of_an_unknown_type_are_counted_by_type(tmp_path: Path) -> None:
     sample = SAMPLES / "opencode" / "events_july_2026.jsonl"
     known = sample.read_text()

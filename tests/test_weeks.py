@@ -137,6 +137,7 @@ def test_medians_know_that_what_runs_on_took_at_least_so_long(hand):
     assert numbers(weeks, "time_to_complete", **by_kind) == numbers(weeks, "time_to_complete")
 
 
+@pytest.mark.slow
 def test_a_week_that_is_over_does_not_change_with_time(hand):
     last_week = weekly_numbers(facts_at(HAND, at(7)).facts, 2, top=None)
     series = ["week", "measure", "group_kind", "group_id"]
@@ -181,6 +182,7 @@ def test_every_series_is_in_every_week(demo_weeks):
     assert weeks.select(inside.all()).item()
 
 
+@pytest.mark.slow
 def test_so_many_groups_of_a_kind_are_told_as_were_asked_for(demo, demo_weeks):
     groups = ("measure", "group_kind")
     three = demo.weeks(1, top=3)
