@@ -137,7 +137,7 @@ def test_every_instant_is_what_a_copy_that_ends_there_says(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shipped", *SAMPLES])
 def test_many_instants_are_what_a_copy_that_ends_there_says(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path, 16)
+    check(name, tmp_path, 8)
 
 
 RETRIED = (
