@@ -23,6 +23,7 @@ from stateanalytics.state.population import count_headline, within
 from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.survival.run_spells import to_completion
+from stateanalytics.systems.history import begins_at
 from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, median_times
 
 FEWEST_WEEKS = 8
@@ -413,7 +414,10 @@ def failure_alarm(
     begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
     weeks = [week for week in before if begins is not None and begins <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
-    windows = {week: members_within(failed, week, snap.as_of, begins) for week in (*weeks, now)}
+    windows = {
+        week: members_within(failed, week, snap.as_of, begins_at(snap.entities))
+        for week in (*weeks, now)
+    }
     numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
     counts = (
         numbers.filter(measure="incidents")

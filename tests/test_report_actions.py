@@ -97,7 +97,8 @@ def test_a_failure_names_where_it_is_concentrated():
 
 def test_thresholds_come_last_and_facts_without_a_source_have_no_place():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
-             "in_words": "1 h to 2 h: 1 h gives 9.5 false alarms, 2 h 3; saves 40 min. "
+             "in_words": "1 h (mixed; other limits hold, too) to 2 h: 1 h gives 9.5 false alarms, "
+             "2 h 3; saves 40 min. "
              "Evidence: 99 invocations."}, {"verdict": "keep"}]  # fmt: skip
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "", WEEK)
     assert [one["what"] for one in found] == ["Fix “boom”", "Set slow to 2 h, from 1 h"]

@@ -7,7 +7,7 @@ words.
 import io
 import json
 import re
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
 from functools import cache
 
@@ -202,10 +202,15 @@ QUESTIONS = {
 # fmt: on
 
 
-def asked_of(snap, patched, **given):
+@contextmanager
+def asked_of(*stores, **given):
+    """The faces of one read of these stores, which no face closes."""
+    snap = sa.read(*stores, progress=False)
     object.__setattr__(snap, "close", lambda: None)
-    patched.setattr(snapshot, "read_for_once", lambda *_, **__: snap)
-    return {window: Asked(snap, window, **given) for window in ("week", "day", "all")}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(snapshot, "read_for_once", lambda *_, **__: snap)
+        yield {window: Asked(snap, window, **given) for window in ("week", "day", "all")}
+    type(snap).close(snap)
 
 
 def agree(asked, question):
@@ -213,16 +218,10 @@ def agree(asked, question):
         assert len(set((answers := one.answers(question)).values())) <= 1, (one.name, answers)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=[] if name == "claude_code" else pytest.mark.slow)
-        for name in STORES
-    ],
-)
+@pytest.fixture(scope="module", params=STORES)
 def asked(request):
-    with pytest.MonkeyPatch.context() as patched:
-        yield asked_of(sa.read(*STORES[request.param], progress=False), patched)
+    with asked_of(*STORES[request.param]) as faces:
+        yield faces
 
 
 @pytest.mark.slow
@@ -242,9 +241,8 @@ ODD = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD)
-def test_no_face_disagrees_about_an_odd_store(odd, tmp_path, monkeypatch):
+def test_no_face_disagrees_about_an_odd_store(odd, tmp_path):
     given, rows = ODD[odd]
-    snap = sa.read(write_store(tmp_path / "state.db", **rows), progress=False)
-    asked = asked_of(snap, monkeypatch, **given)
-    for question in QUESTIONS:
-        agree(asked, question)
+    with asked_of(write_store(tmp_path / "state.db", **rows), **given) as asked:
+        for question in QUESTIONS:
+            agree(asked, question)

@@ -178,7 +178,7 @@ def life(
         as_of=snap.as_of,
         entries=entries,
         fdr=fdr,
-        first_at=begins_at(snap.entities),
+        begins=begins_at(snap.entities),
     )
     return counted.update(changed, on="fault_id")
 
@@ -191,20 +191,22 @@ def count_lives(
     as_of: datetime,
     entries: pl.DataFrame | None = None,
     fdr: float = 0.05,
-    first_at: datetime | None = None,
+    begins: datetime | None = None,
 ) -> pl.DataFrame:
     """The `life` of `members` of all time; ``ended`` are all `placed_runs`.
 
-    ``first_at`` is when the data begin; None: before the window.
+    ``begins`` is when the data begin; None: before the window.
     """
     known = rows.filter(pl.col("failed_at") < instant(now.until))
     here, before = (
-        count_groups(members_within(known, period, as_of, first_at), ["cluster_id"])
+        count_groups(members_within(known, period, as_of, begins), ["cluster_id"])
         for period in (now, period_before(now))
     )
     # Of a week that is not over, only what has passed was without a failure.
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
-    begins = min(filter(None, (ended["placed_at"].min(), known["failed_at"].min(), seen.since)))
+    known_since = min(
+        filter(None, (ended["placed_at"].min(), known["failed_at"].min(), seen.since))
+    )
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
     since = instant(now.since)
     days = (failed_at - failed_at.min()).dt.total_days().unique().sort()
@@ -222,7 +224,7 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(seen),
-            new_chance=pl.when(failed_at.min() >= since).then(new_chance(begins, seen)),
+            new_chance=pl.when(failed_at.min() >= since).then(new_chance(known_since, seen)),
             quiet_chance=quiet_chance(now.since, quiet_until(seen)),
             silence_chance=quiet_chance(seen.until, instant(seen.until)),
             quiet_chance_before=quiet_chance(now.since, since),
@@ -232,7 +234,7 @@ def count_lives(
         )
         .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
         .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
-        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=first_at), **on_id)
+        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=begins), **on_id)
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
             is_growing=pl.col("q_value") <= fdr,

@@ -401,7 +401,8 @@ def _paired_placeholders(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.LazyFr
     )
     # Of patterns with the same placeholders one is enough.
     same = wild.group_by("number", "length").agg(pl.col("column").sort())
-    representatives = same.unique(["length", "column"], keep="any").explode("column")
+    first = same.sort("number").unique(["length", "column"], keep="first", maintain_order=True)
+    representatives = first.explode("column")
     return (
         representatives.join(representatives.select("number", other="column"), on="number")
         .filter(pl.col("column") < pl.col("other"))

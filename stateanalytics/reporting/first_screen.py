@@ -196,7 +196,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
                     today=row["today"],
                 ),
                 # The first sentence, after the values that stand in the line above.
-                row["in_words"].partition(". ")[0].rpartition(": ")[2],
+                row["in_words"].partition(". ")[0].partition(": ")[2],
                 command("thresholds", place, "--settings toml"),
                 "#thresholds",
             )

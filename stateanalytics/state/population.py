@@ -76,7 +76,7 @@ def host_of(source: str) -> str:
 
 def hosts_of(sources: pl.Series) -> pl.Expr:
     """The host of each row's ``source``, by `host_of`; ``sources`` are those of the rows."""
-    known = sources.value_counts().to_series().to_list()
+    known = sources.unique().to_list()
     hosts = [host_of(source) for source in known]
     return pl.col("source").replace_strict(known, hosts, return_dtype=pl.String)
 
@@ -233,7 +233,7 @@ def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
 
 
 def is_outdated(sources: pl.DataFrame, window: Window) -> pl.Expr:
-    """Whether work is open in an outdated source: it would look dead, and no rate counts it."""
+    """Whether work without an end is of an outdated source: it would look dead."""
     names = outdated_sources(sources, window)["source"]
     return pl.col("ended_at").is_null() & pl.col("source").is_in(names.implode())
 

@@ -40,7 +40,6 @@ from stateanalytics.survival.risk_sets import (
 )
 
 INCIDENCE = fixed_columns(CumulativeIncidence)
-"""The streaming engine of polars takes four times as long for sums within strata."""
 
 
 def cumulative_incidence(

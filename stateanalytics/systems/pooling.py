@@ -502,7 +502,11 @@ def _pooled_lazily(shape: schema.Frame, frames: Sequence[FrameOrFactory]) -> Fra
     """Frames of one shape, pooled on demand; a single one stays, as it may be read in part."""
     if len(frames) == 1 and callable(frames[0]):
         return frames[0]
-    return map_frames(lambda *rows: pool(rows, shape), *frames)
+    return map_frames(partial(_pooled, shape), *frames)
+
+
+def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:
+    return pool(frames, shape)
 
 
 def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:

@@ -456,7 +456,7 @@ class Losses:
     def _sum_intervals(
         self, place: int | None, heaviest: Sequence[float]
     ) -> list[tuple[float, float, float]]:
-        """Sums of what `_between` gives, each with both ends of its interval."""
+        """Sums of the numbers of `_terms`, each with both ends of its interval."""
         n, of_units = 2 * self.n, self._by_unit(place)
         totals, n_hit = of_units[3 : 3 + n], of_units[3 + n : 3 + 2 * n]
         variances = _variances(of_units)
@@ -485,7 +485,8 @@ class Losses:
         """The counts of each project, and ``n_units``; a unit without one is one of its own."""
         own = pl.lit("\n") + pl.int_range(pl.len()).cast(pl.String)
         named = self.counts.with_columns(project=pl.coalesce("project", own), n_units=1)
-        return named.group_by("project", maintain_order=True).sum()
+        by_project = named.group_by("project", maintain_order=True)
+        return by_project.agg(pl.col("n_units", *self._names).sum())
 
     def without_each(self, places: Sequence[int]) -> Iterator[Losses]:
         """The losses without each of these rows of the counts."""
@@ -541,10 +542,10 @@ class Losses:
         return tuple(each - sign * term for each, term in zip(sums, terms, strict=True))
 
     def _terms(self, place: int | None, row: Sequence[Any]) -> list[Any]:
-        """Exposure and its square, then, of each number: itself, if above 0, square, by exposure.
+        """Exposure and its square; then all numbers, whether above 0, squared, times exposure.
 
-        The numbers are the mistakes and the hours between a candidate and each one (None: of
-        each), as expressions or as values of one row: never negative.
+        Numbers are mistakes and hours of each candidate, or, with ``place``, between it and
+        each: as expressions or as values of one row, and never negative.
         """
         exposure, mistakes, waiting = row[0], row[1 : 1 + self.n], row[1 + self.n :]
         numbers = [*mistakes, *waiting]

@@ -413,7 +413,7 @@ def healthy_lengths(
 
     Parameters
     ----------
-    rows : polars.DataFrame
+    rows : polars.DataFrame or LazyFrame
         Silences or runs, see `thresholds.evidence.evidence`.
     is_silence : bool
         Whether they are silences.

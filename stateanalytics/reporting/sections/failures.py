@@ -191,7 +191,7 @@ def summarize_failures(material: Material) -> Plain:
         as_of=as_of,
         entries=material.ledger,
         fdr=GROWING,
-        first_at=begins_at(material.facts.entities),
+        begins=begins_at(material.facts.entities),
     )
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
     in_window = count_clusters(failed, window=window, as_of=as_of)
