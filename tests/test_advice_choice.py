@@ -570,6 +570,21 @@ def test_any_unit_may_carry_a_verdict_not_only_the_heaviest():
     assert (eight.verdict, eight.flips) == ("cannot_tell", True)
 
 
+def test_names_of_units_and_projects_change_nothing():
+    counts = counts_of([0, 0, 0], [0, 0.2, 1], n=141).with_columns(
+        project=pl.col("unit") // 16,
+        mistakes_0=pl.when(pl.col("unit") < 20).then(4.0).otherwise(0.0),
+    )
+    named = counts.with_columns(
+        unit=pl.format("unit {}", "unit"), project=pl.format("p{}", "project")
+    )
+    by_number, by_name = (
+        choose(rows, all_seen(), price=1, hour=1, today_s=1.0) for rows in (counts, named)
+    )
+    assert by_number.curve.equals(by_name.curve)
+    assert replace(by_number, curve=None) == replace(by_name, curve=None)
+
+
 @pytest.mark.slow
 def test_what_the_units_that_count_most_leave_as_it_is_no_other_unit_changes():
     n_fleets, n_decided, n_differ = 12, 0, 0
