@@ -180,7 +180,7 @@ def test_a_steady_fleet_has_hardly_a_word():
 )
 def test_growth_is_said_within_weeks(low, high, week_2, week_4):
     """Room for two standard errors."""
-    n = 36
+    n = 24
     found = [first_told(Random(500 + seed), risen(low, high), 20, 24) for seed in range(n)]
     for within, share in ((2, week_2), (4, week_4)):
         room = 2 * (share * (1 - share) / n) ** 0.5
@@ -190,7 +190,7 @@ def test_growth_is_said_within_weeks(low, high, week_2, week_4):
 @pytest.mark.slow
 @pytest.mark.parametrize(("spread", "most"), [(0.0, 0.05), (0.1, 0.05), (0.3, 0.08)])
 def test_a_steady_fleet_is_called_growing_in_few_weeks(spread, most):
-    weeks, n = (9, 13, 17, 21, 24), 24
+    weeks, n = (9, 13, 17, 21, 24), 16
     found = [
         has_false_growth(fleet(Random(7000 + seed), {**STEADY, "disk": 2.0}, 25, spread=spread),
                          weeks, 25)
