@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import stateanalytics as sa
 from stateanalytics.core.facts import Facts, unevaluated
 from stateanalytics.systems import folding, transcripts
 from stateanalytics.systems.claude_code import reading as claude_code
@@ -18,7 +17,7 @@ from stateanalytics.systems.codex import reading as codex
 from stateanalytics.systems.folding import with_families
 from stateanalytics.systems.history import facts_at
 from stateanalytics.systems.reading import read_facts
-from tests.conftest import ROOT, SHIPPED
+from tests.conftest import ROOT
 
 SAMPLES = ROOT / "data" / "samples"
 READINGS = (claude_code, codex)
@@ -93,13 +92,6 @@ def test_facts_of_an_earlier_instant_can_be_sent_to_another_process(reading) -> 
     sent = pickle.loads(pickle.dumps(then))
     assert_same(sent, then)
     assert repr(sent.details) == f"Frames({', '.join(then.details)})"
-
-
-@pytest.mark.slow
-def test_facts_of_several_sources_can_be_sent_to_another_process() -> None:
-    with sa.read(SHIPPED["claude_code"], SHIPPED["codex"], progress=False) as snap:
-        then = facts_at(snap, snap.as_of).facts
-        assert_same(pickle.loads(pickle.dumps(then)), then)
 
 
 def written(path: Path, day: int, **told: object) -> None:
