@@ -107,7 +107,7 @@ def test_news_of_rare_failures_is_rare(n_weeks, longest, most):
 @pytest.mark.parametrize(("n_weeks", "seed"), [(2, 71), (10, 4_003)])
 def test_at_most_one_report_in_twenty_of_weeks_alike_says_that_something_changed(n_weeks, seed):
     """All its tests together; room for three deviations."""
-    draw, n = Random(seed), 80
+    draw, n = Random(seed), 40
     found = [said_of(draw, n_weeks) for _ in range(n)]
     n_false = sum(bool(said) for said in found)
     assert n_false / n <= FALSE_ALARMS + 3 * (0.05 * 0.95 / n) ** 0.5, [s for s in found if s]
