@@ -17,7 +17,7 @@ QUICK  := 'not slow and not spark and not lab and not fleet and not models and n
 
 help:
 	@echo "make report     write $(OUT) from $(STORE) (STORE=… OUT=… to change)"
-	@echo "make test       run every test that fits four minutes"
+	@echo "make test       run every test that fits a few minutes"
 	@echo "make instants   states at every instant of every sample, for an hour or two"
 	@echo "make check      test, format, lint and types, and two minutes of make fuzz"
 	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
