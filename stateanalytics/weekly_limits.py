@@ -411,13 +411,11 @@ def failure_alarm(
     )
     ever = judged_rows(snap, policy)
     ended = ended_runs(ever)
-    begins = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
-    weeks = [week for week in before if begins is not None and begins <= week.since]
+    known = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
+    weeks = [week for week in before if known is not None and known <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
-    windows = {
-        week: members_within(failed, week, snap.as_of, begins_at(snap.entities))
-        for week in (*weeks, now)
-    }
+    begins = begins_at(snap.entities)
+    windows = {week: members_within(failed, week, snap.as_of, begins) for week in (*weeks, now)}
     numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
     counts = (
         numbers.filter(measure="incidents")

@@ -2,8 +2,9 @@
 
 ``pytest --hypothesis-profile=quick``, as `make test` does, asks for an eighth of a property's
 examples, `make slow` for half of them, and ``--hypothesis-profile=whole``, as `make check-all`
-does, for all. Of a matrix (one property on many samples, formats or texts) `make test` runs a few
-members; the others are marked slow, for `make slow`, which CI runs as well.
+does, for all. So it is with simulations and repetitions (`some_of`). Of a matrix (one property
+on many samples, formats or texts) `make test` runs a few members; the others are marked slow,
+for `make slow`, which CI runs as well.
 """
 
 from collections.abc import Iterable
@@ -24,6 +25,16 @@ def examples(number: int, **others: Any) -> settings:
     part = PARTS.get(settings.get_current_profile_name(), 2)
     number = min(number, max(FEWEST, number // part))
     return settings(max_examples=number, deadline=None, **others)
+
+
+def is_whole() -> bool:
+    """Whether everything is tried, as before a release."""
+    return settings.get_current_profile_name() == WHOLE
+
+
+def some_of(number: int, part: int) -> int:
+    """So many simulations or repetitions where everything is tried, else a part of them."""
+    return number if is_whole() else number // part
 
 
 def a_few(cases: Iterable[Any], number: int = 1) -> list[Any]:

@@ -26,7 +26,7 @@ from stateanalytics.io.budget import OVER_BUDGET
 from stateanalytics.io.cache import Cache
 from stateanalytics.systems import pooling, reading
 from tests.conftest import SHIPPED
-from tests.examples import a_few, examples
+from tests.examples import a_few, examples, some_of
 from tests.lionagi_stores import NOW_S
 from tests.test_observations import store_at
 
@@ -206,7 +206,7 @@ def test_after_any_story_a_cached_read_is_a_fresh_one(system):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["claude_code", "codex"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(some_of(40, 5)))
 def test_reads_that_a_limit_of_time_cuts_go_on_until_all_is_read(
     tmp_path, monkeypatch, system, seed
 ):
@@ -236,7 +236,7 @@ def summed_up(capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["claude_code", "lionagi", "codex"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(some_of(40, 5)))
 def test_the_usual_places_are_summed_up_without_reading_until_they_change(
     tmp_path, monkeypatch, capsys, system, seed
 ):

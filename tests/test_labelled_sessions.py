@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from tests.conftest import ROOT
+from tests.examples import some_of
 from tests.labelled_sessions import scores, table_of
 
 LOOPS = ("repeated_call", "repeated_error", "alternating")
@@ -27,8 +28,9 @@ def test_a_few_labelled_sessions(tmp_path):
 
 
 @pytest.mark.slow
-def test_many_labelled_sessions(tmp_path):
-    assert_good_enough(scores(tmp_path, seed=11, n_each=12, n_controls=350))
+@pytest.mark.parametrize("seed", [11, 12][: some_of(2, 2)])
+def test_many_labelled_sessions(tmp_path, seed):
+    assert_good_enough(scores(tmp_path, seed=seed, n_each=12, n_controls=350))
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from benchmarks.bench_watch import MOST_GROWTH_MB, N_SESSIONS, followed
 from stateanalytics import live, snapshot
 from stateanalytics.errors import ArgumentError, StoreBusyError
 from stateanalytics.systems import reading
+from tests.examples import some_of
 from tests.frames import AS_OF
 from tests.generators import write_store as write_generated
 from tests.lionagi_stores import NOW_S, listing, session, write_store
@@ -225,8 +226,9 @@ def test_the_command_prints_changes_until_it_is_interrupted(path):
 @pytest.mark.slow
 def test_a_busy_store_is_followed_without_growing(tmp_path):
     path = write_generated(tmp_path / "state.db", N_SESSIONS, n_messages_per_session=20)
-    seen = followed(path, 150)
-    assert len(seen.lags_s) > 15
+    n_looks = some_of(1_000, 6)
+    seen = followed(path, n_looks)
+    assert len(seen.lags_s) > n_looks / 10
     assert seen.grown_mb < MOST_GROWTH_MB
 
 

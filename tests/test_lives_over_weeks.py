@@ -12,6 +12,7 @@ import pytest
 from stateanalytics.core.windows import Window
 from stateanalytics.failures.cluster_life import count_lives
 from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
+from tests.examples import some_of
 from tests.failures import run, store
 from tests.frames import AS_OF
 
@@ -180,7 +181,7 @@ def test_a_steady_fleet_has_hardly_a_word():
 )
 def test_growth_is_said_within_weeks(low, high, week_2, week_4):
     """Room for two standard errors."""
-    n = 24
+    n = some_of(60, 2)
     found = [first_told(Random(500 + seed), risen(low, high), 20, 24) for seed in range(n)]
     for within, share in ((2, week_2), (4, week_4)):
         room = 2 * (share * (1 - share) / n) ** 0.5
@@ -190,7 +191,7 @@ def test_growth_is_said_within_weeks(low, high, week_2, week_4):
 @pytest.mark.slow
 @pytest.mark.parametrize(("spread", "most"), [(0.0, 0.05), (0.1, 0.05), (0.3, 0.08)])
 def test_a_steady_fleet_is_called_growing_in_few_weeks(spread, most):
-    weeks, n = (9, 13, 17, 21, 24), 16
+    weeks, n = (9, 13, 17, 21, 24), some_of(40, 2)
     found = [
         has_false_growth(fleet(Random(7000 + seed), {**STEADY, "disk": 2.0}, 25, spread=spread),
                          weeks, 25)
@@ -204,7 +205,7 @@ def test_a_steady_fleet_is_called_growing_in_few_weeks(spread, most):
 def test_what_fails_rarely_is_hardly_ever_back_gone_or_flapping():
     """Steady at .7 and 2 a week."""
     found = []
-    for seed in range(10):
+    for seed in range(some_of(20, 2)):
         rows = fleet(Random(8000 + seed), {"socket": 0.7, "disk": 2.0, "rate": 12.0}, 32)
         for week in told(rows, range(8, 32, 2), 32):
             found += [week[name]["state"] for name in ("socket", "disk") if name in week]

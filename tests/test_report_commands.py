@@ -13,6 +13,7 @@ import stateanalytics as sa
 from stateanalytics.cli import output
 from stateanalytics.cli import run as cli
 from stateanalytics.reporting.entities import with_program
+from tests.examples import is_whole
 from tests.samples import SAMPLES
 
 STORES = {
@@ -47,9 +48,9 @@ def shape_of(command):
     ("names", "is_every"),
     [
         (next(iter(STORES.values())), False),
-        # Every command of two pages, and one of each shape of all others.
+        # CI runs every command of two pages, and of the others one of each shape.
         *(
-            pytest.param(names, place in (0, len(STORES) - 1), marks=pytest.mark.slow)
+            pytest.param(names, is_whole() or place in (0, len(STORES) - 1), marks=pytest.mark.slow)
             for place, names in enumerate(STORES.values())
         ),
     ],

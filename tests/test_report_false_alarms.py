@@ -14,6 +14,7 @@ from stateanalytics.reporting.changes import (
     false_alarm_rate,
     with_changes,
 )
+from tests.examples import some_of
 from tests.failures import run
 from tests.frames import AS_OF, facts
 
@@ -94,20 +95,20 @@ def test_new_is_news_only_where_the_history_is_long_enough_for_a_surprise():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_weeks", "longest", "most"), [(2, 0, 2), (4, 0, 2), (12, 0, 2), (26, 0, 2), (12, 2, 4)]
+    ("n_weeks", "longest", "most"), [(2, 0, 3), (4, 0, 4), (12, 0, 4), (26, 0, 4), (12, 2, 9)]
 )
 def test_news_of_rare_failures_is_rare(n_weeks, longest, most):
-    draw = Random(n_weeks)
-    assert sum(bool(news_of(rare_failures(draw, n_weeks, longest=longest))) for _ in range(12)) <= (
-        most
-    )
+    """At most so many of 30 reports have some."""
+    draw, n = Random(n_weeks), some_of(30, 2)
+    found = [news_of(rare_failures(draw, n_weeks, longest=longest)) for _ in range(n)]
+    assert sum(map(bool, found)) / n <= most / 30
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_weeks", "seed"), [(2, 71), (10, 4_003)])
 def test_at_most_one_report_in_twenty_of_weeks_alike_says_that_something_changed(n_weeks, seed):
     """All its tests together; room for three deviations."""
-    draw, n = Random(seed), 40
+    draw, n = Random(seed), some_of(80, 2)
     found = [said_of(draw, n_weeks) for _ in range(n)]
     n_false = sum(bool(said) for said in found)
     assert n_false / n <= FALSE_ALARMS + 3 * (0.05 * 0.95 / n) ** 0.5, [s for s in found if s]

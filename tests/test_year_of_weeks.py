@@ -133,7 +133,13 @@ def without_memory(summary):
         {name: part for name, part in number.items() if name not in OF_EARLIER_WEEKS}
         | {"change": {name: number["change"][name] for name in ("n", "of", "difference")}}
         for number in headline["numbers"]
+        # It is a number of the page from eight weeks on.
+        if number["name"] != "time_to_complete"
     ]
+    if "durations" in told:
+        kinds = told["durations"]["by_kind"]
+        rows = [{**row, "limits": None} for row in kinds["rows"]]
+        told["durations"] = {**told["durations"], "by_kind": {**kinds, "rows": rows}}
     told.pop("verdict")
     told["headline"] = {**headline, "numbers": numbers, "weeks": None}
     told.pop("news")

@@ -28,8 +28,8 @@ from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import (
     counted,
+    has_no_end_in,
     is_counted,
-    is_outdated,
     outdated_sources,
     population,
     within,
@@ -240,14 +240,17 @@ class Material:
         """The `used_tokens` of the facts."""
         return used_tokens(self.facts)
 
+    @cached_property
+    def begins(self) -> datetime | None:
+        """When the data begin."""
+        return begins_at(self.facts.entities)
+
     def failed_in(self, window: Window) -> pl.DataFrame:
         """The `members` of a window, with the incidents that it shows."""
         ever, name = self.failed_ever, f"{window.since} {window.until}"
         with self._mining_lock:
             if name not in self._mined:
-                self._mined[name] = members_within(
-                    ever, window, self.facts.as_of, begins_at(self.facts.entities)
-                )
+                self._mined[name] = members_within(ever, window, self.facts.as_of, self.begins)
         return self._mined[name]
 
     @property
@@ -292,8 +295,7 @@ def without_outdated(facts: Facts, window: Window) -> tuple[Facts, pl.DataFrame]
     outdated = outdated_sources(facts.sources, window)
     if outdated.is_empty():
         return facts, outdated
-    kept = facts.entities.filter(~is_outdated(facts.sources, window))
-    return replace(facts, entities=kept), outdated
+    return replace(facts, entities=facts.entities.filter(~has_no_end_in(outdated))), outdated
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -216,10 +216,12 @@ def within(
 ) -> Rows:
     """Rows of a `population` of all time that belong to a window.
 
-    With ``sources``, without open work of those that do not reach into it (`is_outdated`).
+    With ``sources``, without open work of those that do not reach into it.
     """
     here = rows.filter(_is_within(window, as_of))
-    return here if sources is None else here.filter(~is_outdated(sources, window))
+    if sources is None:
+        return here
+    return here.filter(~has_no_end_in(outdated_sources(sources, window)))
 
 
 def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
@@ -232,10 +234,9 @@ def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
     return outdated if 0 < outdated.height < sources.height else outdated.clear()
 
 
-def is_outdated(sources: pl.DataFrame, window: Window) -> pl.Expr:
-    """Whether work without an end is of an outdated source: it would look dead."""
-    names = outdated_sources(sources, window)["source"]
-    return pl.col("ended_at").is_null() & pl.col("source").is_in(names.implode())
+def has_no_end_in(outdated: pl.DataFrame) -> pl.Expr:
+    """Whether work without an end is of one of these `outdated_sources`: it would look dead."""
+    return pl.col("ended_at").is_null() & pl.col("source").is_in(outdated["source"].implode())
 
 
 def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:

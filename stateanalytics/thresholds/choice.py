@@ -507,18 +507,19 @@ class Losses:
         return [EXPOSURE, *mistake_columns(limits), *waiting_columns(limits)]
 
     @cached_property
-    def _kept(self) -> dict[tuple[str, int | None], tuple[float, ...]]:
+    def _kept(self) -> dict[tuple[int | None, bool], tuple[float, ...]]:
+        """Sums that were asked for, by candidate and whether by project."""
         return {}
 
     def _by_unit(self, place: int | None) -> tuple[float, ...]:
         """Number of units and sums of `_terms`."""
         if self.left_out is None:
-            return self._sums("counts", place)
+            return self._sums(place)
         return self._minus(self.left_out.whole._by_unit(place), self.left_out.unit, place)
 
     def _by_project(self, place: int | None) -> tuple[float, ...]:
         if self.left_out is None:
-            return self._sums("projects", place)
+            return self._sums(place, by_project=True)
         left = self.left_out
         without = self._minus(left.whole._by_project(place), left.project, place)
         if left.is_alone:
@@ -526,14 +527,14 @@ class Losses:
         rest = [of_all - own for of_all, own in zip(left.project, left.unit, strict=True)]
         return self._minus(without, rest, place, -1)
 
-    def _sums(self, of: str, place: int | None) -> tuple[float, ...]:
-        if (of, place) not in self._kept:
+    def _sums(self, place: int | None, *, by_project: bool = False) -> tuple[float, ...]:
+        key = (place, by_project)
+        if key not in self._kept:
+            rows = self.projects if by_project else self.counts
             terms = self._terms(place, [pl.col(name) for name in self._names])
-            sums = getattr(self, of).select(
-                pl.len(), *(term.sum().alias(str(i)) for i, term in enumerate(terms))
-            )
-            self._kept[of, place] = sums.row(0)
-        return self._kept[of, place]
+            sums = (term.sum().alias(str(i)) for i, term in enumerate(terms))
+            self._kept[key] = rows.select(pl.len(), *sums).row(0)
+        return self._kept[key]
 
     def _minus(
         self, sums: Sequence[float], row: Sequence[float], place: int | None, sign: int = 1

@@ -32,7 +32,6 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso, pla
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import is_counted
 from stateanalytics.state.reasons import REGISTRY
-from stateanalytics.systems.history import begins_at
 from stateanalytics.systems.linking import program_versions
 
 N_NAMED = 2
@@ -191,7 +190,7 @@ def summarize_failures(material: Material) -> Plain:
         as_of=as_of,
         entries=material.ledger,
         fdr=GROWING,
-        begins=begins_at(material.facts.entities),
+        begins=material.begins,
     )
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
     in_window = count_clusters(failed, window=window, as_of=as_of)
