@@ -189,7 +189,7 @@ COMMANDS = {
         "is counted.",
         (
             "costs state.db --week 2026-W21",
-            "costs --by day,model",
+            "costs --by day,model --tz Europe/Berlin",
             "costs --by project --prices my.toml",
             "costs history/ --by system,model,project -o costs.csv",
         ),
@@ -485,7 +485,7 @@ QUESTIONS: tuple[Question, ...] = (
         "reported and estimated costs, the most expensive first",
         "failures.costs",
         "costs",
-        options=("cost_by", "prices", "own", "window"),
+        options=("cost_by", "prices", "own", "window", "tz"),
         columns=(
             "n_runs n_completed n_first_pass n_merged run_s total_usd retries_usd reported_usd "
             "reported_per_completed_usd reported_lost_usd estimated_usd estimated_n "

@@ -17,7 +17,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts, losses_of
 from stateanalytics.core.text import visible
-from stateanalytics.core.windows import in_utc, read_moment
+from stateanalytics.core.windows import minute_of, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
@@ -652,7 +652,7 @@ class Snapshot(Facts):
         return self._masked[policy]
 
     def __repr__(self) -> str:
-        head = f"Snapshot as of {in_utc(self.as_of)} ({self.why_as_of}): {self._counts}"
+        head = f"Snapshot as of {minute_of(self.as_of)} ({self.why_as_of}): {self._counts}"
         lost = [f"  MISSING: {line}" for line in self._losses()]
         read = [f"  {line}" for line in self._inputs()]
         return "\n".join([head, *lost, *read, f"Next: {_NEXT}"])
@@ -692,7 +692,7 @@ class Snapshot(Facts):
             written_by = row["format"] or row["system"]
             # With one instant for several inputs, it matters where each of them ends.
             ends = self.sources.height > 1 and row["last_at"]
-            up_to = f", up to {in_utc(row['last_at'])}" if ends else ""
+            up_to = f", up to {minute_of(row['last_at'])}" if ends else ""
             yield visible(f"{row['source']}: {written_by}, {size:,.1f} MB{live}{up_to}")
         if self.sources.height > _MOST_SOURCES_SHOWN:
             yield f"and {self.sources.height - _MOST_SOURCES_SHOWN} more, see .sources"

@@ -152,6 +152,20 @@ def test_costs_by_period_stand_in_the_order_of_time(period: str, labels: list[st
     assert by_both.filter(pl.col(period) == labels[0])["reported_usd"].is_sorted(descending=True)
 
 
+def test_days_of_costs_are_those_of_a_zone() -> None:
+    rows = [
+        {"entity_id": end, "raw_status": "completed", "cost_usd": usd, "started_at": at,
+         "ended_at": at}
+        for end, usd in (("2024-12-29 22:59", 1.0), ("2024-12-29 23:01", 2.0))
+        for at in [datetime.fromisoformat(f"{end}+00:00")]
+    ]  # fmt: skip
+    here = {"by": "day", "tz": "Europe/Berlin"}
+    days = sa.failures.costs(facts(rows), **here).select("day", "total_usd")
+    assert days.rows() == [("2024-12-29", 1.0), ("2024-12-30", 2.0)]
+    monday = sa.failures.costs(facts(rows), window="2025-W01", **here)
+    assert monday["day"].to_list() == ["2024-12-30"]
+
+
 def test_what_somebody_stopped_is_not_lost_to_failures() -> None:
     rows = [
         {"entity_id": end, "raw_status": end, "cost_usd": usd, "started_at": AT, "ended_at": AT}

@@ -6,7 +6,9 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.cli import run
+from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting.changes import earlier_window
 from tests.samples import SAMPLES
 
 ZONE = "Europe/Berlin"
@@ -42,6 +44,26 @@ def test_the_week_in_which_the_clock_changes_has_seven_days(demo):
     assert len(rows) == 7
     assert not any(row["is_part"] for row in rows)
     assert made.summary["window"]["days"] == round(7 - 1 / 24, 3)
+
+
+@pytest.mark.slow
+def test_sentences_and_axes_name_the_zone_too(demo):
+    made = sa.report(demo, tz=ZONE, sections=["headline", "over_time", "provenance"])
+    assert made.summary["window"]["label"] == "the 7 days up to 2026-05-25 08:00 CEST"
+    page = made.as_html()
+    assert "as of 2026-05-25 08:00 CEST" in page
+    assert "2026-05-11 08:00 CEST to 2026-05-18 08:00 CEST" in page
+    assert f"each day ({ZONE})" in page
+    assert "UTC" not in page
+
+
+@pytest.mark.parametrize("compare", ["previous", "last-week", "2026-W13"])
+def test_the_week_before_begins_at_midnight_there_where_the_clock_changed(compare):
+    as_of = datetime(2026, 5, 27, tzinfo=UTC)
+    week = read_window("2026-W14", as_of=as_of, tz=ZONE)
+    before = earlier_window(compare, week, as_of=as_of, tz=ZONE)
+    assert before.since == datetime(2026, 3, 22, 23, tzinfo=UTC)
+    assert before.until == week.since == datetime(2026, 3, 29, 22, tzinfo=UTC)
 
 
 def test_a_zone_that_there_is_not_is_one_line(demo, capsys):

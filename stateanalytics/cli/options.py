@@ -108,6 +108,12 @@ window_options = combined(
     click.option("--since", metavar="MOMENT", help="Begin the window at this moment."),
     click.option("--until", metavar="MOMENT", help="End the window before this moment."),
 )
+zone_option = click.option(
+    "--tz",
+    metavar="ZONE",
+    help="Begin weeks and days at midnight in this time zone, such as Europe/Berlin, and show "
+    "its clock; default: UTC.",
+)
 detectors_option = click.option(
     "--detectors",
     "--detector",
@@ -219,6 +225,7 @@ OPTIONS: Mapping[str, Option] = {
         "playbook, day, week, month, or a column of --table, such as teams.owner; none: all runs "
         "together.",
     ),
+    "tz": zone_option,
     "probs": click.option(
         "--prob",
         "probs",

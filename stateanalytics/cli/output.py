@@ -335,7 +335,7 @@ def _is_file(path: Path) -> bool:
 
 def note_of_last_week(window: object, snap: Snapshot) -> None:
     """Note where the clock calls another week the last: data may end before that week is over."""
-    from stateanalytics.core.windows import LAST_WEEK, in_utc, iso_week, read_window
+    from stateanalytics.core.windows import LAST_WEEK, iso_week, minute_of, read_window
 
     if window != LAST_WEEK or snap.as_of_from != "data":
         return
@@ -343,7 +343,7 @@ def note_of_last_week(window: object, snap: Snapshot) -> None:
     by_clock = read_window(LAST_WEEK, as_of=datetime.now(UTC))
     if counted != by_clock:
         note(
-            f"last-week is {counted.label}, the last that is over at {in_utc(snap.as_of)} "
+            f"last-week is {counted.label}, the last that is over at {minute_of(snap.as_of)} "
             f"({snap.why_as_of}); by the clock it is another: "
             f"--week {iso_week(by_clock.since.date())}"
         )
@@ -353,11 +353,13 @@ def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) ->
     """Where a window has no row: which window that is, and the reach of the data."""
     if not frame.is_empty() or window is None:
         return
-    from stateanalytics.core.windows import in_utc, read_window
+    from stateanalytics.core.windows import minute_of, read_window
 
     moments = snap.entities.select(pl.min_horizontal("created_at", "started_at", "ended_at").min())
     first = moments.item()
-    reach = f"go from {in_utc(first)} to {in_utc(snap.as_of)}" if first else "have no timestamp"
+    reach = (
+        f"go from {minute_of(first)} to {minute_of(snap.as_of)}" if first else "have no timestamp"
+    )
     label = read_window(window, as_of=snap.as_of).label
     note(f"nothing found in {label}; the data that were read {reach}")
 

@@ -298,9 +298,9 @@ def _items(snap: Snapshot, request: Request, values: Given) -> pl.DataFrame:
 
 def _instant(snap: Snapshot) -> str:
     """Ages end here: a copy of May is not silent since May."""
-    from stateanalytics.core.windows import in_utc
+    from stateanalytics.core.windows import minute_of
 
-    return f"as of {in_utc(snap.as_of)} ({snap.why_as_of})"
+    return f"as of {minute_of(snap.as_of)} ({snap.why_as_of})"
 
 
 def _similar_items(items: pl.DataFrame) -> pl.DataFrame:

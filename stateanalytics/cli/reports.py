@@ -168,12 +168,7 @@ _MODES = {
     metavar="FILE",
     help="Mark what changed, from a CSV file with the columns when, what and where.",
 )
-@click.option(
-    "--tz",
-    metavar="ZONE",
-    help="Begin weeks and days at midnight in this time zone, such as Europe/Berlin, and show "
-    "its clock; default: UTC.",
-)
+@options.zone_option
 @click.option("--json", "with_json", is_flag=True, help="Also write the numbers, next to the page.")
 @click.option("--title", help="Give the report this title.")
 @click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")

@@ -104,23 +104,24 @@ def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window
     >>> read_window("2026-05", as_of=as_of, tz="Europe/Berlin").since.isoformat()
     '2026-04-30T22:00:00+00:00'
     """
-    asked = _as_asked(window, as_of, zone_of(tz))
+    zone = zone_of(tz)
+    asked = _as_asked(window, as_of, zone)
+    since, until = minute_of(asked.since, zone), minute_of(asked.until, zone)
     if asked.since == asked.until:
         raise ArgumentError(
-            f"A window needs a length; {in_utc(asked.since)} to {in_utc(asked.until)} has none.",
+            f"A window needs a length; {since} to {until} has none.",
             "the end is not part of a window: for one day, end it at the next midnight",
         )
     if asked.since > asked.until:
         raise ArgumentError(
-            f"A window runs forward; this one goes from {in_utc(asked.since)} "
-            f"back to {in_utc(asked.until)}.",
+            f"A window runs forward; this one goes from {since} back to {until}.",
             "swap the two: (since, until)",
             shell="swap --since and --until; without --until a window ends at as-of",
         )
     if asked.since > as_of:
         raise ArgumentError(
-            f"The window ({asked.label}) lies in the future: it begins {in_utc(asked.since)}, "
-            f"and the data are read as of {in_utc(as_of)}.",
+            f"The window ({asked.label}) lies in the future: it begins {since}, "
+            f"and the data are read as of {minute_of(as_of, zone)}.",
             f"choose a window that begins before that, or leave it out; {_HOW}",
             shell=f"choose a window that begins before that, or leave it out; {_HOW_IN_SHELL}",
         )
@@ -219,9 +220,16 @@ def read_moment(value: object, name: str = "moment", zone: tzinfo = UTC) -> date
     return moment
 
 
-def in_utc(moment: datetime) -> str:
-    """A moment for people, to the minute."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+def minute_of(moment: datetime, zone: tzinfo = UTC) -> str:
+    """A moment for people, to the minute, by the clock of a zone, which is named.
+
+    Examples
+    --------
+    >>> moment = datetime(2026, 5, 25, 5, 59, tzinfo=UTC)
+    >>> minute_of(moment), minute_of(moment, zone_of("Europe/Berlin"))
+    ('2026-05-25 05:59 UTC', '2026-05-25 07:59 CEST')
+    """
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
 def day_of(moment: date) -> str:
@@ -281,7 +289,7 @@ def _as_asked(window: object, as_of: datetime, zone: tzinfo) -> Window:
         return window
     if window is None:
         until = as_of + TICK
-        return Window(until - WEEK, until, f"the 7 days up to {in_utc(as_of)}")
+        return Window(until - WEEK, until, f"the 7 days up to {minute_of(as_of, zone)}")
     if window == LAST_WEEK:
         last, this = (
             _calendar(iso_week((as_of - TICK).astimezone(zone).date() - back), zone)
@@ -366,5 +374,5 @@ def _weeks_of(year: int) -> str:
 def _between(since: object, until: object, as_of: datetime, zone: tzinfo) -> Window:
     last = as_of + TICK if until is None else read_moment(until, "the end of the window", zone)
     first = last - WEEK if since is None else read_moment(since, "the start of the window", zone)
-    shown = in_utc(as_of) if until is None else in_utc(last)
-    return Window(first, last, f"{in_utc(first)} to {shown}")
+    shown = minute_of(as_of if until is None else last, zone)
+    return Window(first, last, f"{minute_of(first, zone)} to {shown}")

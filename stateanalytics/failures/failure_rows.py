@@ -394,10 +394,10 @@ def placed_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
     return ended_runs(rows.select("entity_type", "left_out", *_PLACE), of)
 
 
-def window_of(snap: Facts, window: object) -> Window | None:
+def window_of(snap: Facts, window: object, tz: str | None = None) -> Window | None:
     """A window as `read_window` gives it; None: all time."""
     as_of = checked_snapshot(snap, "failures.clusters").as_of
-    return None if window is None else read_window(window, as_of=as_of)
+    return None if window is None else read_window(window, as_of=as_of, tz=tz)
 
 
 def cluster_id(code: str | None, template: str | None, version: str | None = None) -> str:

@@ -29,6 +29,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import zone_of
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.io.files import parsed, read_text, unreadable
@@ -66,6 +67,7 @@ def costs(
     *,
     by: Sequence[str] | None = ("system", "model"),
     window: object = None,
+    tz: str | None = None,
     policy: Policy | None = None,
     prices: str | Path | None = None,
 ) -> pl.DataFrame:
@@ -77,10 +79,13 @@ def costs(
         From `read`.
     by : sequence of str
         Some of ``system``, ``model``, ``provider``, ``project``, ``agent``, ``kind``,
-        ``playbook``, and ``day``, ``week`` or ``month`` (UTC, of the end of a run; of as-of
-        while it is open); none: all runs together.
+        ``playbook``, and ``day``, ``week`` or ``month`` (of the end of a run; of as-of while
+        it is open); none: all runs together.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
+    tz : str, optional
+        The time zone of the window and of days, weeks and months, such as
+        ``"Europe/Berlin"``; UTC by default.
     policy : Policy, optional
         Which ends count; v1 by default.
     prices : str or pathlib.Path, optional
@@ -102,7 +107,7 @@ def costs(
     Raises
     ------
     ArgumentError
-        If ``by`` names something else, or the window or prices make no sense.
+        If ``by`` names something else, or the window, zone or prices make no sense.
 
     Notes
     -----
@@ -129,11 +134,10 @@ def costs(
             f"Costs have no group {in_short(unknown[0])}; there are {', '.join(GROUPS)}.",
             'by=("system", "model")',
         )
-    chosen = window_of(snap, window)
+    chosen, zone = window_of(snap, window, tz), zone_of(tz)
+    placed_at = pl.col("placed_at").dt.convert_time_zone(str(zone))
     rows = rows_of(snap, policy=policy).with_columns(
-        pl.col("placed_at").dt.strftime(form).alias(name)
-        for name, form in PERIODS.items()
-        if name in groups
+        placed_at.dt.strftime(form).alias(name) for name, form in PERIODS.items() if name in groups
     )
     for name in groups:
         rows = with_own_column(rows, name, getattr(snap, "own_tables", {}))

@@ -13,7 +13,7 @@ import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.joins import collected
-from stateanalytics.core.windows import Window, in_utc, instant, read_window
+from stateanalytics.core.windows import Window, instant, minute_of, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.clustering import KEY
@@ -289,8 +289,8 @@ def earlier_period(before: object, now: Window, base: Facts) -> Window:
     past = read_window(before, as_of=base.as_of)
     if past.until > now.since:
         raise ArgumentError(
-            f"The earlier period ends {in_utc(past.until)}, after the later one began "
-            f"({in_utc(now.since)}).",
+            f"The earlier period ends {minute_of(past.until)}, after the later one began "
+            f"({minute_of(now.since)}).",
             'window="2026-W21", before="2026-W20"',
         )
     return past

@@ -139,7 +139,7 @@ def report(
     table = price_table(prices)
     facts = snap if as_known_at is None else _known_at(snap, as_known_at)
     reported = read_window(window, as_of=facts.as_of, tz=tz)
-    earlier = earlier_window(compare, reported, as_of=facts.as_of)
+    earlier = earlier_window(compare, reported, as_of=facts.as_of, tz=tz)
     if facts.entities.height >= _WORTH_A_PROCESS:
         prepare()
     with progress("report", 1 + len(chosen), shown=shown) as begin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from types import MappingProxyType
 
 import polars as pl
@@ -13,9 +13,10 @@ from stateanalytics.core.windows import (
     LAST_WEEK,
     WEEK,
     Window,
-    in_utc,
     instant,
+    minute_of,
     read_window,
+    zone_of,
 )
 from stateanalytics.core.words import capitalised, how_long, number, points, say, share
 from stateanalytics.errors import ArgumentError
@@ -244,7 +245,9 @@ PREVIOUS, NONE = "previous", "none"
 UNRESOLVED = "unresolved"
 
 
-def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Window | None:
+def earlier_window(
+    compare: object, window: Window, *, as_of: datetime, tz: str | None = None
+) -> Window | None:
     """The window that a report is compared with.
 
     Parameters
@@ -256,6 +259,8 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
         The one that is reported on.
     as_of : datetime
         The instant that the states are read at.
+    tz : str, optional
+        The time zone of its days; UTC by default.
 
     Returns
     -------
@@ -269,7 +274,6 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
 
     Examples
     --------
-    >>> from datetime import UTC
     >>> as_of = datetime(2026, 5, 27, tzinfo=UTC)
     >>> this = read_window("2026-W21", as_of=as_of)
     >>> earlier_window("previous", this, as_of=as_of).since.isoformat()
@@ -277,11 +281,11 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
     """
     if compare is None or compare == NONE:
         return None
+    zone = zone_of(tz)
     if compare in (PREVIOUS, LAST_WEEK):
-        step = WEEK if compare == LAST_WEEK else window.until - window.since
-        return _earlier_by(step, window)
+        return _earlier(window, zone, by=WEEK if compare == LAST_WEEK else None)
     try:
-        earlier = read_window(compare, as_of=as_of)
+        earlier = read_window(compare, as_of=as_of, tz=tz)
     except ArgumentError as error:
         raise ArgumentError(
             f"The window that a report is compared with is wrong: {error.problem}",
@@ -291,7 +295,7 @@ def earlier_window(compare: object, window: Window, *, as_of: datetime) -> Windo
     if earlier.since >= window.since:
         raise ArgumentError(
             f"A report is compared with an earlier window; {earlier.label} does not begin "
-            f"before {in_utc(window.since)}.",
+            f"before {minute_of(window.since, zone)}.",
             'name an earlier one, such as "last-week"',
             shell="name an earlier one, such as --compare last-week",
         )
@@ -306,7 +310,7 @@ def compared_with(earlier: Window | None, now: Material) -> Plain | None:
     if begins is None or begins >= earlier.until:
         coverage = say("change.not_recorded")
     elif begins > earlier.since:
-        coverage = say("change.partly_recorded", begin=in_utc(begins))
+        coverage = say("change.partly_recorded", begin=minute_of(begins, zone_of(now.zone)))
     else:
         coverage = None
     return {
@@ -429,16 +433,20 @@ def _more_or_less(now: int, before: int) -> str:
     return say(name, n=abs(now - before), before=before)
 
 
-def _earlier_by(step: timedelta, window: Window) -> Window:
+def _earlier(window: Window, zone: tzinfo, by: timedelta | None) -> Window:
+    """By so much, or by its length, on the clock: a day in which it is put forward is a day."""
+    since, until = window.since.astimezone(zone), window.until.astimezone(zone)
+    step = by or until - since
     try:
-        since, until = window.since - step, window.until - step
+        since, until = since - step, until - step
     except OverflowError:
         raise ArgumentError(
             f"There is no window before {window.label}.",
             'leave it out: compare="none"',
             shell="leave it out: --compare none",
         ) from None
-    return Window(since, until, f"{in_utc(since)} to {in_utc(until)}")
+    label = f"{minute_of(since, zone)} to {minute_of(until, zone)}"
+    return Window(since.astimezone(UTC), until.astimezone(UTC), label)
 
 
 def _first_moment(entities: pl.DataFrame) -> datetime | None:

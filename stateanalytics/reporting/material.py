@@ -17,7 +17,15 @@ from stateanalytics.core.joins import with_group
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, visible
-from stateanalytics.core.windows import TICK, WEEK, Window, iso_week, read_window, zone_of
+from stateanalytics.core.windows import (
+    TICK,
+    WEEK,
+    Window,
+    iso_week,
+    minute_of,
+    read_window,
+    zone_of,
+)
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.fault_registry import with_registered
@@ -244,6 +252,11 @@ class Material:
     def begins(self) -> datetime | None:
         """When the data begin."""
         return begins_at(self.facts.entities)
+
+    @cached_property
+    def as_of(self) -> str:
+        """The instant of the states for people, on the clock of its zone."""
+        return minute_of(self.facts.as_of, zone_of(self.zone))
 
     def failed_in(self, window: Window) -> pl.DataFrame:
         """The `members` of a window, with the incidents that it shows."""

@@ -15,7 +15,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact as redact_frame
 from stateanalytics.core.text import APART
-from stateanalytics.core.windows import in_utc
+from stateanalytics.core.windows import minute_of
 from stateanalytics.core.words import how_long, say
 from stateanalytics.failures.failure_rows import find_members, select_failures
 from stateanalytics.io.outputs import write_output
@@ -81,7 +81,7 @@ def session_page(
         "name": entity["name"] or entity["entity_id"],
         "entity_type": entity["entity_type"],
         "entity_id": entity["entity_id"],
-        "as_of": in_utc(facts.as_of),
+        "as_of": minute_of(facts.as_of),
         "finding": _finding(entity, state, facts.as_of),
         "pill": pill_of(state),
         "severity": state["severity"],

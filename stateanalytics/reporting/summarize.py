@@ -14,7 +14,15 @@ import polars as pl
 from stateanalytics.charts.report_charts import begin_drawing
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.core.windows import LAST_WEEK, TICK, WEEK, Window, in_utc, iso_week, read_window
+from stateanalytics.core.windows import (
+    LAST_WEEK,
+    TICK,
+    WEEK,
+    Window,
+    iso_week,
+    minute_of,
+    read_window,
+)
 from stateanalytics.core.words import say, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
@@ -382,7 +390,7 @@ def _sums(counts: Summary, others: list[str]) -> Plain:
             "sums.finding",
             n=counts.sources.height,
             n_entities=n,
-            at=in_utc(counts.as_of),
+            at=minute_of(counts.as_of),
             policy=counts.policy,
         ),
         "not_told": say("sums.not_included", sections=names) if others else "",

@@ -13,7 +13,7 @@ import polars as pl
 
 from stateanalytics.core.schema import Frame
 from stateanalytics.core.text import visible
-from stateanalytics.core.windows import in_utc
+from stateanalytics.core.windows import minute_of
 from stateanalytics.detectors.frames import AGREEMENT
 from stateanalytics.detectors.quality import merge_gap_sums
 from stateanalytics.errors import ArgumentError, DamagedStoreError, in_short
@@ -210,7 +210,7 @@ class Summary:
         inputs = "1 input" if self.sources.height == 1 else f"{self.sources.height:,} inputs"
         lost = f", {self.losses.height:,} losses" if self.losses.height else ""
         return (
-            f"Summary as of {in_utc(self.as_of)}, policy {visible(self.policy)}: "
+            f"Summary as of {minute_of(self.as_of)}, policy {visible(self.policy)}: "
             f"{n:,} entities of {inputs}{lost}\n"
             'Next: sa.report(summary).write_html("fleet.html"), summary.write("fleet/"), '
             "sa.merge([…]), summary.failures()"

@@ -20,7 +20,7 @@ from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_fr
 from stateanalytics.core.joins import connected_components, left_join
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import STATUS_WORDS
-from stateanalytics.core.windows import in_utc, instant, read_moment
+from stateanalytics.core.windows import instant, minute_of, read_moment
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import all_systems
@@ -135,7 +135,7 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     instant = facts.as_of if at is None else read_moment(at, "at")
     if instant > facts.as_of:
         raise ArgumentError(
-            f"The data end at {in_utc(facts.as_of)}; {in_utc(instant)} is later, "
+            f"The data end at {minute_of(facts.as_of)}; {minute_of(instant)} is later, "
             "and nothing is known about it.",
             "choose an earlier instant, or read the store with a later as_of",
             shell="choose an earlier instant, or a later --as-of",
@@ -146,8 +146,8 @@ def facts_at(facts: Facts, at: object = None) -> Past:
     if existing.is_empty() or existing.select(created_or_started().is_null().all()).item():
         first = facts.entities.select(created_or_started().min()).item()
         raise ArgumentError(
-            f"Nothing had started at {in_utc(instant)}; "
-            + (f"the data begin at {in_utc(first)}." if first else "the data have no start."),
+            f"Nothing had started at {minute_of(instant)}; "
+            + (f"the data begin at {minute_of(first)}." if first else "the data have no start."),
             "choose a later instant, or omit it for as-of",
         )
     return rewound(facts, instant)

@@ -19,7 +19,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
-from stateanalytics.core.windows import TICK, in_utc, read_window
+from stateanalytics.core.windows import TICK, minute_of, read_window
 from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io import budget
 from stateanalytics.io.archive import manifests
@@ -614,7 +614,7 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
             backwards[-1].system,
             "archive.clock_went_back",
             n_rows=len(backwards),
-            example=in_utc(backwards[-1].observed_at),
+            example=minute_of(backwards[-1].observed_at),
         )
     if older:
         yield noted(
@@ -622,7 +622,7 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
             older[-1].system,
             "archive.source_went_back",
             n_rows=len(older),
-            example=in_utc(older[-1].observed_at),
+            example=minute_of(older[-1].observed_at),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stateanalytics.core.windows import in_utc
+from dataclasses import replace
+
 from stateanalytics.core.words import number, say
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
@@ -40,6 +41,7 @@ def summarize_late(material: Material) -> Plain:
         }
     past = rewound(material.facts, until).facts
     at_end = Material.of(past, material.window, material.policy)
+    at_end = replace(at_end, zone=material.zone)
     (before, ids_before), (after, ids_after) = map(Side.of_material, (at_end, material))
     rows = _rows(before, after, {**ids_before, **ids_after})
     counts = [
@@ -93,7 +95,7 @@ def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
 
 
 def _finding(rows: list[Plain], at_end: Material) -> str:
-    at = in_utc(at_end.facts.as_of)
+    at = at_end.as_of
     if not rows:
         return say("late.none", at=at)
     kinds = [

@@ -8,7 +8,6 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import FINDING_SEVERITIES
-from stateanalytics.core.windows import in_utc
 from stateanalytics.core.words import capitalised, count, say, share, size
 from stateanalytics.reporting.material import (
     Material,
@@ -40,11 +39,11 @@ def summarize_provenance(material: Material) -> Plain:
     findings = plain_rows(findings_by_code(material.facts.findings))
     return {
         "finding": _finding(material, findings),
-        "short": _short(material.facts, findings),
+        "short": _short(material, findings),
         "as_of": {
             "at": iso(material.facts.as_of),
             "from": material.facts.as_of_from,
-            "in_words": _as_of(material.facts),
+            "in_words": _as_of(material),
         },
         "policy_version": material.policy.version,
         "sources": [
@@ -58,9 +57,10 @@ def summarize_provenance(material: Material) -> Plain:
     }
 
 
-def _as_of(facts: Facts) -> str:
+def _as_of(material: Material) -> str:
     """The instant, its origin, and how many inputs end long before it."""
-    instant = f"{in_utc(facts.as_of)}, {facts.why_as_of}"
+    facts = material.facts
+    instant = f"{material.as_of}, {facts.why_as_of}"
     if facts.sources.height < 2:
         return instant
     n_behind = facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
@@ -71,7 +71,7 @@ def _as_of(facts: Facts) -> str:
 
 def _finding(material: Material, findings: list[Plain]) -> str:
     facts = material.facts
-    at = in_utc(facts.as_of)
+    at = material.as_of
     if facts.entities.is_empty():
         return say("data.empty", at=at)
     read = say(
@@ -94,13 +94,12 @@ def _finding(material: Material, findings: list[Plain]) -> str:
     return say("data.problems", read=capitalised(read), n=len(findings), kinds=kinds)
 
 
-def _short(facts: Facts, findings: list[Plain]) -> str:
+def _short(material: Material, findings: list[Plain]) -> str:
     """For the first screen: how much data, as of when, and how many kinds of warnings."""
     n_warnings = sum(finding["severity"] == "warning" for finding in findings)
     warnings = say("data.warnings", n=n_warnings) if n_warnings else ""
-    return say(
-        "data.short", n_sessions=_n_sessions(facts), at=in_utc(facts.as_of), warnings=warnings
-    )
+    n_sessions = _n_sessions(material.facts)
+    return say("data.short", n_sessions=n_sessions, at=material.as_of, warnings=warnings)
 
 
 def _n_sessions(facts: Facts) -> int:
