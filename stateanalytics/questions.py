@@ -342,6 +342,7 @@ QUESTIONS: tuple[Question, ...] = (
         options=("window",),
         columns=("effort", "entity_type", "why", "n_calls", "n_failed", "lost_s", "entity_id"),
         quiet=("effort", "smooth"),
+        view="sessions",
         table="effort",
     ),
     Question(

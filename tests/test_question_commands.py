@@ -16,7 +16,7 @@ from stateanalytics.cli.questions import _for_terminal
 from stateanalytics.questions import questions_of
 from tests.conftest import ROOT
 from tests.examples import a_few
-from tests.lionagi_stores import NOW_S, write_store
+from tests.lionagi_stores import NOW_S, session, write_store
 from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
@@ -181,6 +181,23 @@ def test_a_window_in_which_nothing_failed_says_so_and_what_was_read(run):
 
 
 @pytest.mark.slow
+def test_where_no_run_failed_the_next_questions_are_named(run, tmp_path):
+    write_store(tmp_path / "state.db", sessions=[session("a")])
+    code, _, err = run("failures", tmp_path / "state.db")
+    assert code == 0
+    assert "no run failed; try --of calls" in err
+
+
+def test_how_hard_runs_were_is_a_row_for_each_of_them(run):
+    _, out, err = run("failures", SAMPLES / "claude_code", "--show", "effort")
+    shown = sa.failures.effort(sa.read(SAMPLES / "claude_code")).filter(effort="struggled")
+    assert shown["entity_type"].n_unique() == 2
+    n_sessions = shown.filter(entity_type="session").height
+    assert len(re.findall(r"^struggled +session ", out, re.MULTILINE)) == n_sessions
+    assert "turn " not in out
+    assert re.search(r"\d+ turns of these sessions: not shown", err)
+
+
 def test_a_code_that_nothing_has_names_one_that_is_like_it(run):
     code, _, err = run("failures", STORE, "--show", "codes", "--code", "run.faild")
     assert code == 0

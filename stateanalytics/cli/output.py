@@ -354,12 +354,10 @@ def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) ->
     if not frame.is_empty() or window is None:
         return
     from stateanalytics.core.windows import minute_of, read_window
+    from stateanalytics.systems.history import begins_at
 
-    moments = snap.entities.select(pl.min_horizontal("created_at", "started_at", "ended_at").min())
-    first = moments.item()
-    reach = (
-        f"go from {minute_of(first)} to {minute_of(snap.as_of)}" if first else "have no timestamp"
-    )
+    first, last = begins_at(snap.entities), minute_of(snap.as_of)
+    reach = f"go from {minute_of(first)} to {last}" if first else "have no timestamp"
     label = read_window(window, as_of=snap.as_of).label
     note(f"nothing found in {label}; the data that were read {reach}")
 

@@ -32,6 +32,7 @@ from stateanalytics.cli.output import (
 )
 from stateanalytics.cli.ownership import WithOwn, find_cluster
 from stateanalytics.core.text import visible
+from stateanalytics.core.words import count
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.io.findings import folded
 from stateanalytics.questions import COMMANDS, Question, questions_of
@@ -254,10 +255,10 @@ def _for_terminal(
         # A kind without a name is one that nobody recorded.
         unnamed = [name for name in by if frame.schema.get(name) == pl.String]
         frame = frame.with_columns(pl.col(unnamed).fill_null("not recorded"))
-        if question.quiet:
-            frame = changed_only(frame, question.quiet[0], question.quiet[1:])
         if question.view:
             frame = VIEWS[question.view](frame)
+        if question.quiet:
+            frame = changed_only(frame, question.quiet[0], question.quiet[1:])
     if not question.columns:
         return frame, None
     groups = dict.fromkeys(name for name in by if name not in question.columns)
@@ -292,7 +293,8 @@ def _items(snap: Snapshot, request: Request, values: Given) -> pl.DataFrame:
         f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in excluded.iter_rows()
     ]
     more = f"; excluded: {', '.join(counts)}" if counts else ""
-    note(f"{items.height:,} critical or a warning {_instant(snap)}{more}")
+    found = count(items.height, "item is", "items are")
+    note(f"{found} critical or a warning {_instant(snap)}{more}")
     return items
 
 
@@ -339,6 +341,8 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
         frame = _with_states_and_owners(frame, snap, values)
     if values["of"] == "runs":
         _note_meaning_of_failure(snap)
+        if frame.is_empty() and question.shown_as in ("faults", "clusters"):
+            note("no run failed; try --of calls for failed calls, --show effort for struggles")
     if question.shown_as == "life":
         _note_ids_of_the_ledger(frame)
     return frame
@@ -368,6 +372,16 @@ def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Give
     given = {name: values[name] for name in ("window", "policy", "rules", "ledger", "of")}
     lives = failures.life(snap, **given).select("cluster_id", "state", "owner")
     return clusters.join(lives, on="cluster_id", how="left", maintain_order="left")
+
+
+def _without_turns(efforts: pl.DataFrame) -> pl.DataFrame:
+    """Sessions and subagents, as the page counts them; a turn is a part of one."""
+    from stateanalytics.state.definitions import RUN
+
+    is_turn = pl.col("entity_type") != RUN
+    if n_turns := efforts.filter(is_turn).height:
+        note(f"{count(n_turns, 'turn')} of these sessions: not shown; --format csv has them")
+    return efforts.filter(~is_turn)
 
 
 def _with_short_ids(clusters: pl.DataFrame) -> pl.DataFrame:
@@ -571,5 +585,6 @@ VIEWS: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "similar findings": folded,
     "entities": named_entities,
     "clusters": _with_short_ids,
+    "sessions": _without_turns,
 }
 """How a terminal shows the rows of an answer."""

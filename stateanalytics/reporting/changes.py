@@ -306,7 +306,7 @@ def compared_with(earlier: Window | None, now: Material) -> Plain | None:
     """The window of the comparison, and how much of it the data cover."""
     if earlier is None:
         return None
-    begins = _first_moment(now.facts.entities)
+    begins = now.begins
     if begins is None or begins >= earlier.until:
         coverage = say("change.not_recorded")
     elif begins > earlier.since:
@@ -324,7 +324,7 @@ def compared_with(earlier: Window | None, now: Material) -> Plain | None:
 
 def is_covered(earlier: Window, now: Material) -> bool:
     """Whether anything was recorded in a window or before it."""
-    begins = _first_moment(now.facts.entities)
+    begins = now.begins
     return begins is not None and begins < earlier.until
 
 
@@ -447,11 +447,6 @@ def _earlier(window: Window, zone: tzinfo, by: timedelta | None) -> Window:
         ) from None
     label = f"{minute_of(since, zone)} to {minute_of(until, zone)}"
     return Window(since.astimezone(UTC), until.astimezone(UTC), label)
-
-
-def _first_moment(entities: pl.DataFrame) -> datetime | None:
-    first = entities.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
-    return first if isinstance(first, datetime) else None
 
 
 _SHARE_FIELDS = ("n_units", "n_effective", "n_if_alike", "degrees")

@@ -164,8 +164,9 @@ def created_or_started() -> pl.Expr:
 
 
 def begins_at(entities: pl.DataFrame) -> datetime | None:
-    """When the data begin: the first moment at which an entity was created, else started."""
-    first: datetime | None = entities.select(created_or_started().min()).item()
+    """When the data begin: the first moment at which an entity was created, started or ended."""
+    began = pl.coalesce(created_or_started(), "ended_at")
+    first: datetime | None = entities.select(began.min()).item()
     return first
 
 
