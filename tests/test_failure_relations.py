@@ -102,6 +102,44 @@ def test_reports_of_failures_in_pairs_have_hardly_ever_a_false_finding(seed):
     assert sum(frame["is_over_represented"].any() for frame in found) / n <= 0.05 + 0.04
 
 
+def requests_of_two_sizes(draw, fails_by):
+    """Fan-outs of eight runs, and as many runs one by one: all kinds fail equally often."""
+    rows = []
+    for place in range(60):
+        for kind, size in (("fanout", 8), *[("agent", 1)] * 8):
+            ended, name = ago(hours=draw.uniform(1, 28 * 24)), f"{kind}{place}-{len(rows)}"
+            all_fail = draw.random() < 0.06
+            for member in range(size):
+                is_bad = all_fail if fails_by == "request" else draw.random() < 0.06
+                why = {"reason_message": "boom"} if is_bad else {"status": "completed"}
+                rows.append(
+                    run(f"{name}-{member}", invocation_id=name, kind=kind, ended=ended, **why)
+                )
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails_by", ["run", "request"])
+def test_requests_of_many_runs_do_not_make_their_kind_stand_out(fails_by):
+    draw, n = random.Random(5), 12
+    found = [lifted(*requests_of_two_sizes(draw, fails_by)) for _ in range(n)]
+    assert all(("kind", "agent") in report for report in found)
+    assert sum(row["is_over_represented"] for report in found for row in report.values()) <= 1
+
+
+def test_only_what_failed_itself_counts_for_its_kind():
+    """Each request has a planner, which never fails, and a coder, which often does."""
+    rows = [
+        run(f"{kind}{i}", kind=kind, invocation_id=f"request{i}", ended=ago(days=1 + i / 9),
+            **({"reason_message": "boom"} if kind == "coder" and i % 3 == 0
+               else {"status": "completed"}))
+        for i in range(60) for kind in ("planner", "coder")
+    ]  # fmt: skip
+    found = lifted(*rows)
+    assert found["kind", "coder"]["n_in"] == found["kind", "coder"]["n_cluster"]
+    assert ("kind", "planner") not in found
+
+
 def test_a_dimension_that_was_not_recorded_is_left_out():
     rows = [
         run(f"bad{i}", reason_message="boom", agent="coder" if i else None, ended=ago(days=1 + i))

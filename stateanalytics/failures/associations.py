@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.joins import collected
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import shortened
 from stateanalytics.core.words import say
 from stateanalytics.errors import check_columns, check_number, check_share
@@ -60,7 +61,7 @@ def lift(
     rules: object = None,
     fdr: float = FDR,
 ) -> pl.DataFrame:
-    """Lift of each agent, model, hour … in each cluster: its share there over that in all runs.
+    """Lift of each agent, model, hour … in each cluster: its share there over that in all.
 
     Parameters
     ----------
@@ -79,8 +80,9 @@ def lift(
     -------
     polars.DataFrame, shape (n_findings, 19)
         The key of `clusters`, ``rule_name``, ``dimension`` (of `DIMENSIONS`) and
-        ``value``; ``n_in`` of ``n_cluster`` requests of the cluster, one an incident, have the
-        value, and ``n_value`` of ``n_all`` requests in all; the two shares, and ``lift``, the
+        ``value``; ``n_in`` of ``n_cluster`` requests of the cluster, one an incident, in which
+        a failed run has the value, and ``n_value`` of ``n_all`` requests in all, or as many
+        as its share of all runs makes where that is larger; the two shares, and ``lift``, the
         first over the second, with its 95 % interval; ``p_value`` and ``q_value``;
         ``is_over_represented`` where the q-value is at most ``fdr``. Smallest p-value
         first. Values that no failure of the cluster has are not listed.
@@ -95,7 +97,9 @@ def lift(
     -----
     The unit is a request (an invocation, else a session) with ended runs; it counts for every
     value that one of its runs has: the sessions of a fan-out are similar and would prove
-    anything. Of the requests of a cluster in one incident, only the first counts:
+    anything. Whether each run fails by itself or all of a request is not known: with many runs
+    a request has many chances. So a value is expected as often as its share of requests or of
+    runs, whichever is larger. Of the requests of a cluster in one incident, only the first counts:
     what fails together shares its hour and project anyway; so does what fails in a burst among
     the requests of a value (`burst_number`). Requests without a recorded value
     of a dimension are excluded from it.
@@ -115,8 +119,7 @@ def lift(
     rows = judged_rows(snap, policy)
     members = find_members(snap, window=chosen, rules=rules, rows=rows)
     here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
-    values = _values(ended_runs(here), snap.sources)
-    return _lift(members.with_columns(request=_request()), values, fdr)
+    return _lift(members.with_columns(request=_request()), ended_runs(here), snap.sources, fdr)
 
 
 def _request() -> pl.Expr:
@@ -128,35 +131,54 @@ def _request() -> pl.Expr:
 
 def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.LazyFrame:
     """The values of the runs of each request: one row a request, dimension and value."""
-    versions = sources.lazy().select("source", version="format").unique("source", keep="first")
-    found = runs.lazy().join(versions, on="source", how="left", maintain_order="left")
-    described = found.with_columns(
-        request=_request(), hour=pl.col("started_at").dt.strftime("%H:00")
-    )
     return (
-        described.with_columns(ended_at=pl.col("ended_at").min().over("request"))
+        _described(runs, sources)
+        .with_columns(ended_at=pl.col("ended_at").min().over("request"))
         .unpivot(DIMENSIONS, index=["request", "ended_at"], variable_name="dimension")
         .drop_nulls(["request", "value"])
-        .unique()
+        .group_by("request", "ended_at", "dimension", "value")
+        .agg(n_runs=pl.len())
         .sort("dimension", "value", "ended_at", "request")
-        .select("request", "dimension", "value", place=pl.int_range(1, pl.len() + 1))
+        .select("request", "dimension", "value", "n_runs", place=pl.int_range(1, pl.len() + 1))
         .with_columns(pl.col("place").rank("ordinal").over("dimension", "value"))
     )
 
 
-def _lift(rows: pl.DataFrame, values: pl.LazyFrame, fdr: float) -> pl.DataFrame:
+def _described(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.LazyFrame:
+    """Runs with their request and all `DIMENSIONS`."""
+    versions = sources.lazy().select("source", version="format").unique("source", keep="first")
+    found = runs.lazy().join(versions, on="source", how="left", maintain_order="left")
+    return found.with_columns(request=_request(), hour=pl.col("started_at").dt.strftime("%H:00"))
+
+
+def _lift(
+    rows: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame, fdr: float
+) -> pl.DataFrame:
     whole, by_value = ["dimension"], ["cluster_id", "dimension", "value"]
+    values = _values(ended, sources)
     of_all = (
         values.group_by("dimension", "value")
-        .agg(n_value=pl.len().cast(pl.Int64))
+        .agg(n_value=pl.len().cast(pl.Int64), n_runs=pl.col("n_runs").sum())
         .join(
             values.group_by(whole).agg(
                 n_all=pl.col("request").n_unique().cast(pl.Int64),
+                n_all_runs=pl.col("n_runs").sum(),
                 n_values=pl.col("value").n_unique(),
             ),
             on=whole,
         )
     )
+    share_of_runs = pl.col("n_runs") / pl.col("n_all_runs")
+    expected = (share_of_runs * pl.col("n_all")).ceil().cast(pl.Int64)
+    own = (
+        _described(ended, sources)
+        .join(rows.lazy().select("cluster_id", *ENTITY_KEY), on=ENTITY_KEY)
+        .unpivot(DIMENSIONS, index=["cluster_id", "request"], variable_name="dimension")
+        .drop_nulls("value")
+        .unique()
+        .with_columns(is_own=True)
+    )
+    has_own = pl.col("is_own").any().over("cluster_id", "request")
     # Failures of one incident hit similar requests for one reason: only the first counts.
     in_clusters = (
         rows.lazy()
@@ -166,7 +188,10 @@ def _lift(rows: pl.DataFrame, values: pl.LazyFrame, fdr: float) -> pl.DataFrame:
         .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
         .select(*KEY, "rule_name", "request")
         .unique()
-        .join(values, on="request")
+        .join(values.drop("n_runs"), on="request")
+        .join(own, on=["request", *by_value], how="left")
+        # Where only the request itself failed, none of its runs in this way, all of its values.
+        .filter(pl.col("is_own").is_not_null() | ~has_own)
         .join(of_all, on=["dimension", "value"])
         .sort("cluster_id", "dimension", "value", "place")
         .with_columns(burst=burst_number(pl.col("place"), pl.col("n_value").first()).over(by_value))
@@ -179,7 +204,8 @@ def _lift(rows: pl.DataFrame, values: pl.LazyFrame, fdr: float) -> pl.DataFrame:
     counts = (
         in_clusters.group_by(*KEY, "dimension", "value")
         .agg(
-            pl.col("rule_name", "n_value", "n_all", "n_values").first(),
+            pl.max_horizontal("n_value", expected).first().alias("n_value"),
+            pl.col("rule_name", "n_all", "n_values").first(),
             n_in=pl.col("request").n_unique().cast(pl.Int64),
         )
         .join(of_cluster, on=["cluster_id", "dimension"])
@@ -376,7 +402,7 @@ def _concentrated(failed: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFra
     nothing = (pl.lit(None, pl.String).alias(name) for name in (*KEY[1:], "rule_name"))
     as_clusters = failed.with_columns(*nothing, cluster_id="fault_id", request=_request())
     found = (
-        _lift(as_clusters, _values(ended, sources), FDR)
+        _lift(as_clusters, ended, sources, FDR)
         .filter("is_over_represented", pl.col("dimension").is_in(CONCENTRATED))
         .unique("cluster_id", keep="first", maintain_order=True)
         .select("dimension", "value", "n_in", *_LIFTS, fault_id="cluster_id", n_fault="n_cluster")
