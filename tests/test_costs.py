@@ -371,7 +371,7 @@ def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot, demo: sa.Snapsh
     told = summarize_costs(material_of(snap))
     assert told["finding"] == (
         "None of 15 runs reported what it cost; from tokens, by list prices of 2026-10-07 "
-        "(140 days newer), 15 are estimated at $0.18."
+        "(140 days after these runs), 15 are estimated at $0.18."
     )
     assert told["projects"]["rows"][0]["shown_estimated_usd"] == "$0.18"
     told = summarize_costs(material_of(demo))
@@ -385,7 +385,7 @@ def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
 ) -> None:
     asked = {"sections": ["costs"], "window": "2026-W21"}
     page = sa.report(snap, **asked, prices=own).as_html()
-    assert "list prices of 2026-11-01 (165 days newer)" in page
+    assert "list prices of 2026-11-01 (165 days after these runs)" in page
     assert "Costs by model" in page
     assert "Costs by project" in page
     assert "$0.26" in page

@@ -35,8 +35,20 @@ def cluster(**more):
         "is_consequence": False,
         "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
         "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
-        "cost_usd": None, "cause_group": "bug", "where": None, **more,
+        "cost_usd": None, "cause_group": "bug", "where": None, "fault_id": None, **more,
     }  # fmt: skip
+
+
+def faults_of(clusters):
+    """One of each cluster without any, and of those that name one together."""
+    shared = ("code", "where", "run_s", "cost_usd", "cause_group", "lost", "n_incidents")
+    faults = {}
+    for place, row in enumerate(sorted(clusters, key=lambda row: row["rank"])):
+        row["fault_id"] = row["fault_id"] or f"f1:{place}"
+        fault = {name: row[name] for name in ("fault_id", *shared)}
+        fault = faults.setdefault(row["fault_id"], {**fault, "n_clusters": 0, "title": "fault"})
+        fault["n_clusters"] += 1
+    return [*faults.values()]
 
 
 def item(**more):
@@ -52,7 +64,7 @@ def summary(clusters=(), items=(), **more):
         "title": "Week", "made_by": "1", "losses": [], "coverage": None,
         "window": {"label": "W21"},
         "headline": {"finding": "fine", "numbers": [number()]},
-        "failures": {"clusters": list(clusters), "codes": []},
+        "failures": {"clusters": list(clusters), "codes": [], "faults": faults_of(clusters)},
         "attention": {"open": {"n": len(items), "items": list(items)}},
         **more,
     }  # fmt: skip
@@ -93,6 +105,21 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
 def test_a_failure_names_where_it_is_concentrated():
     [found] = actions_of(summary([cluster(where="9 of 9 in project mobile")]), "a.db", WEEK)
     assert "9 of 9 in project mobile" in found["why"]
+
+
+def test_clusters_of_one_fault_are_one_thing_to_do():
+    """The order and the numbers are those of the table of what to fix."""
+    told = summary(
+        [cluster(rank=2, fault_id="f1:a", owner="ann"), cluster(rank=3, fault_id="f1:a"),
+         cluster(rank=4, name="other"),
+         cluster(rank=1, fault_id="f1:a", is_expected=True, cluster_id="v1:0")],
+    )  # fmt: skip
+    told["failures"]["faults"][0] |= {"n_incidents": 9, "where": "9 of 9 in kind flow"}
+    found = actions_of(told, "a.db", WEEK)
+    assert [one["what"] for one in found] == ["Fix “fault”", "Fix “other”"]
+    assert found[0]["why"].startswith("9 incidents, 1 min lost. 9 of 9 in kind flow")
+    assert found[0]["command"].endswith("--show members --cluster f1:a")
+    assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "ann")
 
 
 def test_thresholds_come_last_and_facts_without_a_source_have_no_place():

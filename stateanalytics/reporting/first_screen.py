@@ -40,15 +40,16 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     Returns
     -------
     dict
-        The ``story``; ``verdict``, in a few words (None without a comparison); ``lost``, the
-        cost of failures in a sentence (None where nothing failed); ``news``, each with
-        ``title``, ``n`` and the first ``names`` with their ``link`` within the page.
+        The ``story``; ``verdict``, in a few words (None where none is asked for, or no run
+        ended); ``lost``, the cost of failures in a sentence (None where nothing failed);
+        ``news``, each with ``title``, ``n`` and the first ``names`` with their ``link`` within
+        the page.
     """
     failures = summary.get("failures", {})
     return {
         "story": story or dict.fromkeys(("explained", "parts", "cost", "owners")),
         "verdict": _verdict(summary),
-        "lost": _lost(failures.get("lost"), lost_before),
+        "lost": _lost(failures.get("lost"), lost_before, is_judged=_has_weeks(summary)),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
     }
 
@@ -71,14 +72,19 @@ def direction_of(number: Plain) -> int:
 
 
 def _verdict(summary: Plain) -> str | None:
-    if not (summary.get("compared_with") or {}).get("is_covered"):
-        return None
     numbers = summary["headline"]["numbers"]
+    completed = next((number for number in numbers if number["name"] == "completed"), None)
+    compared = summary.get("compared_with")
+    if not compared or not completed or not completed["of"]:
+        return None
+    if not compared["is_covered"]:
+        return say("verdict.none_recorded")
     moved = {direction_of(number): number for number in reversed(numbers)}
     moved.pop(0, None)
     if not moved:
-        [first] = [number for number in numbers if number["name"] == "completed"]
-        return _with_range(say("verdict.same"), first)
+        is_known = completed.get("limits") or completed["change"]["difference"] is not None
+        same = _with_range(say("verdict.same"), completed)
+        return same if is_known else say("verdict.none_ended")
     if len(moved) != 1:
         return say("verdict.mixed")
     [(direction, first)] = moved.items()
@@ -99,8 +105,17 @@ def _with_range(words: str, figure: Plain) -> str:
     return say("verdict.normal", words=words, normal=limits["normal"], **given)
 
 
-def _lost(lost: Plain | None, before: Plain | None) -> str | None:
-    """Time and cost of failures, and those of the earlier window where there is one."""
+def _has_weeks(summary: Plain) -> bool:
+    """Whether there is a history that judges the numbers, and not the window before alone."""
+    return any(number.get("limits") for number in summary["headline"]["numbers"])
+
+
+def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str | None:
+    """Time and cost of failures, and those of the earlier window where there is one.
+
+    Two windows alone may differ by more than chance where weeks before varied as much, so where
+    there is a judge of weeks nothing is said of chance.
+    """
     if not lost or not lost["n_work"]:
         return None
     words = say("lost.now", time=lost["time"], cost=lost["cost"])
@@ -110,7 +125,8 @@ def _lost(lost: Plain | None, before: Plain | None) -> str | None:
         words += say("lost.before", time=before["time"], cost=before["cost"])
         difference_s = abs((lost["run_s"] or 0.0) - (before["run_s"] or 0.0))
         is_chance = difference_s <= 2 * math.hypot(lost["spread_s"], before["spread_s"])
-        words += say("lost.within_chance" if is_chance else "lost.beyond_chance")
+        if not is_judged:
+            words += say("lost.within_chance" if is_chance else "lost.beyond_chance")
     elif before:
         words += say("lost.nothing_before")
     return f"{words}."
@@ -179,12 +195,11 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             yield action
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
-    in_order = sorted(
-        failures.get("clusters", ()), key=lambda row: (row["is_consequence"], int(row["rank"]))
-    )
-    for cluster in in_order:
-        if not cluster["is_expected"] and cluster["n_incidents"]:
-            yield _cluster_action(cluster, todo, (place, window))
+    for fault in failures.get("faults", ()):
+        known = [row for row in failures["clusters"] if row["fault_id"] == fault["fault_id"]]
+        if fault["n_incidents"] and (own := [row for row in known if not row["is_expected"]]):
+            yield _fault_action(fault, own, todo, (place, window))
+    yield from _calls_action(summary.get("inside", {}), place, window)
     for row in summary.get("thresholds", {}).get("rows", ()):
         if row["verdict"] == "change":
             yield _action(
@@ -248,30 +263,60 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
         )
 
 
+FEWEST_SESSIONS = 3
+"""A message of failed calls in fewer sessions is nothing to fix for all."""
+
+
+def _calls_action(inside: Plain, *part: str) -> Iterator[Plain]:
+    """One action for the costliest message of calls that fail in several sessions, not with one.
+
+    Where runs end with it, it is the fault of these runs.
+    """
+    for row in inside.get("messages", ()):
+        if row["n_sessions"] >= FEWEST_SESSIONS and not row["n_runs_ended"]:
+            given = {"n_sessions": row["n_sessions"], "of": inside["n_sessions"]}
+            yield _action(
+                _ENDED,
+                say("action.cluster", name=shorten_template(row["name"], _LONGEST_ACTION_NAME)),
+                say("action.calls", n=row["n_rows"], lost=row["lost"], **given),
+                command(
+                    "failures", *part, "--of calls --show members --cluster", row["cluster_id"]
+                ),
+                "#inside",
+            )
+            return
+
+
 def _hint(item: Mapping[str, Plain]) -> str:
     reason = item["reason"]
     return (reason and (reason["what_to_do"] or reason["message"])) or say("action.no_reason")
 
 
-def _cluster_action(cluster: Plain, todo: Mapping[str, str | None], part: Iterable[str]) -> Plain:
-    known = {"time": cluster["run_s"], "cost": cluster["cost_usd"]}
-    lost = [cluster["lost"][name] for name, value in known.items() if value is not None]
+def _fault_action(
+    fault: Plain, own: Sequence[Plain], todo: Mapping[str, str | None], part: Iterable[str]
+) -> Plain:
+    """What one person would fix, with its clusters, the most expensive first."""
+    cluster, is_one = own[0], fault["n_clusters"] == 1
+    known = {"time": fault["run_s"], "cost": fault["cost_usd"]}
+    lost = [fault["lost"][name] for name, value in known.items() if value is not None]
     cost = say("action.lost", lost=" and ".join(lost)) if lost else ""
-    what_to_do = todo.get(cluster["code"])
+    what_to_do = todo.get(fault["code"])
     if what_to_do and what_to_do.startswith("Read the message"):
         # The message is part of this action already.
-        what_to_do = f"{TITLES[cluster['cause_group']]}." if cluster["cause_group"] else None
+        what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
     who = cluster["owner"]
-    lost_in = f"{count(cluster['n_incidents'], 'incident')}{cost}"
+    lost_in = f"{count(fault['n_incidents'], 'incident')}{cost}"
+    name = cluster["name"] if is_one else fault["title"]
+    members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
         _ENDED,
-        say("action.cluster", name=shorten_template(cluster["name"], _LONGEST_ACTION_NAME)),
-        ". ".join(filter(None, (lost_in, cluster["where"], what_to_do))),
-        command("failures", *part, "--show members --cluster", cluster["cluster_id"]),
+        say("action.cluster", name=shorten_template(name, _LONGEST_ACTION_NAME)),
+        ". ".join(filter(None, (lost_in, fault["where"], what_to_do))),
+        command("failures", *part, "--show members --cluster", members),
         f"#cluster-{cluster['rank']}",
         cluster_id=cluster["cluster_id"],
         who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
-        saves_s=cluster["run_s"] or 0.0,
+        saves_s=fault["run_s"] or 0.0,
     )
 
 

@@ -70,7 +70,7 @@ def story_of(
 def cost_of(material: Material) -> Plain:
     """What the runs of a window cost: as reported, else as estimated."""
     costs = count_costs(material.rows, material.used, material.prices)
-    return plain_rows(costs, ("n_runs", "total_usd", "reported_n"))[0]
+    return plain_rows(costs, ("n_runs", "total_usd", "total_n", "reported_n"))[0]
 
 
 def _changed(now: Window, material: Material) -> str:
@@ -114,10 +114,12 @@ def _cost(now: Plain, before: Plain | None) -> str | None:
     if not now["n_runs"] or now["total_usd"] is None:
         return None
     known = before and before["n_runs"] and before["total_usd"] is not None
+    is_whole = now["total_n"] == now["n_runs"]
     return say(
         "story.cost",
         usd=now["total_usd"],
         how="" if now["reported_n"] else say("story.estimated"),
+        of="" if is_whole else say("story.cost_of", n=now["total_n"], n_runs=now["n_runs"]),
         before=say("story.cost_before", usd=before["total_usd"]) if before and known else "",
     )
 

@@ -68,15 +68,13 @@ def _finding(total: Plain, prices: str) -> str:
         else say("costs.none_reported", n_runs=n_runs)
     )
     estimated = (
-        say("costs.estimated", n=n_estimated, usd=total["estimated_usd"])
+        say("costs.estimated", n=n_estimated, usd=total["estimated_usd"], prices=prices)
         if n_estimated
         else say("costs.none_estimated")
     )
     has_both = n_reported and n_estimated
     together = say("costs.together", usd=total["total_usd"]) if has_both else ""
-    return say(
-        "costs.finding", reported=reported, prices=prices, estimated=estimated, together=together
-    )
+    return say("costs.finding", reported=reported, estimated=estimated, together=together)
 
 
 SECTION = Section("costs", "Costs", summarize_costs, place=25, needs=("n_reported", "n_estimated"))

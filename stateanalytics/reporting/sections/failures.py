@@ -233,6 +233,7 @@ def summarize_failures(material: Material) -> Plain:
         "n_run_causes": runs["cause"].n_unique(),
         "n_incidents": failed.select(incident_count()).item(),
         "n_clusters": clusters.height,
+        "n_run_clusters": runs["cluster_id"].n_unique(),
         "by_type": _by_type(failed),
         "since": iso(window.since),
         "is_first": is_first,
