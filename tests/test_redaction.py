@@ -46,6 +46,7 @@ OLD = [
     ("PASSWORD=hunter22", "PASSWORD=[secret]"),
     ('"api_key": "x1y2z3w4"', '"api_key": "[secret]"'),
     ("/home/ann/x.py", "/home/[user]/x.py"),
+    ("/srv/home/.claude/x", "/srv/home/.claude/x"),
     ("/Users/ann", "/Users/[user]"),
     ("to ann.lee@example.org,", "to [e-mail],"),
 ]
