@@ -242,7 +242,7 @@ def test_a_fault_names_the_project_in_which_it_is_concentrated():
     snap = concentrated(of_mobile=[True] * 10, of_others=[False] * 20)
     assert sa.failures.clusters(snap).height == 2
     [fault] = sa.failures.faults(snap, nested=True).to_dicts()
-    words = "10 of 10 in project mobile, 3.0 times its share of all (95 %: 2.2 to 3.0)"
+    words = "10 of 10 in project mobile, 3.0 times its usual share (95 %: 2.2 to 3.0)"
     assert fault["where"] == words
     # It is `lift`, of faults instead of clusters.
     assert (fault["n_in"], fault["n_fault"], fault["lift"]) == (10, 10, 3.0)
