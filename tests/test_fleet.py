@@ -163,7 +163,7 @@ def test_the_page_names_the_host_that_fails_more_than_the_rest(pooled, hosts):
     assert fleet["finding"].startswith("Host ")
     assert fleet["finding"].endswith(" fail more than the rest.")
     assert "Who fails more than the rest" in made.as_html()
-    assert 'id="fleet"' in made.as_html()
+    assert '<div id="fleet"' in made.as_html()
 
 
 @pytest.mark.slow

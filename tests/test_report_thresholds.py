@@ -76,7 +76,7 @@ def test_it_is_the_advice_of_the_library(demo, section):
 
 def test_the_page_has_the_curve_with_both_axes_named(report, section):
     page = report.as_html()
-    start = page.index('id="thresholds"')
+    start = page.index('<div id="thresholds"')
     part = page[start : page.index("</section>", start)]
     assert section["worksheet"]["finding"] in part.replace("&#39;", "'")
     assert "delay until it acts (the threshold)" in part
