@@ -1,5 +1,6 @@
 """Message templates: what is kept apart, what is joined, and that order never matters."""
 
+import json
 import random
 
 import polars as pl
@@ -552,3 +553,76 @@ def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelop
     users = [envelope.replace("SAID", f"user {name} is not here") for name in
              ("ada", "ben", "cyd", "dov", "eve", "fay")]  # fmt: skip
     assert mine_templates([*messages, *users])["template"].n_unique() == len(SENTENCES) + 1
+
+
+# --- texts that nobody meant to be a message ------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_chars", [90, 99, 101, 110, 120, 130, 200])
+def test_sentences_of_json_that_was_cut_off_stay_apart(n_chars):
+    body = '"error":{"type":"invalid_request_error","message":"SAID"},"request_id":"req_NUMBER"}'
+    whole = [
+        ('API Error: 400 {"type":"error",' + body).replace("SAID", said).replace("NUMBER", f"{n}a")
+        for n, said in enumerate(SENTENCES)
+    ]
+    cut = [text[:n_chars] for text in whole]
+    n_found = mine_templates([*whole, *cut])["template"].n_unique()
+    assert n_found == len(SENTENCES) * (1 if n_chars == 200 else 2)
+    assert mine_templates(cut)["template"].n_unique() == len(SENTENCES)
+
+
+def escaped(said, depth):
+    for _ in range(depth):
+        said = json.dumps({"error": {"message": said}})
+    return said
+
+
+def test_what_is_said_ten_escapes_deep_is_kept_and_its_values_vary():
+    messages = [
+        f"API Error: 400 {escaped(f'{said} (in request {n})', 10)}"
+        for said in SENTENCES
+        for n in range(3)
+    ]
+    assert max(map(len, messages)) > 5_000
+    found = mine_templates(messages)["template"].unique(maintain_order=True)
+    assert found.len() == len(SENTENCES)
+    for template, said in zip(found, SENTENCES, strict=True):
+        assert f"{said} (in request <*>)" in template
+        assert "\\" not in template
+
+
+def test_a_message_that_is_a_whole_log_file_is_one_template_by_its_beginning_and_its_end():
+    lines = "\n".join(f"2026-05-18 12:00:{n % 60:02d} worker {n} is ready" for n in range(30_000))
+    ends = ("KeyError: 'a'", "ValueError: 'a'")
+    first, other = templates(*[f"{lines}\nthe last said {end}" for end in ends])
+    assert first != other
+    assert first.startswith("<*> worker <*> is ready <*> worker <*> is ready")
+    assert first.endswith(f"the last said {ends[0]}")
+    assert templates(f"{lines}\nthe last said {ends[0]}", "worker 7 died")[1] == "worker <*> died"
+
+
+@pytest.mark.parametrize(
+    ("message", "template"),
+    [
+        pytest.param(
+            "Fehler {}: 接続が拒否されました / connection refused",
+            "Fehler <*>: 接続が拒否されました / connection refused",
+            id="German, Japanese, English",
+        ),
+        pytest.param(
+            "磁盘已满 ({} МБ свободно): disk of /srv/{} is full",
+            "磁盘已满 (<*> МБ свободно): disk of <*> is full",
+            id="Chinese, Russian, English",
+        ),
+        pytest.param(
+            "\u202eרשת נפלה\u202c: network {} is down",
+            "רשת נפלה: network <*> is down",
+            id="right to left",
+        ),
+    ],
+)
+def test_values_vary_in_a_message_of_several_languages(message, template):
+    others = ("接続が中断されました", "磁盘损坏", "רשת איטית")
+    many = [message.format(n, n) for n in (7, 8, 99)]
+    assert templates(*many, *others)[:3] == [template] * 3

@@ -178,14 +178,16 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
     described = pieces.join(
         _described(pieces.select("piece").unique()), on="piece", how="left", maintain_order="left"
     )
-    # The text behind an error key is a sentence, though it stands in quotes.
-    key = pl.col("is_error_key")
-    is_error_text = (pl.col("kind") == "quoted") & (
-        key.shift(1).over("number")
-        | (key.shift(2) & (pl.col("piece").shift(1) == " ")).over("number")
-    )
+    # The text behind an error key is a sentence, though it stands in quotes; where JSON was cut
+    # off, the second of these is missing.
+    key, piece = pl.col("is_error_key"), pl.col("piece")
+    is_behind_key = (
+        key.shift(1).over("number") | (key.shift(2) & (piece.shift(1) == " ")).over("number")
+    ).fill_null(value=False)
+    is_opened = is_behind_key & piece.is_in(['"', "'"])
     known = described.with_columns(
-        may_vary=pl.col("may_vary") & ~is_error_text.fill_null(value=False),
+        may_vary=pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted")),
+        is_kept=pl.col("is_kept") | is_opened.cum_max().over("number"),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     )
     return known.drop("is_error_key", "is_list").pipe(collected)
