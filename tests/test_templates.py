@@ -557,6 +557,63 @@ def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelop
 
 # --- texts that nobody meant to be a message ------------------------------------------------
 
+SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu")
+BEHIND = 'API Error: 400 {"type":"error","error":{"message":"SAID"},"request_id":"req_NUMBER"}'
+BEFORE = "[req_NUMBER] API Error: 400 SAID"
+
+
+def sentences(n, seed=3):
+    """So many different sentences of the same few hundred words."""
+    chance = random.Random(seed)
+    words = ["".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(300)]
+    made = {}
+    while len(made) < n:
+        made[" ".join(chance.choices(words, k=chance.randint(25, 40)))] = None
+    return list(made)
+
+
+def in_envelope(envelope, said):
+    """Each sentence in it with a number of its own, every twentieth cut at a usual length."""
+    whole = [
+        envelope.replace("SAID", text).replace("NUMBER", f"{n:012x}") for n, text in enumerate(said)
+    ]
+    return [text if n % 20 else text[:200] for n, text in enumerate(whole)]
+
+
+def n_compared(monkeypatch, messages):
+    """Rows that joins give and items of lists that become columns, while messages are mined."""
+    counts = [0]
+    join, init = pl.DataFrame.join, pl.Series.__init__
+
+    def counted_join(*args, **named):
+        joined = join(*args, **named)
+        counts[0] += joined.height
+        return joined
+
+    def counted_init(self, name=None, values=None, *args, **named):
+        counts.append(len(values) if isinstance(values, list | tuple) else 0)
+        init(self, name, values, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.DataFrame, "join", counted_join)
+        patch.setattr(pl.Series, "__init__", counted_init)
+        found = mine_templates(messages)["template"]
+    return sum(counts), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("envelope", [BEHIND, BEFORE, "SAID"], ids=["behind", "before", "none"])
+def test_many_sentences_of_one_envelope_take_work_in_proportion(monkeypatch, envelope):
+    said = sentences(8_000)
+    work = {}
+    for n in (2_000, 8_000):
+        messages = pl.Series(in_envelope(envelope, said[:n]))
+        assert (messages.str.len_chars() == 200).sum() > n / 50
+        work[n], found = n_compared(monkeypatch, messages)
+        # No two are one failure, and what was cut off is none of the others.
+        assert found.n_unique() == n
+    assert work[8_000] / work[2_000] < 5
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_chars", [90, 99, 101, 110, 120, 130, 200])
