@@ -395,6 +395,19 @@ def test_a_text_cut_off_at_a_usual_length_joins_the_one_that_goes_on():
     assert templates("x" * 200) == ["x" * 200]
 
 
+def test_a_text_that_was_cut_off_goes_on_only_in_the_same_words():
+    whole = "Run {} of the tool has failed because " + "nobody asked for it, " * 12 + "it seems"
+    other = ("Run 7 of the tool has failed because " + "somebody stopped it, " * 12)[:200]
+    found = templates(whole.format(1), whole.format(2), whole.format(3)[:200], other)
+    assert found[0] == found[1] == found[2]
+    assert found[3].startswith("Run <*> of the tool has failed because somebody")
+    # A value of several words, which the text that was cut off has as they are.
+    many = [f"Stop the run of {name} {'as nobody looks at it ' * 9}now" for name in
+            ("my_app", "theApp", "my_tool")]  # fmt: skip
+    cut = many[0].replace("my_app", "all that I ever made")[:200]
+    assert set(templates(*many, cut)) == {f"Stop the run of <*> {'as nobody looks at it ' * 9}now"}
+
+
 def test_the_pattern_of_each_message_stands_at_its_place():
     said = ["took 3s", None, "exit code 1", "took 4s", "took 3s", ""]
     patterns = patterns_of(pl.Series(said, dtype=pl.String))
