@@ -1,5 +1,6 @@
 """Message templates: what is kept apart, what is joined, and that order never matters."""
 
+import json
 import random
 
 import polars as pl
@@ -31,6 +32,11 @@ def templates(*messages: str) -> list[str]:
         pytest.param("mail to a.b@c.de bounced", "mail to <*> bounced", id="mail"),
         pytest.param("used 5.2 KB of cache", "used <*> of cache", id="size"),
         pytest.param("dumped core.2275 here", "dumped core.<*> here", id="name with number"),
+        pytest.param("Callback count.......12", "Callback count.......<*>", id="dots that lead"),
+        pytest.param("in field ........... 3", "in field ........... <*>", id="dots and a space"),
+        pytest.param("in field ...........3", "in field ...........<*>", id="dots alone"),
+        pytest.param("waiting...3 of 20", "waiting...<*> of <*>", id="a number behind three dots"),
+        pytest.param("pushed 7c3f1a2...9e8d7c6 now", "pushed <*> now", id="range of commits"),
         pytest.param("10.0.0.1:8080 refused it", "<*>:<*> refused it", id="address"),
         pytest.param("jk2_init() saw child 17", "jk2_init() saw child <*>", id="function name"),
         pytest.param("\x1b[31mred\x1b[0m alert 7\n\tnext", "red alert <*> next", id="terminal"),
@@ -389,6 +395,19 @@ def test_a_text_cut_off_at_a_usual_length_joins_the_one_that_goes_on():
     assert templates("x" * 200) == ["x" * 200]
 
 
+def test_a_text_that_was_cut_off_goes_on_only_in_the_same_words():
+    whole = "Run {} of the tool has failed because " + "nobody asked for it, " * 12 + "it seems"
+    other = ("Run 7 of the tool has failed because " + "somebody stopped it, " * 12)[:200]
+    found = templates(whole.format(1), whole.format(2), whole.format(3)[:200], other)
+    assert found[0] == found[1] == found[2]
+    assert found[3].startswith("Run <*> of the tool has failed because somebody")
+    # A value of several words, which the text that was cut off has as they are.
+    many = [f"Stop the run of {name} {'as nobody looks at it ' * 9}now" for name in
+            ("my_app", "theApp", "my_tool")]  # fmt: skip
+    cut = many[0].replace("my_app", "all that I ever made")[:200]
+    assert set(templates(*many, cut)) == {f"Stop the run of <*> {'as nobody looks at it ' * 9}now"}
+
+
 def test_the_pattern_of_each_message_stands_at_its_place():
     said = ["took 3s", None, "exit code 1", "took 4s", "took 3s", ""]
     patterns = patterns_of(pl.Series(said, dtype=pl.String))
@@ -552,3 +571,133 @@ def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelop
     users = [envelope.replace("SAID", f"user {name} is not here") for name in
              ("ada", "ben", "cyd", "dov", "eve", "fay")]  # fmt: skip
     assert mine_templates([*messages, *users])["template"].n_unique() == len(SENTENCES) + 1
+
+
+# --- texts that nobody meant to be a message ------------------------------------------------
+
+SYLLABLES = ("ba", "ke", "li", "mo", "nu", "ra", "se", "ti", "vo", "zu")
+BEHIND = 'API Error: 400 {"type":"error","error":{"message":"SAID"},"request_id":"req_NUMBER"}'
+BEFORE = "[req_NUMBER] API Error: 400 SAID"
+
+
+def sentences(n, seed=3):
+    """So many different sentences of the same few hundred words."""
+    chance = random.Random(seed)
+    words = ["".join(chance.choices(SYLLABLES, k=chance.randint(2, 4))) for _ in range(300)]
+    made = {}
+    while len(made) < n:
+        made[" ".join(chance.choices(words, k=chance.randint(25, 40)))] = None
+    return list(made)
+
+
+def in_envelope(envelope, said):
+    """Each sentence in it with a number of its own, every twentieth cut at a usual length."""
+    whole = [
+        envelope.replace("SAID", text).replace("NUMBER", f"{n:012x}") for n, text in enumerate(said)
+    ]
+    return [text if n % 20 else text[:200] for n, text in enumerate(whole)]
+
+
+def n_compared(monkeypatch, messages):
+    """Rows that joins give and items of lists that become columns, while messages are mined."""
+    counts = [0]
+    join, init = pl.DataFrame.join, pl.Series.__init__
+
+    def counted_join(*args, **named):
+        joined = join(*args, **named)
+        counts[0] += joined.height
+        return joined
+
+    def counted_init(self, name=None, values=None, *args, **named):
+        counts.append(len(values) if isinstance(values, list | tuple) else 0)
+        init(self, name, values, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.DataFrame, "join", counted_join)
+        patch.setattr(pl.Series, "__init__", counted_init)
+        found = mine_templates(messages)["template"]
+    return sum(counts), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("envelope", [BEHIND, BEFORE, "SAID"], ids=["behind", "before", "none"])
+def test_many_sentences_of_one_envelope_take_work_in_proportion(monkeypatch, envelope):
+    said = sentences(8_000)
+    work = {}
+    for n in (2_000, 8_000):
+        messages = pl.Series(in_envelope(envelope, said[:n]))
+        assert (messages.str.len_chars() == 200).sum() > n / 50
+        work[n], found = n_compared(monkeypatch, messages)
+        # No two are one failure, and what was cut off is none of the others.
+        assert found.n_unique() == n
+    assert work[8_000] / work[2_000] < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_chars", [90, 99, 101, 110, 120, 130, 200])
+def test_sentences_of_json_that_was_cut_off_stay_apart(n_chars):
+    body = '"error":{"type":"invalid_request_error","message":"SAID"},"request_id":"req_NUMBER"}'
+    whole = [
+        ('API Error: 400 {"type":"error",' + body).replace("SAID", said).replace("NUMBER", f"{n}a")
+        for n, said in enumerate(SENTENCES)
+    ]
+    cut = [text[:n_chars] for text in whole]
+    n_found = mine_templates([*whole, *cut])["template"].n_unique()
+    assert n_found == len(SENTENCES) * (1 if n_chars == 200 else 2)
+    assert mine_templates(cut)["template"].n_unique() == len(SENTENCES)
+
+
+def escaped(said, depth):
+    for _ in range(depth):
+        said = json.dumps({"error": {"message": said}})
+    return said
+
+
+def test_what_is_said_ten_escapes_deep_is_kept_and_its_values_vary():
+    messages = [
+        f"API Error: 400 {escaped(f'{said} (in request {n})', 10)}"
+        for said in SENTENCES
+        for n in range(3)
+    ]
+    assert max(map(len, messages)) > 5_000
+    found = mine_templates(messages)["template"].unique(maintain_order=True)
+    assert found.len() == len(SENTENCES)
+    for template, said in zip(found, SENTENCES, strict=True):
+        assert f"{said} (in request <*>)" in template
+        assert "\\" not in template
+
+
+def test_a_message_that_is_a_whole_log_file_is_one_template_by_its_beginning_and_its_end():
+    lines = "\n".join(f"2026-05-18 12:00:{n % 60:02d} worker {n} is ready" for n in range(30_000))
+    ends = ("KeyError: 'a'", "ValueError: 'a'")
+    first, other = templates(*[f"{lines}\nthe last said {end}" for end in ends])
+    assert first != other
+    assert first.startswith("<*> worker <*> is ready <*> worker <*> is ready")
+    assert first.endswith(f"the last said {ends[0]}")
+    assert templates(f"{lines}\nthe last said {ends[0]}", "worker 7 died")[1] == "worker <*> died"
+
+
+@pytest.mark.parametrize(
+    ("message", "template"),
+    [
+        pytest.param(
+            "Fehler {}: 接続が拒否されました / connection refused",
+            "Fehler <*>: 接続が拒否されました / connection refused",
+            id="German, Japanese, English",
+        ),
+        pytest.param(
+            "磁盘已满 ({} МБ свободно): disk of /srv/{} is full",
+            "磁盘已满 (<*> МБ свободно): disk of <*> is full",
+            id="Chinese, Russian, English",
+        ),
+        pytest.param(
+            "\u202eרשת נפלה\u202c: network {} is down",
+            "רשת נפלה: network <*> is down",
+            id="right to left",
+        ),
+    ],
+)
+def test_values_vary_in_a_message_of_several_languages(message, template):
+    others = ("接続が中断されました", "磁盘损坏", "רשת איטית")
+    many = [message.format(n, n) for n in (7, 8, 99)]
+    assert templates(*many, *others)[:3] == [template] * 3

@@ -157,7 +157,8 @@ _MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
 _INSIDE = rf"[^{PARTING}{_MARKS}]"
 _ENDING = rf"[^{PARTING}{_MARKS}.?]"
 _START = rf"(?:^|[{PARTING}{CLOSE}])"
-_NUMBERED = rf"{_START}[A-Za-z][A-Za-z_]*\.[0-9]+(?:[{PARTING}?]|$)"
+# Dots that lead from a label to its number, as in `ready......1`, are no part of either.
+_NUMBERED = rf"{_START}(?:[A-Za-z][A-Za-z_]*\.+|\.{{3,}})[0-9]+(?:[{PARTING}?]|$)"
 # The test in a file, as pytest names it.
 _TEST = r"(?:(?:::[A-Za-z0-9_]+)+(?:\[[^\]\s]*\])?)?"
 # Several patterns, not one: each has literals that the engine can search for, twice as fast.

@@ -49,6 +49,8 @@ N_IN_BEGINNING = {"name": 3, "bracket": 3, "payload": 2, "quoted": 3, "command":
 #: A template that absorbs others has at least so many words; one placeholder stands for at
 #: most so many.
 N_SAID, N_SWALLOWED = 3, 8
+#: So many words in a row are looked up together.
+N_RUN = 3
 #: Pairs of templates and texts that are held in memory at a time.
 N_PAIRS = 200_000
 
@@ -178,14 +180,16 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
     described = pieces.join(
         _described(pieces.select("piece").unique()), on="piece", how="left", maintain_order="left"
     )
-    # The text behind an error key is a sentence, though it stands in quotes.
-    key = pl.col("is_error_key")
-    is_error_text = (pl.col("kind") == "quoted") & (
-        key.shift(1).over("number")
-        | (key.shift(2) & (pl.col("piece").shift(1) == " ")).over("number")
-    )
+    # The text behind an error key is a sentence, though it stands in quotes; where JSON was cut
+    # off, the second of these is missing.
+    key, piece = pl.col("is_error_key"), pl.col("piece")
+    is_behind_key = (
+        key.shift(1).over("number") | (key.shift(2) & (piece.shift(1) == " ")).over("number")
+    ).fill_null(value=False)
+    is_opened = is_behind_key & piece.is_in(['"', "'"])
     known = described.with_columns(
-        may_vary=pl.col("may_vary") & ~is_error_text.fill_null(value=False),
+        may_vary=pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted")),
+        is_kept=pl.col("is_kept") | is_opened.cum_max().over("number"),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     )
     return known.drop("is_error_key", "is_list").pipe(collected)
@@ -570,7 +574,8 @@ def _absorb(texts: pl.Series) -> pl.Series:
 def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """For each template, the texts with all of its words and its first or its last one.
 
-    Looked up by the rarest word of each: comparing every pair would take quadratic time.
+    Looked up by the rarest word or run of words of each: comparing every pair would take
+    quadratic time, and so would words alone where many sentences are made of the same few.
     """
     text = pl.col("text")
     words = distinct.select(
@@ -578,36 +583,64 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
         "n_words",
         first=text.str.extract(rf"^([^{PARTING}]+)"),
         last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
-        words=text.str.extract_all(rf"[^{PARTING}]+").list.unique(),
-    ).with_columns(
-        words=pl.col("words").list.filter(~pl.element().str.contains(OPEN, literal=True))
+        in_order=text.str.extract_all(rf"[^{PARTING}]+"),
+    ).with_row_index("number")
+    places = _runs(words.select("number", "in_order"))
+    described = words.select(
+        *("number", "text", "first", "last"),
+        words=pl.col("in_order")
+        .list.unique()
+        .list.filter(~pl.element().str.contains(OPEN, literal=True)),
     )
-    places = words.select("text", word="words").explode("word").drop_nulls()
     rarest = (
         words.filter(text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID))
-        .select("first", "last", "words", template="text", word="words")
-        .explode("word")
-        .join(places.group_by("word").len(), on="word")
-        .sort("len", "word")
-        .unique("template", keep="first", maintain_order=True)
+        .select("number")
+        .join(places, on="number")
+        .join(places.group_by("run").len(), on="run")
+        .sort("len", "run", "number")
+        .unique("number", keep="first", maintain_order=True)
+        .join(described, on="number", maintain_order="left")
+        .select("run", "len", pl.exclude("run", "len").name.suffix("_wanted"))
     )
     has_same_end = [
-        (pl.col(end) == pl.col(f"{end}_of_text")) & ~pl.col(end).str.contains(OPEN, literal=True)
+        (pl.col(end) == pl.col(f"{end}_wanted")) & ~pl.col(end).str.contains(OPEN, literal=True)
         for end in ("first", "last")
     ]
-    described = words.select(pl.all().name.suffix("_of_text"))
     batches = rarest.with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
     for batch in batches.partition_by("batch"):
         yield from (
-            batch.join(places, on="word")
-            .filter(text != pl.col("template"))
-            .join(described, left_on="text", right_on="text_of_text")
+            batch.join(places, on="run")
+            .filter(pl.col("number") != pl.col("number_wanted"))
+            .join(described, on="number")
             .filter(pl.any_horizontal(has_same_end))
-            .filter(pl.col("words").list.set_difference("words_of_text").list.len() == 0)
-            .group_by("template")
+            .filter(pl.col("words_wanted").list.set_difference("words").list.len() == 0)
+            .group_by("text_wanted")
             .agg("text")
             .iter_rows()
         )
+
+
+def _runs(words: pl.DataFrame) -> pl.DataFrame:
+    """The hashes of the words that each text has as they are, and of `N_RUN` words in a row.
+
+    A text that a template matches has the runs between its placeholders, too.
+    """
+    word, number = pl.col("in_order"), pl.col("number")
+    hashed = (
+        words.explode("in_order", empty_as_null=True)
+        .drop_nulls()
+        .select("number", run=pl.when(~word.str.contains(OPEN, literal=True)).then(word.hash(7)))
+    )
+    run = pl.col("run")
+    in_a_row = hashed.select(
+        "number",
+        run=pl.sum_horizontal(
+            (run.shift(-n) * (2 * n + 1) for n in range(N_RUN)), ignore_nulls=False
+        ),
+        is_whole=number.shift(1 - N_RUN) == number,
+    )
+    several = in_a_row.filter("is_whole").drop("is_whole")
+    return pl.concat([hashed, several]).drop_nulls().unique()
 
 
 def _follow(text: str, into: dict[str, str]) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import polars as pl
 
@@ -281,20 +282,11 @@ def _join_truncated_texts(patterns: pl.DataFrame) -> pl.DataFrame:
         return patterns
     distinct = patterns.group_by("merged").agg(is_cut=pl.col("is_cut").all())
     words = pl.col("merged").str.replace(r"\s*\S*$", "")
-    truncated = distinct.filter("is_cut").select("merged", words=words, first=_first_word(words))
+    truncated = distinct.filter("is_cut").select("merged", words=words)
     truncated = truncated.filter(pl.col("words").str.count_matches(r"\p{L}{2,}") >= N_SAID)
-    whole = distinct.filter(~pl.col("is_cut")).select(
-        "merged", first=_first_word(pl.col("merged")), n=pl.col("merged").str.count_matches(" ")
-    )
-    pairs: list[tuple[str, str]] = []
-    candidates = truncated.group_by("first").agg("merged", "words").join(whole, on="first")
-    for names, beginnings, template in (
-        candidates.filter(pl.col("n") < N_WORDS)
-        .select("merged", "words", "merged_right")
-        .iter_rows()
-    ):
-        fits = pl.Series(beginnings).str.contains(_beginning(template))
-        pairs += [(name, template) for name in pl.Series(names).filter(fits)]
+    whole = distinct.filter(~pl.col("is_cut") & (pl.col("merged").str.count_matches(" ") < N_WORDS))
+    beginnings = _Beginnings(truncated.rows())
+    pairs = [(name, text) for text in whole["merged"] for name in beginnings.continued_by(text)]
     schema = {"merged": pl.String, "whole": pl.String}
     return _with_only_whole(patterns, pl.DataFrame(pairs, schema=schema, orient="row"), ["merged"])
 
@@ -314,18 +306,64 @@ def _with_only_whole(patterns: pl.DataFrame, pairs: pl.DataFrame, key: list[str]
     )
 
 
-def _first_word(text: pl.Expr) -> pl.Expr:
-    return text.str.extract(r"^(\S+)")
+class _Beginnings:
+    """Beginnings of texts as a tree of their words, so that few pairs of texts are compared.
+
+    A branch is made when a template gets there, as most are never needed.
+    """
+
+    def __init__(self, texts: list[tuple[str, str]]) -> None:
+        self.texts = texts
+
+    @cached_property
+    def by_word(self) -> dict[str, _Beginnings]:
+        """The rests of the beginnings by their next word, which is empty where there is none."""
+        texts: dict[str, list[tuple[str, str]]] = {}
+        for name, beginning in self.texts:
+            word, rest = [*beginning.split(None, 1), "", ""][:2]
+            texts.setdefault(word, []).append((name, rest))
+        return {word: _Beginnings(rests) for word, rests in texts.items()}
+
+    def continued_by(self, template: str) -> Iterator[str]:
+        """The names of those that a template continues which has their first word.
+
+        A placeholder of both is one value; one that only the template has may be many words.
+        """
+        here: _Beginnings | None = self
+        words = template.split()
+        for place, word in enumerate(words):
+            if here is None:
+                return
+            yield from here._ended()
+            if place and OPEN in word and here.by_word.keys() - {word, ""}:
+                yield from here._matched(word, words[place:])
+            here = here.by_word.get(word)
+        if here is not None:
+            yield from here._ended()
+
+    def _ended(self) -> list[str]:
+        ended = self.by_word.get("")
+        return [name for name, _ in ended.texts] if ended else []
+
+    def _matched(self, aligned: str, words: list[str]) -> pl.Series:
+        """Those without this next word that the rest of a template matches."""
+        others = [
+            (name, f"{word} {rest}".rstrip())
+            for word, branch in self.by_word.items()
+            if word not in (aligned, "")
+            for name, rest in branch.texts
+        ]
+        names, rests = (pl.Series(column, dtype=pl.String) for column in zip(*others, strict=True))
+        return names.filter(rests.str.contains(_beginning(words)))
 
 
-def _beginning(template: str) -> str:
-    """A regular expression for the texts that a template could continue, at the end of a word."""
-    words = [
-        ".+?".join(map(re.escape, re.split(f"(?:{OPEN}[A-Z]*{CLOSE})+", word)))
-        for word in template.split()
+def _beginning(words: list[str]) -> str:
+    """A regular expression for the texts that such words could continue, at the end of a word."""
+    parts = [
+        ".+?".join(map(re.escape, re.split(f"(?:{OPEN}[A-Z]*{CLOSE})+", word))) for word in words
     ]
-    opened = "".join(f"(?:\\s{word}" for word in words[1:])
-    return f"(?s)^{words[0]}{opened}{')?' * (len(words) - 1)}$"
+    opened = "".join(f"(?:\\s{part}" for part in parts[1:])
+    return f"(?s)^{parts[0]}{opened}{')?' * (len(parts) - 1)}$"
 
 
 def _on_one_line(merged: pl.Expr) -> pl.Expr:
