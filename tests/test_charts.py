@@ -16,6 +16,7 @@ from stateanalytics.charts import (
     LIGHT,
     VARIABLES,
     chart_durations,
+    chart_over_time,
     chart_severity,
     to_svg,
     vega,
@@ -264,3 +265,17 @@ def test_contrasts_are_those_of_the_adrs_table(token):
     assert light == pytest.approx(one.light_contrast, abs=0.1)
     assert dark == pytest.approx(one.dark_contrast, abs=0.1)
     assert min(light, dark) >= 4.5
+
+
+def test_steps_of_time_stay_in_their_order_where_one_has_a_change():
+    """Of two orders of one axis, Vega-Lite takes neither but that of the alphabet."""
+    labels = ["Mon 18 May (part)", "Tue 19 May", "Fri 22 May"]
+    counts = pl.DataFrame(
+        {"label": labels, "ending": "completed", "n": [3, 2, 1], "changed": [None, "new", None]}
+    )
+    parts = ElementTree.fromstring(drawn(chart_over_time(counts))).iter()
+    shown = [part.text for part in parts if part.tag in ("text", "tspan") and part.text]
+    days = [text for text in shown if text[:3] in ("Mon", "Tue", "Fri")]
+    assert days == ["Mon 18 May", "Tue 19 May", "Fri 22 May"]
+    assert "(part)" in shown, "on a line of its own"
+    assert [text for text in shown if text in ("3", "2", "1")] == ["3", "2", "1"]
