@@ -279,3 +279,18 @@ def test_steps_of_time_stay_in_their_order_where_one_has_a_change():
     assert days == ["Mon 18 May", "Tue 19 May", "Fri 22 May"]
     assert "(part)" in shown, "on a line of its own"
     assert [text for text in shown if text in ("3", "2", "1")] == ["3", "2", "1"]
+
+
+def test_limits_of_durations_stand_by_their_lines_with_name_and_value():
+    assert "slow: 1 h" in texts(drawn(chart_durations(STEPS)))
+    limits = {"stale": 259_200.0, "slow": 3_600.0, "timeout.agent": 2_700.0, HOSTILE: 60.0}
+    chart = chart_durations(STEPS, limits=limits)
+    shown = texts(drawn(chart))
+    assert {"timeout.agent: 45 min", "slow: 1 h", "stale: 3 d"} <= set(shown)
+    assert shown.count("slow: 1 h") == 1, "once, though every row has the line"
+    assert f"{HOSTILE}: 1 min" in shown
+    # A limit beyond all durations is on the axis, and each bar in its own row only.
+    assert "1 d" in shown
+    assert [shown.count(n) for n in ("12", "3", "2")] == [1, 1, 1]
+    assert "slow: 1 h" not in texts(drawn(chart_durations(STEPS, limits={})))
+    assert chart_durations(STEPS.clear(), limits=limits).description.startswith("Durations of 0")
