@@ -245,7 +245,7 @@ def as_html(
     Examples
     --------
     >>> page = as_html(pl.DataFrame({"run_s": [5400.0], "says": ["<b>"]}))
-    >>> '<td class="n" data-v="5400.0">1 h 30 min</td><td>&lt;b&gt;</td>' in page
+    >>> '<td class="n" data-v="5400.0">1 h 30 min</td><td class="prose">&lt;b&gt;</td>' in page
     True
     """
     order = in_order(frame, first)
@@ -291,8 +291,8 @@ def in_order(frame: pl.DataFrame, first: Sequence[str]) -> list[str]:
     return [*chosen, *(name for name in rest if name not in empty), *sorted(empty, key=rest.index)]
 
 
-def _class(dtype: pl.DataType, n: int, tone: str = "") -> str:
-    words = ("n" * dtype.is_numeric(), "at" * dtype.is_temporal(), "more" * (n >= N_FIRST), tone)
+def _class(dtype: pl.DataType, n: int, look: str = "") -> str:
+    words = ("n" * dtype.is_numeric(), "at" * dtype.is_temporal(), "more" * (n >= N_FIRST), look)
     return f' class="{" ".join(filter(None, words))}"' if any(words) else ""
 
 
@@ -308,7 +308,8 @@ def _cell(value: Any, name: str, dtype: pl.DataType, n: int) -> str:
     ranks = [] if value is None or not isinstance(dtype, pl.Enum) else dtype.categories.to_list()
     own = f' data-v="{_escaped(raw)}"' if raw != shown else ""
     own += f' data-r="{ranks.index(value)}"' if ranks else ""
-    return f"<td{_class(dtype, n, _tone(shown, name))}{own}>{html.escape(shown)}</td>"
+    look = "prose" if name in PROSE else _tone(shown, name)
+    return f"<td{_class(dtype, n, look)}{own}>{html.escape(shown)}</td>"
 
 
 def in_words(value: Any, name: str) -> str:

@@ -24,7 +24,7 @@ UNSEEN = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200c\u200d\U000e0000-\U000e007f"
     rf"{_DIRECTION}{_INVISIBLE}]"
 )
-_STYLE = "padding:.2em 1em .2em 0;text-align:left;vertical-align:top"
+_STYLE = "padding:.2em 1em .2em 0;text-align:left;vertical-align:top;line-height:1.4"
 CELL = f" style='{_STYLE}'"
 """Style of a table cell: notebooks align to the right, or put no space between cells."""
 APART = f" style='{_STYLE};white-space:nowrap'"
