@@ -426,7 +426,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.incidents",
         "failures --show incidents",
         options=_OF,
-        columns="since duration_s n_sessions n_causes linked_by code template".split(),
+        columns="since title duration_s n_sessions n_causes linked_by code".split(),
     ),
     Question(
         "runs started and failed hour by hour, and whether almost all of them failed",

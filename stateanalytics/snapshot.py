@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from stateanalytics.core.facts import Facts, changed_facts, losses_of
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import as_written, visible
 from stateanalytics.core.windows import minute_of, read_moment
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
@@ -659,7 +659,7 @@ class Snapshot(Facts):
 
     def _repr_html_(self) -> str:
         first, *others = html.escape(repr(self)).split("\n")
-        return f"<p><strong>{first}</strong></p><p>{'<br>'.join(others)}</p>"
+        return as_written(f"<p><strong>{first}</strong></p><p>{'<br>'.join(others)}</p>")
 
     @cached_property
     def _counts(self) -> str:

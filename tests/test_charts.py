@@ -16,6 +16,7 @@ from stateanalytics.charts import (
     LIGHT,
     VARIABLES,
     chart_durations,
+    chart_over_time,
     chart_severity,
     to_svg,
     vega,
@@ -264,3 +265,32 @@ def test_contrasts_are_those_of_the_adrs_table(token):
     assert light == pytest.approx(one.light_contrast, abs=0.1)
     assert dark == pytest.approx(one.dark_contrast, abs=0.1)
     assert min(light, dark) >= 4.5
+
+
+def test_steps_of_time_stay_in_their_order_where_one_has_a_change():
+    """Of two orders of one axis, Vega-Lite takes neither but that of the alphabet."""
+    labels = ["Mon 18 May (part)", "Tue 19 May", "Fri 22 May"]
+    counts = pl.DataFrame(
+        {"label": labels, "ending": "completed", "n": [3, 2, 1], "changed": [None, "new", None]}
+    )
+    parts = ElementTree.fromstring(drawn(chart_over_time(counts))).iter()
+    shown = [part.text for part in parts if part.tag in ("text", "tspan") and part.text]
+    days = [text for text in shown if text[:3] in ("Mon", "Tue", "Fri")]
+    assert days == ["Mon 18 May", "Tue 19 May", "Fri 22 May"]
+    assert "(part)" in shown, "on a line of its own"
+    assert [text for text in shown if text in ("3", "2", "1")] == ["3", "2", "1"]
+
+
+def test_limits_of_durations_stand_by_their_lines_with_name_and_value():
+    assert "slow: 1 h" in texts(drawn(chart_durations(STEPS)))
+    limits = {"stale": 259_200.0, "slow": 3_600.0, "timeout.agent": 2_700.0, HOSTILE: 60.0}
+    chart = chart_durations(STEPS, limits=limits)
+    shown = texts(drawn(chart))
+    assert {"timeout.agent: 45 min", "slow: 1 h", "stale: 3 d"} <= set(shown)
+    assert shown.count("slow: 1 h") == 1, "once, though every row has the line"
+    assert f"{HOSTILE}: 1 min" in shown
+    # A limit beyond all durations is on the axis, and each bar in its own row only.
+    assert "1 d" in shown
+    assert [shown.count(n) for n in ("12", "3", "2")] == [1, 1, 1]
+    assert "slow: 1 h" not in texts(drawn(chart_durations(STEPS, limits={})))
+    assert chart_durations(STEPS.clear(), limits=limits).description.startswith("Durations of 0")

@@ -68,6 +68,19 @@ def test_the_fan_out_is_one_incident_with_its_words(frames):
     assert "25 rows, 24 sessions: invocation" in drawn["words"].to_list()
 
 
+def test_an_incident_is_named_by_what_to_fix(frames):
+    titles = dict(frames["clusters"].select("template", "title").iter_rows())
+    incidents = frames["incidents"]
+    assert incidents.height > 1
+    assert incidents["title"].to_list() == [titles[text] for text in incidents["template"]]
+    drawn = chart_incidents(incidents).data
+    for name, title in drawn.select("name", "title").iter_rows():
+        assert title.startswith(name.split(" ", 1)[1].rstrip("… "))
+        assert "<*>" not in name
+    old = chart_incidents(incidents.drop("title")).data
+    assert old["name"][0] != drawn["name"][0], "a frame of your own may have no titles"
+
+
 @pytest.mark.slow
 def test_long_words_of_an_incident_do_not_widen_the_drawing():
     def view_box(linked_by: str) -> str:

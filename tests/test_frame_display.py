@@ -233,3 +233,20 @@ def test_moments_are_copied_with_their_zone_and_heads_have_no_colour():
 def test_a_frame_of_a_name_or_two_that_many_have_is_no_result():
     assert explained(pl.DataFrame({"id": [1], "name": ["x"]})) is None
     assert explained(sa.states(sa.demo())) is not None
+
+
+def test_no_text_between_two_dollars_becomes_a_formula(demo_week, demo):
+    """JupyterLab sets it as one in every HTML, but not within these classes."""
+    rows = pl.DataFrame({"template": ["$HOME is not $PATH"]})
+    pages = as_html(rows), demo_week._repr_html_(), demo._repr_html_()
+    for page in (*pages, demo.compare("cost_usd", by="project")._repr_html_()):
+        start = page[: page.index("$")] if "$" in page else page
+        assert "mathjax_ignore" in start
+
+
+def test_moments_stay_on_one_line_and_a_name_is_no_verdict():
+    at = datetime(2026, 5, 18, tzinfo=UTC)
+    page = as_html(pl.DataFrame({"name": ["stuck"], "state": ["stuck"], "since": [at]}))
+    assert '<td>stuck</td><td class="critical">stuck</td><td class="at" data-v=' in page
+    text, _ = as_table(pl.DataFrame({"name": ["stuck"], "state": ["new"]}), 80, is_coloured=True)
+    assert "[31mnew" in text and "[31mstuck" not in text

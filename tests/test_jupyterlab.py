@@ -178,6 +178,7 @@ def test_the_first_notebook_runs_without_an_error_in_cell_or_console(opened):
     assert seen["tables"] >= 5
     assert any("Snapshot as of 2026-05-25 06:00" in text for text in seen["texts"])
     assert any("Whole report:" in text for text in seen["texts"])
+    assert page.locator("mjx-container").count() == 0, "dollars are amounts and no formulas"
     frame = page.locator(".sa-frame[data-live]").first
     frame.locator("th").first.click()
     assert frame.locator("th").first.get_attribute("aria-sort") == "ascending"

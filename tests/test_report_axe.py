@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import stateanalytics as sa
 from tests.conftest import component
+from tests.samples import AS_OF, SAMPLES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -66,6 +68,43 @@ def test_paper_has_the_first_screen_on_its_first_page_and_every_fold_open(chromi
         front = page.locator(".front").bounding_box()
         assert front["y"] + front["height"] < 942
         assert page.evaluate("document.documentElement.scrollWidth") <= 680
+    finally:
+        page.close()
+
+
+PAPER = """() => ({
+  tooWide: [...document.querySelectorAll('table')]
+    .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
+    .map(one => one.tHead.innerText),
+  brokenWords: [...document.querySelectorAll('thead th')].filter(one => {
+    const words = document.createRange();
+    words.selectNodeContents(one);
+    const lines = new Set([...words.getClientRects()].map(box => Math.round(box.y))).size;
+    return lines > one.innerText.split(/[\\s]+/).length;
+  }).map(one => one.innerText),
+  folds: [...document.querySelectorAll('summary')].filter(one =>
+    getComputedStyle(one).display === 'list-item' && getComputedStyle(one).listStyleType !== 'none'
+    || !['none', 'normal'].includes(getComputedStyle(one, '::before').content)
+  ).map(one => one.innerText),
+})"""
+
+
+@pytest.fixture(scope="module")
+def five_systems(tmp_path_factory):
+    """The report of the samples of all systems: more inputs, kinds and detectors than one has."""
+    names = ("state.db", "agent_orchestrator", "claude_code", "codex", "opencode")
+    snap = sa.read(*(SAMPLES / name for name in names), as_of=AS_OF, progress=False)
+    return sa.report(snap).write_html(tmp_path_factory.mktemp("five") / "w.html")
+
+
+@pytest.mark.parametrize("name", ["week", "five_systems"])
+def test_paper_breaks_no_heading_within_a_word_and_points_at_no_fold(chromium, request, name):
+    page = chromium.new_page(viewport={"width": 680, "height": 942})
+    try:
+        page.goto(request.getfixturevalue(name).as_uri())
+        assert page.evaluate(PAPER)["folds"], "on a screen they do"
+        page.emulate_media(media="print")
+        assert page.evaluate(PAPER) == {"tooWide": [], "brokenWords": [], "folds": []}
     finally:
         page.close()
 

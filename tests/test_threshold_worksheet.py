@@ -117,7 +117,7 @@ def test_to_keep_is_not_to_know_nothing(sheet):
     verdicts = dict(sheet.advice.frame.select("name", "verdict").iter_rows())
     for name in sheet.names:
         assert f"<strong>{SAID[verdicts[name]]}</strong>" in sheet.view(name)
-        assert f"<td>{SAID[verdicts[name]]}</td>" in sheet.advice._repr_html_()
+        assert f">{SAID[verdicts[name]]}</td>" in sheet.advice._repr_html_()
 
 
 def test_text_of_a_store_stays_text():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.charts import interactive, style
-from stateanalytics.core.words import say
+from stateanalytics.core.text import visible
+from stateanalytics.core.words import how_long, say
 from stateanalytics.errors import ColumnTypeError, check_columns
 from stateanalytics.survival.run_spells import count_spells
 
@@ -25,7 +27,8 @@ ENDINGS = {
     "running": ("still running", "info"),
 }
 SLOW_S = 3_600
-ROW_HEIGHT = 46
+ROW_HEIGHT = 58
+_HEADROOM = 1.3
 NEEDED = ("ending", "low_s", "high_s", "n", "n_cut_off")
 _OF_STEP = style.Source(
     "spells",
@@ -37,6 +40,7 @@ def chart_durations(
     steps: pl.DataFrame,
     *,
     slow_after_s: float = SLOW_S,
+    limits: Mapping[str, float] | None = None,
     palette: style.Palette = style.LIGHT,
     width: int = 620,
 ) -> alt.FacetChart:
@@ -48,7 +52,10 @@ def chart_durations(
         From `survival.spells`, or counted: ``ending``, ``low_s``, ``high_s``, ``n``,
         ``n_cut_off``.
     slow_after_s : float
-        Position of the dashed line.
+        From how many seconds on a run is slow.
+    limits : mapping of str to float, optional
+        Names and seconds of today's limits, each a dashed line with its name and value; by
+        default the one of slow runs.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -78,18 +85,20 @@ def chart_durations(
 
     counted = count_spells(steps) if "duration_s" in getattr(steps, "columns", ()) else steps
     drawn, tips = interactive.with_tooltips(
-        _drawable(counted, slow_after_s), ended="ending_name", runs="n", at_least="low_s",
+        _drawable(counted), ended="ending_name", runs="n", at_least="low_s",
         below="high_s", cut_off="n_cut_off",
     )  # fmt: skip
     chosen = interactive.click_selection("chosen_durations", "ending", "low_s", "high_s")
     endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
     names = [ENDINGS[ending][0] for ending in endings]
     colours = [palette[ENDINGS[ending][1]] for ending in endings]
+    today = {"slow": slow_after_s} if limits is None else limits
+    ends_s = _domain(drawn, max(today.values(), default=0.0))
     time = (
         alt.X("from_s:Q", title="duration")
-        .scale(type="log", domain=_domain(drawn), nice=False)
+        .scale(type="log", domain=ends_s, nice=False)
         .axis(
-            values=_ticks(drawn, sparse=width < 400),
+            values=_ticks(ends_s, sparse=width < 400),
             labelExpr=style.tick_labels(),
             grid=True,
             gridOpacity=0.6,
@@ -97,8 +106,11 @@ def chart_durations(
         )
     )
     runs = alt.Y("n:Q", title=None, axis=None).scale(
-        domain=[0, max(style.largest(drawn, "n"), 1)], nice=False
+        # Numbers stand above their bars, and names of limits above the numbers.
+        domain=[0, _HEADROOM * max(style.largest(drawn, "n"), 1)],
+        nice=False,
     )
+    drawn, lines = _limit_lines(drawn, today, endings, palette)
     base = alt.Chart(drawn)
     scale = alt.Scale(domain=names, range=colours)
     bars = base.mark_rect(strokeWidth=1).encode(
@@ -118,11 +130,8 @@ def chart_durations(
         text="n:Q",
         color=alt.value(palette["muted"]),
     )
-    slow = base.mark_rule(strokeDash=[4, 3], strokeWidth=1).encode(
-        x="mean(slow_s):Q", color=alt.value(palette["muted"])
-    )
     bars = bars.add_params(chosen)
-    layers = [slow, bars] if width < 400 else [slow, bars, counts]
+    layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
     rows = alt.layer(*layers, data=drawn).properties(width=width, height=ROW_HEIGHT)
     described = (
         f"Durations of {drawn['n'].sum()} runs by how they ended, on a logarithmic axis of time."
@@ -134,7 +143,42 @@ def chart_durations(
     return interactive.displayable(chart.properties(description=described), palette, _OF_STEP)
 
 
-def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
+def _limit_lines(
+    drawn: pl.DataFrame, limits: Mapping[str, float], endings: list[str], palette: style.Palette
+) -> tuple[pl.DataFrame, list[alt.Chart]]:
+    """A line for each limit through all rows, with its name above one of them.
+
+    The names stand next to those of the rows, one below the other, so that two limits of
+    almost the same length can be read.
+    """
+    import altair as alt
+
+    columns, layers = [], []
+    is_first = pl.int_range(pl.len()).over("ending") == 0
+    named = sorted(limits.items(), key=lambda limit: limit[1]) if endings else []
+    for place, (name, seconds) in enumerate(named):
+        is_named = is_first & (pl.col("ending") == endings[place % len(endings)])
+        words = pl.lit(f"{visible(name)}: {how_long(seconds)}")
+        columns += [
+            pl.lit(float(seconds)).alias(f"limit_{place}_s"),
+            pl.when(is_named).then(words).alias(f"limit_{place}"),
+        ]
+    # Layers of a facet share its frame.
+    drawn = drawn.with_columns(columns)
+    for place in range(len(named)):
+        base = alt.Chart(drawn).encode(
+            x=f"mean(limit_{place}_s):Q", color=alt.value(palette["muted"])
+        )
+        layers += [
+            base.mark_rule(strokeDash=[4, 3], strokeWidth=1),
+            base.transform_filter(f"datum.limit_{place} != null")
+            .mark_text(baseline="bottom", dy=-3, fontSize=style.FONT_SIZE - 1)
+            .encode(y=alt.value(0), text=f"limit_{place}:N"),
+        ]
+    return drawn, layers
+
+
+def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
     """The steps with ends that a log axis can draw, and with names."""
     check_columns(steps, NEEDED, "chart_durations")
     if wrong := [
@@ -168,9 +212,7 @@ def _drawable(steps: pl.DataFrame, slow_after_s: float) -> pl.DataFrame:
                 .otherwise(pl.lit("")),
             ),
         )
-        .with_columns(
-            middle_s=(pl.col("from_s") * pl.col("to_s")).sqrt(), slow_s=pl.lit(slow_after_s)
-        )
+        .with_columns(middle_s=(pl.col("from_s") * pl.col("to_s")).sqrt())
     )
 
 
@@ -179,14 +221,17 @@ def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
     return [by_ending[ending] for ending in endings]
 
 
-def _domain(drawn: pl.DataFrame) -> list[float]:
+def _domain(drawn: pl.DataFrame, longest_s: float) -> list[float]:
     """The axis: at least from a second to two hours, so that charts of two weeks are comparable."""
     is_below_a_second = (drawn["from_s"] < 1).any()
-    return [0.5 if is_below_a_second else 1.0, max(2.0 * SLOW_S, style.largest(drawn, "to_s"))]
+    return [
+        0.5 if is_below_a_second else 1.0,
+        max(2.0 * SLOW_S, style.largest(drawn, "to_s"), longest_s),
+    ]
 
 
-def _ticks(drawn: pl.DataFrame, *, sparse: bool) -> list[int]:
-    low, high = _domain(drawn)
+def _ticks(ends_s: list[float], *, sparse: bool) -> list[int]:
+    low, high = ends_s
     inside = [tick for tick in style.TICKS if low <= tick <= high]
     return [tick for tick in inside if tick not in (10, 600)] if sparse else inside
 

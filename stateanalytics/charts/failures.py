@@ -292,8 +292,8 @@ def chart_incidents(
     Returns
     -------
     altair.LayerChart
-        A bar from the first failure to the last, with how many rows and sessions it took;
-        oldest on top.
+        A bar from the first failure to the last, with its title and how many rows and sessions
+        it took; oldest on top.
 
     Raises
     ------
@@ -317,7 +317,8 @@ def chart_incidents(
     )
     labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
     drawn, tips = with_tooltips(
-        _named(incidents, 0.85 * labels - 10, width - labels), since="since", until="until",
+        _named(incidents, 0.85 * labels - 10, width - labels), what="title", since="since",
+        until="until",
         rows="n_rows", sessions="n_sessions",
         cost="cost_usd", code="code", message="template", linked_by="linked_by",
         incident="incident_id",
@@ -379,10 +380,10 @@ def _named(incidents: pl.DataFrame, room: float, width: float) -> pl.DataFrame:
         fitted(visible(text), width_left, FONT_SIZE - 1)
         for text, width_left in top.select("words", "label_width").rows()
     ]
-    cost = [name for name in ("cost_usd",) if name in top.columns]
+    others = [name for name in ("title", "cost_usd") if name in top.columns]
     return top.select(
         *("since", "until", "incident_id", "n_rows", "n_sessions", "code", "template", "linked_by"),
-        *cost,
+        *others,
         "is_late",
         words=pl.Series(labels, dtype=pl.String),
         name=pl.Series(names, dtype=pl.String),

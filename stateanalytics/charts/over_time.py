@@ -406,15 +406,20 @@ def chart_over_time(
     rows = drawn["row_name"].unique(maintain_order=True).to_list()
     fills = [palette[colour] for colour in drawn.unique("row_name", maintain_order=True)["colour"]]
     room = width / max(len(steps), 1)
-    base = alt.Chart(drawn).encode(
-        x=alt.X("label:N", sort=steps, title=None)
+    x = (
+        alt.X("label:N", sort=steps, title=None)
         .axis(
             labelAngle=0,
             ticks=False,
             values=steps[:: max(1, -(-len(steps) * 70 // width))],
             labelLimit=90,
+            # What stands in brackets goes below: "(part)".
+            labelExpr="split(replace(datum.label, ' (', '\\n('), '\\n')",
         )
-        .scale(paddingInner=0.25, paddingOuter=0.1),
+        .scale(paddingInner=0.25, paddingOuter=0.1)
+    )
+    base = alt.Chart(drawn).encode(
+        x=x,
         y=alt.Y("height:Q", title=None, axis=None, scale=alt.Scale(domain=[0, 1.35], nice=False)),
     )
     bars = base.mark_bar().encode(
@@ -429,7 +434,11 @@ def chart_over_time(
     bars = bars.add_params(chosen)
     layers = [bars, numbers] if room >= 24 else [bars]
     if "changed" in drawn.columns and drawn["changed"].count():
-        marked = base.transform_filter("datum.changed != null").encode(x="label:N")
+        # Left of its bar. All else of x is that of the bars: without its order, the steps of
+        # the whole chart would stand in that of the alphabet.
+        marked = base.transform_filter("datum.changed != null").encode(
+            x=x.bandPosition(0), y=alt.value(0), y2=alt.value(_STEP_HEIGHT)
+        )
         layers.insert(0, _change_rules(marked, "changed", palette))
     chart = (
         alt.layer(*layers, data=drawn)

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.redaction import redact
-from stateanalytics.core.text import shortened, visible, without_formula
+from stateanalytics.core.text import UNTYPESET, shortened, visible, without_formula
 from stateanalytics.core.words import dollars, how_long
 
 _WIDEST_CELL = 100
@@ -111,8 +111,11 @@ def as_table(
             parts = [
                 " " * (size - cell_len(text)) + text
                 if right
-                else (_painted(text) if is_coloured and i else text) + " " * (size - cell_len(text))
-                for text, size, right in zip(row, widths, is_right, strict=False)
+                else (_painted(text, name) if is_coloured and i else text)
+                + " " * (size - cell_len(text))
+                for text, size, right, name in zip(
+                    row, widths, is_right, frame.columns, strict=False
+                )
             ]
             lines.append(_GAP.join(parts).rstrip())
         if i == 0:
@@ -124,12 +127,13 @@ def _is_id(name: str) -> bool:
     return name in ("id", "entity", "code") or name.endswith("_id")
 
 
-def _painted(text: str) -> str:
-    return f"\x1b[{_ANSI[tone]}m{text}\x1b[0m" if (tone := _tone(text)) else text
+def _painted(text: str, column: str) -> str:
+    return f"\x1b[{_ANSI[tone]}m{text}\x1b[0m" if (tone := _tone(text, column)) else text
 
 
-def _tone(text: str) -> str:
-    return TONES.get(text.lower().replace(" ", "_"), "")
+def _tone(text: str, column: str) -> str:
+    # What is called "stuck" need not be: a name is no verdict.
+    return "" if column == "name" else TONES.get(text.lower().replace(" ", "_"), "")
 
 
 def _cut(text: str, size: int) -> list[str]:
@@ -241,7 +245,7 @@ def as_html(
     Examples
     --------
     >>> page = as_html(pl.DataFrame({"run_s": [5400.0], "says": ["<b>"]}))
-    >>> '<td class="n" data-v="5400.0">1 h 30 min</td><td>&lt;b&gt;</td>' in page
+    >>> '<td class="n" data-v="5400.0">1 h 30 min</td><td class="prose">&lt;b&gt;</td>' in page
     True
     """
     order = in_order(frame, first)
@@ -260,7 +264,7 @@ def as_html(
     lines = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
     return (
-        f"<div class='sa-frame'><style>{_asset('css')}</style><div>{table}</div>"
+        f"<div class='sa-frame {UNTYPESET}'><style>{_asset('css')}</style><div>{table}</div>"
         f"<p>{counted(frame, N_SHOWN)}{note}</p><script>{_asset('js')}</script></div>"
     )
 
@@ -287,8 +291,8 @@ def in_order(frame: pl.DataFrame, first: Sequence[str]) -> list[str]:
     return [*chosen, *(name for name in rest if name not in empty), *sorted(empty, key=rest.index)]
 
 
-def _class(dtype: pl.DataType, n: int, text: str = "") -> str:
-    words = ("n" * dtype.is_numeric(), "more" * (n >= N_FIRST), _tone(text))
+def _class(dtype: pl.DataType, n: int, look: str = "") -> str:
+    words = ("n" * dtype.is_numeric(), "at" * dtype.is_temporal(), "more" * (n >= N_FIRST), look)
     return f' class="{" ".join(filter(None, words))}"' if any(words) else ""
 
 
@@ -304,7 +308,8 @@ def _cell(value: Any, name: str, dtype: pl.DataType, n: int) -> str:
     ranks = [] if value is None or not isinstance(dtype, pl.Enum) else dtype.categories.to_list()
     own = f' data-v="{_escaped(raw)}"' if raw != shown else ""
     own += f' data-r="{ranks.index(value)}"' if ranks else ""
-    return f"<td{_class(dtype, n, shown)}{own}>{html.escape(shown)}</td>"
+    look = "prose" if name in PROSE else _tone(shown, name)
+    return f"<td{_class(dtype, n, look)}{own}>{html.escape(shown)}</td>"
 
 
 def in_words(value: Any, name: str) -> str:

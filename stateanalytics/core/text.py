@@ -24,8 +24,13 @@ UNSEEN = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200c\u200d\U000e0000-\U000e007f"
     rf"{_DIRECTION}{_INVISIBLE}]"
 )
-APART = " style='padding:0 1em;white-space:nowrap'"
-"""Style of a table cell: not every notebook puts space between cells."""
+_STYLE = "padding:.2em 1em .2em 0;text-align:left;vertical-align:top;line-height:1.4"
+CELL = f" style='{_STYLE}'"
+"""Style of a table cell: notebooks align to the right, or put no space between cells."""
+APART = f" style='{_STYLE};white-space:nowrap'"
+"""The same for what stays on one line."""
+UNTYPESET = "mathjax_ignore tex2jax_ignore"
+"""Classes of HTML in which a notebook takes nothing between two dollars for a formula."""
 _ANSI = re.compile(ANSI)
 _STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
 
@@ -33,6 +38,17 @@ _STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
 # what is blank or not seen before it, and read the full-width signs as the plain ones.
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 _FORMULA = re.compile(f"[\\s{_CONTROL}{_DIRECTION}{_INVISIBLE}]*[{_SIGNS}]|[\\t\\r\\n]")
+
+
+def as_written(page: str) -> str:
+    """HTML of which a notebook shows every text as it is written: a dollar begins no formula.
+
+    Examples
+    --------
+    >>> as_written("<p>$4 and $5</p>")
+    "<div class='mathjax_ignore tex2jax_ignore'><p>$4 and $5</p></div>"
+    """
+    return f"<div class='{UNTYPESET}'>{page}</div>"
 
 
 def visible(text: str, *, keep: str = "") -> str:

@@ -13,6 +13,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
+from stateanalytics.core.tables import as_html
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
@@ -84,7 +85,7 @@ class Agreement:
         return f"Agreement of {n} detectors in {self.pairs.height} pairs. Next: .pairs, .overall"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>" + str(self.pairs._repr_html_())
+        return f"<p>{html.escape(repr(self))}</p>" + as_html(self.pairs)
 
 
 def agreement(
@@ -377,7 +378,7 @@ class Disagreements:
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).splitlines())
-        return lines + str(self.causes._repr_html_())
+        return lines + as_html(self.causes)
 
 
 def disagreements(

@@ -23,7 +23,6 @@ from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
 from stateanalytics.failures.associations import LEAST, similar_texts
 from stateanalytics.failures.call_outcomes import RUNS
-from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
 from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
 from stateanalytics.failures.fault_registry import (
@@ -34,6 +33,7 @@ from stateanalytics.failures.fault_registry import (
     read_registry,
     with_registered,
 )
+from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import ALIASES, ESCALATING, LIFE
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.ownership import (

@@ -19,7 +19,7 @@ from stateanalytics.failures.counting import (
 )
 from stateanalytics.failures.failure_rows import find_members, window_of
 from stateanalytics.failures.fault_registry import with_registered
-from stateanalytics.failures.fault_table import add_faults, place_of_cluster
+from stateanalytics.failures.fault_table import KEY, titled_clusters
 from stateanalytics.failures.frames import CLUSTERS, CODES
 from stateanalytics.failures.masking import WILDCARD, clean_lines
 from stateanalytics.state.reasons import with_code_facts
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from stateanalytics.core.windows import Window
     from stateanalytics.state.policy import Policy
 
-KEY = ("cluster_id", "code", "template", "template_id")
 N_VALUES = 5
 # The group that stands for a placeholder in the pattern that extracts values.
 _VALUE = "(.*?)"
@@ -118,19 +117,6 @@ def clusters(
     rows = with_registered(rows, registry, "failures.clusters")
     counted = count_clusters(rows, window=chosen, as_of=snap.as_of, ended=ended)
     return counted if nested else without_nested(counted)
-
-
-def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
-    """A row a cluster of `members`, with its fault and title, and what else is ``counted``."""
-    named = rows.group_by(KEY).agg(
-        pl.col("cause_group").first(),
-        pl.col("rule_name").sort().first(),
-        place=place_of_cluster(),
-        # A registry may have given another id than today's.
-        assigned=pl.col("fault_id").first(),
-        **counted,
-    )
-    return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
 
 
 def count_clusters(

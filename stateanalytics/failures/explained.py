@@ -9,8 +9,8 @@ import polars as pl
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import check_number
-from stateanalytics.failures.clustering import titled_clusters
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
+from stateanalytics.failures.fault_table import titled_clusters
 from stateanalytics.failures.frames import EXPLAINED
 from stateanalytics.failures.weekly_change import earlier_period
 from stateanalytics.state.definitions import ended_well

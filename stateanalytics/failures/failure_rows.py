@@ -181,11 +181,11 @@ def incidents(
 
     Returns
     -------
-    polars.DataFrame, shape (n_incidents, 19)
+    polars.DataFrame, shape (n_incidents, 20)
         At least two pieces of work each, newest first. ``incident_id`` (of its earliest
         row); ``since`` and ``until``, the first and last failure, ``duration_s`` between
         them; ``n_rows``, ``n_sessions``, ``n_causes``, ``n_clusters``; ``linked_by``, words
-        of `LINKS` joined by ', '; ``code`` and ``template`` of its largest cluster;
+        of `LINKS` joined by ', '; ``title``, ``code`` and ``template`` of its largest cluster;
         ``cluster_ids``, ``codes``, ``providers`` and ``systems``, joined by ', '; ``run_s``,
         ``n_tokens`` and ``cost_usd`` of ``n_work`` pieces of work (null: none reported it).
         `members` names the incident of every row.

@@ -77,6 +77,8 @@ _CONSEQUENCE = (
 )
 # A rule is about the beginning of a template, so that no text takes long.
 _LONGEST = 1000
+KEY = ("cluster_id", "code", "template", "template_id")
+"""What `members` have in common that are in one cluster."""
 # Cause groups whose titles name the provider.
 _OF_PROVIDERS = (
     *("auth", "bad_request", "billing", "content_filter", "context_length", "empty_answer"),
@@ -137,6 +139,19 @@ def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataF
     schema = dict.fromkeys(("fault_id", "title", "cause_proposed"), pl.String)
     found = pl.DataFrame([_fault_of(*row) for row in rows], schema=schema, orient="row")
     return clusters.with_columns(found.get_columns())
+
+
+def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
+    """A row a cluster of `members`, with its fault and title, and what else is ``counted``."""
+    named = rows.group_by(KEY).agg(
+        pl.col("cause_group").first(),
+        pl.col("rule_name").sort().first(),
+        place=place_of_cluster(),
+        # A registry may have given another id than today's.
+        assigned=pl.col("fault_id").first(),
+        **counted,
+    )
+    return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
 
 
 @lru_cache(maxsize=10_000)

@@ -303,6 +303,7 @@ class Incidents(Columns, key=("incident_id",)):
     n_causes = Counts.n_causes
     n_clusters = Codes.n_clusters
     linked_by = Text("what links them, joined by ', '")
+    title = Text("title of the largest cluster, for people")
     code = Text("reason code of the largest cluster; null: none was stored")
     template = Text("template of the largest cluster; null: nothing known")
     cluster_ids = Text("clusters, joined by ', '; a list with `nested=True`")

@@ -16,6 +16,7 @@ from stateanalytics.core.joins import connected_components
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
+from stateanalytics.failures.fault_table import titled_clusters
 from stateanalytics.state.population import hosts_of
 
 #: Part of every id of an incident, a digest of its earliest row; templates do not matter.
@@ -123,7 +124,8 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
         .agg(n=pl.len())
         .sort("n", "cluster_id", descending=[True, False])
         .unique("incident_id", keep="first", maintain_order=True)
-        .select("incident_id", "code", "template")
+        .join(titled_clusters(rows).select("cluster_id", "title"), on="cluster_id", how="left")
+        .select("incident_id", "title", "code", "template")
     )
     counted = members.group_by("incident_id").agg(
         since=pl.col("failed_at").min(),
@@ -145,7 +147,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
         .sort("since", "incident_id", descending=[True, False])
         .select(
             *("incident_id", "since", "until", "duration_s", "n_rows", "n_sessions", "n_causes"),
-            *("n_clusters", "linked_by", "code", "template", "cluster_ids", "codes"),
+            *("n_clusters", "linked_by", "title", "code", "template", "cluster_ids", "codes"),
             *("providers", "systems", "run_s", "n_tokens", "cost_usd", "n_work"),
         )
     )

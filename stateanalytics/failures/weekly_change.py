@@ -16,7 +16,6 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window, instant, minute_of, read_window
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.call_outcomes import RUNS
-from stateanalytics.failures.clustering import KEY
 from stateanalytics.failures.counting import incident_count, sum_costs
 from stateanalytics.failures.failure_rates import without_mass
 from stateanalytics.failures.failure_rows import (
@@ -25,6 +24,7 @@ from stateanalytics.failures.failure_rows import (
     placed_runs,
     select_failures,
 )
+from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import CHANGE
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.templates import merge_templates, mine_templates

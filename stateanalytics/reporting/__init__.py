@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
-from stateanalytics.core.text import APART, visible
+from stateanalytics.core.text import APART, CELL, as_written, visible
 from stateanalytics.core.windows import Moment, read_moment, read_window
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.io.outputs import write_output
@@ -294,14 +294,14 @@ class Report:
         first, *others = self.story()
         verdict = f"{self.summary['verdict']}." if self.summary.get("verdict") else ""
         cells = "".join(
-            f"<tr><th scope='row'>{html.escape(figure['title'])}</th>"
+            f"<tr><th scope='row'{CELL}>{html.escape(figure['title'])}</th>"
             f"<td{APART}>{html.escape(figure['shown'])}</td>"
             f"<td{APART}>{html.escape((figure.get('change') or {}).get('short') or '')}</td>"
-            f"<td>{html.escape(figure['note'])}</td></tr>"
+            f"<td{CELL}>{html.escape(figure['note'])}</td></tr>"
             for figure in self.summary["headline"]["numbers"]
         )
         label = html.escape(self.summary["window"]["label"])
-        return (
+        return as_written(
             f"<p>{label}</p><p><strong>{html.escape(verdict)}</strong>"
             f"{html.escape(first.removeprefix(verdict))}</p><table>{cells}</table>"
             f"<p style='white-space:pre-wrap'>{html.escape(chr(10).join(others))}</p>"

@@ -14,7 +14,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.redaction import redact as redact_frame
-from stateanalytics.core.text import APART
+from stateanalytics.core.text import APART, CELL, as_written
 from stateanalytics.core.windows import minute_of
 from stateanalytics.core.words import how_long, say
 from stateanalytics.failures.failure_rows import find_members, select_failures
@@ -165,11 +165,11 @@ class SessionPage:
         page = self.summary
         cells = "".join(
             f"<tr><td{APART}>{html.escape(row['at'] or '?')}</td>"
-            f"<td>{html.escape(row['words'])}</td></tr>"
+            f"<td{CELL}>{html.escape(row['words'])}</td></tr>"
             for row in page["rows"]
         )
         head = _called(page)
-        return (
+        return as_written(
             f"<p><strong>{html.escape(head)}.</strong> {html.escape(page['finding'])}</p>"
             f"<table>{cells}</table><p>{html.escape(page['similar']['in_words'])}</p>"
             + "".join(f"<p>{html.escape(line)}</p>" for line in _to_do(page))

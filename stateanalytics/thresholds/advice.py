@@ -13,7 +13,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import APART, CELL, as_written, visible
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import count, how_long, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, in_short
@@ -92,17 +92,19 @@ class Advice:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th scope='row'>{html.escape(visible(row['name']))}</th>"
-            f"<td>{how_long(row['today_s'], 'none')}</td>"
-            f"<td>{how_long(row['recommended_s'], 'none')}</td><td>{SAID[row['verdict']]}</td>"
-            f"<td>{html.escape(row['in_words'])}</td></tr>"
+            f"<tr><th scope='row'{APART}>{html.escape(visible(row['name']))}</th>"
+            f"<td{APART}>{how_long(row['today_s'], 'none')}</td>"
+            f"<td{APART}>{how_long(row['recommended_s'], 'none')}</td>"
+            f"<td{CELL}>{SAID[row['verdict']]}</td>"
+            f"<td{CELL}>{html.escape(row['in_words'])}</td></tr>"
             for row in self.frame.iter_rows(named=True)
         )
-        return (
+        heads = ("threshold", "today", "recommended", "verdict", "why")
+        head = "".join(f"<th scope='col'{CELL}>{name}</th>" for name in heads)
+        return as_written(
             f"<p><strong>Advice on {self.frame.height} thresholds</strong>: {self._counts()}</p>"
-            "<table><tr><th>threshold</th><th>today</th><th>recommended</th>"
-            "<th>verdict</th><th>why</th></tr>"
-            f"{rows}</table><p>Next: <code>.frame, .curves, .to_toml()</code></p>"
+            f"<table><tr>{head}</tr>{rows}</table>"
+            "<p>Next: <code>.frame, .curves, .to_toml()</code></p>"
         )
 
     def _counts(self) -> str:

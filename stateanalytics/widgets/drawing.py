@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.charts.style import ticks_between
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import CELL, visible
 from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import MissingComponentError, needing
 
@@ -212,13 +212,13 @@ def _mark(x: float, name: str, line: int, seconds: float) -> str:
 
 def table(caption: str, frame: pl.DataFrame, columns: Sequence[str]) -> str:
     """A frame as a small HTML table."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in columns)
+    head = "".join(f'<th scope="col"{CELL}>{name}</th>' for name in columns)
     lines = "".join(
-        "<tr>" + "".join(f"<td>{safe(value)}</td>" for value in row) + "</tr>"
+        "<tr>" + "".join(f"<td{CELL}>{safe(value)}</td>" for value in row) + "</tr>"
         for row in frame.select(columns).iter_rows()
     )
     return (
-        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f"<table><caption{CELL}>{caption}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{lines}</tbody></table>"
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import CELL, visible
 from stateanalytics.core.words import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import Disagreements, disagreements
@@ -263,17 +263,17 @@ _NO_COUNTS = pl.DataFrame(
 def _matrix(counted: pl.DataFrame, names: Sequence[str]) -> str:
     """A table of how many rows the row's detector flags and the column's does not."""
     cells = {(row["flags"], row["silent"]): row["n_only"] for row in counted.iter_rows(named=True)}
-    head = "".join(f'<th scope="col">{safe(name)}</th>' for name in names)
+    head = "".join(f'<th scope="col"{CELL}>{safe(name)}</th>' for name in names)
     lines = "".join(
-        f'<tr><th scope="row">{safe(line)}</th>'
+        f'<tr><th scope="row"{CELL}>{safe(line)}</th>'
         + "".join(
-            "<td></td>" if line == column else f"<td>{cells.get((line, column), 0)}</td>"
+            "<td></td>" if line == column else f"<td{CELL}>{cells.get((line, column), 0)}</td>"
             for column in names
         )
         + "</tr>"
         for line in names
     )
-    caption = "<caption>Flagged by the row, and not by the column</caption>"
+    caption = f"<caption{CELL}>Flagged by the row, and not by the column</caption>"
     return f"<table>{caption}<thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 

@@ -176,7 +176,7 @@ _NAMES = ("title", "fault_id", "where")
 _EXAMPLES = ("example_newest", "example_shortest", "example_median")
 _INCIDENT = (
     *("incident_id", "since", "until", "duration_s", "n_rows", "n_sessions", "n_causes"),
-    *("n_clusters", "linked_by", "code", "template", "run_s", "cost_usd"),
+    *("n_clusters", "linked_by", "title", "code", "template", "run_s", "cost_usd"),
 )
 
 
