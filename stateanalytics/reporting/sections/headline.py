@@ -36,7 +36,7 @@ def summarize_headline(material: Material) -> Plain:
         "Incidents",
         counts["incidents"],
         say("headline.counted_incidents"),
-        say("headline.note_failed", n=failed.height),
+        _note_failed(failed.height),
     )
     finding = _finding(
         material.window.label,
@@ -48,6 +48,10 @@ def summarize_headline(material: Material) -> Plain:
     if material.facts.entities.is_empty():
         finding = say("headline.no_data")
     return {**headline_of(rows, counts, incidents, finding), "n_causes": n_causes}
+
+
+def _note_failed(n: int) -> str:
+    return say("headline.note_failed", n=n) if n else say("headline.note_none_failed")
 
 
 def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, label: str) -> Plain:
@@ -63,7 +67,7 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
         "Causes of failed runs",
         Count(n_causes),
         say("headline.counted_causes"),
-        say("headline.note_failed", n=failed.height),
+        _note_failed(failed.height),
     )
     finding = _finding(
         label,
@@ -108,11 +112,14 @@ def headline_of(
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
     note_runs = say("headline.note_runs", n_ended=ended.height, n_open=runs.height - ended.height)
     note_empty = say("headline.note_completed", n=n_empty) if n_empty else ""
+    unresolved = (
+        "headline.note_unresolved" if counts["unresolved"].of else "headline.note_none_open"
+    )
     figures = (
         ("runs", "Runs", "headline.counted_runs", note_runs),
         ("completed", "Completed", "headline.counted_ended", note_empty),
         ("timed_out", "Timed out", "headline.counted_ended", say("headline.note_timed_out")),
-        ("unresolved", "Unresolved", "headline.counted_open", say("headline.note_unresolved")),
+        ("unresolved", "Unresolved", "headline.counted_open", say(unresolved)),
     )
     numbers = [
         _figure(name, title, counts[name], say(counted_as), note)
