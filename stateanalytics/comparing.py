@@ -22,6 +22,7 @@ from stateanalytics.core.joins import own_column, with_group
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.tables import as_html
+from stateanalytics.core.text import as_written
 from stateanalytics.core.windows import (
     DAYS,
     TICK,
@@ -156,7 +157,7 @@ class Comparison:
         return f"{self.title}\n{self.frame}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.title)}</p>{as_html(self.frame)}"
+        return as_written(f"<p>{html.escape(self.title)}</p>{as_html(self.frame)}")
 
 
 def compare(

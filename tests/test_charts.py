@@ -294,3 +294,7 @@ def test_limits_of_durations_stand_by_their_lines_with_name_and_value():
     assert [shown.count(n) for n in ("12", "3", "2")] == [1, 1, 1]
     assert "slow: 1 h" not in texts(drawn(chart_durations(STEPS, limits={})))
     assert chart_durations(STEPS.clear(), limits=limits).description.startswith("Durations of 0")
+    # Limits that are off, or that an axis of logarithms does not have.
+    odd = texts(drawn(chart_durations(STEPS, limits={"off": None, "0": 0, "-": -1, "∞": math.inf})))
+    assert not [text for text in odd if text.startswith(("off:", "0:", "-:", "∞:"))]
+    assert "brief: under 1 s" in texts(drawn(chart_durations(STEPS, limits={"brief": 0.2})))

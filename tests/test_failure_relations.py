@@ -127,6 +127,18 @@ def test_requests_of_many_runs_do_not_make_their_kind_stand_out(fails_by):
     assert sum(row["is_over_represented"] for report in found for row in report.values()) <= 1
 
 
+def test_with_one_run_a_request_both_shares_are_the_same():
+    """7 of 25 times 25 is a little more than 7 in floating point."""
+    rows = [
+        run(f"r{i}", kind="a" if i % 4 == 0 else "b", ended=ago(days=1 + i),
+            **({"reason_message": "boom"} if i % 3 else {"status": "completed"}))
+        for i in range(25)
+    ]  # fmt: skip
+    found = lifted(*rows)
+    assert (found["kind", "a"]["n_value"], found["kind", "a"]["n_all"]) == (7, 25)
+    assert found["kind", "b"]["n_value"] == 18
+
+
 def test_only_what_failed_itself_counts_for_its_kind():
     """Each request has a planner, which never fails, and a coder, which often does."""
     rows = [

@@ -180,7 +180,6 @@ def test_a_window_in_which_nothing_failed_says_so_and_what_was_read(run):
     assert "nothing found in week 2020-W01" in err and "data that were read go from 20" in err
 
 
-@pytest.mark.slow
 def test_where_no_run_failed_the_next_questions_are_named(run, tmp_path):
     write_store(tmp_path / "state.db", sessions=[session("a")])
     code, _, err = run("failures", tmp_path / "state.db")
@@ -198,6 +197,7 @@ def test_how_hard_runs_were_is_a_row_for_each_of_them(run):
     assert re.search(r"\d+ turns of these sessions: not shown", err)
 
 
+@pytest.mark.slow
 def test_a_code_that_nothing_has_names_one_that_is_like_it(run):
     code, _, err = run("failures", STORE, "--show", "codes", "--code", "run.faild")
     assert code == 0

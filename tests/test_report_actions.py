@@ -18,9 +18,9 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.digest import MOST_BLOCKS, as_markdown, as_slack
 from stateanalytics.reporting.entities import named_runs, place_of, show_command
 from stateanalytics.reporting.first_screen import actions_of, opening, tripped
-from stateanalytics.reporting.material import clean
-from stateanalytics.reporting.summarize import _window_arguments
+from stateanalytics.reporting.material import arguments_of, clean
 from tests.conftest import ROOT, component
+from tests.failures import run
 from tests.frames import AS_OF, facts
 from tests.lionagi_stores import session, write_store
 from tests.report_parts import material_of
@@ -45,9 +45,15 @@ def faults_of(clusters):
     faults = {}
     for place, row in enumerate(sorted(clusters, key=lambda row: row["rank"])):
         row["fault_id"] = row["fault_id"] or f"f1:{place}"
-        fault = {name: row[name] for name in ("fault_id", *shared)}
-        fault = faults.setdefault(row["fault_id"], {**fault, "n_clusters": 0, "title": "fault"})
+        fault = {name: row[name] for name in ("fault_id", *shared)} | {
+            "n_clusters": 0, "n_expected": 0, "title": "fault", "todo": None, "ranks": [],
+        }  # fmt: skip
+        fault = faults.setdefault(row["fault_id"], fault)
         fault["n_clusters"] += 1
+        fault["n_expected"] += bool(row["is_expected"])
+        fault["ranks"].append(row["rank"])
+        if not row["is_expected"]:
+            fault["todo"] = fault["todo"] or row
     return [*faults.values()]
 
 
@@ -111,8 +117,7 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
     """The order and the numbers are those of the table of what to fix."""
     told = summary(
         [cluster(rank=2, fault_id="f1:a", owner="ann"), cluster(rank=3, fault_id="f1:a"),
-         cluster(rank=4, name="other"),
-         cluster(rank=1, fault_id="f1:a", is_expected=True, cluster_id="v1:0")],
+         cluster(rank=4, name="other")],
     )  # fmt: skip
     told["failures"]["faults"][0] |= {"n_incidents": 9, "where": "9 of 9 in kind flow"}
     found = actions_of(told, "a.db", WEEK)
@@ -120,6 +125,54 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
     assert found[0]["why"].startswith("9 incidents, 1 min lost. 9 of 9 in kind flow")
     assert found[0]["command"].endswith("--show members --cluster f1:a")
     assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "ann")
+
+
+def test_what_somebody_expects_is_not_counted_among_what_to_do():
+    """Nor where the rest of its fault is to be fixed."""
+    rows = [cluster(rank=1, fault_id="f1:a", is_expected=True, n_incidents=90, cluster_id="v1:0"),
+            cluster(rank=2, fault_id="f1:a", name="rest")]  # fmt: skip
+    [found] = actions_of(summary(rows), "a.db", WEEK)
+    assert (found["what"], found["cluster_id"]) == ("Fix “rest”", "v1:1")
+    assert found["why"].startswith("2 incidents")
+    assert found["command"].endswith("--show members --cluster v1:1")
+    assert actions_of(summary(rows[:1]), "a.db", WEEK) == []
+
+
+@pytest.mark.parametrize(
+    ("days", "verdict"),
+    [
+        ((1,), "Nothing to compare with: nothing was recorded in the earlier window"),
+        # Ten failures after none are more, but nothing says that it was better before.
+        ((1, 15), "Nothing to compare with: no run ended in the earlier window"),
+        ((1, 8), "No significant change"),
+        ((), None),
+    ],
+)
+def test_the_verdict_says_where_there_is_nothing_to_compare_with(days, verdict):
+    rows = [
+        run(f"r{day}-{n}", reason_message="boom", ended=AS_OF - timedelta(days=day, hours=n))
+        for day in days for n in range(10)
+    ]  # fmt: skip
+    made = sa.report(facts(rows), sections=["failures"], shown=False)
+    assert made.summary["verdict"] == verdict
+
+
+def test_what_to_do_is_in_the_order_of_faults_though_the_page_shows_few_clusters():
+    """Without a code all clusters are of one group, of which three are shown."""
+    texts = {
+        "Process exited with code 1": 9, "3 of 5 sessions failed": 8, "exit 1": 7,
+        "phantom_reaped": 6, "No space left on device": 2, "prompt is too long": 1,
+    }  # fmt: skip
+    rows = [
+        run(f"{text}-{n}", reason_message=text, invocation_id=f"{text}-{n}", cost_usd=hours,
+            ended=AS_OF - timedelta(hours=7 * hours + n))
+        for text, hours in texts.items() for n in range(2)
+    ]  # fmt: skip
+    made = sa.report(facts(rows), sections=["failures"], shown=False)
+    faults = [row["title"] for row in made.summary["failures"]["faults"]]
+    first = made.summary["actions"][0]
+    assert first["what"] == f"Fix “{faults[0]}”"
+    assert first["link"] in {"#failures", "#cluster-5", "#cluster-6"}
 
 
 def test_thresholds_come_last_and_facts_without_a_source_have_no_place():
@@ -443,7 +496,7 @@ def test_commands_name_what_was_read_and_the_window(monkeypatch):
         ("2026-05-04", "2026-05-06"): "--since 2026-05-04T00:00:00Z --until 2026-05-06T00:00:00Z",
     }
     for asked, words in windows.items():
-        assert _window_arguments(read_window(asked, as_of=as_of), as_of) == words
+        assert arguments_of(read_window(asked, as_of=as_of), as_of) == words
 
 
 def test_a_command_on_one_run_of_many_stores_names_its_own():

@@ -1,5 +1,6 @@
 """A report in the reader's time zone: weeks and days from midnight there, and its clock."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,8 @@ from stateanalytics.cli import run
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import earlier_window
+from tests.lionagi_stores import session, write_store
+from tests.report_parts import material_of
 from tests.samples import SAMPLES
 
 ZONE = "Europe/Berlin"
@@ -64,6 +67,46 @@ def test_the_week_before_begins_at_midnight_there_where_the_clock_changed(compar
     before = earlier_window(compare, week, as_of=as_of, tz=ZONE)
     assert before.since == datetime(2026, 3, 22, 23, tzinfo=UTC)
     assert before.until == week.since == datetime(2026, 3, 29, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        # The hour that is there twice, half before and half after, and a week that is no week.
+        ("2026-10-25T00:30Z", "2026-10-25T01:30Z"),
+        ("2026-10-25T00:45Z", "2026-10-25T01:15Z"),
+        ("2026-10-20T12:00Z", "2026-10-27T12:00Z"),
+    ],
+)
+def test_a_window_that_is_not_of_days_is_compared_with_as_many_hours(since, until):
+    as_of = datetime(2026, 11, 1, tzinfo=UTC)
+    window = read_window((since, until), as_of=as_of, tz=ZONE)
+    before = earlier_window("previous", window, as_of=as_of, tz=ZONE)
+    assert before.until == window.since
+    assert before.until - before.since == window.until - window.since
+
+
+@pytest.mark.parametrize(("zone", "day"), [("Asia/Tokyo", "2026-05-24"), (ZONE, "2026-05-24")])
+def test_a_day_of_the_zone_has_its_name(demo, zone, day):
+    window = read_window(day, as_of=demo.as_of, tz=zone)
+    material = replace(material_of(demo, window), zone=zone)
+    assert material.named_window.label == day
+
+
+def test_the_first_day_there_is_needs_no_clock():
+    as_of = datetime(2026, 5, 27, tzinfo=UTC)
+    asked = ("0001-01-01T00:00Z", "2026-01-01")
+    read = read_window(asked, as_of=as_of, tz="America/New_York")
+    assert read.label.startswith("1-01-01 00:00 UTC to 2026-01-01")
+
+
+def test_costs_of_nothing_name_the_window_of_the_zone(tmp_path, capsys):
+    store = write_store(tmp_path / "state.db", sessions=[session("a")])
+    days = ["--since", "2020-01-01", "--until", "2020-01-02", "--tz", "Asia/Tokyo"]
+    assert run(["costs", str(store), *days]) == 0
+    assert (
+        "nothing found in 2020-01-01 00:00 JST to 2020-01-02 00:00 JST" in capsys.readouterr().err
+    )
 
 
 def test_a_zone_that_there_is_not_is_one_line(demo, capsys):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -92,8 +93,10 @@ def chart_durations(
     endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
     names = [ENDINGS[ending][0] for ending in endings]
     colours = [palette[ENDINGS[ending][1]] for ending in endings]
-    today = {"slow": slow_after_s} if limits is None else limits
-    ends_s = _domain(drawn, max(today.values(), default=0.0))
+    given = {"slow": slow_after_s} if limits is None else limits
+    # An axis of logarithms has no place for the others.
+    today = {name: value for name, value in given.items() if value and 0 < value < math.inf}
+    ends_s = _domain(drawn, today.values())
     time = (
         alt.X("from_s:Q", title="duration")
         .scale(type="log", domain=ends_s, nice=False)
@@ -221,12 +224,12 @@ def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
     return [by_ending[ending] for ending in endings]
 
 
-def _domain(drawn: pl.DataFrame, longest_s: float) -> list[float]:
+def _domain(drawn: pl.DataFrame, limits_s: Collection[float]) -> list[float]:
     """The axis: at least from a second to two hours, so that charts of two weeks are comparable."""
     is_below_a_second = (drawn["from_s"] < 1).any()
     return [
-        0.5 if is_below_a_second else 1.0,
-        max(2.0 * SLOW_S, style.largest(drawn, "to_s"), longest_s),
+        min([0.5 if is_below_a_second else 1.0, *limits_s]),
+        max([2.0 * SLOW_S, style.largest(drawn, "to_s"), *limits_s]),
     ]
 
 

@@ -333,23 +333,25 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def note_of_last_week(window: object, snap: Snapshot) -> None:
+def note_of_last_week(window: object, snap: Snapshot, tz: object = None) -> None:
     """Note where the clock calls another week the last: data may end before that week is over."""
-    from stateanalytics.core.windows import LAST_WEEK, iso_week, minute_of, read_window
+    from stateanalytics.core.windows import LAST_WEEK, iso_week, minute_of, read_window, zone_of
 
     if window != LAST_WEEK or snap.as_of_from != "data":
         return
-    counted = read_window(LAST_WEEK, as_of=snap.as_of)
-    by_clock = read_window(LAST_WEEK, as_of=datetime.now(UTC))
+    counted = read_window(LAST_WEEK, as_of=snap.as_of, tz=tz)
+    by_clock = read_window(LAST_WEEK, as_of=datetime.now(UTC), tz=tz)
     if counted != by_clock:
         note(
             f"last-week is {counted.label}, the last that is over at {minute_of(snap.as_of)} "
             f"({snap.why_as_of}); by the clock it is another: "
-            f"--week {iso_week(by_clock.since.date())}"
+            f"--week {iso_week(by_clock.since.astimezone(zone_of(tz)).date())}"
         )
 
 
-def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) -> None:
+def note_of_empty_window(
+    frame: pl.DataFrame, snap: Snapshot, window: object, tz: object = None
+) -> None:
     """Where a window has no row: which window that is, and the reach of the data."""
     if not frame.is_empty() or window is None:
         return
@@ -358,7 +360,7 @@ def note_of_empty_window(frame: pl.DataFrame, snap: Snapshot, window: object) ->
 
     first, last = begins_at(snap.entities), minute_of(snap.as_of)
     reach = f"go from {minute_of(first)} to {last}" if first else "have no timestamp"
-    label = read_window(window, as_of=snap.as_of).label
+    label = read_window(window, as_of=snap.as_of, tz=tz).label
     note(f"nothing found in {label}; the data that were read {reach}")
 
 

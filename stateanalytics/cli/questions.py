@@ -200,7 +200,7 @@ def _answer(request: Request, question: Question, given: Given) -> None:
         shown, columns = _for_terminal(frame, question, values, is_table=request.format == "table")
         request.write(shown, columns=columns, inputs=snap.inputs)
         if "window" in question.options:
-            note_of_empty_window(frame, snap, request.window)
+            note_of_empty_window(frame, snap, request.window, values.get("tz"))
 
 
 def _check(request: Request, question: Question, given: Given) -> None:

@@ -247,7 +247,7 @@ def _write_page(
             snap = open_stores.enter_context(request.opened(is_table=False))
             inputs, given["policy"] = snap.inputs, request.chosen_policy
             snap = options.with_tables(snap, own)
-            note_of_last_week(request.window, snap)
+            note_of_last_week(request.window, snap, given.get("tz"))
         for target in targets:
             refuse_input_as_output(target, inputs)
         page = replace(make_report(summary or snap, **given), program=program())

@@ -229,7 +229,11 @@ def minute_of(moment: datetime, zone: tzinfo = UTC) -> str:
     >>> minute_of(moment), minute_of(moment, zone_of("Europe/Berlin"))
     ('2026-05-25 05:59 UTC', '2026-05-25 07:59 CEST')
     """
-    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
+    try:
+        moment = moment.astimezone(zone)
+    except OverflowError:  # before the first day, or after the last one
+        moment = moment.astimezone(UTC)
+    return f"{moment:%Y-%m-%d %H:%M %Z}"
 
 
 def day_of(moment: date) -> str:

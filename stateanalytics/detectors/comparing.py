@@ -14,6 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.tables import as_html
+from stateanalytics.core.text import as_written
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
@@ -85,7 +86,7 @@ class Agreement:
         return f"Agreement of {n} detectors in {self.pairs.height} pairs. Next: .pairs, .overall"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>" + as_html(self.pairs)
+        return as_written(f"<p>{html.escape(repr(self))}</p>{as_html(self.pairs)}")
 
 
 def agreement(
@@ -378,7 +379,7 @@ class Disagreements:
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).splitlines())
-        return lines + as_html(self.causes)
+        return as_written(lines + as_html(self.causes))
 
 
 def disagreements(

@@ -22,6 +22,7 @@ from stateanalytics.core.facts import Facts, Past, checked_snapshot
 from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.tables import as_html
+from stateanalytics.core.text import as_written
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import Chosen, chosen_detectors
@@ -425,7 +426,7 @@ class Detections:
 
     def _repr_html_(self) -> str:
         counts = self.fires.sum().unpivot(variable_name="detector", value_name="n_flagged")
-        return f"<p>{html.escape(repr(self))}</p>{as_html(counts)}"
+        return as_written(f"<p>{html.escape(repr(self))}</p>{as_html(counts)}")
 
     def filter(self, is_chosen: pl.Series) -> Detections:
         """The detections of some of the units."""

@@ -168,8 +168,9 @@ def _lift(
             on=whole,
         )
     )
-    share_of_runs = pl.col("n_runs") / pl.col("n_all_runs")
-    expected = (share_of_runs * pl.col("n_all")).ceil().cast(pl.Int64)
+    n_runs, n_all_runs = (pl.col(name).cast(pl.Int64) for name in ("n_runs", "n_all_runs"))
+    # Rounded up in whole numbers: a share of 7 in 25 makes 7 of 25.
+    expected = (n_runs * pl.col("n_all") + n_all_runs - 1) // n_all_runs
     own = (
         _described(ended, sources)
         .join(rows.lazy().select("cluster_id", *ENTITY_KEY), on=ENTITY_KEY)
@@ -190,7 +191,7 @@ def _lift(
         .unique()
         .join(values.drop("n_runs"), on="request")
         .join(own, on=["request", *by_value], how="left")
-        # Where only the request itself failed, none of its runs in this way, all of its values.
+        # A request of which no run failed in this way has all of its values.
         .filter(pl.col("is_own").is_not_null() | ~has_own)
         .join(of_all, on=["dimension", "value"])
         .sort("cluster_id", "dimension", "value", "place")

@@ -180,8 +180,8 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
     described = pieces.join(
         _described(pieces.select("piece").unique()), on="piece", how="left", maintain_order="left"
     )
-    # The text behind an error key is a sentence, though it stands in quotes; where JSON was cut
-    # off, the second of these is missing.
+    # The text behind an error key is a sentence, though it stands in quotes. Where JSON was cut
+    # off, the closing quote is missing, and all words up to the end are kept.
     key, piece = pl.col("is_error_key"), pl.col("piece")
     is_behind_key = (
         key.shift(1).over("number") | (key.shift(2) & (piece.shift(1) == " ")).over("number")

@@ -325,7 +325,7 @@ class _Beginnings:
         return {word: _Beginnings(rests) for word, rests in texts.items()}
 
     def continued_by(self, template: str) -> Iterator[str]:
-        """The names of those that a template continues which has their first word.
+        """The names of the cut texts that begin as a template does, and end where it goes on.
 
         A placeholder of both is one value; one that only the template has may be many words.
         """
@@ -346,7 +346,7 @@ class _Beginnings:
         return [name for name, _ in ended.texts] if ended else []
 
     def _matched(self, aligned: str, words: list[str]) -> pl.Series:
-        """Those without this next word that the rest of a template matches."""
+        """Names of texts with another next word, which a placeholder of the template stands for."""
         others = [
             (name, f"{word} {rest}".rstrip())
             for word, branch in self.by_word.items()

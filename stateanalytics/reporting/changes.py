@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from types import MappingProxyType
 
 import polars as pl
@@ -434,10 +434,15 @@ def _more_or_less(now: int, before: int) -> str:
 
 
 def _earlier(window: Window, zone: tzinfo, by: timedelta | None) -> Window:
-    """By so much, or by its length, on the clock: a day in which it is put forward is a day."""
-    since, until = window.since.astimezone(zone), window.until.astimezone(zone)
-    step = by or until - since
+    """The window so much earlier, by its length if nothing is given.
+
+    Where it is of whole days they are counted on the clock: a day of 23 hours is a day, too.
+    """
     try:
+        ends = (window.since.astimezone(zone), window.until.astimezone(zone))
+        is_of_days = all(end.time() == time.min for end in ends)
+        since, until = ends if is_of_days else (window.since, window.until)
+        step = by or until - since
         since, until = since - step, until - step
     except OverflowError:
         raise ArgumentError(

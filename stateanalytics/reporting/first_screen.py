@@ -77,14 +77,13 @@ def _verdict(summary: Plain) -> str | None:
     compared = summary.get("compared_with")
     if not compared or not completed or not completed["of"]:
         return None
-    if not compared["is_covered"]:
-        return say("verdict.none_recorded")
+    is_known = completed.get("limits") or completed["change"]["difference"] is not None
+    if not is_known or not compared["is_covered"]:
+        return say("verdict.none_ended" if compared["is_covered"] else "verdict.none_recorded")
     moved = {direction_of(number): number for number in reversed(numbers)}
     moved.pop(0, None)
     if not moved:
-        is_known = completed.get("limits") or completed["change"]["difference"] is not None
-        same = _with_range(say("verdict.same"), completed)
-        return same if is_known else say("verdict.none_ended")
+        return _with_range(say("verdict.same"), completed)
     if len(moved) != 1:
         return say("verdict.mixed")
     [(direction, first)] = moved.items()
@@ -113,8 +112,8 @@ def _has_weeks(summary: Plain) -> bool:
 def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str | None:
     """Time and cost of failures, and those of the earlier window where there is one.
 
-    Two windows alone may differ by more than chance where weeks before varied as much, so where
-    there is a judge of weeks nothing is said of chance.
+    Two windows may differ by more than chance while earlier weeks varied as much. So nothing is
+    said of chance where weeks judge.
     """
     if not lost or not lost["n_work"]:
         return None
@@ -196,10 +195,9 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
     for fault in failures.get("faults", ()):
-        known = [row for row in failures["clusters"] if row["fault_id"] == fault["fault_id"]]
-        if fault["n_incidents"] and (own := [row for row in known if not row["is_expected"]]):
-            yield _fault_action(fault, own, todo, (place, window))
-    yield from _calls_action(summary.get("inside", {}), place, window)
+        if fault["n_incidents"] and fault["todo"]:
+            yield _fault_action(fault, todo, (place, window))
+    yield from _calls_action(summary.get("inside", {}))
     for row in summary.get("thresholds", {}).get("rows", ()):
         if row["verdict"] == "change":
             yield _action(
@@ -267,21 +265,20 @@ FEWEST_SESSIONS = 3
 """A message of failed calls in fewer sessions is nothing to fix for all."""
 
 
-def _calls_action(inside: Plain, *part: str) -> Iterator[Plain]:
-    """One action for the costliest message of calls that fail in several sessions, not with one.
+def _calls_action(inside: Plain) -> Iterator[Plain]:
+    """One action for the costliest message of calls that fail in several sessions.
 
-    Where runs end with it, it is the fault of these runs.
+    Not one with which runs failed: that is a fault of its own.
     """
     for row in inside.get("messages", ()):
         if row["n_sessions"] >= FEWEST_SESSIONS and not row["n_runs_ended"]:
             given = {"n_sessions": row["n_sessions"], "of": inside["n_sessions"]}
+            lost = say("action.lost", lost=row["lost"]) if row["run_s"] is not None else ""
             yield _action(
                 _ENDED,
                 say("action.cluster", name=shorten_template(row["name"], _LONGEST_ACTION_NAME)),
-                say("action.calls", n=row["n_rows"], lost=row["lost"], **given),
-                command(
-                    "failures", *part, "--of calls --show members --cluster", row["cluster_id"]
-                ),
+                say("action.calls", n=row["n_rows"], **given) + lost,
+                row["command"],
                 "#inside",
             )
             return
@@ -292,20 +289,20 @@ def _hint(item: Mapping[str, Plain]) -> str:
     return (reason and (reason["what_to_do"] or reason["message"])) or say("action.no_reason")
 
 
-def _fault_action(
-    fault: Plain, own: Sequence[Plain], todo: Mapping[str, str | None], part: Iterable[str]
-) -> Plain:
-    """What one person would fix, with its clusters, the most expensive first."""
-    cluster, is_one = own[0], fault["n_clusters"] == 1
-    known = {"time": fault["run_s"], "cost": fault["cost_usd"]}
-    lost = [fault["lost"][name] for name, value in known.items() if value is not None]
+def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[str]) -> Plain:
+    """What one person would fix; without what somebody expects to fail."""
+    cluster = fault["todo"]
+    is_one = fault["n_clusters"] == 1 or fault["n_expected"] > 0
+    counted = cluster if is_one else fault
+    known = {"time": counted["run_s"], "cost": counted["cost_usd"]}
+    lost = [counted["lost"][name] for name, value in known.items() if value is not None]
     cost = say("action.lost", lost=" and ".join(lost)) if lost else ""
     what_to_do = todo.get(fault["code"])
     if what_to_do and what_to_do.startswith("Read the message"):
         # The message is part of this action already.
         what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
     who = cluster["owner"]
-    lost_in = f"{count(fault['n_incidents'], 'incident')}{cost}"
+    lost_in = f"{count(counted['n_incidents'], 'incident')}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
@@ -313,10 +310,10 @@ def _fault_action(
         say("action.cluster", name=shorten_template(name, _LONGEST_ACTION_NAME)),
         ". ".join(filter(None, (lost_in, fault["where"], what_to_do))),
         command("failures", *part, "--show members --cluster", members),
-        f"#cluster-{cluster['rank']}",
+        f"#cluster-{fault['ranks'][0]}" if fault["ranks"] else "#failures",
         cluster_id=cluster["cluster_id"],
         who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
-        saves_s=fault["run_s"] or 0.0,
+        saves_s=counted["run_s"] or 0.0,
     )
 
 

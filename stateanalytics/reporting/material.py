@@ -223,7 +223,8 @@ class Material:
         return replace(self.window, label=name)
 
     def _name_of(self, moment: datetime) -> str:
-        """The name of a window that is no week: its first day, or moment."""
+        """The name of a window that is no week: its first day, or moment, in its zone."""
+        moment = moment.astimezone(zone_of(self.zone))
         return f"{moment:%Y-%m-%d}" if self.window.days >= 1 else f"{moment:%Y-%m-%d %H:%M}"
 
     @property
@@ -257,6 +258,11 @@ class Material:
     def as_of(self) -> str:
         """The instant of the states for people, on the clock of its zone."""
         return minute_of(self.facts.as_of, zone_of(self.zone))
+
+    @property
+    def arguments(self) -> str:
+        """The window as arguments of a command."""
+        return arguments_of(self.window, self.facts.as_of)
 
     def failed_in(self, window: Window) -> pl.DataFrame:
         """The `members` of a window, with the incidents that it shows."""
@@ -309,6 +315,15 @@ def without_outdated(facts: Facts, window: Window) -> tuple[Facts, pl.DataFrame]
     if outdated.is_empty():
         return facts, outdated
     return replace(facts, entities=facts.entities.filter(~has_no_end_in(outdated))), outdated
+
+
+def arguments_of(window: Window, as_of: datetime) -> str:
+    """A window as arguments of a command."""
+    year, week, day = window.since.isocalendar()
+    if day == 1 and window == read_window(f"{year}-W{week:02}", as_of=as_of):
+        return f"--week {year}-W{week:02}"
+    since = f"--since {iso(window.since)}"
+    return since if window.until > as_of else f"{since} --until {iso(window.until)}"
 
 
 def iso(moment: datetime | None) -> str | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 
-from stateanalytics.core.windows import Window, day_of
+from stateanalytics.core.windows import Window, day_of, zone_of
 from stateanalytics.core.words import points, say, shorten_template
 from stateanalytics.failures.explained import REST, explain
 from stateanalytics.failures.failure_rows import ended_runs
@@ -58,7 +58,8 @@ def story_of(
             before_it = say(
                 "story.all_before" if completed.get("limits") else "story.window_before"
             )
-            explained = _explained(parts, windows[0], before_it) + _changed(windows[0], material)
+            since = windows[0].since.astimezone(zone_of(material.zone))
+            explained = _explained(parts, since, before_it) + _changed(windows[0], material)
     return {
         "explained": explained,
         "parts": parts,
@@ -88,7 +89,7 @@ def _is_clear(part: Plain) -> bool:
     return part["part"] != REST and part["low"] is not None and part["low"] * part["high"] > 0
 
 
-def _explained(parts: list[Plain], now: Window, before: str) -> str:
+def _explained(parts: list[Plain], since: datetime, before: str) -> str:
     total = sum(part["change"] for part in parts)
     named = [part for part in parts if part["part"] != REST]
     # What is shown adds up, too.
@@ -97,7 +98,7 @@ def _explained(parts: list[Plain], now: Window, before: str) -> str:
         shown = [*map(_part, named), say("story.rest", change=_signed(rest / 100))]
     else:
         shown, total = [*map(_part, named)], total - rest / 100
-    return say("story.explained", change=total, since=day_of(now.since), before=before, parts=shown)
+    return say("story.explained", change=total, since=day_of(since), before=before, parts=shown)
 
 
 def _part(part: Plain) -> str:

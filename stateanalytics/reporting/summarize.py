@@ -106,9 +106,8 @@ def summarize(
     failures = summaries.get("failures", {})
     story = story_of(summaries[HEADLINE], failures, material, earlier, cost)
     raw |= front_of(raw, before.lost if before else None, story)
-    arguments = _window_arguments(window, facts.as_of)
-    raw |= {"place": place_of(facts), "arguments": arguments}
-    actions = actions_of(raw, raw["place"], arguments)
+    raw |= {"place": place_of(facts), "arguments": material.arguments}
+    actions = actions_of(raw, raw["place"], material.arguments)
     raw["actions"] = with_evidence(actions, material, raw["place"])
     raw["runs"] = named_runs({**summaries, "actions": raw["actions"]}, material)
     cleaned, masked = clean(raw, secrets=redact)
@@ -199,15 +198,6 @@ def frame_of_report(window: Window, title: str, as_of: datetime) -> Plain:
             "is_over": window.until <= as_of + TICK,
         },
     }
-
-
-def _window_arguments(window: Window, as_of: datetime) -> str:
-    """The window as arguments of a command."""
-    year, week, day = window.since.isocalendar()
-    if day == 1 and window == read_window(f"{year}-W{week:02}", as_of=as_of):
-        return f"--week {year}-W{week:02}"
-    since = f"--since {iso(window.since)}"
-    return since if window.until > as_of else f"{since} --until {iso(window.until)}"
 
 
 def redactions(masked: Mapping[str, int], *, is_on: bool) -> Plain:

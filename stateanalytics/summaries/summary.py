@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.schema import Frame
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import as_written, visible
 from stateanalytics.core.windows import minute_of
 from stateanalytics.detectors.frames import AGREEMENT
 from stateanalytics.detectors.quality import merge_gap_sums
@@ -218,7 +218,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         first, following = html.escape(repr(self)).split("\n")
-        return f"<p><strong>{first}</strong></p><p>{following}</p>"
+        return as_written(f"<p><strong>{first}</strong></p><p>{following}</p>")
 
 
 FAILURE_SUMS = (

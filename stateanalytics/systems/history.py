@@ -165,8 +165,8 @@ def created_or_started() -> pl.Expr:
 
 def begins_at(entities: pl.DataFrame) -> datetime | None:
     """When the data begin: the first moment at which an entity was created, started or ended."""
-    began = pl.coalesce(created_or_started(), "ended_at")
-    first: datetime | None = entities.select(began.min()).item()
+    moments = pl.min_horizontal("created_at", "started_at", "ended_at")
+    first: datetime | None = entities.select(moments.min()).item()
     return first
 
 

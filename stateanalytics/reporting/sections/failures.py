@@ -245,7 +245,7 @@ def summarize_failures(material: Material) -> Plain:
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
         "n_unknown": lives.filter(pl.col("state") == "unknown").height,
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
-        "faults": [_fault(row, shown) for row in plain_rows(faults.head(N_FAULTS))],
+        "faults": [_fault(row, clusters, shown) for row in plain_rows(faults.head(N_FAULTS))],
         "n_faults": faults.height,
         "clusters": [_cluster(row) for row in plain_rows(shown)],
         "not_shown": {
@@ -344,11 +344,32 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     }
 
 
-def _fault(row: Plain, shown: pl.DataFrame) -> Plain:
-    """A fault with the ranks of its clusters that the page shows, which are their places."""
-    ranks = shown.filter(pl.col("cluster_id").is_in(row.pop("cluster_ids")))["rank"]
-    # Its lift is one of requests.
-    return {**row, "unit": "request", "ranks": ranks.to_list(), "lost": lost_of(row)}
+def _fault(row: Plain, clusters: pl.DataFrame, shown: pl.DataFrame) -> Plain:
+    """A fault with the ranks of its clusters that the page shows, which are their places.
+
+    ``todo`` is the most expensive of those that nobody expects, with what it cost alone.
+    """
+    is_own = pl.col("cluster_id").is_in(row.pop("cluster_ids"))
+    own = clusters.filter(is_own)
+    todo = own.filter(~pl.col("is_expected").fill_null(value=False)).sort("rank").head(1)
+    return {
+        **row,
+        # Its lift is one of requests.
+        "unit": "request",
+        "ranks": shown.filter(is_own)["rank"].to_list(),
+        "lost": lost_of(row),
+        "n_expected": own.filter("is_expected").height,
+        "todo": next(
+            (
+                {**{name: one[name] for name in _TODO}, "name": name_of(one), "lost": lost_of(one)}
+                for one in todo.iter_rows(named=True)
+            ),
+            None,
+        ),
+    }
+
+
+_TODO = ("cluster_id", "owner", "ticket", "n_incidents", "run_s", "cost_usd")
 
 
 def _cluster(row: Plain) -> Plain:

@@ -124,9 +124,11 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
             "name": row["title"],
             **{name: row[name] for name in ("cluster_id", "n_rows", "n_sessions")},
             **{name: row[name] for name in ("run_cluster_id", "n_runs_ended")},
+            "run_s": row["run_s"],
             "lost": how_long(row["run_s"]),
             "command": command(
-                "failures", place, "--of calls --show members --cluster", row["cluster_id"]
+                *("failures", place, material.arguments),
+                *("--of calls --show members --cluster", row["cluster_id"]),
             ),
         }
         for row in counted.head(N_MESSAGES).to_dicts()
