@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from stateanalytics.core.schema import ENTITY_KEY
@@ -245,7 +247,7 @@ def summarize_failures(material: Material) -> Plain:
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
         "n_unknown": lives.filter(pl.col("state") == "unknown").height,
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
-        "faults": [_fault(row, clusters, shown) for row in plain_rows(faults.head(N_FAULTS))],
+        "faults": [*_faults(faults.head(N_FAULTS), clusters, shown)],
         "n_faults": faults.height,
         "clusters": [_cluster(row) for row in plain_rows(shown)],
         "not_shown": {
@@ -344,29 +346,30 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     }
 
 
-def _fault(row: Plain, clusters: pl.DataFrame, shown: pl.DataFrame) -> Plain:
-    """A fault with the ranks of its clusters that the page shows, which are their places.
+def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -> Iterator[Plain]:
+    """Faults with the ranks of their clusters that the page shows, which are their places.
 
-    ``todo`` is the most expensive of those that nobody expects, with what it cost alone.
+    ``todo`` is the most expensive cluster that nobody expects, with what it cost alone.
     """
-    is_own = pl.col("cluster_id").is_in(row.pop("cluster_ids"))
-    own = clusters.filter(is_own)
-    todo = own.filter(~pl.col("is_expected").fill_null(value=False)).sort("rank").head(1)
-    return {
-        **row,
-        # Its lift is one of requests.
-        "unit": "request",
-        "ranks": shown.filter(is_own)["rank"].to_list(),
-        "lost": lost_of(row),
-        "n_expected": own.filter("is_expected").height,
-        "todo": next(
-            (
-                {**{name: one[name] for name in _TODO}, "name": name_of(one), "lost": lost_of(one)}
-                for one in todo.iter_rows(named=True)
-            ),
-            None,
-        ),
-    }
+    known = clusters.join(faults.select("fault_id"), on="fault_id", how="semi").sort("rank")
+    rows, ranks = known.to_dicts(), set(shown["rank"])
+    for fault in plain_rows(faults.drop("cluster_ids")):
+        own = [row for row in rows if row["fault_id"] == fault["fault_id"]]
+        todo = next((row for row in own if not row["is_expected"]), None)
+        yield {
+            **fault,
+            # Its lift is one of requests.
+            "unit": "request",
+            "ranks": [row["rank"] for row in own if row["rank"] in ranks],
+            "lost": lost_of(fault),
+            "n_expected": sum(bool(row["is_expected"]) for row in own),
+            "todo": todo
+            and {
+                **{name: todo[name] for name in _TODO},
+                "name": name_of(todo),
+                "lost": lost_of(todo),
+            },
+        }
 
 
 _TODO = ("cluster_id", "owner", "ticket", "n_incidents", "run_s", "cost_usd")
