@@ -129,11 +129,10 @@ def _request() -> pl.Expr:
     return pl.concat_str("source", request, separator="|")
 
 
-def _values(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.LazyFrame:
+def _values(described: pl.LazyFrame) -> pl.LazyFrame:
     """The values of the runs of each request: one row a request, dimension and value."""
     return (
-        _described(runs, sources)
-        .with_columns(ended_at=pl.col("ended_at").min().over("request"))
+        described.with_columns(ended_at=pl.col("ended_at").min().over("request"))
         .unpivot(DIMENSIONS, index=["request", "ended_at"], variable_name="dimension")
         .drop_nulls(["request", "value"])
         .group_by("request", "ended_at", "dimension", "value")
@@ -155,7 +154,8 @@ def _lift(
     rows: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame, fdr: float
 ) -> pl.DataFrame:
     whole, by_value = ["dimension"], ["cluster_id", "dimension", "value"]
-    values = _values(ended, sources)
+    described = _described(ended, sources)
+    values = _values(described)
     of_all = (
         values.group_by("dimension", "value")
         .agg(n_value=pl.len().cast(pl.Int64), n_runs=pl.col("n_runs").sum())
@@ -172,8 +172,7 @@ def _lift(
     # Rounded up in whole numbers: a share of 7 in 25 makes 7 of 25.
     expected = (n_runs * pl.col("n_all") + n_all_runs - 1) // n_all_runs
     own = (
-        _described(ended, sources)
-        .join(rows.lazy().select("cluster_id", *ENTITY_KEY), on=ENTITY_KEY)
+        described.join(rows.lazy().select("cluster_id", *ENTITY_KEY), on=ENTITY_KEY)
         .unpivot(DIMENSIONS, index=["cluster_id", "request"], variable_name="dimension")
         .drop_nulls("value")
         .unique()

@@ -122,9 +122,9 @@ def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str |
         words += say("lost.unreported", n=lost["unreported"])
     if before and before["n_work"]:
         words += say("lost.before", time=before["time"], cost=before["cost"])
-        difference_s = abs((lost["run_s"] or 0.0) - (before["run_s"] or 0.0))
-        is_chance = difference_s <= 2 * math.hypot(lost["spread_s"], before["spread_s"])
         if not is_judged:
+            difference_s = abs((lost["run_s"] or 0.0) - (before["run_s"] or 0.0))
+            is_chance = difference_s <= 2 * math.hypot(lost["spread_s"], before["spread_s"])
             words += say("lost.within_chance" if is_chance else "lost.beyond_chance")
     elif before:
         words += say("lost.nothing_before")
