@@ -25,8 +25,8 @@ from typing import Any
 from tests.contract.scenarios import SCENARIOS, Scenario
 
 PACKAGES = {
-    "claude": ("@anthropic-ai/claude-code", "2.1.330"),
-    "codex": ("@openai/codex", "0.169.0"),
+    "claude": ("@anthropic-ai/claude-code", "2.1.332"),
+    "codex": ("@openai/codex", "0.171.0"),
     "opencode": ("opencode-ai", "1.18.33"),
     "lionagi": ("lionagi", "0.36.0"),
 }

@@ -271,8 +271,9 @@ SCENARIOS = {
             "subagent",
             (Answer("I ask an agent.", (("agent", LOOK),), usage=FIRST), DONE),
             GOOD,
+            clients=("claude", "opencode"),
         ),
-        # Codex starts an agent and waits for it in a call of its own.
+        # Codex waits for an agent only in a call of its own, and ends one that nobody waits for.
         Scenario(
             "subagent_waited_for",
             (

@@ -47,7 +47,7 @@ from stateanalytics.systems.transcripts import (
     texts_in,
 )
 
-NEWEST_VERSION = (0, 169, 0)
+NEWEST_VERSION = (0, 171, 0)
 """The newest version that the reader was checked against."""
 COLUMNS = (
     *("source", "file", "line_no", "at", "type", "kind", "item", "what", "ordinal"),
