@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
@@ -21,6 +23,7 @@ from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import count_headline, within
 from stateanalytics.stats import process_control as chart
+from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.survival.run_spells import to_completion
 from stateanalytics.systems.history import begins_at
@@ -39,6 +42,8 @@ MEASURES = ("runs", *SHARES, *PER_RUN, TIME_TO_COMPLETE)
 
 LEAST_VARIANCE = 0.01
 """Of the logarithm of a duration: runs that are all the same are no proof against a second more."""
+USUAL_VARIANCE = math.pi / 2
+"""Of the median of logarithms that vary by a factor of e, times their number."""
 
 OF_ALL = "value_of_all"
 VERDICTS = ("above", "below", "within")
@@ -183,19 +188,41 @@ def points_of(
 ) -> tuple[list[dict[str, Any]], list[chart.Point], _Scale]:
     """The weeks of one number that have a point, these points, and their scale.
 
-    A share of runs that fail together has the weight of its independent runs, ``n_effective``,
-    where that is known.
+    With ``n_effective``, the independent units of each week, the inverse of a weight is the
+    variance by chance. What units have in common is that of the usual week, or of the week
+    itself where that is more: estimates of single weeks are far apart by chance.
     """
-    scale = _scale(series["measure"][0])
+    measure = series["measure"][0]
+    scale = _scale(measure)
     pairs = [(row, scale.point(row)) for row in series.iter_rows(named=True)]
-    known = [(row, point) for row, point in pairs if point]
-    points = [
-        replace(point, weight=point.weight * row["n_effective"] / row["n_of"])
-        if row.get("n_effective")
-        else point
-        for row, point in known
+    rows, points = [row for row, point in pairs if point], [point for _, point in pairs if point]
+    if points and rows[0].get("n_effective"):
+        of_units = _weights_of_times if measure == TIME_TO_COMPLETE else _weights_of_shares
+        points = [
+            replace(point, weight=weight)
+            for point, weight in zip(points, of_units(rows, points), strict=True)
+        ]
+    return rows, points, scale
+
+
+def _weights_of_shares(rows: list[dict[str, Any]], points: list[chart.Point]) -> list[float]:
+    effects = [row["n_of"] / row["n_effective"] for row in rows]
+    usual = median(effects)
+    return [
+        point.weight / max(effect, usual) for point, effect in zip(points, effects, strict=True)
     ]
-    return [row for row, _ in known], points, scale
+
+
+def _weights_of_times(rows: list[dict[str, Any]], _: list[chart.Point]) -> list[float]:
+    """From the intervals of the medians: their variance falls with the number of units."""
+    spreads = [
+        ((math.log(row["upper"]) - math.log(row["lower"])) / (2 * two_sided_z(0.95))) ** 2
+        * row["n_effective"]
+        for row in rows
+        if row["upper"] and row["lower"]
+    ]
+    spread = max(fmean(spreads), LEAST_VARIANCE) if spreads else USUAL_VARIANCE
+    return [row["n_effective"] / spread for row in rows]
 
 
 def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tuple[Any, ...]]:

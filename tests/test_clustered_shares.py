@@ -78,6 +78,16 @@ def test_work_of_one_show_is_one_unit():
     assert sampling_units(runs)[0].n_unique() == 2
 
 
+def test_a_fan_out_is_one_unit_where_some_of_its_runs_failed_in_an_incident():
+    """And an incident that goes on in another fan-out makes both of them one."""
+    rows = [*fan_out("a", 3), *fan_out("b", 2), *fan_out("c", 2)]
+    given = facts(rows).entities
+    in_incident = pl.Series("incident_id", [None, "x", "x", None, "x", None, None])
+    units, name = sampling_units(given.with_columns(shows_of(given)).with_columns(in_incident))
+    assert units.rle_id().to_list() == [0, 0, 0, 0, 0, 1, 1]
+    assert name == "incident"
+
+
 def test_many_projects_are_the_units_and_work_without_one_is_of_no_other():
     rows = [{"entity_id": f"{p}-{i}", "project": f"p{p}"} for p in range(8) for i in range(3)]
     given = facts([*rows, {"entity_id": "x"}, {"entity_id": "y"}]).entities

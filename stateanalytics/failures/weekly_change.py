@@ -57,10 +57,12 @@ PRIOR = 20.0
 And chance weighs as much as so many incidents of all clusters.
 """
 
-SPANS, USUAL = (1, 2), 16
-"""A cluster grows where the last period, or two, have more than the usual of so many before."""
-N_TESTS = 1.6
-"""The two tests overlap: together they are wrong as often as so many that do not."""
+SPANS, USUAL = (1, 2, 4), 16
+"""A cluster grows where the last one to four periods have more than the usual of so many before."""
+N_TESTS = 2.0
+"""The tests overlap: together they are wrong as often as so many that do not."""
+N_ERRORS = 0.5
+"""Of the variance between periods: so many standard errors are added to its estimate."""
 
 COSTS = ("run_s", "cost_usd")
 
@@ -364,18 +366,18 @@ def growth(
     -------
     polars.DataFrame
         ``cluster_id``; ``ratio`` of the incidents per run in the window to those in the periods
-        before (null: none); ``p_value``, the chance of so many in the window, or in it and the
-        period before, at the rate of the periods before that, times `N_TESTS`; ``q_value`` over
-        all clusters. Clusters that could not be significant have no row.
+        before (null: none); ``p_value``, the chance of so many in the window, or in it and one
+        or three periods before, at the rate of the periods before that, times `N_TESTS`;
+        ``q_value`` over all clusters. Clusters that could not be significant have no row.
 
     Notes
     -----
     The test is that of `change`, but one-sided, with mid-p, and over the time since the first
-    failure of a cluster where that is less. Two periods show what one cannot: three
+    failure of a cluster where that is less. Several periods show what one cannot: three
     failures a week that become nine. Rates differ from week to week, not only by bursts
     (`dispersions`): a count with mean ``m`` has the variance ``m * (1 + a * m)``, as in a
-    negative binomial distribution, with ``a`` of all clusters, one standard error above its
-    estimate, or of the cluster where that is more.
+    negative binomial distribution, with ``a`` of the cluster, shrunk towards that of all
+    clusters (`PRIOR`), which is `N_ERRORS` above its estimate.
     """
     length, n_periods = now.until - now.since, USUAL + SPANS[-1]
     span = Window(now.until - n_periods * length, now.until, "all periods")
@@ -422,9 +424,9 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
     mean = pl.col("n_before") / (degrees + 1)
     excess = squares - degrees
     error = (2 * squares**2 / pl.when(degrees > 0).then(degrees)).sum().sqrt()
-    of_all = (excess.sum() + error) / ((degrees * mean).sum() + PRIOR)
+    of_all = (excess.sum() + N_ERRORS * error) / ((degrees * mean).sum() + PRIOR)
     own = (excess + PRIOR * of_all) / (degrees * mean + PRIOR)
-    varied = pl.max_horizontal(own, of_all, pl.lit(0.0))
+    varied = pl.max_horizontal(own, pl.lit(0.0))
     sums = (
         counted.with_columns(squares=((n - expected) ** 2 / expected).fill_nan(0.0))
         .group_by("cluster_id", maintain_order=True)

@@ -35,6 +35,10 @@ from stateanalytics.weekly_limits import (
     points_of,
 )
 
+WORSE: Mapping[str, int] = MappingProxyType(
+    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, "time_to_complete": 1}
+)
+"""The direction in which each number of the headline gets worse."""
 FAILURES = ("incidents", "causes")
 BURSTS = 2.0
 """Variance of their counts over that of chance alone, where earlier weeks do not show it."""
@@ -45,12 +49,12 @@ FALSE_ALARMS = 0.05
 
 LIMITS: Mapping[str, float] = MappingProxyType(
     {
-        **{"completed": 0.025, "timed_out": 0.0025, "incidents": 0.005},
+        **{"completed": 0.02, "timed_out": 0.0025, "incidents": 0.005},
         **{"time_to_complete": 0.004, "time_to_complete_by_kind": 0.001},
     }
 )
 """Its parts for the numbers that are compared with all weeks before: most for what counts most."""
-GROWING = 0.01
+GROWING = 0.015
 """Its part for growing clusters."""
 
 
@@ -187,7 +191,8 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
     rows, points, scale = points_of(series)
     if len(points) < FEWEST_WEEKS or rows[-1]["week"] != series["week"][-1]:
         return None
-    found = newest_change(points, alpha=alpha, least_variance=scale.least_variance)
+    measure = rows[-1]["measure"]
+    found = newest_change(points, alpha=alpha, worse=WORSE[measure])
     if found is None:
         return None
     before, low, high, level, level_low, level_high = (
@@ -197,7 +202,6 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
             *(found.level, found.level_low, found.level_high),
         )
     )
-    measure = rows[-1]["measure"]
     shown = share if measure in SHARES else _estimated if measure == TIME_TO_COMPLETE else _rounded
     verdict = "within"
     if found.start is not None:

@@ -13,13 +13,10 @@ from stateanalytics.core.words import count, how_long, number, say, shorten_temp
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale
+from stateanalytics.reporting.changes import WORSE
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 
-WORSE: Mapping[str, int] = MappingProxyType(
-    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, "time_to_complete": 1}
-)
-"""The direction in which each number of the headline gets worse."""
 N_NAMED = 2
 _LONGEST_NAME = 60
 _LIVES = (("new", "news.new"), ("growing", "news.growing"), ("back", "news.back"))

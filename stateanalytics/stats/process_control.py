@@ -263,6 +263,12 @@ N_TESTS = (2.0, 5.0)
 """Half of the false alarms are for the newest week alone, the other half for longer levels.
 
 Those are fewer independent tests than seven, because they share weeks."""
+PRIOR_WEEKS = 4.0
+"""That weeks vary as chance alone has it weighs as much as so many weeks: few show little."""
+PERSISTENCE = 0.5
+"""The share of what a week varies beyond chance that the next week has, too."""
+WORSE_SHARE = 0.8
+"""The share of false alarms that may be about the worse: nobody waits for good news."""
 _FEWEST_BEFORE = 4
 
 
@@ -289,25 +295,31 @@ class Newest:
     level_high: float
 
 
-def newest_change(
-    points: Sequence[Point], *, alpha: float = 0.05, least_variance: float = 1.0
-) -> Newest | None:
+def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 1) -> Newest | None:
     """Whether the newest weeks have another level than those before; None: too few weeks.
 
     Parameters
     ----------
     points : sequence of Point
-        In the order of time.
+        In the order of time; ``1 / weight`` is their variance by chance.
     alpha : float
         Probability of a change where there is none.
-    least_variance : float
-        As for `change_points`.
+    worse : int
+        1 where more is worse, -1 where less is: that side has most of ``alpha``.
 
     Notes
     -----
-    Student's t of the newest 1 to `MOST_NEW` weeks against all before, with the variance
-    within both parts; the level begins where t is least likely. A level is over, and no change,
-    where the newest week is nearer to the one before. A week outside its limits is a change.
+    Student's t of the newest 1 to `MOST_NEW` weeks against all before; the level begins where
+    t is least likely. The variance within both parts is shrunk towards that of chance
+    (`PRIOR_WEEKS`) [1]_ and never below it; what is beyond chance goes on in the weeks after
+    (`PERSISTENCE`), so that a mean of several weeks is less sure than independent weeks were.
+    A level is over, and no change, where the newest week is nearer to the one before. A week
+    outside its limits is a change.
+
+    References
+    ----------
+    .. [1] Smyth, G. K. (2004). Linear models and empirical Bayes methods for assessing
+       differential expression. Statistical Applications in Genetics and Molecular Biology 3.
 
     Examples
     --------
@@ -319,35 +331,53 @@ def newest_change(
     cuts = range(n - 1, max(_FEWEST_BEFORE, n - MOST_NEW) - 1, -1)
     if not cuts:
         return None
-    newest = points[-1]
-
-    def parts(cut: int) -> tuple[float, float]:
-        return _mean(points[:cut]), _mean(points[cut:])
-
-    def goes_on(cut: int) -> bool:
-        before, level = parts(cut)
-        return abs(newest.value - level) <= abs(newest.value - before)
-
-    tails = {
-        cut: student_tail(_t_statistic(points, cut, least_variance), n - 2)
-        for cut in cuts
-        if goes_on(cut)
-    }
+    degrees = n - 2 + PRIOR_WEEKS
+    newest = points[-1].value
+    tails = {}
+    for cut in cuts:
+        before, level = _mean(points[:cut]), _mean(points[cut:])
+        if abs(newest - level) <= abs(newest - before):
+            t = (level - before) / math.sqrt(sum(_variances(points, cut)))
+            is_worse = (t > 0) == (worse > 0)
+            tails[cut] = student_tail(t, degrees) / (2 * _share_of(is_worse=is_worse))
     has_changed = any(tail * N_TESTS[cut < n - 1] <= alpha for cut, tail in tails.items())
     cut = min(tails, key=lambda cut: tails[cut]) if has_changed else n - 1
-    before, level = parts(cut)
-    squares = _squares(points[:cut]) + _squares(points[cut:])
-    variance = max(least_variance, squares / (n - 2))
-    of_level = sum(point.weight for point in points[cut:])
-    of_before = sum(point.weight for point in points[:cut])
-    spread = math.sqrt(variance * (1 / newest.weight + 1 / of_before))
-    limit = student_quantile(1 - alpha / N_TESTS[0], n - 2) * spread
-    half = student_quantile(0.95, n - 2) * math.sqrt(variance / of_level)
+    before, level = _mean(points[:cut]), _mean(points[cut:])
+    of_before, of_level = _variances(points, cut)
+    of_newest = _variances(points, cut, n - 1)[1]
+    low, high = (
+        student_quantile(1 - 2 * _share_of(is_worse=is_worse) * alpha / N_TESTS[0], degrees)
+        * math.sqrt(of_newest + of_before)
+        for is_worse in (worse < 0, worse > 0)
+    )
+    half = student_quantile(0.95, degrees) * math.sqrt(of_level)
     return Newest(
         cut if has_changed else None,
-        *(before, before - limit, before + limit),
+        *(before, before - low, before + high),
         *(level, level - half, level + half),
     )
+
+
+def _share_of(*, is_worse: bool) -> float:
+    return WORSE_SHARE if is_worse else 1 - WORSE_SHARE
+
+
+def _variances(points: Sequence[Point], cut: int, since: int | None = None) -> tuple[float, float]:
+    """Variance of the mean of the weeks before a cut, and of those from it or later on."""
+    n, squares = len(points), _squares(points[:cut]) + _squares(points[cut:])
+    beyond = max((PRIOR_WEEKS + squares) / (PRIOR_WEEKS + n - 2) - 1, 0.0)
+    # Weeks that persist differ less among each other than from those of another year.
+    beyond *= (1 - 1 / n) / (1 - _n_alike(n) / n)
+    before, after = (
+        (1 + beyond * _n_alike(len(part))) / sum(point.weight for point in part)
+        for part in (points[:cut], points[cut if since is None else since :])
+    )
+    return before, after
+
+
+def _n_alike(n: int) -> float:
+    """The variance of the mean of weeks that persist, over that of as many independent ones."""
+    return 1 + 2 * sum((1 - lag / n) * PERSISTENCE**lag for lag in range(1, n))
 
 
 RATIOS = (1.5, 2.0, 3.0, 5.0, 10.0)
