@@ -176,6 +176,18 @@ def test_links_between_pages_lead_somewhere():
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def places(path):
+    """The names of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def test_links_within_a_page_lead_to_a_heading():
+    for path in PAGES:
+        for place in re.findall(r"\]\(#([^)]+)\)", path.read_text("utf-8")):
+            assert place in places(path), f"{path.name} has no heading {place}"
+
+
 def test_the_error_tree_of_the_page_is_current():
     from stateanalytics import errors
 

@@ -261,7 +261,11 @@ known**. Words of a vocabulary sort by their rank: `severity <= 'warning'::sever
 def as_markdown(frames: Iterable[Frame], *, is_whole: bool = True) -> str:
     """The schema as a page: what a row is, its key, a table of columns, each vocabulary."""
     frames = list(frames)
-    links = [f"- [`{frame.name}`](#{frame.name}): {_cell(frame.row)}" for frame in frames]
+    # Markdown leaves dots out where it makes the name of a heading's place.
+    links = [
+        f"- [`{frame.name}`](#{frame.name.replace('.', '')}): {_cell(frame.row)}"
+        for frame in frames
+    ]
     head = [_TITLE, "\n".join(links)] if is_whole else []
     return "\n\n".join([*head, *map(_section, frames)]) + "\n"
 
