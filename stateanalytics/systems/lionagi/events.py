@@ -17,7 +17,7 @@ from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import stores_of
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, key_of
+from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, key_of
 from stateanalytics.systems.situations import cause_in
 from stateanalytics.systems.tool_calls import (
     MOST_MESSAGE_CHARS,

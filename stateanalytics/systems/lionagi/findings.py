@@ -16,7 +16,7 @@ from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io import findings as io_findings
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
+from stateanalytics.systems.lionagi.frames import SYSTEM, Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
 from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
 from stateanalytics.systems.situations import texts_of

@@ -40,11 +40,10 @@ from stateanalytics.systems.lionagi.events import (
     read_turns,
     refreshed_events,
 )
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, generation, read_raw
-from stateanalytics.systems.lionagi.reasons import add_all_reasons
+from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, generation, read_raw
 from stateanalytics.systems.lionagi.schedules import of_schedules, with_runs
 from stateanalytics.systems.lionagi.sessions import OF_SESSION, with_chats, with_owners
-from stateanalytics.systems.lionagi.transitions import add_end_writers, transitions
+from stateanalytics.systems.lionagi.transitions import add_all_reasons, add_end_writers, transitions
 from stateanalytics.systems.tool_calls import calls_until, turns_until
 
 
