@@ -171,6 +171,30 @@ def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     return result.fingerprint
 
 
+def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Digested]:
+    """Fingerprint of the rows of each input, whatever its place and label.
+
+    Numbers of rows (``seq``) are excluded too: compacting a file may change them.
+    """
+    unknown = [part for part in parts if not part.fingerprint and part.digested is None]
+    computed = iter(
+        digested(
+            [
+                [
+                    frame.drop("source", "seq", strict=False)
+                    for frame in (part.entities, part.transitions, part.events)
+                ]
+                for part in unknown
+            ],
+            before,
+        )
+    )
+    return [
+        Digested(part.fingerprint) if part.fingerprint else part.digested or next(computed)
+        for part in parts
+    ]
+
+
 def digested(
     groups: Sequence[Sequence[pl.DataFrame]], before: Digested | None = None
 ) -> list[Digested]:
