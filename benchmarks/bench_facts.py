@@ -7,7 +7,7 @@ from benchmarks.measure import Row, median_s
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.systems.lionagi import events
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.raw import read_raw
+from stateanalytics.systems.lionagi.frames import read_raw
 from stateanalytics.systems.lionagi.sessions import sessions
 from stateanalytics.systems.lionagi.transitions import add_end_writers, transitions
 from tests.generators import write_store

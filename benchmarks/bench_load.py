@@ -25,7 +25,7 @@ from stateanalytics.io import sqlite_tables
 from stateanalytics.io.cells import TEXT, Cell
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import read_table
-from stateanalytics.systems.lionagi import raw
+from stateanalytics.systems.lionagi import frames
 from tests.generators import write_store
 
 DIRTY = 0.01
@@ -111,7 +111,7 @@ def wanted(path: str) -> tuple[dict[str, Cell], list[str]]:
     """What is read of sessions, and the stored columns that this touches."""
     with closing(connected(path)) as connection:
         there = [row[1] for row in connection.execute("PRAGMA table_info(sessions)")]
-    cells = {**raw.TABLES["sessions"], "metadata_run_id": raw._RUN_ID_OF_OLD_ROWS}
+    cells = {**frames.TABLES["sessions"], "metadata_run_id": frames._RUN_ID_OF_OLD_ROWS}
     used = {name for key, cell in cells.items() for name in (cell.needs if cell.sql else (key,))}
     return cells, [name for name in there if name in used]
 

@@ -17,9 +17,9 @@ from .reporting.ledger import diff as diff
 from .snapshot import Snapshot as Snapshot
 from .snapshot import demo as demo
 from .snapshot import read as read
+from .state.health import derive_severity as derive_severity
 from .state.policy import Policy as Policy
 from .state.reasons import reason_codes as reason_codes
-from .state.severity import derive_severity as derive_severity
 from .state.states import compare_policies as compare_policies
 from .state.states import reasons as reasons
 from .state.states import states as states

@@ -23,8 +23,8 @@ from stateanalytics.core.session_health import (
 from stateanalytics.core.vocabulary import EXIT_CODES, STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import in_words, truths
+from stateanalytics.state.health import derive_severity
 from stateanalytics.state.reasons import parents, reason_codes
-from stateanalytics.state.severity import derive_severity
 from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watcher_trigger
 from stateanalytics.systems.agent_orchestrator.detectors import (
     web_attention as attention_of_the_dashboard,

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.core.schema import CLAIM_STATUSES, DELIVERIES, HEALTHS, LIFECYCLES, OUTCOMES
-from stateanalytics.state.severity import derive_severity
+from stateanalytics.state.health import derive_severity
 from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
     GO_MEANINGS,

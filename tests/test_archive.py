@@ -13,7 +13,6 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.archive import manifests
 from stateanalytics.reporting import Report
 from stateanalytics.systems import archiving
 from tests.conftest import ROOT
@@ -291,7 +290,7 @@ def test_the_command_refuses_an_archive_inside_a_source(tmp_path, capsys):
 )
 def test_a_show_that_changed_beside_its_store_is_archived(tmp_path, root, monkeypatch, capsys):
     monkeypatch.setenv("LIONAGI_SHOWS_ROOT", str(tmp_path / "by-variable"))
-    monkeypatch.setattr(manifests, "_TICK_NS", -10_000_000_000)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", -10_000_000_000)
     folder = tmp_path / root / "split"
     folder.mkdir(parents=True)
     (tmp_path / "fleet").mkdir(exist_ok=True)
@@ -337,7 +336,7 @@ def test_an_archive_may_lie_behind_a_link(tmp_path, capsys):
 def test_an_unchanged_source_is_not_opened(tmp_path, monkeypatch, capsys):
     store = store_at(tmp_path / "state.db", 1)
     os.utime(store, (NOW_S, NOW_S))
-    monkeypatch.setattr(manifests, "_TICK_NS", -10_000_000_000)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", -10_000_000_000)
     asked = ["archive", str(store), "--to", str(tmp_path / "history")]
     assert run(asked) == 0
     monkeypatch.setattr(archiving, "read_place", None)
@@ -351,7 +350,7 @@ def test_an_unchanged_source_is_not_opened(tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_only_in_the_log_behind_a_link_is_archived_too(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(manifests, "_TICK_NS", -10_000_000_000)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", -10_000_000_000)
     link = tmp_path / "state.db"
     asked = ["archive", str(link), "--to", str(tmp_path / "history")]
     (tmp_path / "disk").mkdir()

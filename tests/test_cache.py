@@ -39,7 +39,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("STATEANALYTICS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(pooling, "LEAST_BYTES", 0)
     # What was written just now may be written again within one tick of the clock.
-    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", -10_000_000_000)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", -10_000_000_000)
     return Cache(tmp_path / "cache")
 
 
@@ -191,7 +191,7 @@ def test_after_any_story_a_cached_read_is_a_fresh_one(system):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
             patched.setenv("STATEANALYTICS_CACHE", f"{folder}/cache")
             patched.setattr(pooling, "LEAST_BYTES", 0)
-            patched.setattr("stateanalytics.io.archive.manifests._TICK_NS", -10_000_000_000)
+            patched.setattr("stateanalytics.io.cache._TICK_NS", -10_000_000_000)
             place = copied(system, Path(folder))
             for _ in range(rng.randrange(1, 5)):
                 cached, fresh = outcome(place), outcome(place, cache=False)

@@ -95,7 +95,7 @@ def test_a_source_of_an_archive_is_told_by_files_of_its_own(hosts, tmp_path):
 
 @pytest.mark.slow
 def test_the_archive_is_looked_through_once_and_not_for_each_source(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", 0)
     sa.collect(named(hosts)[:3], tmp_path)
     listed, find = [], manifests.runs_by_source
     monkeypatch.setattr(manifests, "runs_by_source", lambda root: listed.append(root) or find(root))
@@ -242,7 +242,7 @@ def test_an_archive_without_notes_of_what_was_collected_tells_its_runs(
 
 @pytest.mark.slow
 def test_a_refresh_tells_that_a_source_was_collected_again(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("stateanalytics.io.archive.manifests._TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", 0)
     at_clock(monkeypatch, 1)
     sa.collect(named(hosts)[:2], tmp_path)
     snap = sa.read(tmp_path)

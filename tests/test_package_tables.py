@@ -8,7 +8,7 @@ import pytest
 from stateanalytics.core.package_tables import package_table, rows_as
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator import go_sessions
-from stateanalytics.systems.lionagi import raw
+from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.opencode import reading as tables
 from stateanalytics.systems.situations import Situation, situations_from_csv
 
@@ -76,7 +76,7 @@ def test_every_table_of_meanings_loads():
         assert len(table) > 10
 
 
-@pytest.mark.parametrize("module", [go_sessions, raw, tables])
+@pytest.mark.parametrize("module", [go_sessions, frames, tables])
 def test_every_cell_that_code_reads_has_its_row_in_the_table_of_columns(module):
     for table, cells in module._OWN.items():
         assert cells.items() <= module.TABLES[table].items()

@@ -12,9 +12,9 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.cli import cli
 from stateanalytics.errors import NoRoomError
-from stateanalytics.io import private_folders
+from stateanalytics.io import processes
 from stateanalytics.io.outputs import put_in_place, write_output
-from stateanalytics.io.private_folders import (
+from stateanalytics.io.processes import (
     HIDDEN,
     PREFIX,
     delete_abandoned_folders,
@@ -77,7 +77,7 @@ def test_of_many_loads_only_the_first_in_a_while_looks(place, tmp_path, monkeypa
     (left,) = place.iterdir()
     for since_s, is_there in ((0.0, True), (601.0, False)):
         age(left)
-        monkeypatch.setitem(private_folders._NEXT_LOOK_S, place, time.monotonic() + 600 - since_s)
+        monkeypatch.setitem(processes._NEXT_LOOK_S, place, time.monotonic() + 600 - since_s)
         with sa.read(store):
             assert left.exists() is is_there
 
@@ -90,7 +90,7 @@ def test_a_copy_that_is_used_stays(tmp_path, place):
             assert first.copy.exists()
         script = (
             "import sys; from pathlib import Path\n"
-            "from stateanalytics.io.private_folders import delete_abandoned_folders\n"
+            "from stateanalytics.io.processes import delete_abandoned_folders\n"
             "print(delete_abandoned_folders(Path(sys.argv[1]), young_s=0))\n"
         )
         done = subprocess.run(
@@ -192,7 +192,7 @@ HALF_A_FILE = (
 @pytest.mark.parametrize("script", [HALF_A_FOLDER, HALF_A_FILE])
 @pytest.mark.parametrize("name", ["e.sqlite", "in-use"])
 def test_what_a_killed_output_left_goes_with_the_next(tmp_path, monkeypatch, script, name):
-    monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})
+    monkeypatch.setattr(processes, "_NEXT_LOOK_S", {})
     target = tmp_path / name
     killed(script, target)
     (left,) = tmp_path.iterdir()
@@ -206,7 +206,7 @@ def test_an_output_that_is_being_written_stays(tmp_path, monkeypatch):
     def write(path: Path) -> None:
         path.write_bytes(b"half")
         age(path.parent.parent)
-        monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})
+        monkeypatch.setattr(processes, "_NEXT_LOOK_S", {})
         write_output(tmp_path / "other", b"whole")
         assert path.exists()
 
@@ -226,7 +226,7 @@ def test_a_folder_whose_maker_was_killed_before_it_was_locked_goes(place):
 @pytest.mark.slow
 def test_an_export_that_was_killed_leaves_nothing_for_good(tmp_path, monkeypatch):
     """Killed at several instants, as the memory killer does."""
-    monkeypatch.setattr(private_folders, "_NEXT_LOOK_S", {})
+    monkeypatch.setattr(processes, "_NEXT_LOOK_S", {})
     command = [
         sys.executable,
         "-m",

@@ -24,14 +24,12 @@ import stateanalytics as sa
 from stateanalytics.core.schema import FACTS
 from stateanalytics.errors import ArgumentError, SourceNotFoundError
 from stateanalytics.io import parts, sqlite, sqlite_copy
-from stateanalytics.io.archive import manifests
 from stateanalytics.io.cells import ROWID, TEXT
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
 from stateanalytics.systems.lionagi import reading as lionagi
-from stateanalytics.systems.lionagi.reading import Derived
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples, some_of
 from tests.frames import AS_OF, facts
@@ -409,7 +407,7 @@ def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
     snap = read(path)
     assert_same(snap.refresh(progress=False), snap)
     assert copied == ["state.db"] * 2, "within two seconds of a write, times prove nothing"
-    monkeypatch.setattr(manifests, "_TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", 0)
     snap = read(path)
     assert_same(snap.refresh(progress=False), snap)
     assert copied == ["state.db"] * 3
@@ -422,7 +420,7 @@ def test_files_beside_a_store_are_looked_at_too(tmp_path, monkeypatch, copied):
 @pytest.mark.slow
 def test_a_file_in_a_linked_directory_is_looked_at_too(tmp_path, monkeypatch):
     """As where a project lies on another disk; a repository that is worked on is left alone."""
-    monkeypatch.setattr(manifests, "_TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", 0)
     root, disk = tmp_path / ".agent-orchestrator", tmp_path / "disk"
     stored = write_json(disk, "web-1", record(lifecycle()))
     (root / "projects").mkdir(parents=True)
@@ -594,13 +592,3 @@ def test_a_fork_that_would_wait_for_ever_is_refused(tmp_path):
             os._exit(7 if "is a fork" in str(error) and "spawn" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-
-
-def test_what_looked_for_a_table_is_made_again_once_there_is_one():
-    def rows(tables):
-        return tables["teams"] if "teams" in tables else pl.DataFrame()
-
-    teams = pl.DataFrame({"id": ["a"]})
-    first = Derived()
-    assert first(rows, {}).is_empty()
-    assert Derived(first)(rows, {"teams": teams}).equals(teams)

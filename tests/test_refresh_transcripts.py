@@ -12,7 +12,6 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.core.facts import unevaluated
 from stateanalytics.io import json_lines
-from stateanalytics.io.archive import manifests
 from stateanalytics.io.json_lines import chunks_of
 from stateanalytics.systems import folding, transcripts
 from tests.conftest import ROOT
@@ -126,7 +125,9 @@ STEP = st.tuples(st.integers(0, 9), st.integers(1, 10**6))
 def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, system, most, rounds):
     root = sample(system, tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifests, "_TICK_NS", 0)  # else nobody is sure of what was written just now
+        patch.setattr(
+            "stateanalytics.io.cache._TICK_NS", 0
+        )  # else nobody is sure of what was written just now
         patch.setattr(folding, "_MOST_ROWS", most)
         patch.setattr(transcripts, "_FEW_ROWS", most // 10)
         snap = read(root)
@@ -141,7 +142,7 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, sys
 @pytest.mark.slow
 @pytest.mark.parametrize("system", WRITES)
 def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch, system):
-    monkeypatch.setattr(manifests, "_TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", 0)
     monkeypatch.setattr(folding, "_MOST_ROWS", 1)
     opened, folded = [], []
 
@@ -171,7 +172,7 @@ def test_only_what_was_written_to_is_read_and_folded_again(tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_pieces_do_not_grow_in_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(manifests, "_TICK_NS", 0)
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", 0)
     root = sample("claude_code", tmp_path)
     snap = read(root)
     n_pieces = []

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from stateanalytics.core import schema
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
+from stateanalytics.state.health import derive_severity
 from stateanalytics.state.policy import TONES_OF, Policy, SeverityRule
-from stateanalytics.state.severity import derive_severity
 from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 from tests.slow_states import cascade

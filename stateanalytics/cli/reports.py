@@ -30,12 +30,10 @@ from stateanalytics.cli.output import (
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import SourceNotFoundError
-from stateanalytics.io.archive.manifests import digest_of_files
 from stateanalytics.io.budget import OVER_BUDGET
-from stateanalytics.io.cache import Cache
+from stateanalytics.io.cache import Cache, digest_of_files
 from stateanalytics.io.frame_files import kind_at
-from stateanalytics.io.private_folders import make_private_folder
-from stateanalytics.io.processes import state_of_store
+from stateanalytics.io.processes import make_private_folder, state_of_store
 from stateanalytics.systems.base import expanded
 from stateanalytics.systems.places import usual_places
 

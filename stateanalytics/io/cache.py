@@ -3,6 +3,7 @@
 A file holds a head in JSON and some blocks of octets, under one checksum. It is written under a
 temporary name and renamed; one that is damaged, or of another version, is as good as none.
 Nothing in it is executed. The folder is the user's alone, and may be deleted at any time.
+What was read is still right while the digest of its files is the same.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.io.archive.manifests import package_version
+from stateanalytics.io.files import Seen, files_below
 
 VARIABLE = "STATEANALYTICS_CACHE"
 OFF = "off"
@@ -213,3 +216,40 @@ def code_version() -> str:
             status = path.stat()
             total.update(f"{path} {status.st_size} {status.st_mtime_ns}".encode())
     return total.hexdigest()
+
+
+# A write within the same tick of a file system's clock leaves the time as it was.
+_TICK_NS = 2_000_000_000
+
+
+def digest_of_files(paths: Iterable[str | Path], now: datetime, *words: object) -> str:
+    """Digest of names, sizes and times of files; empty where equality would prove nothing.
+
+    Parameters
+    ----------
+    paths : iterable of str or pathlib.Path
+        Files, and directories with everything in them; absent paths count as absent.
+    now : datetime
+        The clock before anything was read. A file that was written later or just before proves
+        nothing, because the next write may have the same time.
+    *words : object
+        What else must be equal.
+    """
+    total = sha256(repr(words).encode())
+    newest = 0
+    seen: Seen = {}
+    try:
+        for path in sorted({str(path) for path in paths}):
+            for file, status in files_below(path, seen, is_strict=True):
+                newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+                facts = (
+                    file,
+                    status.st_ino,
+                    status.st_size,
+                    status.st_mtime_ns,
+                    status.st_ctime_ns,
+                )
+                total.update(repr(facts).encode())
+    except OSError:
+        return ""
+    return total.hexdigest() if newest < now.timestamp() * 1e9 - _TICK_NS else ""

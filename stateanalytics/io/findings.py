@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Annotated, Any, NamedTuple
@@ -74,7 +75,7 @@ def counted(
 
 
 class Texts(NamedTuple):
-    """What is the same in each finding of a code; braces of ``message`` stand for values."""
+    """What is the same in each finding of a code; braces stand for values."""
 
     code: str
     severity: Annotated[str, schema.FINDING_SEVERITIES]
@@ -83,6 +84,7 @@ class Texts(NamedTuple):
     action: str | None
     table: str | None = None
     entity_type: str | None = None
+    example: str | None = None
 
 
 @cache
@@ -232,23 +234,26 @@ def per_entity(
 
 
 def noted_entities(
-    rows: pl.DataFrame,
-    source: str | pl.Expr,
-    system: str,
-    code: str,
-    *columns: str,
-    package: str,
-    **more: Any,
+    rows: pl.DataFrame, source: str | pl.Expr, system: str, code: str, *, package: str, **more: Any
 ) -> pl.DataFrame:
     """Findings as of `per_entity`, with the texts of their code in a package.
 
-    The values of ``columns`` are for the braces of the message.
+    ``{column}`` in a text is filled from its row. ``entity_type`` is a column of ``rows`` where
+    the code has none.
     """
-    texts = texts_of(package)[code]
-    message = pl.format(texts.message, *columns) if columns else texts.message
-    typed = rows.with_columns(entity_type=pl.lit(texts.entity_type))
-    same = {"table": texts.table, "column": texts.column, "action": texts.action, **more}
-    return per_entity(typed, source, system, code, texts.severity, message=message, **same)
+    if rows.is_empty():
+        return schema.FINDINGS.empty()
+    texts = texts_of(package)[code]._asdict() | more
+    if entity_type := texts.pop("entity_type"):
+        rows = rows.with_columns(entity_type=pl.lit(entity_type))
+    filled = {part: _filled(text) for part, text in texts.items() if part != "code"}
+    return per_entity(rows, source, system, code, **filled)
+
+
+def _filled(text: Any) -> Any:
+    """A text as an expression where it names columns in braces."""
+    columns = re.findall(r"\{(\w+)\}", text) if isinstance(text, str) else []
+    return pl.format(re.sub(r"\{\w+\}", "{}", text), *columns) if columns else text
 
 
 def folded(findings: pl.DataFrame) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from stateanalytics.core.facts import Frames, map_frames, unevaluated
 from stateanalytics.core.joins import connected_components, pool
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.findings import counted, noted
-from stateanalytics.io.parts import Digested, Parts, digested
+from stateanalytics.io.parts import Parts
 
 _IDENTITY = ("entity_type", "entity_id", "created_at")
 # Columns of history that are equal in every copy: not the number of a row, and no text that
@@ -50,30 +50,6 @@ class Observed:
     parts: tuple[Parts, ...]
     same_as: Mapping[str, str]
     findings: pl.DataFrame
-
-
-def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Digested]:
-    """Fingerprint of the rows of each input, whatever its place and label.
-
-    Numbers of rows (``seq``) are excluded too: compacting a file may change them.
-    """
-    unknown = [part for part in parts if not part.fingerprint and part.digested is None]
-    computed = iter(
-        digested(
-            [
-                [
-                    frame.drop("source", "seq", strict=False)
-                    for frame in (part.entities, part.transitions, part.events)
-                ]
-                for part in unknown
-            ],
-            before,
-        )
-    )
-    return [
-        Digested(part.fingerprint) if part.fingerprint else part.digested or next(computed)
-        for part in parts
-    ]
 
 
 def observe_once(

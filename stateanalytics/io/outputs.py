@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stateanalytics.errors import ArgumentError, StoreBusyError
-from stateanalytics.io import private_folders
+from stateanalytics.io import processes
 from stateanalytics.io.files import LOG_ENDINGS, files_below, refuse_scheme
 
 PRIVATE = 0o600
@@ -97,9 +97,9 @@ def put_in_place(
     if target.exists() and not target.is_file():
         what = "a folder that is there already" if target.is_dir() else "no regular file"
         raise ArgumentError(f"{str(path)!r} is {what}.", "name a new file or folder")
-    private_folders.delete_abandoned_now_and_then(target.parent)
+    processes.delete_abandoned_now_and_then(target.parent)
     try:
-        folder = private_folders.make_private_folder(target.parent)
+        folder = processes.make_private_folder(target.parent)
         try:
             # In a folder below, because the output may have the name of the lock.
             output = folder.path / "output" / target.name
@@ -272,14 +272,14 @@ def put_whole(target: Path, content: bytes, *, is_private: bool = False) -> None
     """Write a file next to its final place, under a hidden name, and rename it."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
-    private_folders.delete_abandoned_now_and_then(target.parent)
-    temporary = private_folders.new_path(target.parent)
+    processes.delete_abandoned_now_and_then(target.parent)
+    temporary = processes.new_path(target.parent)
     # Created exclusively, so that no link is followed, with the mode that the umask leaves.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(temporary, flags, PRIVATE if is_private else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
-            private_folders.lock(file.fileno())
+            processes.lock(file.fileno())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

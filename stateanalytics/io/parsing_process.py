@@ -62,7 +62,7 @@ def parsed_apart(
     import polars as pl
 
     from stateanalytics.io.budget import BudgetSpentError, OverBoundError, on_disk, spending
-    from stateanalytics.io.private_folders import make_private_folder
+    from stateanalytics.io.processes import make_private_folder
 
     spent = spending()
     called = typed if isinstance(typed, partial) else partial(typed)

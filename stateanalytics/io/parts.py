@@ -171,6 +171,30 @@ def fingerprint(frames: Iterable[pl.DataFrame]) -> str:
     return result.fingerprint
 
 
+def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Digested]:
+    """Fingerprint of the rows of each input, whatever its place and label.
+
+    Numbers of rows (``seq``) are excluded too: compacting a file may change them.
+    """
+    unknown = [part for part in parts if not part.fingerprint and part.digested is None]
+    computed = iter(
+        digested(
+            [
+                [
+                    frame.drop("source", "seq", strict=False)
+                    for frame in (part.entities, part.transitions, part.events)
+                ]
+                for part in unknown
+            ],
+            before,
+        )
+    )
+    return [
+        Digested(part.fingerprint) if part.fingerprint else part.digested or next(computed)
+        for part in parts
+    ]
+
+
 def digested(
     groups: Sequence[Sequence[pl.DataFrame]], before: Digested | None = None
 ) -> list[Digested]:
@@ -338,20 +362,12 @@ class ReadTable:
         The results of `sqlite_tables.read_table`.
     numbers : polars.Series, optional
         The number of each row; None where the table has none.
-    removed, added : polars.DataFrame, optional
-        Rows of the table before the refresh and after it that may differ; a row that was read
-        a second time may be in both. None: not known.
-    changed : Rows, optional
-        The numbers of these rows.
     """
 
     copy: Path
     rows: pl.DataFrame
     findings: pl.DataFrame
     numbers: pl.Series | None = None
-    removed: pl.DataFrame | None = None
-    added: pl.DataFrame | None = None
-    changed: Rows | None = None
 
 
 def refresh_table(
@@ -374,22 +390,17 @@ def refresh_table(
     Returns
     -------
     ReadTable
-        As of a fresh read; the identical frame where no row differs.
+        As of a fresh read.
     """
     changed = _changed(store, table, before)
     if before is not None and changed is not None:
         if not changed.before and not changed.now:
-            none = before.rows.clear()
-            return replace(before, copy=store.copy, removed=none, added=none, changed=changed)
+            return replace(before, copy=store.copy)
         part = _read_numbered(store, table, columns, system, changed.now)
         # A finding has a count, which would have to be combined from both parts.
         if part.findings.is_empty() and part.rows.height == len(changed.now):
             return _patched(before, part, changed)
-    fresh = _read_numbered(store, table, columns, system)
-    # Callers keep what they derived from the identical frame.
-    if before is not None and fresh.rows.equals(before.rows):
-        return replace(fresh, rows=before.rows)
-    return fresh
+    return _read_numbered(store, table, columns, system)
 
 
 def _changed(store: Store, table: str, before: ReadTable | None) -> Rows | None:
@@ -435,5 +446,4 @@ def _patched(before: ReadTable, part: ReadTable, changed: Rows) -> ReadTable:
     elif rows.n_chunks() > _MAX_CHUNKS:
         # One more chunk with each refresh would slow down reading after thousands of them.
         rows, all_numbers = rows.rechunk(), all_numbers.rechunk()
-    removed = before.rows.filter(is_stale)
-    return ReadTable(part.copy, rows, before.findings, all_numbers, removed, part.rows, changed)
+    return ReadTable(part.copy, rows, before.findings, all_numbers)

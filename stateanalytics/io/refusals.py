@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +17,7 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     StoreBusyError,
 )
-from stateanalytics.io.budget import on_disk, spending
 
-_KINDS = {
-    stat.S_ISDIR: "a directory",
-    stat.S_ISFIFO: "a named pipe",
-    stat.S_ISSOCK: "a socket",
-    stat.S_ISCHR: "a device",
-    stat.S_ISBLK: "a device",
-}
 # First octets of other kinds of files, their names, and what to do.
 _OTHER_FILES = (
     (b"7\x7f\x06", "is the write-ahead log of a store", "name the store itself, without -wal"),
@@ -35,40 +26,6 @@ _OTHER_FILES = (
     (b"(\xb5/\xfd", "is compressed with zstd", "unpack it first with `unzstd`"),
     (b"\x00\x00\x00\x00\x00\x00\x00\x00", "begins with zeros only", "restore it from a backup"),
 )
-
-
-def located(path: str | Path) -> tuple[str, int]:
-    """The file that a path leads to, and its size with its log; nothing is opened."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
-    except PermissionError as error:
-        raise explained(path, "no_permission", error.strerror or "") from error
-    except (OSError, ValueError) as error:
-        raise nothing_there(path, error) from error
-    for is_kind, name in _KINDS.items():
-        if is_kind(status.st_mode):
-            hint = "name a file in it" if is_kind is stat.S_ISDIR else "copy it to a file first"
-            raise NotAStoreError(f"A SQLite store was needed, and {_shown(path)} is {name}.", hint)
-    # SQLite keeps its log next to the file itself, not next to a link to it.
-    source = os.path.realpath(path)
-    try:
-        log_size = Path(source + "-wal").stat().st_size
-    except OSError:  # none, or its writer has just ended
-        log_size = 0
-    return source, status.st_size + log_size
-
-
-def refuse_large(path: str | Path, size_bytes: int) -> None:
-    """Refuse a store that exceeds the budget, or that is nearly all holes."""
-    status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
-    most = spending().budget.most_bytes(status)
-    if size_bytes > most:
-        raise SourceError(
-            f"{_shown(path)} has {size_bytes:,} bytes, {on_disk(status):,} of them on disk; the "
-            f"budget lets {most:,.0f} be read.",
-            "budget='off' reads it, where you trust it",
-            shell="--budget off reads it, where you trust it",
-        )
 
 
 def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFoundError:
@@ -83,7 +40,7 @@ def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFou
         hint = f"it is a link to {os.readlink(path)!r}; mend the link"  # noqa: PTH115
     why = (error.strerror if isinstance(error, OSError) else str(error)) or "not found"
     return SourceNotFoundError(
-        f"A SQLite store was needed, and nothing is at {_shown(path)} ({why.lower()}).", hint
+        f"A SQLite store was needed, and nothing is at {str(path)!r} ({why.lower()}).", hint
     )
 
 
@@ -91,7 +48,7 @@ def explained(
     path: str | Path, problem: str, found: str, size_bytes: int = 0, busy_s: float = 0.0
 ) -> SourceError:
     """The error for a problem that `sqlite_copy` reports."""
-    name, needed = _shown(path), "A SQLite store was needed, and"
+    name, needed = repr(str(path)), "A SQLite store was needed, and"
     wanted = f"The store {name} was to be read, but"
     owner = "read it as the user who owns it, or copy it to where you may read"
     begin = bytes.fromhex(found) if problem == "not_sqlite" else b""
@@ -124,7 +81,7 @@ def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
     """The message for a file that is no store, by its first octets, and what to do."""
     for magic, what, hint in _OTHER_FILES:
         if begin.startswith(magic):
-            return f"A SQLite store was needed, and {_shown(path)} {what}.", hint
+            return f"A SQLite store was needed, and {str(path)!r} {what}.", hint
     if begin[8:12] == b"DUCK":
         what, hint = "is a DuckDB database", "name the state.db of the orchestrator"
     elif all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in begin):
@@ -132,7 +89,7 @@ def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
     else:
         what = "has no SQLite header, so it is another kind of file or encrypted"
         hint = "if it is encrypted (SQLCipher), export it decrypted and name that file"
-    return f"A SQLite store was needed, and {_shown(path)} {what}.", hint
+    return f"A SQLite store was needed, and {str(path)!r} {what}.", hint
 
 
 def damaged(path: str | Path, problems: list[str]) -> DamagedStoreError:
@@ -140,7 +97,7 @@ def damaged(path: str | Path, problems: list[str]) -> DamagedStoreError:
     shown = "; ".join(line[:120] for line in problems[:3])
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return DamagedStoreError(
-        f"The store {_shown(path)} was to be read whole, but it is damaged: {shown}{more}.",
+        f"The store {str(path)!r} was to be read whole, but it is damaged: {shown}{more}.",
         "read a backup; or what is left of it, with on_error='salvage' (--salvage)",
         shell="read a backup; or what is left of it, with --salvage",
     )
@@ -149,7 +106,7 @@ def damaged(path: str | Path, problems: list[str]) -> DamagedStoreError:
 def beyond_salvage(path: str | Path, reason: str) -> DamagedStoreError:
     """The error for a damaged store of which nothing can be read."""
     return DamagedStoreError(
-        f"The store {_shown(path)} was to be salvaged, but nothing of it can be read: {reason}.",
+        f"The store {str(path)!r} was to be salvaged, but nothing of it can be read: {reason}.",
         "read a backup",
     )
 
@@ -159,7 +116,7 @@ def unreadable(path: str | Path, reason: str) -> SourceError:
     hint = "exclude it; a fresh copy with `sqlite3 STORE .dump | sqlite3 NEW` may help"
     if "too big" in reason or "out of memory" in reason:
         hint = "look for a huge cell: `sqlite3 STORE 'SELECT max(length(COLUMN)) FROM TABLE'`"
-    return SourceError(f"The store {_shown(path)} was to be read, but SQLite says: {reason}.", hint)
+    return SourceError(f"The store {str(path)!r} was to be read, but SQLite says: {reason}.", hint)
 
 
 def closed(label: str) -> ArgumentError:
@@ -177,14 +134,9 @@ def no_room(path: str | Path, reason: str, size_bytes: int) -> NoRoomError:
     except OSError:
         folder = "a folder for temporary files"
     return NoRoomError(
-        f"A private copy of {_shown(path)} needs {megabytes(size_bytes)} in {folder}, "
-        f"but {reason}.",
+        f"A private copy of {str(path)!r} needs {megabytes(size_bytes)} in {folder}, but {reason}.",
         "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`",
     )
-
-
-def _shown(path: str | Path) -> str:
-    return repr(str(path))
 
 
 def megabytes(n_bytes: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import threading
 import weakref
@@ -20,12 +21,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.errors import DamagedStoreError
+from stateanalytics.errors import DamagedStoreError, NotAStoreError, SourceError
 from stateanalytics.io import refusals
+from stateanalytics.io.budget import on_disk, spending
 from stateanalytics.io.changed_rows import Rows, Tree, difference
-from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
-from stateanalytics.io.processes import StoreProcess, idle_or_new, isolated
+from stateanalytics.io.processes import (
+    PrivateFolder,
+    StoreProcess,
+    idle_or_new,
+    isolated,
+    make_private_folder,
+)
 
+_KINDS = {
+    stat.S_ISDIR: "a directory",
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
 BUSY_S = 5.0
 """How long to wait for a locked store."""
 _MAX_LOG_BYTES = 2**26
@@ -297,8 +311,8 @@ def open_store(
     """
     if salvage:
         return _whole_or_salvaged(path, label)
-    path, source, size_bytes = Path(path), *refusals.located(path)
-    refusals.refuse_large(path, size_bytes)
+    path, source, size_bytes = Path(path), *_located(path)
+    _refuse_large(path, size_bytes)
     if earlier is not None and not earlier.can_be_followed:
         earlier = None
     if earlier is not None:
@@ -400,7 +414,7 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
             store.close()
             raise
     except DamagedStoreError:
-        source, size_bytes = refusals.located(path)
+        source, size_bytes = _located(path)
         clean, losses, folder = salvage(path, source, size_bytes)
     else:
         return store
@@ -462,3 +476,37 @@ def salvage(
         why = losses.get("problem", f"the process that read it ended with {done.returncode}")
         raise refusals.beyond_salvage(path, why)
     return clean, losses, folder
+
+
+def _located(path: str | Path) -> tuple[str, int]:
+    """The file that a path leads to, and its size with its log; nothing is opened."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
+    except PermissionError as error:
+        raise refusals.explained(path, "no_permission", error.strerror or "") from error
+    except (OSError, ValueError) as error:
+        raise refusals.nothing_there(path, error) from error
+    for is_kind, name in _KINDS.items():
+        if is_kind(status.st_mode):
+            hint = "name a file in it" if is_kind is stat.S_ISDIR else "copy it to a file first"
+            raise NotAStoreError(f"A SQLite store was needed, and {str(path)!r} is {name}.", hint)
+    # SQLite keeps its log next to the file itself, not next to a link to it.
+    source = os.path.realpath(path)
+    try:
+        log_size = Path(source + "-wal").stat().st_size
+    except OSError:  # none, or its writer has just ended
+        log_size = 0
+    return source, status.st_size + log_size
+
+
+def _refuse_large(path: str | Path, size_bytes: int) -> None:
+    """Refuse a store that exceeds the budget, or that is nearly all holes."""
+    status = os.stat(path)  # noqa: PTH116 - a Path cannot hold every str
+    most = spending().budget.most_bytes(status)
+    if size_bytes > most:
+        raise SourceError(
+            f"{str(path)!r} has {size_bytes:,} bytes, {on_disk(status):,} of them on disk; the "
+            f"budget lets {most:,.0f} be read.",
+            "budget='off' reads it, where you trust it",
+            shell="--budget off reads it, where you trust it",
+        )

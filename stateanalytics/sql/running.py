@@ -41,8 +41,7 @@ from stateanalytics.errors import (
     TruncatedWarning,
     check_number,
 )
-from stateanalytics.io.private_folders import PrivateFolder, make_private_folder
-from stateanalytics.io.processes import isolated
+from stateanalytics.io.processes import PrivateFolder, isolated, make_private_folder
 from stateanalytics.io.refusals import no_room
 from stateanalytics.sql.engine import Parameters, TableFile, TableText, packed
 from stateanalytics.sql.functions import MEMORY_BYTES

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from stateanalytics.errors import QueryError
-from stateanalytics.io.private_folders import delete_if_abandoned
-from stateanalytics.io.processes import limit_process
+from stateanalytics.io.processes import delete_if_abandoned, limit_process
 from stateanalytics.sql import engine
 from stateanalytics.sql.functions import RESULT_BYTES
 from stateanalytics.sql.guard import Reading, read_query

@@ -18,7 +18,14 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY, Frame, contains, lookup
 from stateanalytics.core.schema import DELIVERIES, HEALTHS
-from stateanalytics.state.health import HEALTH, HEALTH_OR_NONE, HEALTH_RULE, RULES
+from stateanalytics.state.health import (
+    HEALTH,
+    HEALTH_OR_NONE,
+    HEALTH_RULE,
+    RULES,
+    derive_severity,
+    words_by_number,
+)
 from stateanalytics.state.lifecycle import (
     CELL,
     DELIVERY,
@@ -28,7 +35,6 @@ from stateanalytics.state.lifecycle import (
     StatusTable,
 )
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.severity import derive_severity, words_by_number
 
 SEPARATOR = " · "
 

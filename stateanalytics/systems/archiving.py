@@ -27,7 +27,6 @@ from stateanalytics.io.archive.manifests import (
     STATUSES,
     Attempt,
     Manifest,
-    digest_of_files,
     drop_old_looks,
     last_runs,
     note_attempts,
@@ -42,6 +41,7 @@ from stateanalytics.io.archive.reading import Archived, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.as_of import wall_clock
 from stateanalytics.io.budget import Budget, spend
+from stateanalytics.io.cache import digest_of_files
 from stateanalytics.io.files import refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs

@@ -7,6 +7,7 @@ function, so that nothing of a system is loaded before it is needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -32,6 +33,9 @@ Mistake = Literal["false_alarm", "lost_run"]
 
 OTHER = "other"
 """Stands for every kind of work that has no value of its own."""
+
+NO_NAME = re.compile("(?!)")
+"""Matches nothing."""
 
 NO_SETTING = "no setting"
 """Prefix of the place of a threshold that its system does not have."""
@@ -147,6 +151,8 @@ class Files:
     find : callable
         ``find(path) -> list of Path``: the inputs of this system at a path; empty where there
         are none. It looks at names and the beginnings of files only.
+    never : re.Pattern
+        Names that no file of this system has: such a file is not shown to ``find``.
     read : callable
         ``read(path, *, label, bodies, on_error, before) -> Parts`` of one path that
         ``find`` gave.
@@ -184,6 +190,7 @@ class Files:
 
     find: Callable[[Path], list[Path]]
     read: Callable[..., Parts]
+    never: re.Pattern[str] = NO_NAME
     read_many: Callable[..., Iterator[Parts]] | None = None
     companions: Callable[[Path], Iterable[Path]] = nothing
     opens: Callable[[Path], Iterable[str | Path]] | None = None

@@ -171,13 +171,16 @@ def claims_on(path: Path) -> list[Claim]:
     A single file belongs to the first system that recognises it. In a directory evidence
     decides, so that one file of another system's shape does not hide all the others.
     """
+    is_file = path.is_file()
     finds = [
         (known, inputs)
         for known in all_systems()
-        if known.files and (inputs := ask_system(known, known.files.find, path, str(path)))
+        if known.files
+        and not (is_file and known.files.never.fullmatch(path.name))
+        and (inputs := ask_system(known, known.files.find, path, str(path)))
     ]
     stores = _stores_in(path)
-    if path.is_file() or (len(finds) < 2 and not stores):
+    if is_file or (len(finds) < 2 and not stores):
         return [Claim(known, tuple(inputs), 1) for known, inputs in finds[:1]]
     claims = [Claim(known, tuple(inputs), _evidence(known, inputs)) for known, inputs in finds]
     if stores:
@@ -396,10 +399,11 @@ def _expand(name: str | Path) -> list[Place]:
     refuse_scheme(text)
     path = expanded(text)
     try:
-        if is_archive(path):
-            return _sources_of_archive(path)
-        if path.is_dir() and (places := _places_in_home(path)):
-            return places
+        if path.is_dir():
+            if is_archive(path):
+                return _sources_of_archive(path)
+            if places := _places_in_home(path):
+                return places
         if path.exists() and (places := _records_at(path, text)):
             return places
         if path.is_dir():

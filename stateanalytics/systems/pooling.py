@@ -27,13 +27,13 @@ from stateanalytics.core.facts import (
     unevaluated,
 )
 from stateanalytics.core.joins import is_scalar, pool
-from stateanalytics.io.archive.manifests import Look, digest_of_files
+from stateanalytics.io.archive.manifests import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
-from stateanalytics.io.cache import Cache, Entry
+from stateanalytics.io.cache import Cache, Entry, digest_of_files
 from stateanalytics.io.findings import noted
-from stateanalytics.io.observations import Observed, digests, observe_once
-from stateanalytics.io.parts import Digested, Parts
+from stateanalytics.io.observations import Observed, observe_once
+from stateanalytics.io.parts import Digested, Parts, digests
 from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems import BUILT_IN, detail_frames
 from stateanalytics.systems.folding import Folded, LastRead
@@ -337,7 +337,7 @@ def state_of_files(
     part : Parts
         What was read of it: its system, stores and inputs.
     now : datetime
-        As for `manifests.digest_of_files`.
+        As for `cache.digest_of_files`.
     of_store : str or None
         The state of its store.
     opened : sequence of str, optional
@@ -380,9 +380,13 @@ class Pooled:
     def of(cls, readings: Sequence[Reading], duplicates: Sequence[Place]) -> Pooled:
         """Pool inputs that were read."""
         parts, digests = zip(*((each.part, each.digest) for each in readings), strict=True)
-        # Modules of other systems are not imported.
-        frames = detail_frames(frozenset(part.system for part in parts))
-        return cls(tuple(readings), tuple(duplicates), observe_once(parts, digests, frames))
+        if len(parts) == 1:
+            observed = Observed(parts, {}, schema.FINDINGS.empty())
+        else:
+            # Modules of other systems are not imported.
+            frames = detail_frames(frozenset(part.system for part in parts))
+            observed = observe_once(parts, digests, frames)
+        return cls(tuple(readings), tuple(duplicates), observed)
 
     def with_readings(self, readings: Sequence[Reading]) -> Pooled:
         """The same rows, of inputs that an archive may have collected again without changes."""
@@ -412,8 +416,9 @@ class Pooled:
         )
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
-        with_links = pool([facts.findings, ambiguous_links(facts.entities)], schema.FINDINGS)
-        facts = changed_facts(facts, findings=with_links)
+        if len({part.system for part in parts}) > 1:
+            with_links = pool([facts.findings, ambiguous_links(facts.entities)], schema.FINDINGS)
+            facts = changed_facts(facts, findings=with_links)
         return changed_facts(facts, sources=_counted(facts))
 
     def _instant(

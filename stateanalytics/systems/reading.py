@@ -37,8 +37,7 @@ from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.cache import Cache
 from stateanalytics.io.findings import counted, noted, per_entity
 from stateanalytics.io.parts import Parts
-from stateanalytics.io.private_folders import delete_abandoned_now_and_then
-from stateanalytics.io.processes import is_alive
+from stateanalytics.io.processes import delete_abandoned_now_and_then, is_alive
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import one_connection
 from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
@@ -151,9 +150,10 @@ def read_and_keep(
         )
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     places, duplicates = find_places(named)
-    chosen = ChosenWeeks.of(weeks)
-    ends = [place.archived.last_at for place in places if place.archived is not None]
-    given = chosen.end_before(ends) if as_of is None else as_utc(as_of)
+    chosen = None if weeks is None else ChosenWeeks.of(weeks)
+    given = None if as_of is None else as_utc(as_of)
+    if chosen is not None and as_of is None:
+        given = chosen.end_before(place.archived.last_at for place in places if place.archived)
     before = before or Memory()
     with spend(budget or Budget()), ExitStack() as open_stores:
         unchanged = _unchanged(before, places)
@@ -170,7 +170,7 @@ def read_and_keep(
             before,
             bodies=bodies,
             on_error=on_error,
-            weeks=chosen.has,
+            weeks=None if chosen is None else chosen.has,
             keep=keep,
             cache=Cache.of_user() if is_cached else None,
         )

@@ -24,8 +24,8 @@ from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io import json_lines
-from stateanalytics.io.archive.manifests import digest_of_files
 from stateanalytics.io.budget import Budget, spend, spending
+from stateanalytics.io.cache import digest_of_files
 from stateanalytics.io.files import as_text, legible, open_regular, read_octets, written_ns
 from stateanalytics.io.findings import counted
 from stateanalytics.io.parsing_process import parsed_apart

@@ -25,10 +25,8 @@ import polars as pl
 from stateanalytics.core.windows import WEEK
 from stateanalytics.errors import NotAStoreError
 from stateanalytics.io.files import (
-    Seen,
     as_moment,
     as_text,
-    files_below,
     read_json_object,
     read_octets,
 )
@@ -603,40 +601,3 @@ def _looks(given: Mapping[str, object]) -> dict[str, Look] | None:
     if not all(_KEY.fullmatch(key) and status in STATUSES for key, status in statuses.items()):
         return None
     return {key: Look(at, status) for key, status in statuses.items()}
-
-
-# A write within the same tick of a file system's clock leaves the time as it was.
-_TICK_NS = 2_000_000_000
-
-
-def digest_of_files(paths: Iterable[str | Path], now: datetime, *words: object) -> str:
-    """Digest of names, sizes and times of files; empty where equality would prove nothing.
-
-    Parameters
-    ----------
-    paths : iterable of str or pathlib.Path
-        Files, and directories with everything in them; absent paths count as absent.
-    now : datetime
-        The clock before anything was read. A file that was written later or just before proves
-        nothing, because the next write may have the same time.
-    *words : object
-        What else must be equal.
-    """
-    total = sha256(repr(words).encode())
-    newest = 0
-    seen: Seen = {}
-    try:
-        for path in sorted({str(path) for path in paths}):
-            for file, status in files_below(path, seen, is_strict=True):
-                newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
-                facts = (
-                    file,
-                    status.st_ino,
-                    status.st_size,
-                    status.st_mtime_ns,
-                    status.st_ctime_ns,
-                )
-                total.update(repr(facts).encode())
-    except OSError:
-        return ""
-    return total.hexdigest() if newest < now.timestamp() * 1e9 - _TICK_NS else ""

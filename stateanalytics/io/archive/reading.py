@@ -35,19 +35,19 @@ _HOW = 'weeks="2026-W10..W21", weeks="2026-W21", or weeks="2025-W50..2026-W03"'
 
 @dataclass(frozen=True)
 class ChosenWeeks:
-    """The ISO weeks from ``first`` to ``last``, both included; by default all weeks.
+    """The ISO weeks from ``first`` to ``last``, both included.
 
     Attributes
     ----------
     first, last : str
-        Such as ``2026-W10``; empty for all weeks.
+        Such as ``2026-W10``.
     """
 
-    first: str = ""
-    last: str = ""
+    first: str
+    last: str
 
     @classmethod
-    def of(cls, text: str | None) -> ChosenWeeks:
+    def of(cls, text: str) -> ChosenWeeks:
         """The weeks in a text that a person typed.
 
         Raises
@@ -60,8 +60,6 @@ class ChosenWeeks:
         >>> ChosenWeeks.of("2026-W10..W21")
         ChosenWeeks(first='2026-W10', last='2026-W21')
         """
-        if text is None:
-            return cls()
         parts = [_RANGE.fullmatch(part.strip()) for part in str(text).split("..")]
         match parts:
             case [re.Match() as first] if first[1]:
@@ -77,15 +75,12 @@ class ChosenWeeks:
             )
         return chosen
 
-    @property
-    def has(self) -> Callable[[str], bool] | None:
-        """A test for a chosen week; None where all weeks are chosen."""
-        return (lambda week: self.first <= week <= self.last) if self.first else None
+    def has(self, week: str) -> bool:
+        """Whether a week is chosen."""
+        return self.first <= week <= self.last
 
     def end_before(self, moments: Iterable[datetime | None]) -> datetime | None:
         """The last instant of these weeks, if any of the moments is later."""
-        if not self.first:
-            return None
         known = [moment for moment in moments if moment is not None]
         if not known:
             return None

@@ -24,9 +24,9 @@ from stateanalytics.errors import NoRoomError
 from stateanalytics.io.archive import manifests
 from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
-from stateanalytics.io.observations import CHANGE, EVENT, digests, is_owned_elsewhere
+from stateanalytics.io.observations import CHANGE, EVENT, is_owned_elsewhere
 from stateanalytics.io.outputs import alone_in, put_whole
-from stateanalytics.io.parts import FRAMES, Parts, fingerprint
+from stateanalytics.io.parts import FRAMES, Parts, digests, fingerprint
 
 _OPEN = ("draft", "planned", "pending", "queued", "active", "running", "paused", "blocked")
 _LIFE = (

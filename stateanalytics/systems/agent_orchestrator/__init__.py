@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ SYSTEM = base.System(
     ),
     files=base.Files(
         find=places.find,
+        # Its two databases have names of their own.
+        never=re.compile(r"(?!activity-events\.db|ao\.db).*\.(?:db|sqlite3?)"),
         evidence=places.evidence,
         read=_later("reading:read"),
         opens=places.opens,

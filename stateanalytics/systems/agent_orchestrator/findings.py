@@ -33,11 +33,11 @@ _TRAPS: Mapping[str, str] = {
 
 
 def _per_session(
-    rows: pl.DataFrame, label: str, code: str, example: str, *columns: str, **more: Any
+    rows: pl.DataFrame, label: str, code: str, example: str, **more: Any
 ) -> pl.DataFrame:
-    """One finding per session; the values of columns are for the braces of its message."""
+    """One finding per session; columns in braces of its message are filled from its row."""
     more = {"package": __package__, "example": pl.col(example), **more}
-    return noted_entities(rows, label, SYSTEM, code, *columns, **more)
+    return noted_entities(rows, label, SYSTEM, code, **more)
 
 
 def _counted(label: str, code: str, n_rows: int, *values: object, **more: Any) -> pl.DataFrame:
@@ -83,13 +83,11 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
     renamed = current.filter(pl.col("entity_id") != pl.col("session_id"))
     skewed = current.filter(pl.col("_skewed") != "")
     findings += [
-        _per_session(rejected, label, "record.would_reject", "legacy_status", "reject_reason"),
+        _per_session(rejected, label, "record.would_reject", "legacy_status"),
         _in_total(synthesized, label, "record.synthesized"),
         _in_total(with_transition, label, "time.no_dwell"),
-        _per_session(
-            skewed, label, "time.before_creation", "created_at", "_skewed", column=pl.col("_skewed")
-        ),
-        _per_session(renamed, label, "id.shared", "path", "session_id"),
+        _per_session(skewed, label, "time.before_creation", "created_at", column=pl.col("_skewed")),
+        _per_session(renamed, label, "id.shared", "path"),
         _in_total(readable.filter(~pl.col("is_current")), label, "record.superseded", "path"),
     ]
     return pool(findings, schema.FINDINGS)
@@ -116,7 +114,7 @@ def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> p
     orphans = entries.filter("is_orphaned")
     undated = entries.filter(pl.col("at").is_null())
     findings = [
-        _per_session(rewritten, label, "end.reason_overwritten", "killed_for", "killed_for"),
+        _per_session(rewritten, label, "end.reason_overwritten", "killed_for"),
         _in_total(orphans, label, "event.no_record", "session_id"),
         _in_total(undated, label, "event.no_time", "kind"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ SYSTEM = base.System(
     home=base.Home(usual_places=_usual_places, variable="CLAUDE_CONFIG_DIR"),
     files=base.Files(
         find=places.find,
+        never=re.compile(r".*(?<!\.jsonl)"),
         evidence=places.evidence,
         read=_later("reading:read"),
         companions=places.companions,

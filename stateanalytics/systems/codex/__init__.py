@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ SYSTEM = base.System(
     home=base.Home(usual_places=_usual_places, variable="CODEX_HOME"),
     files=base.Files(
         find=places.find,
+        never=re.compile(r".*(?<!\.jsonl)(?<!\.jsonl\.zst)"),
         evidence=places.is_rollout,
         read=_later("reading:read"),
         opens=places.opens,

@@ -31,7 +31,7 @@ SYSTEM = base.System(
         companions=_later("reading:companions"),
         unread_kinds=_later("directories:unread_kinds"),
     ),
-    tables=_later("raw:tables"),
+    tables=_later("frames:tables"),
     frames=_later("frames:frames"),
     words=base.Words(
         vocabulary=STATUS_WORDS,

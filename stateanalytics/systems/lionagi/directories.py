@@ -28,7 +28,7 @@ from stateanalytics.core.joins import pool
 from stateanalytics.io import files
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, per_entity
-from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.lionagi.frames import Raw
 from stateanalytics.systems.omissions import kinds_of_files
 
 # ADR-0017's import rule, with the words that lionagi's importer accepts.
@@ -165,7 +165,7 @@ def link_runs(runs: pl.DataFrame, raw: Raw) -> pl.DataFrame:
     runs : polars.DataFrame
         As `read_runs` gives them.
     raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
+        The tables, as `frames.read_raw` gives them.
 
     Returns
     -------
@@ -375,7 +375,7 @@ def find_shows(
     Parameters
     ----------
     raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
+        The tables, as `frames.read_raw` gives them.
     store_path : pathlib.Path
         The store; ``shows`` is looked for next to it and next to its directory.
     environment : mapping of str to str
@@ -425,7 +425,7 @@ def read_shows(shows: Mapping[str, Path], raw: Raw) -> pl.DataFrame:
     shows : mapping of str to pathlib.Path
         As `find_shows` gives them.
     raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
+        The tables, as `frames.read_raw` gives them.
 
     Returns
     -------

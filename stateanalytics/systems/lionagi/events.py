@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -12,12 +11,11 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell, Kind
-from stateanalytics.io.parts import ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.base import stores_of
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, key_of
+from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, key_of
 from stateanalytics.systems.situations import cause_in
 from stateanalytics.systems.tool_calls import (
     MOST_MESSAGE_CHARS,
@@ -36,11 +34,6 @@ _ALIVE = (
     *("NodeCancelled", "NodeEscalated", "NodePaused", "NodeAwaitingApproval"),
 )
 _NOISE = ("HookSignal", "DispatchSignal")
-_MESSAGE_TABLES = ("messages", "progressions", "sessions", "branches")
-_MOST_MESSAGES = 20_000
-"""Above this number, it is faster to build the events of all messages."""
-_MOST_PIECES = 64
-"""Above this number of chunks, a frame is copied into one."""
 _QUOTED_ID = r'"[^"\\]*"'
 
 
@@ -191,145 +184,12 @@ def team_events(raw: Raw) -> pl.DataFrame:
     )
 
 
-OTHER_KINDS = (signal_events, admin_events, attention_events, team_events)
-"""Functions from tables to events that are no messages of a session."""
-
-
-def _in_order(events: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Events of several kinds, sorted by ``at``, then ``seq``."""
-    frames = [frame for frame in events if frame.height]
+def all_events(raw: Raw) -> pl.DataFrame:
+    """Events of all kinds, sorted by ``at``, then ``seq``."""
+    kinds = (message_events, signal_events, admin_events, attention_events, team_events)
+    frames = [frame for kind in kinds if (frame := kind(raw)).height]
     pooled = pl.concat(frames) if frames else _shaped(schema.EVENTS.empty())
     return pooled.sort("at", "seq", nulls_last=True, maintain_order=True)
-
-
-@dataclass(frozen=True)
-class AllEvents:
-    """All events of a store, and the parts that the next refresh starts from.
-
-    Attributes
-    ----------
-    events : polars.DataFrame
-        Of all kinds, sorted by ``at``, then ``seq``.
-    messages : polars.DataFrame
-        The messages among them.
-    others : tuple of polars.DataFrame
-        The other kinds.
-    mentions : polars.DataFrame, optional
-        ``list``, the row number of a list of messages, and ``message``, the hash of an id in it.
-    """
-
-    events: pl.DataFrame
-    messages: pl.DataFrame
-    others: tuple[pl.DataFrame, ...]
-    mentions: pl.DataFrame | None = None
-
-
-def refreshed_events(
-    raw: Raw,
-    kept: Mapping[str, ReadTable],
-    others: Sequence[pl.DataFrame],
-    before: AllEvents | None,
-) -> AllEvents:
-    """All events, of which only messages with changed rows or lists are built again.
-
-    Parameters
-    ----------
-    raw : mapping of str to polars.DataFrame
-        The tables as they are now.
-    kept : mapping of str to ReadTable
-        The changes of each table since the last read.
-    others : sequence of polars.DataFrame
-        All events but messages.
-    before : AllEvents, optional
-        The result of the last read.
-    """
-    changes = None if before is None else _changed_messages(raw, kept, before)
-    if before is None or changes is None:
-        messages = message_events(raw)
-        return AllEvents(_in_order([messages, *others]), messages, tuple(others))
-    stale, fresh, mentions = changes
-    messages = before.messages
-    if len(stale) or fresh.height:
-        unchanged = messages.filter(~pl.col("seq").is_in(stale.implode()))
-        messages = pl.concat([unchanged, fresh])
-    is_unchanged = all(now is known for now, known in zip(others, before.others, strict=True))
-    appended = _appended(before.events, stale, fresh) if is_unchanged else None
-    events = _in_order([messages, *others]) if appended is None else appended
-    return AllEvents(events, messages, tuple(others), mentions)
-
-
-def _changed_messages(
-    raw: Raw, kept: Mapping[str, ReadTable], before: AllEvents
-) -> tuple[pl.Series, pl.DataFrame, pl.DataFrame] | None:
-    """Row numbers of changed messages, their events now, and the mentions; None: not known."""
-    lists = kept["progressions"]
-    if lists.numbers is None or any(
-        raw[table] is not kept[table].rows for table in _MESSAGE_TABLES
-    ):
-        return None
-    changed: dict[str, pl.DataFrame] = {}
-    for table in _MESSAGE_TABLES:
-        gone, came = kept[table].removed, kept[table].added
-        if gone is None or came is None:
-            return None
-        changed[table] = pl.concat([gone, came])
-    mentions = _refreshed_mentions(lists, before.mentions)
-    owners = pl.concat([changed[table]["progression_id"] for table in ("sessions", "branches")])
-    owned = raw["progressions"].filter(pl.col("id").is_in(owners.implode()))
-    collections = pl.concat([changed["progressions"], owned])["collection"]
-    listed = collections.str.extract_all(_QUOTED_ID).explode(empty_as_null=False, keep_nulls=False)
-    ids = pl.concat([changed["messages"]["id"], listed.str.strip_chars('"')]).unique()
-    if len(ids) > _MOST_MESSAGES:
-        return None
-    numbers = changed["messages"]["rowid"]
-    is_changed = pl.col("id").is_in(ids.implode()) | pl.col("rowid").is_in(numbers.implode())
-    messages = raw["messages"].filter(is_changed)
-    hashes = ('"' + ids + '"').hash().implode()
-    naming = mentions.filter(pl.col("message").is_in(hashes))["list"].unique()
-    needed = raw["progressions"].filter(lists.numbers.is_in(naming.implode()))
-    fresh = message_events({**raw, "messages": messages, "progressions": needed})
-    stale = pl.concat([numbers, messages["rowid"]]).unique()
-    return stale, fresh, mentions
-
-
-def _refreshed_mentions(lists: ReadTable, before: pl.DataFrame | None) -> pl.DataFrame:
-    """Pairs of lists and the messages in them."""
-    assert lists.numbers is not None
-    if before is None or lists.changed is None:
-        return _mentions(lists.rows, lists.numbers)
-    numbers = pl.Series([*lists.changed.before, *lists.changed.now], dtype=pl.Int64)
-    if numbers.is_empty():
-        return before
-    is_new = lists.numbers.is_in(numbers.implode())
-    new = _mentions(lists.rows.filter(is_new), lists.numbers.filter(is_new))
-    return pl.concat([before.filter(~pl.col("list").is_in(numbers.implode())), new])
-
-
-def _mentions(lists: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
-    named = pl.col("collection").str.extract_all(_QUOTED_ID)
-    return (
-        lists.select(named.alias("message"), list=numbers)
-        .explode("message", empty_as_null=False, keep_nulls=False)
-        .select("list", pl.col("message").hash())
-    )
-
-
-def _appended(events: pl.DataFrame, stale: pl.Series, fresh: pl.DataFrame) -> pl.DataFrame | None:
-    """The events with changed messages at their end; None where others lie between them."""
-    if stale.is_empty() and fresh.is_empty():
-        return events
-    is_stale = (pl.col("kind") == "message") & pl.col("seq").is_in(stale.implode())
-    places = events.select(is_stale.arg_true()).to_series()
-    first = places[0] if len(places) else events.height
-    if len(places) != events.height - first:
-        return None
-    unchanged, new = events.head(first), _in_order([fresh])
-    if unchanged.height and new.height:
-        last_at, next_at = unchanged["at"][-1], new["at"][0]
-        if last_at is None or next_at is None or next_at <= last_at:
-            return None
-    rows = pl.concat([unchanged, new])
-    return rows.rechunk() if rows.n_chunks() > _MOST_PIECES else rows
 
 
 def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:

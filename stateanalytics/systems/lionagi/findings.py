@@ -6,43 +6,26 @@ and contradict the vocabulary, each other or the rows that they name. Nothing is
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import pool
-from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.vocabulary import TABLES
-from stateanalytics.io import findings as io_findings
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw
+from stateanalytics.io.findings import noted, noted_entities
+from stateanalytics.systems.lionagi.frames import SYSTEM, Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
 from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
 from stateanalytics.systems.situations import texts_of
 
-_TEXTS = {
-    row.pop("code"): {column: text for column, text in row.items() if text}
-    for row in table_rows(__package__, "findings.csv")
-}
-
 
 def per_entity(rows: pl.DataFrame, source: str, code: str, **texts: Any) -> pl.DataFrame:
-    """One finding per entity; ``{column}`` in a message or an example is filled from its row.
+    """One finding per entity, with the texts of its code or with others.
 
-    Parameters
-    ----------
-    rows : polars.DataFrame
-        ``entity_type``, ``entity_id``, and the columns that the texts name.
-    source, code : str
-        The input, and a code of the table.
-    **texts
-        Replacements for those of the table, as for `io.findings.per_entity`.
+    ``rows`` have ``entity_type``, ``entity_id``, and the columns that the texts name.
     """
-    if rows.is_empty():
-        return schema.FINDINGS.empty()
-    filled = {part: _filled(text) for part, text in (_TEXTS[code] | texts).items()}
-    return io_findings.per_entity(rows, source, SYSTEM, code, **filled)
+    return noted_entities(rows, source, SYSTEM, code, package=__package__, **texts)
 
 
 def counted(
@@ -53,15 +36,8 @@ def counted(
     ``example`` is a column: its smallest value, the same whatever the order of the rows.
     """
     value = rows[example].min() if example is not None and rows.height else None
-    return io_findings.counted(
-        source, SYSTEM, code, n_rows=rows.height, **(_TEXTS[code] | texts | {"example": value})
-    )
-
-
-def _filled(text: Any) -> Any:
-    if not isinstance(text, str) or not (columns := re.findall(r"\{(\w+)\}", text)):
-        return text
-    return pl.format(re.sub(r"\{\w+\}", "{}", text), *columns)
+    more = {"n_rows": rows.height, "example": value, **texts}
+    return noted(source, SYSTEM, code, package=__package__, **more)
 
 
 _TOLERANCE_S = 1.0

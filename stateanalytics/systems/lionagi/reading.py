@@ -1,18 +1,12 @@
-"""One store of lionagi: recognition, release, facts of now and of an earlier instant.
-
-Frames are never mutated, so that the same function of the same frames gives the same frame:
-results are reused while the tables that a function read, which are recorded, are the same.
-"""
+"""One store of lionagi: recognition, release, facts of now and of an earlier instant."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -32,122 +26,17 @@ from stateanalytics.systems.history import (
 )
 from stateanalytics.systems.lionagi import directories, findings, frames, schedules, sessions
 from stateanalytics.systems.lionagi.events import (
-    OTHER_KINDS,
-    AllEvents,
+    all_events,
     decisions,
     dispositions,
     read_calls,
     read_turns,
-    refreshed_events,
 )
-from stateanalytics.systems.lionagi.raw import SYSTEM, Raw, generation, read_raw
-from stateanalytics.systems.lionagi.reasons import add_all_reasons
+from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, generation, read_raw
 from stateanalytics.systems.lionagi.schedules import of_schedules, with_runs
 from stateanalytics.systems.lionagi.sessions import OF_SESSION, with_chats, with_owners
-from stateanalytics.systems.lionagi.transitions import add_end_writers, transitions
+from stateanalytics.systems.lionagi.transitions import add_all_reasons, add_end_writers, transitions
 from stateanalytics.systems.tool_calls import calls_until, turns_until
-
-
-class _Recorded(Mapping[str, Any]):
-    """Tables by name, with a record of those that were read."""
-
-    def __init__(self, tables: Mapping[str, Any]) -> None:
-        self._tables = tables
-        self.read: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        # A missing table is recorded, too: it may exist the next time.
-        self.read[name] = self._tables.get(name)
-        return self._tables[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self.read.update(self._tables)
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
-
-
-@dataclass(frozen=True)
-class _Result:
-    """A result, with its function and all that the function read."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    result: Any
-
-    def is_of(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
-        return (
-            self.function is function
-            and len(self.arguments) == len(arguments)
-            and all(map(_is_same, self.arguments, arguments))
-        )
-
-
-class Derived:
-    """The results of one read, one for each call; the order of calls is always the same.
-
-    Parameters
-    ----------
-    before : Derived, optional
-        The results of the last read.
-    keep : bool
-        Whether results are kept for the next read.
-
-    Examples
-    --------
-    >>> tables = {"a": pl.DataFrame({"n": [1]}), "b": pl.DataFrame({"n": [2]})}
-    >>> first = Derived()
-    >>> doubled = first(lambda_ := lambda raw: raw["a"] * 2, tables)
-    >>> Derived(first)(lambda_, {**tables, "b": tables["b"].clear()}) is doubled
-    True
-    >>> Derived(first)(lambda_, {**tables, "a": tables["a"].clear()}) is doubled
-    False
-    """
-
-    def __init__(self, before: Derived | None = None, *, keep: bool = True) -> None:
-        self._keep = keep
-        self._before = [] if before is None else before._results
-        self._results: list[_Result] = []
-
-    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a function, which must depend on its arguments alone."""
-        if not self._keep:
-            return function(*arguments)
-        n = len(self._results)
-        before = self._before[n] if n < len(self._before) else None
-        if before is not None and before.is_of(function, arguments):
-            self._results.append(before)
-            return before.result
-        recorded = [
-            _Recorded(value) if isinstance(value, Mapping) else value for value in arguments
-        ]
-        result = function(*recorded)
-        if before is not None and _is_equal(before.result, result):
-            result = before.result
-        read = tuple(value.read if isinstance(value, _Recorded) else value for value in recorded)
-        self._results.append(_Result(function, read, result))
-        return result
-
-    def same(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """A frame that was made elsewhere; that of the last read where the two are equal."""
-        known: pl.DataFrame = self(_itself, frame)
-        return known
-
-
-def _itself(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame
-
-
-def _is_same(known: Any, now: Any) -> bool:
-    if isinstance(known, dict):
-        return all(now.get(name) is value for name, value in known.items())
-    return known is now or (not isinstance(known, pl.DataFrame) and bool(known == now))
-
-
-def _is_equal(known: Any, now: Any) -> bool:
-    return isinstance(known, pl.DataFrame) and isinstance(now, pl.DataFrame) and known.equals(now)
-
 
 _NEEDED = ("sessions", "branches", "progressions")
 
@@ -158,23 +47,12 @@ def recognises(store: Store) -> bool:
     return all(name in tables for name in _NEEDED) and "progression_id" in tables["sessions"]
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What the next read of a store can start from."""
-
-    tables: Mapping[str, ReadTable]
-    events: AllEvents
-    derived: Derived
-
-
-def read_uncached(store: Store, *, bodies: bool = False, before: Kept | None = None) -> Parts:
-    """The result of `read` for a store that is not read again: tables are freed early."""
-    del before
-    return read(store, bodies=bodies, keep=False)
-
-
 def read(
-    store: Store, *, bodies: bool = False, before: Kept | None = None, keep: bool = True
+    store: Store,
+    *,
+    bodies: bool = False,
+    before: Mapping[str, ReadTable] | None = None,
+    keep: bool = True,
 ) -> Parts:
     """The facts of one lionagi store and of the directories of runs and shows next to it.
 
@@ -184,8 +62,8 @@ def read(
         An open lionagi store, of any release.
     bodies : bool
         Whether to load the texts of messages and signals too.
-    before : Kept, optional
-        What an earlier read of the same store kept.
+    before : mapping of str to ReadTable, optional
+        What an earlier read of the same store kept: only changed rows are read.
     keep : bool
         Whether to keep what the next read can start from.
 
@@ -195,35 +73,24 @@ def read(
         Canonical frames; a table that the store does not have gives no rows.
     """
     label = store.label
-    derive = Derived(None if before is None else before.derived, keep=keep)
-    raw, cell_findings, kept_tables = read_raw(
-        store, bodies=bodies, before=None if before is None else before.tables
-    )
-    unique_tables, id_findings = derive(_with_unique_ids, raw, label)
+    raw, cell_findings, kept = read_raw(store, bodies=bodies, before=before)
+    unique_tables, id_findings = _with_unique_ids(raw, label)
     raw = {**raw, **unique_tables}
     runs, file_findings = directories.read_runs(store.path, label)
-    runs = derive(directories.link_runs, derive.same(runs), raw)
+    runs = directories.link_runs(runs, raw)
     shows = directories.find_shows(raw, store.path)
     disk = directories.read_shows(shows, raw)
-    history = derive(transitions, raw)
-    all_events = refreshed_events(
-        raw,
-        kept_tables if keep else {},
-        [derive(kind, raw) for kind in OTHER_KINDS],
-        None if before is None else before.events,
-    )
-    events = all_events.events
-    kept = Kept(kept_tables, all_events, derive) if keep else None
-    del all_events, kept_tables
-    schedule_details = derive(schedules.schedule_details, raw)
+    history = transitions(raw)
+    events = all_events(raw)
+    schedule_details = schedules.schedule_details(raw)
     list_findings, json_findings = (
-        derive(check, raw, label) for check in (findings.list_findings, findings.json_findings)
+        check(raw, label) for check in (findings.list_findings, findings.json_findings)
     )
     details = {
         frames.SCHEDULES: schedule_details,
-        frames.FIRES: derive(schedules.fires, raw),
-        frames.DISPOSITIONS: derive(dispositions, raw),
-        frames.DECISIONS: derive(decisions, raw),
+        frames.FIRES: schedules.fires(raw),
+        frames.DISPOSITIONS: dispositions(raw),
+        frames.DECISIONS: decisions(raw),
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
@@ -231,31 +98,32 @@ def read(
         [*shows.values(), *directories.stored_folders(raw)], companions(store.path)
     )
     if not keep:  # the large columns are no longer needed
+        kept = {}
         lists = raw["progressions"].drop("collection")
         deadlines = raw["messages"].filter(pl.col("deadline").is_not_null())
         raw, unique_tables = {**raw, "messages": deadlines, "progressions": lists}, {}
-    entities = _entities(raw, history, events, schedule_details, derive)
+    entities = _entities(raw, history, events, schedule_details)
     del raw
-    entities = derive(_with_ends, entities, runs, history)
+    entities = _with_ends(entities, runs, history)
     all_findings = [
         cell_findings,
         id_findings,
         file_findings,
-        derive(directories.run_findings, runs, entities, label),
+        directories.run_findings(runs, entities, label),
         directories.show_findings(disk, label),
-        derive(findings.entity_findings, entities, label),
+        findings.entity_findings(entities, label),
         list_findings,
         findings.message_findings(events, label),
-        derive(findings.history_findings, history, entities, label),
+        findings.history_findings(history, entities, label),
         json_findings,
-        derive(findings.schedule_findings, schedule_details, label),
+        findings.schedule_findings(schedule_details, label),
     ]
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
-        entities=derive(_with_reasons, entities, label),
-        transitions=derive(_canonical, history, schema.TRANSITIONS, label),
-        events=derive(_canonical, events, schema.EVENTS, label),
+        entities=_with_reasons(entities, label),
+        transitions=_canonical(history, schema.TRANSITIONS, label),
+        events=_canonical(events, schema.EVENTS, label),
         findings=pool(all_findings, schema.FINDINGS),
         details=Frames(
             {
@@ -265,10 +133,14 @@ def read(
                 frames.TURNS.name: cache(partial(read_turns, store.borrowed(), events, label)),
             }
         ),
-        kept=kept,
+        kept=kept or None,
         # With missing ones: a refresh reads them when they appear.
         inputs=elsewhere,
     )
+
+
+read_uncached = partial(read, keep=False)
+"""The result of `read` for a store that is not read again: tables are freed early."""
 
 
 def _with_ends(entities: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
@@ -296,34 +168,27 @@ def _outside(folders: Iterable[Path], roots: Iterable[Path]) -> tuple[Path, ...]
 
 
 def _entities(
-    raw: Raw, history: pl.DataFrame, events: pl.DataFrame, details: pl.DataFrame, derive: Derived
+    raw: Raw, history: pl.DataFrame, events: pl.DataFrame, details: pl.DataFrame
 ) -> pl.DataFrame:
     """All entities, by type, in the order of their tables."""
-    owners = derive(sessions.sessions, raw)
-    with_parents = derive(sessions.add_plays_as_parents, owners, raw)
+    owners = sessions.sessions(raw)
+    with_parents = sessions.add_plays_as_parents(owners, raw)
 
     def owned(rows: pl.DataFrame, entity_type: str) -> pl.DataFrame:
-        names = sessions.OF_SESSION[entity_type]
-        with_owners: pl.DataFrame = derive(sessions.with_owners, rows, owners, names)
-        return with_owners
+        return with_owners(rows, owners, OF_SESSION[entity_type])
 
     rows = [
-        sessions.with_chats(with_parents, events, ["entity_id"]),
-        owned(derive(sessions.branches, raw), "branch"),
-        derive(sessions.shows, raw),
-        owned(derive(sessions.plays, raw), "play"),
-        derive(sessions.invocations, raw),
-        derive(schedules.schedules, raw, history, details),
-        derive(schedules.schedule_runs, raw),
-        derive(sessions.teams, raw),
-        derive(sessions.engine_runs, raw),
-        owned(derive(sessions.dispatches, raw, history), "dispatch"),
+        with_chats(with_parents, events, ["entity_id"]),
+        owned(sessions.branches(raw), "branch"),
+        sessions.shows(raw),
+        owned(sessions.plays(raw), "play"),
+        sessions.invocations(raw),
+        schedules.schedules(raw, history, details),
+        schedules.schedule_runs(raw),
+        sessions.teams(raw),
+        sessions.engine_runs(raw),
+        owned(sessions.dispatches(raw, history), "dispatch"),
     ]
-    pooled: pl.DataFrame = derive(_pooled, *rows)
-    return pooled
-
-
-def _pooled(*rows: pl.DataFrame) -> pl.DataFrame:
     return pool([schema.ENTITIES.conform(frame) for frame in rows], schema.ENTITIES)
 
 

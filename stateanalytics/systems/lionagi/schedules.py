@@ -12,7 +12,7 @@ from croniter import CroniterError, croniter
 from stateanalytics.core import schema
 from stateanalytics.core.joins import left_joined
 from stateanalytics.systems.lionagi import frames
-from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.lionagi.frames import Raw
 from stateanalytics.systems.lionagi.sessions import last_reasons, parent, reason
 from stateanalytics.systems.situations import first_that_holds
 

@@ -18,7 +18,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.joins import left_joined
 from stateanalytics.io.files import as_number
-from stateanalytics.systems.lionagi.raw import Raw
+from stateanalytics.systems.lionagi.frames import Raw
 from stateanalytics.systems.situations import first_of_status, first_that_holds, texts_of
 
 # Mirrored transcripts have a placeholder in angle brackets for an unknown model.
@@ -51,7 +51,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
     Parameters
     ----------
     raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
+        The tables, as `frames.read_raw` gives them.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def branches(raw: Raw) -> pl.DataFrame:
     Parameters
     ----------
     raw : mapping of str to polars.DataFrame
-        The tables, as `raw.read_raw` gives them.
+        The tables, as `frames.read_raw` gives them.
 
     Returns
     -------

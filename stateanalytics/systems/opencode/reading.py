@@ -220,7 +220,7 @@ def findings_of(
         _counted(order.duplicates, "event.duplicate"),
         _counted(order.misplaced, "event.misplaced"),
         _counted(without_session, "event.without_session"),
-        _per_entity(conflicts, "event.conflict", "n", example=pl.col("seq")),
+        _per_entity(conflicts, "event.conflict", example=pl.col("seq")),
         *(
             _unknown_words(frame.filter(pl.col("cause") == UNRECOGNIZED), "error.unrecognized")
             for frame in (executions, tools)
@@ -243,9 +243,9 @@ def _counted(rows: pl.DataFrame, code: str, **more: Any) -> pl.DataFrame:
     return noted_rows(rows, NAME, code, package=__package__, **more)
 
 
-def _per_entity(rows: pl.DataFrame, code: str, *columns: str, **more: Any) -> pl.DataFrame:
+def _per_entity(rows: pl.DataFrame, code: str, **more: Any) -> pl.DataFrame:
     """One finding per entity, up to a maximum per source."""
-    return noted_entities(rows, pl.col("source"), NAME, code, *columns, package=__package__, **more)
+    return noted_entities(rows, pl.col("source"), NAME, code, package=__package__, **more)
 
 
 def _unknown_words(strange: pl.DataFrame, code: str) -> pl.DataFrame:
@@ -275,7 +275,7 @@ def _backward_times(events: pl.DataFrame) -> pl.DataFrame:
         .group_by("source", entity_id="session_id")
         .agg(n=pl.len(), most_s=pl.col("back_ms").max() // 1000)
     )
-    return _per_entity(sessions, "time.backwards", "n", "most_s")
+    return _per_entity(sessions, "time.backwards")
 
 
 def _gaps(recorded: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -289,7 +289,7 @@ def _gaps(recorded: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         .join(forked, on=SESSION_KEY, how="anti")
         .rename({"session_id": "entity_id"})
     )
-    return _per_entity(gaps, "event.gap", "n")
+    return _per_entity(gaps, "event.gap")
 
 
 def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
