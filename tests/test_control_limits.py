@@ -314,7 +314,10 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
     over = report(many_weeks((*weeks[:9], 13, 2)), window="2026-W12", compare="previous")
     assert over.summary["lead"][0].endswith("normal range 19 to 100 %. No significant change.")
     assert over.summary["story"]["parts"] == []
-    assert over.summary["story"]["explained"] == "Why: “boom”."
+    assert over.summary["story"]["explained"] == (
+        "Why: 1 of 2 failed or timed-out runs had “run.failed.exception_1” and "
+        "1 “run.failed.exception_0”."
+    )
 
 
 def test_what_was_open_at_the_end_of_each_week_is_drawn():

@@ -94,10 +94,10 @@ def _sources(failed: pl.DataFrame) -> str | None:
     if shown["n"][0] == failed.height:
         return say("story.sources", parts=[f"“{_short(shown['title'][0])}”"])
     sizes = [*shown["n"], failed.height - shown["n"].sum()]
-    titles = [f"“{_short(title)}”" for title in shown["title"]]
+    titles = [*(f"“{_short(title)}”" for title in shown["title"]), say("story.others", n=sizes[-1])]
     parts = [
         say("story.source" if place else "story.first_source", n=n, title=title, of=failed.height)
-        for place, (n, title) in enumerate(zip(sizes, [*titles, say("story.others")], strict=True))
+        for place, (n, title) in enumerate(zip(sizes, titles, strict=True))
         if n
     ]
     return say("story.sources", parts=parts)
