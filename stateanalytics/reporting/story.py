@@ -85,12 +85,13 @@ def _sources(failed: pl.DataFrame) -> str | None:
     """The faults that most runs failed by, as a sentence whose numbers add up; None: none did."""
     if failed.is_empty():
         return None
-    order = {"by": ["n", "run_s", "fault_id"], "descending": [True, True, False]}
-    clusters = titled_clusters(failed, n=pl.len(), run_s=pl.col("run_s").sum()).sort(**order)
+    order, falls = ["n", "run_s", "fault_id"], [True, True, False]
+    clusters = titled_clusters(failed, n=pl.len(), run_s=pl.col("run_s").sum())
+    clusters = clusters.sort(order, descending=falls)
     faults = clusters.group_by("fault_id", maintain_order=True).agg(
         pl.col("n", "run_s").sum(), pl.col("title").first()
     )
-    shown = faults.sort(**order).head(N_PARTS)
+    shown = faults.sort(order, descending=falls).head(N_PARTS)
     if shown["n"][0] == failed.height:
         return say("story.sources", parts=[f"“{_short(shown['title'][0])}”"])
     sizes = [*shown["n"], failed.height - shown["n"].sum()]
