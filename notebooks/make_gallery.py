@@ -29,8 +29,9 @@ ABOUT_CHARTS = """\
 `sa.charts` draws frames that functions of this package returned, or some of their rows. Each \
 chart is an Altair chart: `chart + rule`, `chart | other` and `chart.properties(…)` work, \
 `chart.data` is the frame, and `chart.live()` gives what was selected as a frame and as SQL. \
-Colours of outcomes are the same everywhere; `palette=sa.charts.DARK` is for dark pages. The \
-pictures are drawn from the examples (`make gallery`)."""
+Colours of outcomes are the same everywhere. In a notebook a chart is a card on a light ground, \
+whichever the theme; `palette=sa.charts.DARK` gives a dark one. The pictures are drawn from \
+the examples (`make gallery`)."""
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from stateanalytics.charts import LIGHT, chart_limits, chart_severity
-from stateanalytics.charts.style import fitted, width_of, wrapped
+from stateanalytics.charts.style import FONT_SIZE, fitted, width_of, wrapped
 from stateanalytics.charts.vega import VERSIONS, bundled
 from tests.examples import a_few
 from tests.test_report_page import HOSTILE
@@ -53,6 +53,8 @@ def test_a_notebook_gets_vega_lite_a_drawing_and_words():
     assert f'fill="{LIGHT["surface"]}"' in shown[STILL]
     assert shown[LIVE]["config"]["background"] == LIGHT["surface"]
     assert shown[LIVE]["background"] == LIGHT["surface"], "VS Code asks here whether it is dark"
+    margin = shown[LIVE]["config"]["padding"]
+    assert min(margin.values()) >= FONT_SIZE, "a card in a dark notebook, and no box around text"
     assert chart().properties(background="red")._repr_mimebundle_()[LIVE]["background"] == "red"
     assert shown["application/vnd.vegalite.v5+json"]["$schema"].endswith("/v5.json")
 

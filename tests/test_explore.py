@@ -9,6 +9,7 @@ import pytest
 
 import stateanalytics as sa
 from benchmarks import bench_explore
+from stateanalytics.core.text import as_written
 from stateanalytics.errors import ArgumentError
 from stateanalytics.sql.conditions import CrossFilter
 from stateanalytics.widgets.exploring import BY, RUNS
@@ -178,6 +179,7 @@ def test_a_condition_and_odd_names_stay_whole_in_sql(demo, where):
 def test_a_table_without_rows_says_so(demo):
     empty = sa.explore(demo, "failures", where="failed_at < TIMESTAMPTZ '2020-01-01'")
     assert empty.widget.answer["n_of"] == 0
+    assert empty._repr_html_() == as_written(empty.as_html()), "no amount is a formula"
     assert empty.as_html().startswith("<p>0 of 0 rows</p>")
 
 

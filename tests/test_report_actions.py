@@ -17,7 +17,7 @@ from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.digest import MOST_BLOCKS, as_markdown, as_slack
 from stateanalytics.reporting.entities import named_runs, place_of, show_command
-from stateanalytics.reporting.first_screen import actions_of, opening, tripped
+from stateanalytics.reporting.first_screen import actions_of, opening, tripped, unassigned
 from stateanalytics.reporting.material import arguments_of, clean
 from tests.conftest import ROOT, component
 from tests.failures import run
@@ -35,13 +35,15 @@ def cluster(**more):
         "is_consequence": False,
         "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
         "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
-        "cost_usd": None, "cause_group": "bug", "where": None, "fault_id": None, **more,
+        "cost_usd": None, "cause_group": "bug", "fault_id": None, "seen_after": None,
+        **dict.fromkeys(("dimension", "value", "n_in", "n_fault")), **more,
     }  # fmt: skip
 
 
 def faults_of(clusters):
     """One of each cluster without any, and of those that name one together."""
-    shared = ("code", "where", "run_s", "cost_usd", "cause_group", "lost", "n_incidents")
+    shared = ("code", "run_s", "cost_usd", "cause_group", "lost", "n_incidents", "seen_after",
+              "dimension", "value", "n_in", "n_fault")  # fmt: skip
     faults = {}
     for place, row in enumerate(sorted(clusters, key=lambda row: row["rank"])):
         row["fault_id"] = row["fault_id"] or f"f1:{place}"
@@ -69,7 +71,7 @@ def summary(clusters=(), items=(), **more):
     return {
         "title": "Week", "made_by": "1", "losses": [], "coverage": None,
         "window": {"label": "W21"},
-        "headline": {"finding": "fine", "numbers": [number()]},
+        "headline": {"finding": "fine", "numbers": [number()]}, "lead": ["fine.", ""],
         "failures": {"clusters": list(clusters), "codes": [], "faults": faults_of(clusters)},
         "attention": {"open": {"n": len(items), "items": list(items)}},
         **more,
@@ -100,7 +102,10 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     ]
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. No reason was stored."
-    assert found[2]["who"] == "ann (T-1)"
+    assert [one["who"] for one in found] == [None, None, "owner: ann (T-1)"]
+    assert unassigned(found) == "1 and 2 are unassigned."
+    assert unassigned(found[:2]) == "These are unassigned."
+    assert unassigned(found[2:]) is None
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
     assert actions_of(summary(), "", WEEK) == []
@@ -108,9 +113,28 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert several["command"] == f"stateanalytics attention 'a b.db' {WEEK}"
 
 
-def test_a_failure_names_where_it_is_concentrated():
-    [found] = actions_of(summary([cluster(where="9 of 9 in project mobile")]), "a.db", WEEK)
-    assert "9 of 9 in project mobile" in found["why"]
+@pytest.mark.parametrize(
+    ("n_in", "words"),
+    [(9, "All in project mobile."), (5, "Most in project mobile."), (4, "Many in project mobile.")],
+)
+def test_a_failure_names_where_it_is_concentrated_and_since_when_it_is_seen(n_in, words):
+    where = {"dimension": "project", "value": "mobile", "n_in": n_in, "n_fault": 9}
+    [found] = actions_of(summary([cluster(**where, seen_after="2.1.3")]), "a.db", WEEK)
+    assert f"{words} Only with version 2.1.3" in found["why"]
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        ({"agent": "ann", "project": "shop"}, "run by ann in shop"),
+        ({"agent": "ann"}, "run by ann"),
+        ({"project": "shop"}, "in shop"),
+        ({}, None),
+    ],
+)
+def test_open_work_says_who_runs_it_and_that_is_no_owner(by, words):
+    [found] = actions_of(summary(items=[item(**by)]), "a.db", WEEK)
+    assert (found["who"], found["is_owned"]) == (words, False)
 
 
 def test_clusters_of_one_fault_are_one_thing_to_do():
@@ -119,12 +143,13 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
         [cluster(rank=2, fault_id="f1:a", owner="ann"), cluster(rank=3, fault_id="f1:a"),
          cluster(rank=4, name="other")],
     )  # fmt: skip
-    told["failures"]["faults"][0] |= {"n_incidents": 9, "where": "9 of 9 in kind flow"}
+    where = {"dimension": "kind", "value": "flow", "n_in": 9, "n_fault": 9}
+    told["failures"]["faults"][0] |= {"n_incidents": 9, **where}
     found = actions_of(told, "a.db", WEEK)
     assert [one["what"] for one in found] == ["Fix “fault”", "Fix “other”"]
-    assert found[0]["why"].startswith("9 incidents, 1 min lost. 9 of 9 in kind flow")
+    assert found[0]["why"].startswith("9 incidents, 1 min lost. All in kind flow")
     assert found[0]["command"].endswith("--show members --cluster f1:a")
-    assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "ann")
+    assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "owner: ann")
 
 
 def test_what_somebody_expects_is_not_counted_among_what_to_do():
@@ -318,11 +343,16 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
 
 def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week):
     lead = opening(demo_week.summary)
-    # Nothing changed clearly, so nothing is explained.
-    assert demo_week.summary["story"]["explained"] is None
-    assert lead.startswith("Worse than before: incidents 41 more than 24 before")
+    # No part of the change is clear, so what most runs failed by is named.
+    assert lead.startswith(
+        "146 of 255 ended runs completed (57 %). "
+        "Worse than before: incidents 41 more than 24 before"
+    )
+    explained = demo_week.summary["story"]["explained"]
+    assert lead.endswith(explained) and explained.startswith("Why: 30 of 93 failed or timed-out")
+    assert sum(map(int, re.findall(r"(?:: |, | and )(\d+) ", explained))) == 93
     assert repr(demo_week).split("\n")[1:4:2] == [lead, demo_week.story()[2]]
-    assert f"<strong>{demo_week.summary['verdict']}.</strong>" in demo_week.as_html()
+    assert f"<strong>{demo_week.summary['lead'][0]}</strong>" in demo_week.as_html()
 
 
 def test_the_brief_fits_an_email(demo_week):
@@ -362,7 +392,8 @@ def test_slack_gets_blocks_within_its_limits(demo_week):
     posted = json.loads(demo_week.as_slack())
     assert_slack_takes(posted)
     words = "\n".join(text["text"] for _, text in texts_of(posted["blocks"]))
-    assert demo_week.summary["headline"]["finding"] in words
+    assert opening(demo_week.summary) in words
+    assert demo_week.summary["unassigned"] in words
     assert all(one["command"] in words for one in demo_week.summary["actions"])
     assert all(one["shown"] in words for one in demo_week.summary["headline"]["numbers"])
 

@@ -68,7 +68,7 @@ def test_the_report_asks_the_current_rules_unless_others_are_named():
 def test_the_report_takes_rules_of_yours_and_refuses_unknown_ones():
     mine = Detector("mine", fires=pl.lit(value=True), entry=Entry(rule="always"))
     found, _ = section([running("long", hours=9, silent_s=40)], ["B4", mine])
-    assert found["finding"].startswith("Two detectors show 1")
+    assert found["finding"].startswith("Two rules disagree about 1 run; one calls it ")
     assert {row["rule"] for row in found["said"]} == {"always"}
     with pytest.raises(ArgumentError, match="no detector 'B99'"):
         section([running("long", hours=9, silent_s=40)], "B99")
@@ -114,9 +114,9 @@ def test_the_words_say_what_each_detector_looked_at():
 @pytest.mark.parametrize(
     ("n_loud", "expected"),
     [
-        (0, "None of 9 detectors calls any of 3 open runs stale, stuck, slow or dead."),
-        (1, "Only one detector covers the open runs that it flags."),
-        (2, "The 2 detectors that flag an open run flag the same ones."),
+        (0, "9 rules looked at 3 open runs and called none stale, stuck, slow or dead."),
+        (1, "One rule calls open runs stale, stuck, slow or dead, and no other looks at them."),
+        (2, "2 rules call open runs stale, stuck, slow or dead, and all the same ones."),
     ],
 )
 def test_no_contradiction_is_said_by_how_many_flag_anything(n_loud, expected):

@@ -34,7 +34,7 @@ def test_each_thing_to_do_has_the_last_steps_of_two_examples(week):
 @pytest.mark.slow
 def test_they_are_folded_and_each_run_leads_to_its_row(week):
     page = week.as_html()
-    [actions] = re.findall(r'<ol class="actions">.*?\n</ol>\n</div>', page, re.DOTALL)
+    [actions] = re.findall(r'<ol class="actions">.*?\n</li>\n</ol>\n<p', page, re.DOTALL)
     assert actions.count("<details>") == 3
     for action in week.summary["actions"]:
         for example in action["examples"]:

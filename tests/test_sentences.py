@@ -74,7 +74,7 @@ def test_a_sentence_is_plain_english(name):
         ("audit.illegal", "of 1 status change 1 is illegal", "of 2 status changes 2 are illegal"),
         ("headline.open", "1 of 1 open run needs attention", "2 of 2 open runs need attention"),
         ("attention.none_bad", "None of 1 entity is", "None of 2 entities is"),
-        ("durations.cut_off", " and 1 was cut off", " and 2 were cut off"),
+        ("durations.cut_off", " and 1 was still open", " and 2 were still open"),
         ("alert.lost", "1 loss of data", "2 losses of data"),
     ],
 )

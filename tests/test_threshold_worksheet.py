@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.core.text import as_written
 from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.frames import ADVICE_CURVES
@@ -106,7 +107,7 @@ def test_at_first_the_cheapest_is_shown_and_it_is_that_of_the_advice(sheet):
 def test_an_export_shows_whole_curves_and_tables_instead_of_sliders(sheet):
     page = sheet.as_html()
     assert page.count("<svg viewBox") == page.count("<table>") == len(sheet.names)
-    assert sheet._repr_mimebundle_()["text/html"] == page
+    assert sheet._repr_mimebundle_()["text/html"] == as_written(page)
     assert "application/vnd.jupyter.widget-view+json" in sheet._repr_mimebundle_()
     assert "<script" not in page
     assert "id=" not in page

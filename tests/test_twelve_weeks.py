@@ -1,9 +1,12 @@
 """The sample that people see first tells its story."""
 
+import re
+
 import pytest
 
 import stateanalytics as sa
 from tests.conftest import ROOT
+from tests.test_report_page import Page
 
 STORY = ROOT / "data" / "samples" / "twelve_weeks"
 
@@ -57,3 +60,44 @@ def test_it_is_small_and_names_nobodys_home():
     for path in files:
         assert b"/root/" not in path.read_bytes()
         assert b"/tmp/" not in path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def week(snap):
+    return sa.report(snap, ledger=STORY / "owners.csv", shown=False)
+
+
+def test_the_page_says_how_many_completed_and_what_is_normal_and_then_what_changed(week):
+    first = week.summary["lead"][0]
+    assert re.match(
+        r"83 of 140 ended runs completed \(59 %\), normal range .*\d+ to \d+ %\. "
+        r"(Worse|Better) than before: ",
+        first,
+    )
+    assert f"<strong>{first}</strong>" in week.as_html()
+
+
+def test_what_explains_it_adds_up(week):
+    """The change in points where it is clear, else the runs that failed."""
+    story = week.summary["story"]
+    signed = re.findall(r"[+−]\d+", story["explained"])
+    if story["parts"]:
+        change = int(re.search(r"Why: (\d+) points? more", story["explained"])[1])
+        assert sum(int(one.replace("−", "-")) for one in signed) == change
+    else:
+        counts = re.findall(r"(?:: |, | and )(\d+) ", story["explained"])
+        assert sum(map(int, counts)) == int(re.search(r"of (\d+) failed", story["explained"])[1])
+
+
+def test_each_thing_to_do_has_an_owner_or_is_said_to_have_none(week):
+    owned = [one["who"] for one in week.summary["actions"] if one["is_owned"]]
+    assert owned == ["owner: grace (OPS-41)"]
+    assert week.summary["unassigned"] == "1 and 2 are unassigned."
+    assert week.as_html().count("unassigned.") == 1
+
+
+def test_the_first_screen_has_350_words_and_the_page_for_everybody_900(week):
+    page = Page(week.as_html())
+    first, everybody = (page.words(n, "header") + page.words(n, "headline") for n in (0, 1))
+    assert first <= 350
+    assert everybody + page.words(0, "costs") <= 900

@@ -143,9 +143,10 @@ _SCHEMA = "https://vega.github.io/schema/vega-lite"
 TYPES = {f"application/vnd.vegalite.v{major}+json": f"{_SCHEMA}/v{major}.json" for major in (6, 5)}
 
 
-# On a page, charts align with the text; a notebook may show the edge of the background.
+# On a page, charts align with the text. In a notebook they are cards with a margin, on the paper
+# of a report: JupyterLab saves a copy of pixels, so one ground has to serve every theme.
 _ON_A_PAGE: Any = {"left": 2, "right": 16, "top": 4, "bottom": 4}
-_ON_ITS_OWN: Any = {"left": 6, "right": 12, "top": 8, "bottom": 6}
+_ON_ITS_OWN: Any = {"left": 16, "right": 20, "top": 16, "bottom": 14}
 
 
 def displayable(chart: Chart, palette: Palette, source: Source | None = None) -> Chart:
@@ -302,7 +303,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _style(palette: Palette) -> dict[str, Any]:
     return {
-        # A notebook may be dark, and the colours are made for their background.
         "background": palette["surface"],
         "font": FONT,
         "padding": _ON_A_PAGE if palette["surface"].startswith("var(") else _ON_ITS_OWN,

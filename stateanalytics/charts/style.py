@@ -42,7 +42,7 @@ LIGHT: Palette = MappingProxyType(
         "text": "#1F2937",
         "muted": "#5B6472",
         "line": "#D8DCE3",
-        "surface": "#FFFFFF",
+        "surface": "#FAFAF8",
     }
 )
 DARK: Palette = MappingProxyType(
@@ -59,7 +59,9 @@ DARK: Palette = MappingProxyType(
     }
 )
 # For SVG inside a page: the page defines them, so that a drawing serves both themes.
-VARIABLES: Palette = MappingProxyType({name: f"var(--chart-{name})" for name in LIGHT})
+VARIABLES: Palette = MappingProxyType(
+    {name: f"var(--chart-{name})" for name in LIGHT} | {"surface": "var(--surface)"}
+)
 
 TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
 """Durations that are labelled on an axis of time, where there is room."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from string import Formatter
@@ -239,6 +239,17 @@ def dollars(usd: float) -> str:
     '$1,234.50'
     """
     return f"${usd:,.2f}"
+
+
+def sentence_of(clauses: Sequence[str]) -> str:
+    """Clauses as one sentence; empty without any.
+
+    Examples
+    --------
+    >>> sentence_of(["none failed", "1 run still open"])
+    'None failed; 1 run still open.'
+    """
+    return capitalised("; ".join(clauses)).removesuffix(".") + "." if clauses else ""
 
 
 def capitalised(text: str) -> str:

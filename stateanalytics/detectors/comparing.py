@@ -15,7 +15,7 @@ from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.tables import as_html
 from stateanalytics.core.text import as_written
-from stateanalytics.core.words import how_long_each
+from stateanalytics.core.words import count, how_long_each
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
 from stateanalytics.detectors.frames import (
@@ -535,16 +535,23 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
     first = causes.row(0, named=True)
     a, b = known[first["a"]], known[first["b"]]
     label_a, label_b = first["label_a"] or a.question, b.one_label or b.question
-    if label_a == label_b:  # nothing is stuck and not stuck
-        label_a, label_b = a.title, b.title
-    if label_a == label_b:  # and two versions of one rule may have one title
-        label_a, label_b = a.name, b.name
-    where = f"The {a.entry.page} shows" if first["is_same_page"] else "Two detectors show"
-    verb = "is" if first["n"] == 1 else "are"
-    return (
-        f"{where} {first['n_a']} {label_a} and {first['n_b']} {label_b}; "
-        f"{first['n']} {verb} {label_a} and not {label_b}: {first['words']}."
-    )
+    n, kind = first["n"], first["example_type"] or "row"
+    verb, them = ("is", "it") if n == 1 else ("are", "them")
+    where = ": " if n == 1 else ". For one of them, "
+    if first["is_same_page"] and label_a != label_b:
+        known_as = (
+            f"The {a.entry.page} shows {first['n_a']} {label_a} and {first['n_b']} {label_b}; "
+            f"{n} {verb} {label_a} and not {label_b}"
+        )
+    else:
+        noun = "run" if kind == _LEADING else kind.replace("_", " ")
+        things = count(n, noun, f"{noun}es" if noun.endswith("ch") else "")
+        # Nothing is stuck and not stuck.
+        one, other = "only one", ""
+        if label_a != label_b:
+            one, other = "one", f", the other does not call {them} {label_b}"
+        known_as = f"Two rules disagree about {things}; {one} calls {them} {label_a}{other}"
+    return f"{known_as}{where}{first['words']}."
 
 
 def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
@@ -639,7 +646,7 @@ def _words() -> pl.Expr:
             "{} is the rule of {}: {}; {} that of {}: {}",
             *(a, "born_a", "rule_a", b, "born_b", "rule_b"),
         ),
-        "condition": pl.format("{}: {}; {}: {}", a, "rule_a", b, "rule_b"),
+        "condition": pl.format("{} goes by “{}”, {} by “{}”", a, "rule_a", b, "rule_b"),
     }
     own = (
         pl.when(pl.col("cause") == cause).then(sentence) for cause, sentence in sentences.items()

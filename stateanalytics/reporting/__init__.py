@@ -283,7 +283,9 @@ class Report:
         cost = (found.get("story") or {}).get("cost")
         lines = [opening(found), *([f"Cost: {cost}"] if cost else ())]
         for place, action in enumerate(found.get("actions", ()), 1):
-            lines += [f"{place}. {action['what']}: {action['why']}", f"   {action['command']}"]
+            who = f" ({action['who']})" if action["who"] else ""
+            lines += [f"{place}. {action['what']}: {action['why']}{who}", f"   {action['command']}"]
+        lines += filter(None, [found.get("unassigned")])
         return [visible(line) for line in lines]
 
     def __repr__(self) -> str:
@@ -292,7 +294,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         first, *others = self.story()
-        verdict = f"{self.summary['verdict']}." if self.summary.get("verdict") else ""
+        lead = visible(self.summary["lead"][0])
         cells = "".join(
             f"<tr><th scope='row'{CELL}>{html.escape(figure['title'])}</th>"
             f"<td{APART}>{html.escape(figure['shown'])}</td>"
@@ -302,8 +304,8 @@ class Report:
         )
         label = html.escape(self.summary["window"]["label"])
         return as_written(
-            f"<p>{label}</p><p><strong>{html.escape(verdict)}</strong>"
-            f"{html.escape(first.removeprefix(verdict))}</p><table>{cells}</table>"
+            f"<p>{label}</p><p><strong>{html.escape(lead)}</strong>"
+            f"{html.escape(first.removeprefix(lead))}</p><table>{cells}</table>"
             f"<p style='white-space:pre-wrap'>{html.escape(chr(10).join(others))}</p>"
             "<p>Whole report: <code>.write_html('week.html')</code></p>"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from types import MappingProxyType
 
@@ -18,7 +18,7 @@ from stateanalytics.core.windows import (
     read_window,
     zone_of,
 )
-from stateanalytics.core.words import capitalised, how_long, number, points, say, share
+from stateanalytics.core.words import capitalised, how_long, interval, number, points, say, share
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
@@ -212,7 +212,9 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         verdict = "lower" if of_all and of_all["verdict"] == "lower" else "unclear"
     words, short = _VERDICTS[verdict]
     since = None if found.start is None else rows[found.start]["week"]
-    given = {"since": since, "level": shown(level), "before": shown(before)}
+    ends = (low, high)
+    normal = interval(ends) if measure in SHARES else say("headline.range", **_ends(ends, shown))
+    given = {"since": since, "level": shown(level), "before": shown(before), "normal": normal}
     return {
         "verdict": verdict,
         "since": since,
@@ -221,20 +223,18 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         "level": level,
         "level_interval": [level_low, level_high],
         "alpha": alpha,
-        # A level within the range of single weeks is shown with the interval that was tested.
-        "normal": say("limits.of_level", low=shown(level_low), high=shown(level_high))
-        if since is not None and low <= level <= high
-        else say("limits.normal", low=shown(low), high=shown(high)),
-        "short": say(short, **given),
-        "words": capitalised(
-            say(
-                words,
-                **given,
-                low=shown(low if since is None else level_low),
-                high=shown(high if since is None else level_high),
-            )
+        # Of several weeks, a level is clear that would be no news in one.
+        "normal": say(
+            "limits.normal_of_one" if since and low <= level <= high else "limits.normal",
+            normal=normal,
         ),
+        "short": say(short, **given),
+        "words": capitalised(say(words, **given, **_ends((level_low, level_high), shown))),
     }
+
+
+def _ends(ends: tuple[float, float], shown: Callable[[float], str]) -> Plain:
+    return dict(zip(("low", "high"), map(shown, ends), strict=True))
 
 
 def _rounded(value: float) -> str:
@@ -426,7 +426,7 @@ def _as_change(
         "interval": interval,
         "is_clear": is_clear,
         "words": words,
-        "short": short or (words if now["of"] is None else say("change.short_unknown")),
+        "short": short or (words if now["of"] is None else None),
     }
 
 

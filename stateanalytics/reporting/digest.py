@@ -60,14 +60,14 @@ def _lines(summary: Plain) -> Iterator[str]:
     if summary.get("lost"):
         yield ""
         yield f"**Lost to failures**: {_plain(summary['lost'])}"
-    yield from _actions(summary.get("actions", ()))
+    yield from _actions(summary.get("actions", ()), summary.get("unassigned"))
     yield from _news(summary.get("news", ()))
     yield from _failures(summary.get("failures", {}))
     yield ""
     yield f"<sub>stateanalytics {_plain(summary['made_by'])}</sub>"
 
 
-def _actions(actions: list[Plain]) -> Iterator[str]:
+def _actions(actions: list[Plain], unassigned: str | None) -> Iterator[str]:
     if not actions:
         return
     yield ""
@@ -77,6 +77,9 @@ def _actions(actions: list[Plain]) -> Iterator[str]:
         who = f" ({_plain(action['who'])})" if action["who"] else ""
         yield f"{place}. **{_plain(action['what'])}**{who}: {_plain(action['why'])}"
         yield f"   {_code(action['command'])}"
+    if unassigned:
+        yield ""
+        yield unassigned
 
 
 def _news(news: list[Plain]) -> Iterator[str]:
@@ -181,6 +184,8 @@ def _blocks(summary: Plain) -> Iterator[Plain]:
             whole = f"{words}\n{action['command']}"
             # Half of a command would do something else.
             yield _section(whole if len(_inert(whole)) <= LONGEST_TEXT else words)
+        if unassigned := summary.get("unassigned"):
+            yield _section(unassigned)
     if news := summary.get("news"):
         yield {"type": "divider"}
         for change in news:

@@ -9,7 +9,15 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core.windows import day_of
-from stateanalytics.core.words import count, how_long, number, say, shorten_template
+from stateanalytics.core.words import (
+    capitalised,
+    count,
+    how_long,
+    number,
+    say,
+    sentence_of,
+    shorten_template,
+)
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale
@@ -37,25 +45,27 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     Returns
     -------
     dict
-        The ``story``; ``verdict``, in a few words (None where none is asked for, or no run
-        ended); ``lost``, the cost of failures in a sentence (None where nothing failed);
+        The ``story``; ``verdict``, what changed in a few words (None where nothing is asked
+        for, or no run ended); ``lead``, how many runs completed with the verdict, and how the
+        others ended; ``lost``, the cost of failures in a sentence (None where nothing failed);
         ``news``, each with ``title``, ``n`` and the first ``names`` with their ``link`` within
         the page.
     """
     failures = summary.get("failures", {})
+    verdict = _verdict(summary)
     return {
-        "story": story or dict.fromkeys(("explained", "parts", "cost", "owners")),
-        "verdict": _verdict(summary),
+        "story": story or dict.fromkeys(("explained", "parts", "cost")),
+        "verdict": verdict,
+        "lead": _lead(summary["headline"], verdict),
         "lost": _lost(failures.get("lost"), lost_before, is_judged=_has_weeks(summary)),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
     }
 
 
 def opening(summary: Plain) -> str:
-    """Verdict, finding and what explains the change, with which every form of a report begins."""
-    verdict = f"{summary['verdict']}. " if summary.get("verdict") else ""
+    """Both parts of the lead and what explains it, with which every form of a report begins."""
     explained = (summary.get("story") or {}).get("explained")
-    return f"{verdict}{summary['headline']['finding']}{f' {explained}' if explained else ''}"
+    return " ".join(filter(None, (*summary["lead"], explained)))
 
 
 def direction_of(number: Plain) -> int:
@@ -68,9 +78,22 @@ def direction_of(number: Plain) -> int:
     return up * WORSE.get(number["name"], 0)
 
 
+def _completed(headline: Plain) -> Plain | None:
+    return next((one for one in headline["numbers"] if one["name"] == "completed"), None)
+
+
+def _lead(headline: Plain, verdict: str | None) -> list[str]:
+    """How many runs completed, what is normal and what changed; then how the others ended."""
+    first, *others = headline["clauses"]
+    limits = (_completed(headline) or {}).get("limits")
+    clause = say("verdict.normal", completed=first, normal=limits["normal"]) if limits else first
+    changed = f" {sentence_of([verdict])}" if verdict else ""
+    return [sentence_of([clause]) + changed, sentence_of(others)]
+
+
 def _verdict(summary: Plain) -> str | None:
     numbers = summary["headline"]["numbers"]
-    completed = next((number for number in numbers if number["name"] == "completed"), None)
+    completed = _completed(summary["headline"])
     compared = summary.get("compared_with")
     if not compared or not completed or not completed["of"]:
         return None
@@ -78,27 +101,14 @@ def _verdict(summary: Plain) -> str | None:
     if not is_known or not compared["is_covered"]:
         return say("verdict.none_ended" if compared["is_covered"] else "verdict.none_recorded")
     moved = {direction_of(number): number for number in reversed(numbers)}
-    moved.pop(0, None)
-    if not moved:
-        return _with_range(say("verdict.same"), completed)
-    if len(moved) != 1:
-        return say("verdict.mixed")
-    [(direction, first)] = moved.items()
-    words = say("verdict.worse" if direction > 0 else "verdict.better")
-    limits, title = first.get("limits"), first["title"].lower()
-    if not limits:
-        return say("verdict.number", words=words, title=title, change=first["change"]["short"])
-    normal = limits["normal"]
-    return say("verdict.since", words=words, title=title, change=limits["short"], normal=normal)
+    named = ((1, "verdict.worse"), (-1, "verdict.better"))
+    changes = [_moved(name, moved[direction]) for direction, name in named if direction in moved]
+    return capitalised("; ".join(changes)) or say("verdict.same")
 
 
-def _with_range(words: str, figure: Plain) -> str:
-    """A verdict with a number and its normal range, where that is known."""
-    limits = figure.get("limits")
-    if not limits:
-        return words
-    given = {"shown": figure["shown"], "title": figure["title"].lower()}
-    return say("verdict.normal", words=words, normal=limits["normal"], **given)
+def _moved(name: str, figure: Plain) -> str:
+    known = figure.get("limits") or figure["change"]
+    return say(name, title=figure["title"].lower(), change=known["short"])
 
 
 def _has_weeks(summary: Plain) -> bool:
@@ -153,6 +163,15 @@ _LONGEST_ACTION_NAME = 84
 _FIRST, _OPEN, _ENDED, _SETTING = range(4)
 
 
+def unassigned(actions: Sequence[Plain]) -> str | None:
+    """Which actions are nobody's; None without any."""
+    places = [str(place) for place, one in enumerate(actions, 1) if not one["is_owned"]]
+    if not places:
+        return None
+    name = "action.unassigned" if len(places) < len(actions) else "action.all_unassigned"
+    return say(name, places=places, n=len(places))
+
+
 def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
     """At most three actions, the most urgent first.
 
@@ -166,9 +185,9 @@ def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
     Returns
     -------
     list of dict
-        Each with ``what``, ``why``, ``who`` (None: nobody is known), ``command`` and ``link``, a
-        place on the page. Lost data come first, because every number depends on them; then
-        open work, which can still be saved; then failures by cost; then thresholds.
+        Each with ``what``, ``why``, ``who`` (None: nobody is known), ``is_owned``, ``command``
+        and ``link``, a place on the page. Lost data come first, because every number depends on
+        them; then open work, which can still be saved; then failures by cost; then thresholds.
     """
     actions = _possible_actions(summary, place, window)
     return sorted(actions, key=lambda action: int(action["rank"]))[:N_ACTIONS]
@@ -220,6 +239,9 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     longest = max(items, key=lambda item: item["silence_s"] or 0.0)
     n = open_work["n"]
     name = f"“{longest['name']}”" if longest["name"] else longest["entity_id"]
+    agent, project = longest["agent"], longest["project"]
+    who = say("action.run_by", agent=agent) if agent else ""
+    who += say("action.run_in", project=project) if project else ""
     what = say("action.open", entity=f"{longest['entity_type'].replace('_', ' ')} {name}")
     if n > 1:
         what += say("action.open_more", n=n - 1)
@@ -230,7 +252,7 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
         show_command(longest, place) if n == 1 else command("attention", place, window),
         "#attention",
         examples=sorted(items, key=lambda item: -(item["silence_s"] or 0.0)),
-        who=" in ".join(filter(None, (longest["agent"], longest["project"]))) or None,
+        who=who.strip() or None,
         saves_s=longest["silence_s"] or 0.0,
     )
 
@@ -298,20 +320,32 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
     if what_to_do and what_to_do.startswith("Read the message"):
         # The message is part of this action already.
         what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
-    who = cluster["owner"]
+    owner, ticket = cluster["owner"], cluster["ticket"]
     lost_in = f"{count(counted['n_incidents'], 'incident')}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
         _ENDED,
         say("action.cluster", name=shorten_template(name, _LONGEST_ACTION_NAME)),
-        ". ".join(filter(None, (lost_in, fault["where"], what_to_do))),
+        ". ".join(map(capitalised, filter(None, (lost_in, *_where(fault), what_to_do)))),
         command("failures", *part, "--show members --cluster", members),
         f"#cluster-{fault['ranks'][0]}" if fault["ranks"] else "#failures",
         cluster_id=cluster["cluster_id"],
-        who=f"{who} ({cluster['ticket']})" if who and cluster["ticket"] else who,
+        who=say("action.owner", name=f"{owner} ({ticket})" if ticket else owner) if owner else None,
+        is_owned=bool(owner),
         saves_s=counted["run_s"] or 0.0,
     )
+
+
+def _where(fault: Plain) -> Iterator[str]:
+    """In which project, kind or model most of a fault is, and since which version it is seen."""
+    if fault["dimension"]:
+        part = fault["n_in"] / fault["n_fault"]
+        more = "action.most_in" if 2 * part > 1 else "action.many_in"
+        name = "action.all_in" if part == 1 else more
+        yield say(name, dimension=fault["dimension"], value=fault["value"])
+    if fault["seen_after"]:
+        yield say("failures.seen_after", version=fault["seen_after"])
 
 
 def _action(
@@ -324,6 +358,7 @@ def _action(
     examples: Sequence[Plain] = (),
     cluster_id: str | None = None,
     who: str | None = None,
+    is_owned: bool = False,
     saves_s: float = 0.0,
 ) -> Plain:
     return {
@@ -331,6 +366,7 @@ def _action(
         "what": what,
         "why": why,
         "who": who,
+        "is_owned": is_owned,
         "command": shown_by,
         "link": link,
         "cluster_id": cluster_id,

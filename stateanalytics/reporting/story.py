@@ -1,8 +1,7 @@
-"""What explains that runs complete more or less often, what they cost, and whose it is."""
+"""What explains that runs complete more or less often, or else fail, and what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -11,26 +10,28 @@ from stateanalytics.core.windows import Window, day_of, zone_of
 from stateanalytics.core.words import points, say, shorten_template
 from stateanalytics.failures.explained import REST, explain
 from stateanalytics.failures.failure_rows import ended_runs
+from stateanalytics.failures.fault_table import titled_clusters
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.changes import explained_windows
 from stateanalytics.reporting.first_screen import direction_of
 from stateanalytics.reporting.material import Material, Plain, plain_rows
+from stateanalytics.state.definitions import RUN
 from stateanalytics.state.population import within
 
-N_PARTS, N_OWNERS = 3, 3
-_LONGEST_TITLE = 48
+N_PARTS = 3
+_LONGEST_TITLE = 60
 
 
 def story_of(
-    headline: Plain, failures: Plain, material: Material, earlier: Window | None, cost: Plain | None
+    headline: Plain, material: Material, earlier: Window | None, cost: Plain | None
 ) -> Plain:
     """The parts of the story that stand in no section.
 
     Parameters
     ----------
-    headline, failures : dict
-        The sections.
+    headline : dict
+        The section.
     material : Material
     earlier : Window, optional
         The window that is compared with.
@@ -41,8 +42,8 @@ def story_of(
     -------
     dict
         ``parts`` that add up to the change of the share of runs that do not complete, where
-        the verdict names it, and ``explained``, the same as a sentence, where one of them
-        changed clearly; ``cost`` and ``owners``, sentences. None where not known.
+        the verdict names it; ``explained``, the same as a sentence, where one of them changed
+        clearly, else what most runs failed by; ``cost``, a sentence. None where not known.
     """
     [completed] = [one for one in headline["numbers"] if one["name"] == "completed"]
     windows = explained_windows(headline, material, earlier)
@@ -61,10 +62,9 @@ def story_of(
             since = windows[0].since.astimezone(zone_of(material.zone))
             explained = _explained(parts, since, before_it) + _changed(windows[0], material)
     return {
-        "explained": explained,
+        "explained": explained or _sources(material.failed.filter(pl.col("entity_type") == RUN)),
         "parts": parts,
         "cost": _cost(cost_of(material), cost),
-        "owners": _owners(failures.get("owners")),
     }
 
 
@@ -79,6 +79,33 @@ def _changed(now: Window, material: Material) -> str:
     near = (pl.col("changed_at") - pl.lit(now.since)).abs() <= timedelta(days=1)
     rows = material.changes.filter(near)
     return say("story.changed", changes=in_one_line(rows)) if rows.height else ""
+
+
+def _sources(failed: pl.DataFrame) -> str | None:
+    """The faults that most runs failed by, as a sentence whose numbers add up; None: none did."""
+    if failed.is_empty():
+        return None
+    order, falls = ["n", "run_s", "fault_id"], [True, True, False]
+    clusters = titled_clusters(failed, n=pl.len(), run_s=pl.col("run_s").sum())
+    clusters = clusters.sort(order, descending=falls)
+    faults = clusters.group_by("fault_id", maintain_order=True).agg(
+        pl.col("n", "run_s").sum(), pl.col("title").first()
+    )
+    shown = faults.sort(order, descending=falls).head(N_PARTS)
+    if shown["n"][0] == failed.height:
+        return say("story.sources", parts=[f"“{_short(shown['title'][0])}”"])
+    sizes = [*shown["n"], failed.height - shown["n"].sum()]
+    titles = [*(f"“{_short(title)}”" for title in shown["title"]), say("story.others", n=sizes[-1])]
+    parts = [
+        say("story.source" if place else "story.first_source", n=n, title=title, of=failed.height)
+        for place, (n, title) in enumerate(zip(sizes, titles, strict=True))
+        if n
+    ]
+    return say("story.sources", parts=parts)
+
+
+def _short(title: str) -> str:
+    return shorten_template(title, _LONGEST_TITLE)
 
 
 def _signed(change: float) -> str:
@@ -98,13 +125,18 @@ def _explained(parts: list[Plain], since: datetime, before: str) -> str:
         shown = [*map(_part, named), say("story.rest", change=_signed(rest / 100))]
     else:
         shown, total = [*map(_part, named)], total - rest / 100
-    return say("story.explained", change=total, since=day_of(since), before=before, parts=shown)
+    return say(
+        "story.explained",
+        n=abs(round(100 * total)),
+        more=say("story.more" if total > 0 else "story.fewer"),
+        **{"since": day_of(since), "before": before, "parts": shown},
+    )
 
 
 def _part(part: Plain) -> str:
     where = say("story.where", **_given(part, "dimension", "value")) if part["value"] else ""
-    title = shorten_template(part["title"], _LONGEST_TITLE)
-    return say("story.part", title=title, where=where, change=_signed(part["change"]))
+    change = _signed(part["change"])
+    return say("story.part", title=_short(part["title"]), where=where, change=change)
 
 
 def _given(part: Plain, *names: str) -> Plain:
@@ -123,15 +155,3 @@ def _cost(now: Plain, before: Plain | None) -> str | None:
         of="" if is_whole else say("story.cost_of", n=now["total_n"], n_runs=now["n_runs"]),
         before=say("story.cost_before", usd=before["total_usd"]) if before and known else "",
     )
-
-
-def _owners(counts: list[Plain] | None) -> str | None:
-    """Clusters by owner; None without a file of owners."""
-    return say("story.owners", owners=list(_each(counts))) if counts else None
-
-
-def _each(counts: list[Plain]) -> Iterator[str]:
-    named = [row for row in counts if row["owner"]]
-    yield from (f"{row['owner']} {row['n']}" for row in named[:N_OWNERS])
-    if n := sum(row["n"] for row in counts if not row["owner"]):
-        yield say("story.unassigned", n=n)

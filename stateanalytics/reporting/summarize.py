@@ -28,7 +28,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
 from stateanalytics.reporting.entities import named_runs, place_of
 from stateanalytics.reporting.evidence import with_evidence
-from stateanalytics.reporting.first_screen import actions_of, coverage_of, front_of
+from stateanalytics.reporting.first_screen import actions_of, coverage_of, front_of, unassigned
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, clean, iso, plain_rows
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS, choose_sections
@@ -103,12 +103,12 @@ def summarize(
         **summaries,
     }
     cost = before.cost if before else None
-    failures = summaries.get("failures", {})
-    story = story_of(summaries[HEADLINE], failures, material, earlier, cost)
+    story = story_of(summaries[HEADLINE], material, earlier, cost)
     raw |= front_of(raw, before.lost if before else None, story)
     raw |= {"place": place_of(facts), "arguments": material.arguments}
     actions = actions_of(raw, raw["place"], material.arguments)
     raw["actions"] = with_evidence(actions, material, raw["place"])
+    raw["unassigned"] = unassigned(actions)
     raw["runs"] = named_runs({**summaries, "actions": raw["actions"]}, material)
     cleaned, masked = clean(raw, secrets=redact)
     return {
@@ -240,12 +240,12 @@ def summarize_sums(
         **frame_of_report(week, title or title_of(week), counts.as_of),
         "tz": "UTC",
         "compared_with": None,
-        **{"actions": [], "runs": [], "place": ""},
-        **front_of({"headline": {"numbers": []}}),
+        **{"actions": [], "unassigned": None, "runs": [], "place": ""},
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
         "coverage": coverage_of(counts.sources, counts.losses),
         **{name: COUNTED[name](counts, week) for name in chosen if name in COUNTED},
     }
+    raw |= front_of(raw)
     raw["sums"] = {
         **_sums(counts, [name for name in chosen if name not in COUNTED]),
         # Weekly counts hold less than the section on failures shows.

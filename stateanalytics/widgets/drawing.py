@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.charts.style import ticks_between
-from stateanalytics.core.text import CELL, visible
+from stateanalytics.core.text import CELL, as_written, visible
 from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import MissingComponentError, needing
 
@@ -251,7 +251,7 @@ class Shown(ABC):
         """The first view, for static pages."""
 
     def _repr_html_(self) -> str:
-        return self.as_html()
+        return as_written(self.as_html())
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         bundle: dict[str, Any] = {}

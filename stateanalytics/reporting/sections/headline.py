@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from stateanalytics.core.words import capitalised, interval, listed, number, say, share
+from stateanalytics.core.words import interval, listed, number, say, sentence_of, share
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.changes import share_fields
 from stateanalytics.reporting.entities import pill_of
@@ -38,7 +38,7 @@ def summarize_headline(material: Material) -> Plain:
         say("headline.counted_incidents"),
         _note_failed(failed.height),
     )
-    finding = _finding(
+    clauses = _clauses(
         material.window.label,
         counts,
         runs,
@@ -46,8 +46,8 @@ def summarize_headline(material: Material) -> Plain:
         lambda endings: say("headline.failed", endings=endings, n_incidents=counts["incidents"].n),
     )
     if material.facts.entities.is_empty():
-        finding = say("headline.no_data")
-    return {**headline_of(rows, counts, incidents, finding), "n_causes": n_causes}
+        clauses = [say("headline.no_data")]
+    return {**headline_of(rows, counts, incidents, clauses), "n_causes": n_causes}
 
 
 def _note_failed(n: int) -> str:
@@ -69,14 +69,14 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
         say("headline.counted_causes"),
         _note_failed(failed.height),
     )
-    finding = _finding(
+    clauses = _clauses(
         label,
         counts,
         runs,
         failed,
         lambda endings: say("headline.failed_causes", endings=endings, n_incidents=n_causes),
     )
-    return headline_of(rows, counts, causes, finding)
+    return headline_of(rows, counts, causes, clauses)
 
 
 def _interval_of_counts(name: str, counted: Count, units: pl.DataFrame) -> Plain:
@@ -92,7 +92,7 @@ def _interval_of_counts(name: str, counted: Count, units: pl.DataFrame) -> Plain
 
 
 def headline_of(
-    rows: pl.DataFrame, counts: Mapping[str, Count], last: Plain, finding: str
+    rows: pl.DataFrame, counts: Mapping[str, Count], last: Plain, clauses: list[str]
 ) -> Plain:
     """The five numbers of rows of a window.
 
@@ -104,8 +104,8 @@ def headline_of(
         The result of `count_headline` for their runs.
     last : dict
         The fifth number: what the failures are counted as.
-    finding : str
-        The headline in a sentence.
+    clauses : list of str
+        The headline in words: how many runs completed, and how the others ended.
     """
     runs = counted(rows, RUN)
     ended = runs.filter(~pl.col("is_open"))
@@ -126,24 +126,25 @@ def headline_of(
         for name, title, counted_as, note in figures
     ]
     return {
-        "finding": finding,
+        "finding": sentence_of(clauses),
+        "clauses": clauses,
         "numbers": [*numbers, last],
         "left_out": _excluded(rows),
         "outcomes": _outcomes(ended),
     }
 
 
-def _finding(
+def _clauses(
     label: str,
     counts: Mapping[str, Count],
     runs: pl.DataFrame,
     failed: pl.DataFrame,
     failures_in_words: Callable[[list[str]], str],
-) -> str:
+) -> list[str]:
     n_completed, n_ended = counts["completed"][:2]
     n_unresolved, n_open = counts["unresolved"][:2]
     if not n_ended and not n_open:
-        return say("headline.nothing", window=label)
+        return [say("headline.nothing", window=label)]
     parts = [
         say("headline.completed", n=n_completed, n_ended=n_ended, share=n_completed / n_ended)
         if n_ended
@@ -164,7 +165,7 @@ def _finding(
         parts.append(listed(stopped))
     if n_open:
         parts.append(_open_runs(n_unresolved, n_open))
-    return capitalised("; ".join(parts)) + "."
+    return parts
 
 
 def _numbers(counts: Mapping[str, int]) -> list[str]:

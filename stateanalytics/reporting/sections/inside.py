@@ -11,6 +11,7 @@ from stateanalytics.core.words import (
     listed,
     number,
     say,
+    sentence_of,
     share,
 )
 from stateanalytics.failures.call_outcomes import (
@@ -146,26 +147,28 @@ _NOTHING: Plain = {
 def _finding(counted: Plain) -> str:
     """The section in a sentence."""
     n_sessions, ends = counted["n_sessions"], counted["interval"]
-    of_calls = say(
-        "inside.calls",
-        n_failed=counted["n_failed"],
-        n=counted["n_with_result"],
-        share=share(counted["share"]),
-        interval="" if ends is None else f", 95 %: {interval(ends)}",
-    )
+    clauses = []
+    if counted["n_with_result"]:
+        of_calls = say(
+            "inside.calls",
+            n_failed=counted["n_failed"],
+            n=counted["n_with_result"],
+            share=share(counted["share"]),
+            interval="" if ends is None else f", 95 %: {interval(ends)}",
+        )
+        clauses.append(of_calls)
     kinds = [say(_SENTENCES[name], n=n) for name, n in counted["efforts"].items() if n]
-    of_sessions = (
+    clauses.append(
         say("inside.hard", kinds=listed(kinds), n=n_sessions)
         if kinds
         else say("inside.smooth", n=n_sessions)
     )
-    lost = ""
     if counted["lost_s"]:
         usd = counted["lost_usd"]
         cost = say("inside.cost", cost=dollars(usd)) if usd else ""
         tokens = number(counted["n_tokens"])
-        lost = say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost)
-    return say("inside.finding", calls=of_calls, sessions=of_sessions, lost=lost)
+        clauses.append(say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost))
+    return sentence_of(clauses)
 
 
 SECTION = Section("inside", "Inside the runs", summarize_inside, place=45, needs=("n_sessions",))

@@ -95,11 +95,15 @@ def _finding(material: Material, findings: list[Plain]) -> str:
 
 
 def _short(material: Material, findings: list[Plain]) -> str:
-    """For the first screen: how much data, as of when, and how many kinds of warnings."""
+    """For the first screen: how much data, as of when, and how many kinds of warnings.
+
+    A window up to as-of is called so.
+    """
     n_warnings = sum(finding["severity"] == "warning" for finding in findings)
     warnings = say("data.warnings", n=n_warnings) if n_warnings else ""
     n_sessions = _n_sessions(material.facts)
-    return say("data.short", n_sessions=n_sessions, at=material.as_of, warnings=warnings)
+    at = "" if material.as_of in material.window.label else say("data.at", at=material.as_of)
+    return say("data.short", n_sessions=n_sessions, at=at, warnings=warnings)
 
 
 def _n_sessions(facts: Facts) -> int:
