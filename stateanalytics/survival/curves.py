@@ -194,12 +194,12 @@ def kaplan_meier(
     return sets.named(curve, CURVE).pipe(collected)
 
 
-def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
+def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """The curve of `kaplan_meier` without strata, intervals and checks, for hundreds of small ones.
 
     Parameters
     ----------
-    spells : polars.DataFrame
+    spells : polars.DataFrame or LazyFrame
         Valid ``duration_s`` and ``ended``; no late entries.
 
     Returns
