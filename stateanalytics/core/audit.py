@@ -133,8 +133,8 @@ def audit_rows(
     dtypes = schema.AUDIT.dtypes
     typed = {name: column.cast(dtypes[name]) for name, column in columns.items()}
     # Polars cannot slice texts of which the first chunk is empty, as after a shift.
-    whole = rows.collect() if isinstance(rows, pl.LazyFrame) else rows
-    return whole.rechunk().select(*schema.ENTITY_KEY, **typed)
+    whole = rows.lazy().map_batches(pl.DataFrame.rechunk)
+    return whole.select(*schema.ENTITY_KEY, **typed).collect()
 
 
 def family(rows: Rows, parent: str, child: str, column: str) -> Rows:

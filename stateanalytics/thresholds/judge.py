@@ -265,9 +265,7 @@ def _assess_runs(constant: Constant, own: _Evidence) -> _Assessment:
     reach = support(own.rows, _candidates(constant.today_s), curve=own.curve)
     if not reach.candidates_s:
         return replace(result, why_not=_TOO_SHORT)
-    counts = elapsed_counts(
-        own.rows, reach.candidates_s, mistake=constant.mistake, curve=own.curve
-    )
+    counts = elapsed_counts(own.rows, reach.candidates_s, mistake=constant.mistake, curve=own.curve)
     return replace(result, counts=counts, support=reach)
 
 
