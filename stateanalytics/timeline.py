@@ -176,10 +176,11 @@ def last_steps(
         `TIMELINE`.
     """
     folded = _calls(_calls_of(called, entity, facts.as_of).lazy())
-    events = _without_calls(facts.events.filter(_is(entity)), folded)
+    events = _without_calls(facts.events.filter(_is(entity)), folded).lazy()
     said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
-    parts = [TIMELINE.conform(_events(_with_texts(facts, entity, said, n))), folded]
-    return TIMELINE.conform(pl.concat(parts, how="diagonal")).sort("at", "what").tail(n)
+    shown = TIMELINE.conform(_events(_with_texts(facts, entity, said.pipe(collected), n)))
+    steps = pl.concat([shown, TIMELINE.conform(folded)])
+    return steps.sort("at", "what").tail(n)
 
 
 def _is(entity: dict[str, Any]) -> pl.Expr:

@@ -190,13 +190,15 @@ def cause_table(
     if "ended" not in spells.columns:
         spells = spells.with_columns(ended=pl.col(cause).is_not_null())
     spells = checked_spells(with_known_units(spells), strata, function, also=[cause])
-    if n_without := spells.filter(pl.col("ended") & pl.col(cause).is_null()).height:
+    ended = spells.lazy().filter("ended").group_by(cause=cause).len()
+    causes = ended.sort("cause", nulls_last=True).pipe(collected)
+    names = causes[["cause"]].head(causes.height - causes["cause"].null_count())
+    if n_without := causes["len"].tail(causes.height - names.height).sum():
         raise ArgumentError(
             f"{function} needs a {cause!r} for every spell that ended; "
             f"{n_without} of {spells.height} have none.",
             f".with_columns(pl.col({cause!r}).fill_null('unknown')), or set `ended` to False",
         )
-    names = spells.filter("ended").select(cause=pl.col(cause)).unique().sort("cause")
     counts = {
         _count(number): pl.col("ended") & (pl.col(cause) == word)
         for number, word in enumerate(names["cause"])

@@ -295,11 +295,11 @@ def checked_spells(
         entry = pl.col("entry_s")
         problems["spells that end before they are entered"] = (entry > 0) & (entry >= duration)
         problems["entries that are not finite"] = ~entry.is_finite()
-    counts = counted.select(
-        problem.fill_null(False).sum().alias(words) for words, problem in problems.items()
-    )
-    checked, n_of = collected_all(counted, counts)
-    if invalid := [f"{n} {words}" for words, n in n_of.row(0, named=True).items() if n]:
+    is_valid = ~pl.any_horizontal(problem.fill_null(False) for problem in problems.values())
+    checked = counted.with_columns(_is_valid=is_valid).pipe(collected)
+    if not checked.drop_in_place("_is_valid").all():
+        n_of = checked.select(problem.sum().alias(words) for words, problem in problems.items())
+        invalid = [f"{n} {words}" for words, n in n_of.row(0, named=True).items() if n]
         raise ArgumentError(
             f"{function} needs finite durations of at least 0 seconds; among {checked.height} "
             f"spells it found {', '.join(invalid)}.",

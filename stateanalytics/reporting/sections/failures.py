@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import WEEK, Window, instant
+from stateanalytics.core.windows import WEEK, Window
 from stateanalytics.core.words import (
     capitalised,
     count,
@@ -64,13 +66,15 @@ def lost_in_all(failed: pl.DataFrame) -> Plain:
     row = failed.select(**sum_costs()).row(0, named=True)
     sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
     of_incident = (
-        failed.drop_nulls("unit")
+        failed.lazy()
+        .drop_nulls("unit")
         .unique("unit", keep="first", maintain_order=True)
         .group_by(pl.coalesce("incident_id", "cause"))
         .agg(pl.col("run_s").sum())
     )
     # An incident happens or not, so the variance is that of a sum of so many.
-    spread_s = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3)).item()
+    spread = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3))
+    spread_s = spread.pipe(collected).item()
     return {**sums, "spread_s": spread_s, **lost_of(sums)}
 
 
@@ -207,22 +211,26 @@ def summarize_failures(material: Material) -> Plain:
         versions=program_versions(material.facts),
     )
     clusters = _clusters(material, lives, in_window, faults)
-    shown = clusters.filter(pl.col("place") < N_OF_CODE).join(
-        codes.head(N_CODES).select("code"), on="code", how="semi", nulls_equal=True
-    )
+    most = codes.lazy().head(N_CODES).select("code")
+    first = clusters.lazy().filter(pl.col("place") < N_OF_CODE)
+    shown = first.join(most, on="code", how="semi", nulls_equal=True).pipe(collected)
     runs = failed.filter(pl.col("entity_type") == RUN)
     incidents = count_incidents(failed).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
     # What was gone before the window is no news in it.
-    gone = lives.filter(
-        pl.col("state") == "gone",
-        pl.col("quiet_chance") < _news_chance(lives),
-        pl.col("quiet_chance_before") >= _news_chance(lives),
-    ).sort("n_causes_ever", "cluster_id", descending=[True, False])
+    is_news = pl.col("quiet_chance") < _news_chance(lives)
+    was_news = pl.col("quiet_chance_before") < _news_chance(lives)
+    gone = (
+        lives.lazy()
+        .filter(pl.col("state") == "gone", is_news, ~was_news)
+        .sort("n_causes_ever", "cluster_id", descending=[True, False])
+        .pipe(collected)
+    )
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
-    is_first = material.failed_ever.filter(pl.col("failed_at") < instant(window.since)).is_empty()
+    first_at = material.failed_ever["failed_at"].min()
+    is_first = first_at is None or first_at >= window.since
     return {
         "finding": finding_of(
             material, clusters, codes, None if is_first else gone.height, n_weeks
@@ -245,7 +253,7 @@ def summarize_failures(material: Material) -> Plain:
         "lives": dict(sorted(tally(clusters, "state").items())),
         "has_ledger": material.ledger is not None,
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
-        "n_unknown": lives.filter(pl.col("state") == "unknown").height,
+        "n_unknown": tally(lives, "state").get("unknown", 0),
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
         "faults": [*_faults(faults.head(N_FAULTS), clusters, shown)],
         "n_faults": faults.height,
@@ -285,23 +293,23 @@ def _clusters(
         .then(pl.col("new_chance") < NEWS_CHANCE)
         .otherwise(pl.col("state") == "growing")
     )
-    mass = material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum())
-    newest = (
-        material.failed.sort("failed_at", "entity_type", "entity_id", "source")
-        .group_by("cluster_id")
-        .agg(newest=pl.struct("entity_type", "entity_id").last())
+    of_cluster = material.failed.lazy().sort("failed_at", "entity_type", "entity_id", "source")
+    newest = of_cluster.group_by("cluster_id").agg(
+        n_mass=pl.col("is_mass").sum(), newest=pl.struct("entity_type", "entity_id").last()
     )
-    named = in_window.join(faults.select("fault_id", "where"), on="fault_id")
+    named = in_window.lazy().join(faults.lazy().select("fault_id", "where"), on="fault_id")
     counts = named.select("cluster_id", *_NAMES, *_COUNTS, *_COSTS, *_EXAMPLES)
+    on_id: dict[str, Any] = {"on": "cluster_id", "how": "left", "maintain_order": "left"}
     return (
-        lives.with_columns(is_news=is_news, is_consequence=is_consequence())
+        lives.lazy()
+        .with_columns(is_news=is_news, is_consequence=is_consequence())
         .select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
-        .join(_weeks(material), on="cluster_id", how="left", maintain_order="left")
-        .join(mass, on="cluster_id", how="left", maintain_order="left")
-        .join(newest, on="cluster_id", how="left", maintain_order="left")
-        .join(former_ids(material.failed_ever), on="cluster_id", how="left", maintain_order="left")
+        .join(_weeks(material), **on_id)
+        .join(newest, **on_id)
+        .join(former_ids(material.failed_ever).lazy(), **on_id)
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
+        .pipe(collected)
     )
 
 
@@ -312,18 +320,18 @@ def _owners(clusters: pl.DataFrame, runs: pl.DataFrame) -> list[Plain]:
     return plain_rows(counts.sort("n", "owner", descending=[True, False]))
 
 
-def _weeks(material: Material) -> pl.DataFrame:
+def _weeks(material: Material) -> pl.LazyFrame:
     """Incidents of each cluster in each of the last weeks, up to the window's end."""
     since = material.window.until - N_WEEKS * WEEK
     weeks = [
         Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
     ]
     moments = material.failed_ever["failed_at"]
-    counts = [pl.DataFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
+    counts = [pl.LazyFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
     for place, week in enumerate(weeks):
         if moments.is_between(week.since, week.until, closed="left").any():
             incidents = incident_count().cast(pl.Int64)
-            by_cluster = material.failed_in(week).group_by("cluster_id")
+            by_cluster = material.failed_in(week).lazy().group_by("cluster_id")
             counts.append(by_cluster.agg(n=incidents, place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
@@ -331,7 +339,7 @@ def _weeks(material: Material) -> pl.DataFrame:
 
 def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     known = REGISTRY.get(row["code"]) if row["code"] else None
-    n_clusters = clusters.filter(pl.col("code").eq_missing(pl.lit(row["code"]))).height
+    n_clusters = clusters["code"].to_list().count(row["code"])
     return {
         **row,
         "code": row["code"] or NO_CODE,
