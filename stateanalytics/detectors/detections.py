@@ -527,7 +527,7 @@ def _features_by_system(
     past: Past, chosen: Sequence[Detector], states: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, list[Detector]]]:
     """The features of each system, and the detectors that apply to it."""
-    here = past.facts.entities["system"].unique()
+    here = set(past.facts.entities["system"].unique())
     for known in all_systems():
         relevant = [rule for rule in chosen if rule.system in (None, known.name)]
         if known.name in here and relevant:

@@ -342,8 +342,8 @@ def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> lis
 
 def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """Number of rows by value of a column; nulls are not counted."""
-    counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
-    return dict(sorted(counts.iter_rows()))
+    counts = frame[column].cast(pl.String).value_counts(sort=False)
+    return dict(sorted(row for row in counts.iter_rows() if row[0] is not None))
 
 
 def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:

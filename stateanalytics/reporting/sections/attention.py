@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, how_long, number, say
@@ -34,7 +35,8 @@ def summarize_attention(material: Material) -> Plain:
     items = listed_items.filter(pl.col("disposition") == OPEN)
     all_things = _things(items)
     things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
-    by_type = _by_type(rows.select("entity_type", "severity"))
+    by_type = _by_type(rows[["entity_type", "severity"]])
+    in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
         "denominator": "entities of the window that rates may count, each work once",
@@ -47,7 +49,7 @@ def summarize_attention(material: Material) -> Plain:
         "discharged": [
             {"disposition": name, "n": n}
             for name in DISPOSITIONS
-            if (n := listed_items.filter(pl.col("disposition") == name).height)
+            if (n := in_disposition.get(name))
         ],
         "blocked": _blocked(rows, material),
         "n_legacy": material.rows.filter(
@@ -81,9 +83,8 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
     added = tuple("dimension code message cluster disposition standing reopened_because".split())
     # A session that is stuck in a loop is critical, whatever its state.
     judged = ("severity", "tone", "display")
-    return rows.drop(judged).join(
-        items.select(*ENTITY_KEY, *judged, *added), on=ENTITY_KEY, how="inner"
-    )
+    judgements = items.lazy().select(*ENTITY_KEY, *judged, *added)
+    return rows.lazy().drop(judged).join(judgements, on=ENTITY_KEY, how="inner").pipe(collected)
 
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
@@ -106,6 +107,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
     is_no_session = pl.col("entity_type") != "session"
     return (
         with_action_key(items)
+        .lazy()
         .sort(
             "severity",
             is_no_session,
@@ -132,14 +134,16 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             descending=[False, True, True, True, False, False, False],
             nulls_last=True,
         )
+        .pipe(collected)
     )
 
 
 def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
     """The items of a list for the page; few rows, so one at a time."""
-    reasons = material.reasons.join(rows.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+    shown = rows.lazy().select(ENTITY_KEY)
+    reasons = material.reasons.lazy().join(shown, on=ENTITY_KEY, how="semi")
     by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for reason in reasons.sort(*ENTITY_KEY, "order").iter_rows(named=True):
+    for reason in reasons.sort(*ENTITY_KEY, "order").pipe(collected).iter_rows(named=True):
         by_entity.setdefault(tuple(reason[part] for part in ENTITY_KEY), []).append(reason)
     return [
         _item(row, by_entity.get(tuple(row[part] for part in ENTITY_KEY), []))
