@@ -221,7 +221,8 @@ class _Options(NamedTuple):
 
 def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | None, list[str]]:
     """The value to compare with, by default the one with most runs, and the other values."""
-    sizes = kept.group_by(by).len().sort(-pl.col("len").cast(pl.Int64), by)[by].to_list()
+    counts = kept[by].value_counts(sort=False).iter_rows()
+    sizes = [value for value, _ in sorted(counts, key=lambda each: (-each[1], each[0]))]
     if against is not None and against not in sizes:
         raise ArgumentError(f"against needs a value of {by}; found {against!r}.", f"{sizes[:3]}")
     base = against if against is not None else next(iter(sizes), None)
@@ -251,8 +252,7 @@ def _rows(
 def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
     """The counted runs, with their unit, the name of their stratum, and how they ended."""
     runs = with_units(runs)
-    if "left_out" in runs.columns:
-        runs = runs.filter(pl.col("left_out").is_null())
+    is_counted = pl.col("left_out").is_null() if "left_out" in runs.columns else pl.lit(value=True)
     is_stopped = (pl.col("ending") == "timed_out").fill_null(value=False)
     levels = (
         pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).fill_null("not recorded"))
@@ -260,16 +260,21 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
     )
     # Only needed columns, because each pair copies them.
     kept = dict.fromkeys(("duration_s", UNIT, *columns))
-    return runs.filter(pl.col(by).is_not_null()).select(
-        *kept,
-        pl.col("^(entry_s|weights?)$"),
-        *({"project"} & {*runs.columns} - {*kept, by}),
-        pl.col(by).cast(pl.String),
-        pl.concat_str(*levels, separator=", ").alias(STRATUM_NAME),
-        ended=pl.col("ended") & ~is_stopped,
-        has_ended=pl.col("ended") | is_stopped,
-        is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
+    prepared = (
+        runs.lazy()
+        .filter(is_counted, pl.col(by).is_not_null())
+        .select(
+            *kept,
+            pl.col("^(entry_s|weights?)$"),
+            *({"project"} & {*runs.columns} - {*kept, by}),
+            pl.col(by).cast(pl.String),
+            pl.concat_str(*levels, separator=", ").alias(STRATUM_NAME),
+            ended=pl.col("ended") & ~is_stopped,
+            has_ended=pl.col("ended") | is_stopped,
+            is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
+        )
     )
+    return collected(prepared)
 
 
 def _pair_rows(

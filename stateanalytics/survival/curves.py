@@ -366,11 +366,13 @@ def quantiles(
     ] or [curve.select(*strata, *_quantile(inverted, 0.5)).clear()]
     return (
         pl.concat(rows)
+        .lazy()
         .sort(*strata, "prob")
         .with_columns(
             is_identified=pl.col("duration_s").is_not_null(), in_words=each_in_words(_in_words)
         )
         .drop("longest_s", "share_outlasting", "from_s", "is_sure")
+        .pipe(collected)
     )
 
 

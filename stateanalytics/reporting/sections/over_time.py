@@ -6,6 +6,7 @@ from datetime import datetime
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import TICK, Window, day_of, instant, iso_week
 from stateanalytics.core.words import capitalised, say
 from stateanalytics.queries import in_one_line
@@ -50,7 +51,7 @@ def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
     ``n_failed`` of them are failures: for some systems, aborted runs are.
     """
     endings = [ending for ending in ENDINGS if ending in counts["ending"].to_list()]
-    endings += sorted(set(counts["ending"].drop_nulls().to_list()) - set(endings))
+    endings += sorted(set(counts["ending"].to_list()) - {None, *endings})
     wide = _wide(steps, counts, endings)
     return {
         "finding": _finding(wide, name),
@@ -121,12 +122,20 @@ def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
     """One row for each step, one column for each ending; zero where no run ended."""
-    per_step = counts.group_by("from_at").agg(
-        pl.col("n", "n_failed").sum(),
-        *(pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending) for ending in endings),
+    per_step = (
+        counts.lazy()
+        .group_by("from_at")
+        .agg(
+            pl.col("n", "n_failed").sum(),
+            *(
+                pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending)
+                for ending in endings
+            ),
+        )
     )
-    joined = steps.join(per_step, on="from_at", how="left", maintain_order="left")
-    return joined.with_columns(pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64))
+    joined = steps.lazy().join(per_step, on="from_at", how="left", maintain_order="left")
+    numbers = pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64)
+    return joined.with_columns(numbers).pipe(collected)
 
 
 def _finding(steps: pl.DataFrame, step_name: str) -> str:
@@ -140,9 +149,9 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     else:
         ended = say("over_time.range", fewest=fewest, most=most, step=step_name)
     # By the lower end of the interval: a single failure of a single run is not the worst day.
-    with_ends = steps.with_columns(wilson_columns("n_failed", "n"))
+    with_ends = steps.lazy().with_columns(wilson_columns("n_failed", "n"))
     order = with_ends.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
-    worst = order.row(0, named=True)
+    worst = order.pipe(collected).row(0, named=True)
     n_failed, n = worst["n_failed"], worst["n"]
     ended = capitalised(ended)
     if not n_failed:
@@ -150,14 +159,14 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     if steps.height == 1:
         return say("over_time.failed", ended=ended, n=n_failed)
     given = {"step": _label(worst["from_at"], step_name), "n_failed": n_failed, "n": n}
-    chance = _chance_of_worst(with_ends, worst)
+    chance = _chance_of_worst(steps, worst)
     return say("over_time.worst", ended=ended, share=n_failed / n, chance=chance, **given)
 
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
-    ended = steps.filter(pl.col("n") > 0).sort("from_at")
-    points = [share_point(*row) for row in ended.select("n_failed", "n").iter_rows()]
+    ended = steps.lazy().filter(pl.col("n") > 0).sort("from_at").pipe(collected)
+    points = [share_point(*row) for row in ended[["n_failed", "n"]].iter_rows()]
     found = limits(points, conf_level=1 - 0.05 / max(len(points), 1))
     limit = found[ended["from_at"].to_list().index(worst["from_at"])]
     if limit is None or len(points) < FEWEST_STEPS:
