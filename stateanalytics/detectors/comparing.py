@@ -462,13 +462,12 @@ def _disagreement_rows(detections: Detections, known: dict[str, Detector]) -> pl
         measured_b_s="measured_s",
         threshold_b_s="threshold_s",
     )
-    pairs = (
+    pairs = collected(
         fires.join(silent, on=UNIT, how="inner", maintain_order="left_right")
         .join(_overlapping(detections).lazy(), on=["a", "b"], how="semi")
         .with_columns(
             says_b=pl.when("covered_b").then(pl.lit("fine")).otherwise(pl.lit("does not look"))
         )
-        .pipe(collected)
     )
     return DISAGREEMENTS.conform(_with_causes(pairs, list(known.values())))
 
@@ -500,16 +499,14 @@ def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detecto
     by_contrast = rows.lazy().sort(
         contrast, *UNIT, descending=[True, *(False for _ in UNIT)], nulls_last=True
     )
-    counted = (
-        by_contrast.group_by("a", "b", "cause", maintain_order=True)
-        .agg(
+    counted = collected(
+        by_contrast.group_by("a", "b", "cause", maintain_order=True).agg(
             label_a=pl.col("label_a").mode().sort().first(),
             n=pl.len().cast(pl.Int64),
             example_type=pl.col("entity_type").first(),
             example_id=pl.col("entity_id").first(),
             words=pl.col("words").first(),
         )
-        .pipe(collected)
     )
     pairs = counted[["a", "b"]].unique(maintain_order=True)
     pages = pl.LazyFrame(

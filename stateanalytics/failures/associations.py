@@ -201,7 +201,7 @@ def _lift(
     of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(
         n_cluster=pl.col("request").n_unique().cast(pl.Int64)
     )
-    counts = (
+    counts = collected(
         in_clusters.group_by(*KEY, "dimension", "value")
         .agg(
             pl.max_horizontal("n_value", expected).first().alias("n_value"),
@@ -214,12 +214,11 @@ def _lift(
             *wilson_columns("n_in", "n_cluster", prefix="share_in"),
             share_all=pl.col("n_value") / pl.col("n_all"),
         )
-        .pipe(collected)
     )
     tables = ["n_in", "n_cluster", "n_value", "n_all"]
     distinct = counts[tables].unique()
     p_values = pl.Series([hypergeometric_tail(*row) for row in distinct.rows()], dtype=pl.Float64)
-    return (
+    return collected(
         counts.lazy()
         .join(distinct.lazy().with_columns(p_value=p_values), on=tables, how="left")
         .with_columns(
@@ -238,7 +237,6 @@ def _lift(
             descending=[False, True, False, False, False],
         )
         .select(LIFT.dtypes.names())
-        .pipe(collected)
     )
 
 
@@ -329,7 +327,7 @@ def count_faults(
     ``changed`` what `changed_within` gives, ``versions`` the `program_versions`.
     """
     first = ("title", "cause_group", "cause_proposed", "code", "meaning", "what_to_do")
-    of_clusters = (
+    of_clusters = collected(
         ranked.lazy()
         .group_by("fault_id", maintain_order=True)
         .agg(
@@ -338,10 +336,9 @@ def count_faults(
             cluster_ids="cluster_id",
             is_consequence=is_consequence().all(),
         )
-        .pipe(collected)
     )
     counted = count_groups(failed, ["fault_id"]).join(of_clusters, on="fault_id")
-    return (
+    return collected(
         sorted_by_cost(counted, "fault_id")
         .lazy()
         .sort("is_consequence", maintain_order=True)
@@ -355,7 +352,6 @@ def count_faults(
         .with_columns(title=pl.coalesce("caused", "title"))
         .sort("rank")
         .select(FAULTS.dtypes.names())
-        .pipe(collected)
     )
 
 
@@ -371,14 +367,13 @@ def _seen_after(failed: pl.DataFrame, ended: pl.DataFrame, versions: pl.DataFram
     is_later = pl.col("started_at") > pl.col("started_at").min().over("system")
     later = first.filter(is_later).select("system", seen_after="program_version")
     whole = failed.lazy().group_by("fault_id").agg(n=pl.len())
-    alone = (
+    alone = collected(
         rows.group_by("fault_id", "system", seen_after="program_version")
         .agg(n=pl.len())
         .join(whole, on=["fault_id", "n"], how="semi")
         .join(later, on=["system", "seen_after"], how="semi")
         .filter(pl.col("n") >= _FEWEST_OF_VERSION)
         .select("fault_id", "seen_after")
-        .pipe(collected)
     )
     words = [say("failures.seen_after", version=name) for name in alone["seen_after"]]
     return alone.hstack([pl.Series("first_seen", words, pl.String)])
@@ -390,14 +385,13 @@ def _causes(failed: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
     requests = failed.lazy().select("fault_id", request=_request()).unique()
     rows = requests.join(known, on="fault_id")
     causes = rows.filter(~pl.col("is_consequence"))
-    pairs = (
+    pairs = collected(
         rows.filter("is_consequence")
         .join(causes.rename({"fault_id": "cause_id"}), on="request", suffix="_of_cause")
         .group_by("fault_id", "cause_id", "title", "title_of_cause")
         .len()
         .sort("len", "cause_id", descending=[True, False])
         .unique("fault_id", keep="first", maintain_order=True)
-        .pipe(collected)
     )
     titles = [
         shortened(f"{shortened(said.rstrip('.'), LONGEST_TITLE // 2)}: {cause}", LONGEST_TITLE)
@@ -410,13 +404,12 @@ def _concentrated(failed: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFra
     """For each fault the one value in which it is concentrated most surely, where there is one."""
     nothing = (pl.lit(None, pl.String).alias(name) for name in (*KEY[1:], "rule_name"))
     as_clusters = failed.with_columns(*nothing, cluster_id="fault_id", request=_request())
-    found = (
+    found = collected(
         _lift(as_clusters, ended, sources, FDR)
         .lazy()
         .filter("is_over_represented", pl.col("dimension").is_in(CONCENTRATED))
         .unique("cluster_id", keep="first", maintain_order=True)
         .select("dimension", "value", "n_in", *_LIFTS, fault_id="cluster_id", n_fault="n_cluster")
-        .pipe(collected)
     )
     words = [
         say("failures.where", **(row | {name: f"{row[name]:.1f}" for name in _LIFTS}))
@@ -594,12 +587,11 @@ def _grams(texts: pl.DataFrame) -> pl.DataFrame:
     rarity = ((1.0 + texts.height) / (1.0 + pl.col("n_with"))).log() + 1.0
     weight = (1.0 + pl.col("n").cast(pl.Float64).log()) * rarity
     length = (pl.col("weight") ** 2).sum().over("i").sqrt()
-    return (
+    return collected(
         counts.with_columns(n_with=n_with)
         .with_columns(weight=weight)
         .with_columns(weight=pl.when(length > 0).then(pl.col("weight") / length).otherwise(0.0))
         .filter(pl.col("n_with") > 1, pl.col("n_with") <= _COMMONEST)
         .sort("gram", "i")
         .select("i", "gram", "weight")
-        .pipe(collected)
     )

@@ -282,7 +282,7 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
         .otherwise(pl.lit("ongoing"))
     )
     last_day = (now.until - timedelta(microseconds=1)).date()
-    return (
+    return collected(
         lives.lazy()
         .join(entries.lazy(), on="cluster_id", how="full", coalesce=True, suffix="_in_ledger")
         .with_columns(pl.coalesce(name, f"{name}_in_ledger") for name in ("code", "template"))
@@ -292,7 +292,6 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
             is_back=pl.col("last_of_id_at").dt.date() > pl.col("resolved_on"),
             is_expected=pl.col("expected_until") >= last_day,
         )
-        .pipe(collected)
     )
 
 
@@ -300,14 +299,13 @@ def _with_renames(lives: pl.DataFrame) -> pl.DataFrame:
     """Lives with the ids of clusters that began in nearly the words of one that was over."""
     is_over, after = pl.col("silence_chance") < QUIET_CHANCE, pl.col("first_at_after")
     first_over = pl.col("last_at").filter("is_over").min()
-    texts = (
+    texts = collected(
         lives.lazy()
         .with_columns(is_over=is_over, cause=pl.coalesce("cause_group", "code"))
         .filter(pl.col("is_over") | (pl.col("first_at") > first_over))
         .select("cluster_id", "template", "first_at", "last_at", "is_over", "cause")
         .sort("cluster_id")
         .with_row_index("i")
-        .pipe(collected)
     )
     pairs = (
         similar_texts(texts)

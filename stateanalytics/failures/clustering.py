@@ -125,12 +125,11 @@ def count_clusters(
 ) -> pl.DataFrame:
     """Count `members` by cluster, with their `runs_ended`; see `clusters` for the columns."""
     since, until = trend_span(rows, window, as_of)
-    counted = (
+    counted = collected(
         count_groups(rows, KEY)
         .lazy()
         .join(titled_clusters(rows).lazy(), on=KEY, nulls_equal=True)
         .join(_examples(rows.lazy()), on="cluster_id", how="left")
-        .pipe(collected)
     )
     clusters: pl.DataFrame = (
         counted.pipe(add_trend, rows, ["cluster_id"], since=since, until=until)

@@ -52,12 +52,11 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
     unit = pl.when(~is_container).then(pl.coalesce(session_key, row_key))
-    return (
+    return collected(
         failed.lazy()
         .drop(COSTS, strict=False)
         .with_columns(unit=unit)
         .join(priced, on="unit", how="left", maintain_order="left")
-        .pipe(collected)
     )
 
 
@@ -136,7 +135,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     n_all = rows["cause"].n_unique()
-    return (
+    return collected(
         rows.lazy()
         .group_by(by)
         .agg(
@@ -155,7 +154,6 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         .with_columns(n_all=pl.lit(n_all, pl.Int64))
         .with_columns(wilson_columns("n_causes", "n_all"))
         .drop("n_all")
-        .pipe(collected)
     )
 
 

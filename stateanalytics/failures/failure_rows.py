@@ -321,7 +321,7 @@ def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     has_no_message = is_blank(pl.col("message").fill_null(""))
     without_message = failed.lazy().filter(has_no_message).select(*key, "failed_at").unique(key)
     kind = pl.concat_str("kind", "role", separator=" of ", ignore_nulls=True)
-    activities = (
+    activities = collected(
         events.lazy()
         .filter("is_activity")
         .join(without_message, on=key)
@@ -332,7 +332,6 @@ def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
             name=pl.col("name").filter(~is_blank(pl.col("name"))).last(),
             kinds=kind.filter(kind.ne_missing(kind.shift())).tail(N_STEPS).str.join(", "),
         )
-        .pipe(collected)
     )
     tools = _masked_names(activities["name"].drop_nulls().unique()).lazy()
     steps = (
@@ -358,14 +357,13 @@ def _masked_names(names: pl.Series) -> pl.DataFrame:
     numbered = pl.DataFrame({"message": names}).with_row_index("number")
     lines = clean_lines(numbered).rename({"text": "message"})
     tool = as_line(pl.col("pattern").str.strip_suffix(f" {CUT}"))
-    return (
+    return collected(
         mask(lines)
         .lazy()
         .select(tool=tool, number="numbers")
         .explode("number")
         .join(numbered.lazy(), on="number")
         .select("tool", name="message")
-        .pipe(collected)
     )
 
 
@@ -434,7 +432,7 @@ def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
             dtype=pl.String,
         ),
     )
-    return (
+    return collected(
         rows.lazy()
         .with_columns(reason_code="code")
         .with_columns(cause_key())
@@ -445,5 +443,4 @@ def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
             nulls_equal=True,
             maintain_order="left",
         )
-        .pipe(collected)
     )

@@ -243,11 +243,10 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
     )
     whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
     shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String)))
-    return (
+    return collected(
         patterns.lazy()
         .group_by(pattern=pl.concat_str(shown, "trace"))
         .agg(pl.col("numbers").explode())
-        .pipe(collected)
     )
 
 

@@ -338,7 +338,7 @@ def _merge_single(pieces: pl.LazyFrame) -> pl.DataFrame | None:
     n_others = pl.col("n_constant") - pl.col("is_constant")
     n_needed = _n_by_kind_in_frame(N_VALUES, "word", N_WORD_IN_FRAME, n_others)
     existing = whole.select("whole", exists=True).unique()
-    candidates = (
+    candidates = collected(
         hashed.filter("may_vary")
         .join(whole, on="number")
         .filter(n_others >= _n_by_kind(N_CONSTANT))
@@ -349,7 +349,6 @@ def _merge_single(pieces: pl.LazyFrame) -> pl.DataFrame | None:
             n_values=pl.col("piece").n_unique().over("without", "kind"),
         )
         .filter(pl.col("exists") | (pl.col("n_values") >= n_needed))
-        .pipe(collected)
     )
     if candidates.is_empty():
         return None
@@ -375,12 +374,11 @@ def _merge_pairs(pieces: pl.LazyFrame) -> pl.DataFrame | None:
         .select("number", "column", "whole", "length", change=pl.col("open") - pl.col("part"))
     )
     others = words.select("number", other="column", other_change="change")
-    pairs = (
+    pairs = collected(
         words.join(_paired_placeholders(hashed, whole), on=["length", "column"])
         .join(others, on=["number", "other"])
         .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("other_change"))
         .join(whole, left_on="without", right_on="whole", how="semi")
-        .pipe(collected)
     )
     if pairs.is_empty():
         return None

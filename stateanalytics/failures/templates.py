@@ -167,7 +167,7 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
         .pipe(_join_truncated_traces)
         .pipe(_join_truncated_texts)
     )
-    texts = (
+    texts = collected(
         merged.lazy()
         .with_columns(_on_one_line(pl.col("merged")))
         .select(
@@ -175,7 +175,6 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
             template=_without_kinds(pl.col("merged")),
             template_typed=as_shown(pl.col("merged")),
         )
-        .pipe(collected)
     )
     templates = texts["template"].unique().to_list()
     ids = pl.Series([template_id(text) for text in templates], dtype=pl.String)

@@ -449,11 +449,8 @@ def difference(
     in_all, spread = sums.row(0)
     degrees = in_all**2 / spread if spread else inf
     if projects is not None:
-        by_project = (
-            influence.join(projects.lazy(), on="unit")
-            .group_by("project")
-            .agg(_total("influence"))
-            .pipe(collected)
+        by_project = collected(
+            influence.join(projects.lazy(), on="unit").group_by("project").agg(_total("influence"))
         )
         n_projects = by_project.height
         # A single project in these strata does not show how much projects vary.
@@ -509,11 +506,10 @@ def differences(
 def _comparable(rows: pl.LazyFrame) -> pl.DataFrame:
     """The cells of strata with enough units of both groups, with signed weights."""
     n, sign = pl.col("n_runs"), pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
-    return (
+    return collected(
         rows.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
         .filter(pl.len().over(STRATUM_NAME) == _BOTH)
         .with_columns(weight=n.sum().over(STRATUM_NAME) / n.sum() * sign)
-        .pipe(collected)
     )
 
 
@@ -573,13 +569,12 @@ def _group_sizes(kept: pl.DataFrame) -> dict[str, int]:
 
 def _coverage(runs: pl.DataFrame, cells: pl.DataFrame) -> dict[str, Any]:
     """Share of runs in strata with both groups, and the largest other strata in words."""
-    others = (
+    others = collected(
         runs.lazy()
         .join(cells.lazy(), on=STRATUM_NAME, how="anti")
         .group_by(STRATUM_NAME)
         .len()
         .sort(-pl.col("len").cast(pl.Int64), STRATUM_NAME)
-        .pipe(collected)
     )
     words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others.rows()[:_MOST_NAMED]]
     n_more = others.height - len(words)

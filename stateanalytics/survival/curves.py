@@ -216,7 +216,7 @@ def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     n_exits, at = pl.col("n_exits"), pl.col("duration_s")
     first = pl.when((at.diff() > tie(at)).fill_null(True)).then(at).forward_fill()
     at_risk = n_exits.sum() - n_exits.cum_sum() + n_exits
-    return (
+    return collected(
         spells.lazy()
         .group_by(at)
         .agg(n_exits=pl.len(), n_events=pl.col("ended").sum())
@@ -224,7 +224,6 @@ def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
         .group_by(first, maintain_order=True)
         .agg(pl.col("n_exits", "n_events").sum())
         .select(at, "n_events", survival=product_limit(pl.col("n_events") / at_risk))
-        .pipe(collected)
     )
 
 
@@ -364,7 +363,7 @@ def quantiles(
         else curve.select(_quantile(inverted, prob))
         for prob in dict.fromkeys(probs)
     ] or [curve.select(*strata, *_quantile(inverted, 0.5)).clear()]
-    return (
+    return collected(
         pl.concat(rows)
         .lazy()
         .sort(*strata, "prob")
@@ -372,7 +371,6 @@ def quantiles(
             is_identified=pl.col("duration_s").is_not_null(), in_words=each_in_words(_in_words)
         )
         .drop("longest_s", "share_outlasting", "from_s", "is_sure")
-        .pipe(collected)
     )
 
 

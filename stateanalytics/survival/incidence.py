@@ -207,7 +207,7 @@ def cause_table(
     n, d = pl.col("n_at_risk").cast(pl.Float64), pl.col("n_events")
     is_known = pl.col("from_s").is_not_null()
     before = pl.when(is_known).then(pl.col("_survival").shift(1, fill_value=1.0).over(STRATUM))
-    table = (
+    table = collected(
         sets.table.lazy()
         .with_columns(_survival=known_survival(), _n=n)
         # Where all at risk ended, Greenwood's term is infinite, but its factor is 0.
@@ -215,7 +215,6 @@ def cause_table(
             _increment=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
-        .pipe(collected)
     )
     return Causes(table, names, sets.strata, sets.rows, cause)
 

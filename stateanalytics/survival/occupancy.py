@@ -162,7 +162,7 @@ def state_occupancy(
     curve = pl.concat([empty, *shares]).lazy()
     curve = curve.join(summary, on=STRATUM, how="left", maintain_order="left")
     recovery = pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)])
-    return (
+    return collected(
         corrected_variance(curve, "share", pl.col(UNIT_VARIANCE))
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
@@ -174,7 +174,6 @@ def state_occupancy(
         )
         .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(StateOccupancy))
-        .pipe(collected)
     )
 
 
@@ -327,13 +326,12 @@ def _jumps(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[flo
     moments = moved.select("state", duration_s="until_s").unique(["state", "duration_s"])
     # A run that leaves a state at a moment is at risk in it, one that enters is not yet.
     at_risk = _with_counts(moments.pipe(collected), stretches).lazy()
-    counted = (
+    counted = collected(
         moved.group_by("until_s", "state", "next_state")
         .agg(n=pl.len())
         .join(at_risk.select("state", "n_in_state", until_s="duration_s"), on=["state", "until_s"])
         .sort("until_s", "state", "next_state")
         .select("until_s", "state", "n_in_state", "next_state", "n")
-        .pipe(collected)
     )
     for at, rows in groupby(counted.iter_rows(), key=lambda row: row[0]):
         jumps: Jumps = {}
@@ -444,7 +442,7 @@ def variances_by_unit(
     influence of a unit is carried from one moment to the next by the transition probabilities.
     """
     names = [str(index) for index in range(len(place))]
-    rows = (
+    rows = collected(
         stretches.lazy()
         .select(
             *("from_s", "until_s", "unit_number", "leverage"),
@@ -453,7 +451,6 @@ def variances_by_unit(
             # Float sums depend on the order, so rows get one of their own.
         )
         .sort("unit_number", "from_s", "until_s", "state", "next_state")
-        .pipe(collected)
     )
     influence, since = _influence_on_first_shares(rows, names), float("-inf")
     variances: list[tuple[float, str, float]] = []
@@ -468,7 +465,7 @@ def variances_by_unit(
                 ).alias(j)
                 for j in names
             )
-            influence = (
+            influence = collected(
                 pl.concat(
                     [
                         influence.lazy().with_columns(carried),
@@ -477,7 +474,6 @@ def variances_by_unit(
                 )
                 .group_by("unit_number", "leverage", maintain_order=True)
                 .sum()
-                .pipe(collected)
             )
         since = moment
         squares = influence.select((pl.col(name) ** 2 * pl.col("leverage")).sum() for name in names)
@@ -496,12 +492,11 @@ def _influence_on_first_shares(rows: pl.DataFrame, names: Sequence[str]) -> pl.D
         *(((is_in - is_in.mean()) / pl.len()).alias(name) for name, is_in in in_state.items()),
     )
     none = rows.lazy().select("unit_number", "leverage", **dict.fromkeys(names, pl.lit(0.0)))
-    return (
+    return collected(
         pl.concat([own, none.unique("unit_number")])
         .sort("unit_number")
         .group_by("unit_number", "leverage", maintain_order=True)
         .sum()
-        .pipe(collected)
     )
 
 

@@ -201,11 +201,10 @@ def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("entity_id").alias("session_id"),
         *(pl.col(name).alias(f"session_{name}") for name in inherited),
     )
-    return (
+    return collected(
         known.filter(pl.col("entity_type") == run_type)
         .join(sessions.unique(key, keep="first"), on=key, how="left", maintain_order="left")
         .with_columns(pl.coalesce(name, f"session_{name}").alias(name) for name in inherited)
-        .pipe(collected)
     )
 
 

@@ -213,7 +213,7 @@ def silence_counts(
     deaths = pl.col("n_dead")
     if deaths_per_hour is not None:
         deaths = deaths_per_hour * pl.col(EXPOSURE)
-    return (
+    return collected(
         (time_alive(gaps) if alive is None else alive)
         .lazy()
         .join(mistakes, on="unit", how="left")
@@ -225,7 +225,6 @@ def silence_counts(
             *_waiting(candidates_s, deaths),
         )
         .sort("unit")
-        .pipe(collected)
     )
 
 
@@ -256,14 +255,13 @@ def with_deaths_of_all(
     of the system.
     """
     deaths = share * (1 - weight) * pl.col("_n_dead") + weight * pl.col("n_dead")
-    return (
+    return collected(
         alive.lazy()
         .select(*_key(alive), _n_dead="n_dead")
         .join(counts.lazy().drop("project", strict=False), "unit", "left", maintain_order="left")
         .with_columns(pl.exclude("unit", "project").fill_null(0))
         .with_columns(_waiting(candidates_s, deaths))
         .drop("_n_dead")
-        .pipe(collected)
     )
 
 

@@ -105,7 +105,7 @@ def _by_type(rows: pl.DataFrame) -> list[Plain]:
 def _things(items: pl.DataFrame) -> pl.DataFrame:
     """One row for everything that a single answer clears, shown by its newest session."""
     is_no_session = pl.col("entity_type") != "session"
-    return (
+    return collected(
         with_action_key(items)
         .lazy()
         .sort(
@@ -134,7 +134,6 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             descending=[False, True, True, True, False, False, False],
             nulls_last=True,
         )
-        .pipe(collected)
     )
 
 

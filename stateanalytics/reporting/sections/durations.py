@@ -124,7 +124,7 @@ def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
     limits = _limits_by_kind(material)
     followed = to_completion(kept, instant(min(material.window.until, material.facts.as_of)))
     endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
-    per_kind = (
+    per_kind = collected(
         kept.lazy()
         .group_by("kind")
         .agg(
@@ -136,7 +136,6 @@ def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
         .join(_medians(followed).lazy(), on="kind", how="left", nulls_equal=True)
         .join(_never_ending(kept).lazy(), on="kind", how="left", nulls_equal=True)
         .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
-        .pipe(collected)
     )
     return {
         "columns": endings,

@@ -221,11 +221,10 @@ def summarize_failures(material: Material) -> Plain:
     # What was gone before the window is no news in it.
     is_news = pl.col("quiet_chance") < _news_chance(lives)
     was_news = pl.col("quiet_chance_before") < _news_chance(lives)
-    gone = (
+    gone = collected(
         lives.lazy()
         .filter(pl.col("state") == "gone", is_news, ~was_news)
         .sort("n_causes_ever", "cluster_id", descending=[True, False])
-        .pipe(collected)
     )
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
@@ -300,7 +299,7 @@ def _clusters(
     named = in_window.lazy().join(faults.lazy().select("fault_id", "where"), on="fault_id")
     counts = named.select("cluster_id", *_NAMES, *_COUNTS, *_COSTS, *_EXAMPLES)
     on_id: dict[str, Any] = {"on": "cluster_id", "how": "left", "maintain_order": "left"}
-    return (
+    return collected(
         lives.lazy()
         .with_columns(is_news=is_news, is_consequence=is_consequence())
         .select(_LIFE)
@@ -309,7 +308,6 @@ def _clusters(
         .join(newest, **on_id)
         .join(former_ids(material.failed_ever).lazy(), **on_id)
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
-        .pipe(collected)
     )
 
 
