@@ -87,9 +87,10 @@ def audited(
     cases = _cases(snap, policy, states)
     judged = judged_transitions(cases.facts)
     own: list[Check] = [check for known in all_systems() for check in known.auditing().checks]
-    parts = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
+    contradictions = (check(cases).lazy() for check in (*CHECKS, *own))
+    parts = pl.concat([changes_against_graphs(judged), *contradictions])
     # A parent may belong to two families with the same contradiction.
-    rows = _with_commands(pl.concat(parts)).unique(maintain_order=True)
+    rows = _with_commands(parts.collect()).unique(maintain_order=True)
     order = (_rank("severity", schema.FINDING_SEVERITIES), _rank("code", tuple(CODES)), "at")
     rows = rows.sort(*order, *schema.ENTITY_KEY, "says", "against", nulls_last=True)
     return rows, _by_verdict(judged)

@@ -48,7 +48,7 @@ def judged_transitions(facts: Facts) -> pl.DataFrame:
     return pl.concat([empty, *judged], how="diagonal_relaxed")
 
 
-def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
+def changes_against_graphs(judged: pl.DataFrame) -> pl.LazyFrame:
     """Judged changes that the graph of their entity type does not allow."""
     return pl.concat(
         audit_rows(
@@ -147,7 +147,7 @@ _HAS_END = {
 _AT_WORK = ("running", "queued", "pending")
 
 
-def without_sign_of_life(cases: Cases) -> pl.DataFrame:
+def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
     """Open entities without a sign of life, by the health of their state.
 
     An invocation has no health of its own. One without sessions shows no life
@@ -190,7 +190,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
     )
 
 
-def end_times(cases: Cases) -> pl.DataFrame:
+def end_times(cases: Cases) -> pl.LazyFrame:
     """Ends that are missing, too early, or recorded for an open status."""
     rows = cases.plan
     has_moment = pl.any_horizontal(
@@ -233,7 +233,7 @@ def end_times(cases: Cases) -> pl.DataFrame:
     )
 
 
-def stored_durations(cases: Cases) -> pl.DataFrame:
+def stored_durations(cases: Cases) -> pl.LazyFrame:
     """Stored durations that differ from the time between start and end."""
     took = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     differing = cases.plan.with_columns(took_s=took).filter(
@@ -255,7 +255,7 @@ def _status() -> pl.Expr:
 _MISSING = "run.failed.missing_artifact"
 
 
-def contract_verdicts(cases: Cases) -> pl.DataFrame:
+def contract_verdicts(cases: Cases) -> pl.LazyFrame:
     """Verdicts that contradict the reason, the status or the verdict's own counts."""
     rows = cases.plan.filter(pl.col("verdict").is_not_null())
     n_missing = pl.col("n_required_missing")
@@ -300,7 +300,7 @@ _FAMILIES = (("invocation", "session", "invocation_id"), ("show", "play", "paren
 _OUTCOMES = {"succeeded": "completed"}
 
 
-def over_or_open(cases: Cases) -> pl.DataFrame:
+def over_or_open(cases: Cases) -> pl.LazyFrame:
     """Parents that ended before a child, or stay open after the last one ended."""
     parts = []
     for parent, child, column in _FAMILIES:
@@ -338,7 +338,7 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def plays_and_sessions(cases: Cases) -> pl.DataFrame:
+def plays_and_sessions(cases: Cases) -> pl.LazyFrame:
     """Plays that are over while their session is not, or at work long after it ended."""
     rows = cases.plan
     plays = rows.filter(pl.col("entity_type") == "play")
@@ -391,7 +391,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
     )
 
 
-def fires_and_requests(cases: Cases) -> pl.DataFrame:
+def fires_and_requests(cases: Cases) -> pl.LazyFrame:
     """Fires of a schedule that completed though their request did not, or the reverse."""
     rows, of_type = cases.plan, pl.col("entity_type")
     outcome = pl.col("outcome").replace(_OUTCOMES)
@@ -412,7 +412,7 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
     )
 
 
-def exit_codes(cases: Cases) -> pl.DataFrame:
+def exit_codes(cases: Cases) -> pl.LazyFrame:
     """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
 
     The outcome of a play is decided after its process has ended, so a play that was merged or
@@ -441,7 +441,7 @@ _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def stored_axes(cases: Cases) -> pl.DataFrame:
+def stored_axes(cases: Cases) -> pl.LazyFrame:
     """Stored health, delivery and reason codes that differ from the recomputed ones.
 
     They are the columns of ADR-0033's appendix A. Nothing stored is no difference, and
@@ -474,7 +474,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     was, now = pl.col("was"), pl.col("now")
     return pl.concat(
         audit_rows(
-            rows.with_columns(was=stored, now=recomputed.fill_null("")).filter(was != now),
+            rows.lazy().with_columns(was=stored, now=recomputed.fill_null("")).filter(was != now),
             "audit.stored_differs",
             at="updated_at",
             says=pl.format("stored {} {}", pl.lit(axis), was.replace("", "none")),
@@ -496,7 +496,7 @@ def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
 
 
-def unknown_reasons(cases: Cases) -> pl.DataFrame:
+def unknown_reasons(cases: Cases) -> pl.LazyFrame:
     """Reason codes that are not in the list of their system, where that list is complete.
 
     One row for each entity and code, from its row or else its history; a text that is no
@@ -595,7 +595,7 @@ def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...
     )
 
 
-Check: TypeAlias = Callable[[Cases], pl.DataFrame]
+Check: TypeAlias = Callable[[Cases], pl.DataFrame | pl.LazyFrame]
 CHECKS: tuple[Check, ...] = (
     changes_against_history,
     without_sign_of_life,

@@ -421,10 +421,15 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
         "timed_out": (~is_open, pl.col("outcome") == "timed_out"),
         "unresolved": (is_open, pl.col("severity").is_in(list(TROUBLE))),
     }
-    plans = [_units_hit(runs, is_hit, among) for among, is_hit in asked.values()]
-    units = dict(zip(asked, pl.collect_all(plans), strict=True))
+    plans = [
+        _units_hit(runs, is_hit, among).with_columns(asked=pl.lit(name))
+        for name, (among, is_hit) in asked.items()
+    ]
+    units = pl.concat(plans).collect()
+    by_name = {part["asked"][0]: part for part in units.partition_by("asked")}
     named = {
-        name: _share(units[name], runs, is_hit, among) for name, (among, is_hit) in asked.items()
+        name: _share(by_name.get(name, units.clear()), runs, is_hit, among)
+        for name, (among, is_hit) in asked.items()
     }
     return {"runs": Count(runs.height), **named, "incidents": Count(n_incidents)}
 

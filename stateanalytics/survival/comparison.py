@@ -569,18 +569,14 @@ def _group_sizes(kept: pl.DataFrame) -> dict[str, int]:
 
 def _coverage(runs: pl.DataFrame, cells: pl.DataFrame) -> dict[str, Any]:
     """Share of runs in strata with both groups, and the largest other strata in words."""
-    others = collected(
-        runs.lazy()
-        .join(cells.lazy(), on=STRATUM_NAME, how="anti")
-        .group_by(STRATUM_NAME)
-        .len()
-        .sort(-pl.col("len").cast(pl.Int64), STRATUM_NAME)
-    )
-    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others.rows()[:_MOST_NAMED]]
-    n_more = others.height - len(words)
+    of_strata, compared = runs[STRATUM_NAME].value_counts().iter_rows(), {*cells[STRATUM_NAME]}
+    counts = [(name, n) for name, n in of_strata if name not in compared]
+    others = sorted(counts, key=lambda each: (-each[1], each[0]))
+    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others[:_MOST_NAMED]]
+    n_more = len(others) - len(words)
     words += [f"{n_more} more"] if n_more else []
     return {
-        "compared": 1 - others["len"].sum() / runs.height,
+        "compared": 1 - sum(n for _, n in others) / runs.height,
         "not_compared": "; ".join(words) or None,
     }
 

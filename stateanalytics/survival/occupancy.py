@@ -201,7 +201,7 @@ def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame
 def _recovery(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.DataFrame:
     """Share of the runs held up at a duration that run again or complete next, by state."""
     held_up = [state for state in AT_WORK if state != "running"]
-    at_landmark = (
+    held_up_then = (
         stretches.lazy()
         .filter(pl.col("from_s") <= at_s, pl.col("until_s") > at_s, pl.col("state").is_in(held_up))
         .with_columns(
@@ -211,7 +211,8 @@ def _recovery(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.Dat
             ),
         )
     )
-    at_landmark, key = at_landmark.rename({STRATUM: "stratum"}).collect(), ["stratum", "state"]
+    key, renamed = ["stratum", "state"], held_up_then.rename({STRATUM: "stratum"})
+    at_landmark = collected(renamed)
     kept = [name for name in (*key, UNIT, "duration_s", "cause") if name in at_landmark.columns]
     recovered = (
         cumulative_incidence(at_landmark[kept], by=key, conf_level=conf_level)

@@ -717,9 +717,9 @@ def _direction(
 
 def totals(counts: pl.DataFrame, support: Support) -> pl.DataFrame:
     """Mistakes and waiting of each candidate, per 100 units of exposure."""
-    limits, exposure = list(support.candidates_s), counts[EXPOSURE].sum()
+    limits, exposure = list(support.candidates_s), float(counts[EXPOSURE].sum())
     mistakes, waiting = (
-        [100 / exposure * counts[name].sum() for name in names]
+        [100 / exposure * float(counts[name].sum()) for name in names]
         for names in (mistake_columns(limits), waiting_columns(limits))
     )
     columns = {"threshold_s": limits, "mistakes": mistakes, "waiting_h": waiting}

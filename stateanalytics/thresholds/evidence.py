@@ -80,7 +80,8 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
         The same seed draws the same sessions, whatever their order.
     """
     key, session = ["source", "entity_id"], pl.coalesce("session_id", "entity_id")
-    sessions = snap.entities.filter(pl.col("entity_type") == "session").select(key).unique()
+    of_sessions = snap.entities.lazy().filter(pl.col("entity_type") == "session")
+    sessions = of_sessions.select(key).unique().pipe(collected)
     if sessions.height <= most_sessions:
         return snap
     row = pl.int_range(pl.len(), dtype=pl.UInt64)
@@ -110,12 +111,18 @@ def silences(gaps: pl.DataFrame) -> pl.DataFrame:
 
 def runs(spells: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times of counted runs with their unit, in the columns `RUNS`."""
-    return spells.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
-        _unit("source", pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")),
-        *("project", "system", "kind", "duration_s", "ended"),
-        is_good=pl.col("ending") == "completed",
-        timeout_s="timeout_s",
+    is_timed = pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()
+    timed = (
+        spells.lazy()
+        .filter(is_timed)
+        .select(
+            _unit("source", pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")),
+            *("project", "system", "kind", "duration_s", "ended"),
+            is_good=pl.col("ending") == "completed",
+            timeout_s="timeout_s",
+        )
     )
+    return collected(timed)
 
 
 MIXED = 0.1

@@ -301,7 +301,7 @@ def _with_choice(
         return result
     # Kish's effective sample size, as a share of the units with any exposure.
     sizes = result.counts[EXPOSURE]
-    efficiency = sizes.sum() ** 2 / sizes.dot(sizes) / sizes.len()
+    efficiency = float(sizes.sum()) ** 2 / float(sizes.dot(sizes) or 0.0) / sizes.len()
     n_effective, drawn = result.n * efficiency, seen(choice.curve, result.support)
     return replace(result, choice=choice, n_effective=n_effective, curve=drawn)
 

@@ -167,11 +167,10 @@ def _medians(kept: pl.DataFrame) -> pl.DataFrame:
 
 def _limits_by_kind(material: Material) -> dict[str | None, Plain | None]:
     """What the median of each kind shows against its own past."""
-    series = (
-        material.times.filter(group_kind="kind").sort("week").partition_by("group_id", as_dict=True)
-    )
+    of_kinds = material.times.lazy().filter(group_kind="kind").sort("week").pipe(collected)
+    series = of_kinds.partition_by("group_id")
     alpha = LIMITS["time_to_complete_by_kind"] / max(len(series), 1)
-    return {kind: against_its_past(of_kind, alpha) for (kind,), of_kind in series.items()}
+    return {of_kind["group_id"][0]: against_its_past(of_kind, alpha) for of_kind in series}
 
 
 def _median(row: dict[str, Any]) -> str:

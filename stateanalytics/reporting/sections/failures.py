@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -229,7 +230,7 @@ def summarize_failures(material: Material) -> Plain:
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
     first_at = material.failed_ever["failed_at"].min()
-    is_first = first_at is None or first_at >= window.since
+    is_first = not isinstance(first_at, datetime) or first_at >= window.since
     return {
         "finding": finding_of(
             material, clusters, codes, None if is_first else gone.height, n_weeks
