@@ -220,9 +220,11 @@ def with_action_key(items: pl.DataFrame) -> pl.DataFrame:
     )
     ended = pl.when(pl.col("entity_type") == first_type).then("_words").otherwise(first_words)
     return (
-        items.with_columns(_words=words, _cause=cause)
+        items.lazy()
+        .with_columns(_words=words, _cause=cause)
         .with_columns(thing=pl.when(standing="open").then("_cause").otherwise(ended))
         .drop("_words", "_cause")
+        .collect()
     )
 
 

@@ -493,7 +493,7 @@ def differences(
     key, counts = [STRATUM_NAME, by], {"n_good": pl.col("is_good") & pl.col("ended")}
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
     sets = risk_sets(checked_spells(runs, key, "compare", also=["is_good"]), key, counts)
-    all_cells = sets.strata.lazy().join(sizes, on=key).pipe(collected)
+    all_cells = sets.strata.join(sizes, on=key).pipe(collected)
     results = {}
     for value, until in until_s.items():
         pair = _pair(all_cells, by, value, base)

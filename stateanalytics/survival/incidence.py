@@ -216,7 +216,7 @@ def cause_table(
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
     )
-    return Causes(table, names, sets.strata, sets.rows, cause)
+    return Causes(table, names, collected(sets.strata), sets.rows, cause)
 
 
 def with_incidence(table: pl.LazyFrame, number: int) -> pl.LazyFrame:
@@ -406,10 +406,11 @@ def never_ending(
     strata = strata_of(by)
     checked = checked_spells(with_units(spells), strata, "never_ending", also=["unit"])
     # Not STRATUM, which the risk sets of `_plateau` use for their own strata.
-    kept, names = (frame.rename({STRATUM: _GROUP}) for frame in number(checked, strata))
+    rows, names = number(checked, strata)
+    kept = rows.rename({STRATUM: _GROUP})
     follow_up = _follow_up(kept).pipe(collected).lazy()
     facts = (
-        names.lazy()
+        names.rename({STRATUM: _GROUP})
         .join(follow_up, on=_GROUP, how="left")
         .join(_plateau(kept.lazy().join(follow_up, on=_GROUP)), on=_GROUP, how="left")
     )

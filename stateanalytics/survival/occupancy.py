@@ -172,7 +172,7 @@ def state_occupancy(
             how="left",
             maintain_order="left",
         )
-        .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
+        .join(names, on=STRATUM, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(StateOccupancy))
     )
 

@@ -186,7 +186,7 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     hazard = (pl.col("n") / pl.col("n_at_risk")).clip(upper_bound=1.0)
     past_shorter_limits = product_limit(pl.col("hazard")).shift(1, fill_value=1.0)
     among = [*key, "is_inferred"]
-    return (
+    return collected(
         at_limit.sort(*among, "limit_s")
         .with_columns(hazard=hazard)
         .with_columns(
@@ -198,7 +198,6 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .sort(*among, "share", "limit_s", descending=[False, False, False, True, False])
         .unique(key, keep="first", maintain_order=True)
         .select(*key, "limit_s", "is_inferred", "is_mixed")
-        .pipe(collected)
     )
 
 

@@ -282,7 +282,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
 def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change]:
     """The last change of the time limit of each kind, with the moment of the change before."""
     key = ["system", "kind"]
-    changed = (
+    changed = collected(
         elapsed.lazy()
         .filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
         .group_by(*key, "timeout_s", week=pl.col("started_at").dt.truncate("1w"))
@@ -294,7 +294,6 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
         .filter(pl.col("before_s") != pl.col("timeout_s"))
         .with_columns(previous_at=pl.col("at").shift(1).over(key))
         .unique(key, keep="last", maintain_order=True)
-        .pipe(collected)
     )
     changes = []
     for system in all_systems():

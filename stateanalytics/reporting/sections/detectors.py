@@ -29,7 +29,7 @@ def summarize_detectors(material: Material) -> Plain:
     n_open = facts.entities.height
     if not rules or not n_open:
         return _nothing()
-    judged = material.states.join(facts.entities.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+    judged = material.states.join(facts.entities[list(ENTITY_KEY)], on=ENTITY_KEY, how="semi")
     detections = detect(facts, detectors=rules, states=judged)
     verdicts = _verdicts(detections.rows, rules)
     differences = disagreements(detections, detectors=rules)
@@ -64,11 +64,11 @@ def _open_only(material: Material) -> Facts:
     whole = material.facts
     runs = material.open_runs
     kept = {
-        name: getattr(whole, name).join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+        name: getattr(whole, name).join(runs[list(ENTITY_KEY)], on=ENTITY_KEY, how="semi")
         for name in ("entities", "transitions")
     }
     run_key = ["source", "system", "entity_id"]
-    kept["events"] = whole.events.join(runs.select(run_key), on=run_key, how="semi")
+    kept["events"] = whole.events.join(runs[run_key], on=run_key, how="semi")
     return changed_facts(whole, **kept)
 
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import WEEK, Window
+from stateanalytics.core.windows import TICK, WEEK, Window, instant
 from stateanalytics.core.words import (
     capitalised,
     count,
@@ -325,10 +325,11 @@ def _weeks(material: Material) -> pl.LazyFrame:
     weeks = [
         Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
     ]
-    moments = material.failed_ever["failed_at"]
+    elapsed = (pl.col("failed_at") - instant(since)).dt.total_microseconds() // (WEEK // TICK)
+    places = {*material.failed_ever.select(elapsed.unique()).to_series()}
     counts = [pl.LazyFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
     for place, week in enumerate(weeks):
-        if moments.is_between(week.since, week.until, closed="left").any():
+        if place in places:
             incidents = incident_count().cast(pl.Int64)
             by_cluster = material.failed_in(week).lazy().group_by("cluster_id")
             counts.append(by_cluster.agg(n=incidents, place=pl.lit(place, pl.Int64)))
@@ -410,7 +411,8 @@ def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
     starts = count_starts(material.ever).filter("is_mass")
     window = material.window
-    mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
+    is_before_end = pl.col("since") < instant(window.until)
+    mass = starts.filter(pl.col("until") > instant(window.since), is_before_end)
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {
