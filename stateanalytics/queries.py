@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import read_moment, read_window, zone_of
 from stateanalytics.errors import ArgumentError, in_short
@@ -327,12 +328,12 @@ def changes(
     """
     checked_snapshot(snap, "changes")
     runs = counted(rows_of(snap, policy=policy, rows=rows), RUN)
-    versions = program_versions(snap).rename({"program_version": "version"})
-    runs = runs.join(versions, on=["source", "entity_id"], how="left", maintain_order="left")
-    began = runs.with_columns(
+    versions, key = program_versions(snap).lazy(), ["source", "entity_id"]
+    with_versions = runs.lazy().join(versions, on=key, how="left", maintain_order="left")
+    began = with_versions.rename({"program_version": "version"}).with_columns(
         began_at=pl.coalesce("started_at", "created_at"), agent=pl.coalesce("agent", "system")
     )
-    dated = began.drop_nulls("began_at").sort("began_at", "source", "entity_id")
+    dated = collected(began.drop_nulls("began_at").sort("began_at", "source", "entity_id"))
     found = [_new_values(dated.lazy(), what, *where) for what, where in OF_CHANGES.items()]
     if declared is not None:
         found.append(schema.CHANGED.conform(_declared(declared, dated, zone_of(tz))))

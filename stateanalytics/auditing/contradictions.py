@@ -64,7 +64,7 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.LazyFrame:
     )
 
 
-def changes_against_history(cases: Cases) -> pl.DataFrame:
+def changes_against_history(cases: Cases) -> pl.LazyFrame:
     """Changes that do not begin where the one before ended; rows that differ from the last one.
 
     Both need the changes of each entity in order, so they are sorted only here.
@@ -76,13 +76,17 @@ def changes_against_history(cases: Cases) -> pl.DataFrame:
     last = ordered.select("status", "at", has_history=pl.lit(value=True))[
         grouped["place"].list.last()
     ]
-    rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
-    both = left_join(rows, grouped.drop("place").hstack(last)).filter(
-        "has_history",
-        pl.col("raw_status").ne_missing(pl.col("status")),
-        # An incomplete history ends before the row does: a record that was written later, for
-        # example by a kill, rightly has another status.
-        pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
+    rows = cases.rows[[*_KEY, "raw_status", "updated_at"]]
+    both = (
+        left_join(rows, grouped[list(_KEY)].hstack(last))
+        .lazy()
+        .filter(
+            "has_history",
+            pl.col("raw_status").ne_missing(pl.col("status")),
+            # An incomplete history ends before the row does: a record that was written later, for
+            # example by a kill, rightly has another status.
+            pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
+        )
     )
     differing = audit_rows(
         both,
@@ -94,14 +98,18 @@ def changes_against_history(cases: Cases) -> pl.DataFrame:
     return pl.concat([gaps, differing])
 
 
-def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
+def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.LazyFrame:
     """Changes that do not begin where the one before ended; ``grouped`` has places by entity."""
     places = pl.DataFrame({"place": grouped, "first": grouped.list.first()}).explode("place")
     changes = ordered[places["place"]]
-    gaps = changes.with_columns(before=pl.col("status").shift(1)).filter(
-        places["place"] != places["first"],
-        pl.col("before").is_not_null(),
-        pl.col("previous_status") != pl.col("before"),
+    gaps = (
+        changes.lazy()
+        .with_columns(before=pl.col("status").shift(1))
+        .filter(
+            places["place"] != places["first"],
+            pl.col("before").is_not_null(),
+            pl.col("previous_status") != pl.col("before"),
+        )
     )
     return audit_rows(
         gaps,
@@ -115,10 +123,11 @@ def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
 def _ordered(cases: Cases) -> pl.DataFrame:
     """Changes of status in the order in which they were accepted."""
     # Only the columns of the checks: the others of a million changes are a gigabyte.
-    changes = cases.facts.transitions.select(*_KEY, "at", "seq", "previous_status", "status")
+    columns = (*_KEY, "at", "seq", "previous_status", "status")
+    changes = cases.facts.transitions.lazy().select(columns)
     # Changes that are derived from events cannot contradict anything.
     kept = changes.filter(~pl.col("system").is_in(_with_history("derived")))
-    return kept.sort("at", "seq", nulls_last=False, maintain_order=True)
+    return kept.sort("at", "seq", nulls_last=False, maintain_order=True).collect()
 
 
 def _with_history(kind: str) -> list[str]:
@@ -455,6 +464,7 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
     own, element, separator = pl.col("reason_code"), pl.element(), schema.CODE_SEPARATOR
     rows = (
         _with_derived_codes(rows)
+        .lazy()
         .with_columns(listed=texts_of("stored_reason_codes"))
         .with_columns(
             derived_codes=pl.when(pl.col("listed").list.contains(own))
@@ -463,6 +473,7 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
             .list.set_union("derived")
             .list.drop_nulls()
         )
+        .collect()
     )
     has_other = pl.col("listed").list.set_difference("derived_codes").list.len() > 0
     codes = pl.when(has_other).then(pl.col("listed").list.join(separator))
@@ -487,12 +498,12 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
 def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the codes that explain their recomputed health and delivery, as a list."""
     axes = ["entity_type", "now_health", "now_delivery"]
-    distinct = rows.select(axes).unique()
+    distinct = rows[axes].unique()
     derived = [
         [health_code(domain(entity_type), health), delivery_code(domain(entity_type), delivery)]
         for entity_type, health, delivery in distinct.rows()
     ]
-    codes = distinct.with_columns(derived=pl.Series(derived, dtype=pl.List(pl.String)))
+    codes = distinct.hstack([pl.Series("derived", derived, pl.List(pl.String))])
     return rows.join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
 
 

@@ -88,7 +88,7 @@ def chart_worksheet(
             f"chart_worksheet draws one constant; found {curve['name'].n_unique()}.",
             "filter one: advice.curves.filter(name='stale.flow')",
         )
-    known = curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s")
+    known = curve.lazy().filter(pl.col("mistakes").is_not_null()).sort("threshold_s").collect()
     drawn, tips = with_tooltips(
         _near(known, pl.col("is_today") | pl.col("is_best"), times=6), threshold="threshold_s",
         mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",

@@ -137,7 +137,8 @@ def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataF
     rows = clusters[needed].rows() if place is None else clusters.select(*needed, place).rows()
     schema = dict.fromkeys(("fault_id", "title", "cause_proposed"), pl.String)
     found = pl.DataFrame([_fault_of(*row) for row in rows], schema=schema, orient="row")
-    return clusters.with_columns(found.get_columns())
+    others = [name for name in clusters.columns if name not in schema]
+    return clusters[others].hstack(found)
 
 
 def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:

@@ -354,8 +354,9 @@ def _with_verdicts(rows: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
     in_raw = (is_raw & is_significant).any() & has_opposite_signs
     vanishes = ~is_raw & ~is_significant & is_known & in_raw.over("value", "measure")
     order = pl.col("measure").replace_strict({name: i for i, name in enumerate(MEASURES)})
-    return (
-        table.with_columns(benjamini_hochberg(over="method"))
+    return collected(
+        table.lazy()
+        .with_columns(benjamini_hochberg(over="method"))
         .with_columns(
             verdict=verdict,
             is_reversed=is_reversed,

@@ -145,10 +145,10 @@ def state_occupancy(
         )
     times = sorted({float(at) for at in ([at_s] if isinstance(at_s, int | float) else at_s)})
     kept = dict.fromkeys([*STRETCH, *strata, *(UNIT, *ENTITY_KEY)])
-    numbered, names = number(stretches.select(name for name in kept if name in stretches), strata)
+    numbered, names = number(stretches[[name for name in kept if name in stretches]], strata)
     numbered, summary = _with_units(numbered, conf_level)
     states = sorted(
-        {*numbered["state"], *numbered["next_state"].drop_nulls()},
+        {*numbered["state"].to_list(), *numbered["next_state"].to_list()} - {None},
         key=lambda state: (_ORDER.get(state, len(_ORDER)), state),
     )
     shares = [

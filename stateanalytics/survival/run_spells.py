@@ -363,12 +363,13 @@ def count_spells(spells: pl.DataFrame, by: str = "ending") -> pl.DataFrame:
     """
     needed = (by, "duration_s", "ended", "left_out")
     check_columns(spells, needed, "count_spells")
-    steps = pl.DataFrame(
+    steps = pl.LazyFrame(
         {"low_s": EDGES_S, "high_s": [*EDGES_S[1:], None]},
         schema={"low_s": pl.Float64, "high_s": pl.Float64},
     )
-    return (
-        spells.filter(pl.col("left_out").is_null(), pl.col("duration_s").is_not_null())
+    return collected(
+        spells.lazy()
+        .filter(pl.col("left_out").is_null(), pl.col("duration_s").is_not_null())
         .sort("duration_s")
         .join_asof(steps, left_on="duration_s", right_on="low_s", coalesce=False)
         .group_by(by, "low_s", "high_s")

@@ -246,8 +246,9 @@ def _finding(by_type: list[Plain], items: pl.DataFrame, things: pl.DataFrame) ->
     if items.is_empty():
         is_any_severe = any(row["critical"] + row["warning"] for row in by_type)
         return say("attention.all_decided" if is_any_severe else "attention.none_bad", n=n)
-    n_critical, n_warnings = (items.filter(severity=name).height for name in TROUBLE)
-    n_open = things.filter("is_open").height
+    in_severity = tally(items, "severity")
+    n_critical, n_warnings = (in_severity.get(name, 0) for name in TROUBLE)
+    n_open = int(things["is_open"].sum())
     severities = [f"{number(n_critical)} critical"] * bool(n_critical)
     severities += [count(n_warnings, "warning")] * bool(n_warnings)
     return say(

@@ -88,14 +88,18 @@ def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFra
     """How many runs each detector covers and flags, those that flag most first."""
     titles = {rule.name: rule.entry.known_as or rule.name for rule in rules}
     words = {rule.name: rule.entry.rule for rule in rules}
-    counted = detections.group_by("detector").agg(
-        n_covered=pl.col("covered").sum().cast(pl.Int64),
-        n_flagged=pl.col("fires").sum().cast(pl.Int64),
-        label=pl.col("label").drop_nulls().mode().sort().first(),
+    counted = (
+        detections.lazy()
+        .group_by("detector")
+        .agg(
+            n_covered=pl.col("covered").sum().cast(pl.Int64),
+            n_flagged=pl.col("fires").sum().cast(pl.Int64),
+            label=pl.col("label").drop_nulls().mode().sort().first(),
+        )
     )
-    return counted.with_columns(
-        known_as=pl.col("detector").replace(titles), rule=pl.col("detector").replace(words)
-    ).sort("n_flagged", "detector", descending=[True, False])
+    known_as, rule = (pl.col("detector").replace(by_name) for by_name in (titles, words))
+    named = counted.with_columns(known_as=known_as, rule=rule)
+    return named.sort("n_flagged", "detector", descending=[True, False]).collect()
 
 
 def _pairs(detections: Detections, names: list[str]) -> list[Plain]:

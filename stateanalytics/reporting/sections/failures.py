@@ -136,9 +136,10 @@ def _incident_counts(failed: pl.DataFrame) -> str:
 
 def _most_expensive(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
     """The most expensive clusters without an owner."""
-    unowned = clusters.filter(pl.col("owner").is_null()).sort("is_consequence", maintain_order=True)
-    unowned = unowned.head(N_NAMED if has_ledger else 1)
-    priced = [(_quoted(row), _priced(row)) for row in unowned.iter_rows(named=True)]
+    unowned = [row for row in clusters.iter_rows(named=True) if row["owner"] is None]
+    unowned = sorted(unowned, key=lambda row: row["is_consequence"])
+    unowned = unowned[: N_NAMED if has_ledger else 1]
+    priced = [(_quoted(row), _priced(row)) for row in unowned]
     names = [name + price for name, price in priced]
     if has_ledger:
         return [say("failures.unassigned", names=names) if names else say("failures.all_owned")]
@@ -359,8 +360,8 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
 
     ``todo`` is the most expensive cluster that nobody expects, with what it cost alone.
     """
-    known = clusters.join(faults.select("fault_id"), on="fault_id", how="semi").sort("rank")
-    rows, ranks = known.to_dicts(), set(shown["rank"])
+    known, ranks = clusters.lazy().sort("rank").pipe(collected), set(shown["rank"])
+    rows = known.to_dicts()
     for fault in plain_rows(faults.drop("cluster_ids")):
         own = [row for row in rows if row["fault_id"] == fault["fault_id"]]
         todo = next((row for row in own if not row["is_expected"]), None)
