@@ -220,12 +220,11 @@ def with_action_key(items: pl.DataFrame) -> pl.DataFrame:
         pl.col(name).sort_by(order).first().over("_cause") for name in ("entity_type", "_words")
     )
     ended = pl.when(pl.col("entity_type") == first_type).then("_words").otherwise(first_words)
-    return (
+    return collected(
         items.lazy()
         .with_columns(_words=words, _cause=cause)
         .with_columns(thing=pl.when(standing="open").then("_cause").otherwise(ended))
         .drop("_words", "_cause")
-        .collect()
     )
 
 

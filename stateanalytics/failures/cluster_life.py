@@ -200,7 +200,7 @@ def count_lives(
     """
     known = rows.filter(pl.col("failed_at") < instant(now.until))
     here, before = (
-        count_groups(members_within(known, period, as_of, begins), ["cluster_id"])
+        count_groups(members_within(known, period, as_of, begins), ["cluster_id"]).lazy()
         for period in (now, period_before(now))
     )
     # Of a week that is not over, only what has passed was without a failure.
@@ -234,10 +234,8 @@ def count_lives(
             n_days_away=days.diff().filter(is_back_on_day).max(),
             n_causes_ever=causes.n_unique().cast(pl.Int64),
         )
-        .join(
-            before.lazy().select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id
-        )
-        .join(here.lazy().select("cluster_id", *_COUNTED, *COSTS), **on_id)
+        .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
+        .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
         .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=begins).lazy(), **on_id)
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),

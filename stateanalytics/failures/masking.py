@@ -220,7 +220,7 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         list of the ``numbers`` of its messages. In any order.
     """
     text, kept = pl.col("text"), _kept(keep)
-    patterns = (
+    patterns = collected(
         _read_placeholders(_cleaned(distinct))
         .pipe(_mask_known)
         .pipe(_mask_shapes)
@@ -239,7 +239,6 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         )
         .group_by("text", "kept", "numbered", "trace")
         .agg(numbers="number")
-        .collect()
     )
     whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
     shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String)))

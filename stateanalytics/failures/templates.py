@@ -155,8 +155,7 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
     ['job <*> is late', 'job <*> is late']
     """
     parts = [_patterns(part, "merge_templates") for part in mined]
-    distinct_patterns = pl.concat([*parts, _NOTHING]).lazy().unique().sort("pattern")
-    patterns = _unmerged(distinct_patterns).pipe(collected)
+    patterns = _unmerged(pl.concat([*parts, _NOTHING]).lazy().unique().sort("pattern")).collect()
     distinct = patterns["text"].unique()
     merged = (
         patterns.join(

@@ -100,9 +100,8 @@ def with_limits(headline: Plain, material: Material) -> Plain:
         for name in PER_RUN
         if (found := against_its_past(series.filter(measure=name), LIMITS[name]))
     }
-    values = counted.lazy().with_columns(pl.col("value").fill_nan(None)).pipe(collected)
-    by_measure = {part["measure"][0]: part["value"] for part in values.partition_by("measure")}
-    drawn = {name: by_measure[name] for name in DRAWN}
+    values = counted.with_columns(pl.col("value").fill_nan(None)).partition_by("measure")
+    drawn = {part["measure"][0]: part["value"] for part in values}
     drawn[OPEN] = _open_at_ends(material, (*windows, current))
     times = [] if (time := time_figure(material)) is None else [time]
     numbers = [

@@ -457,12 +457,11 @@ def _attempt_ends(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     ]
     if all(rows.is_empty() for rows in ends):
         return _NO_ATTEMPTS
-    return (
+    return collected(
         pl.concat([_NO_ATTEMPTS, *ends], how="vertical_relaxed")
         .lazy()
         .join(runs.lazy().select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
         .filter(pl.col("resumed_at") <= instant(snap.as_of))
-        .collect()
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -100,8 +101,7 @@ class _Evidence:
     @cached_property
     def healthy_s(self) -> pl.Series:
         """The longest silence or run of each healthy unit."""
-        is_silence = "gap_s" in self.rows.columns
-        return healthy_lengths(self.rows, is_silence=is_silence)["longest_s"]
+        return healthy_lengths(self.rows, is_silence="gap_s" in self.rows.columns)["longest_s"]
 
     @cached_property
     def n_good(self) -> int:
@@ -487,8 +487,8 @@ def borrow(
     named = kinds.with_columns(kind=pl.when(~is_own).then("kind"))
     lengths = healthy_lengths(named, is_silence=is_silence, by=["kind"])
     by_kind: dict[str | None, list[float]] = {}
-    for kind, longest_s in lengths[["kind", "longest_s"]].iter_rows():
-        insort(by_kind.setdefault(kind, []), longest_s)
+    for kind, longest_s in sorted(lengths[["kind", "longest_s"]].rows(), key=itemgetter(1)):
+        by_kind.setdefault(kind, []).append(longest_s)
     own = by_kind.pop(None, None)
     if own is None or len(by_kind) < FEWEST_KINDS:
         return {}

@@ -137,9 +137,8 @@ def _incident_counts(failed: pl.DataFrame) -> str:
 def _most_expensive(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
     """The most expensive clusters without an owner."""
     unowned = [row for row in clusters.iter_rows(named=True) if row["owner"] is None]
-    unowned = sorted(unowned, key=lambda row: row["is_consequence"])
-    unowned = unowned[: N_NAMED if has_ledger else 1]
-    priced = [(_quoted(row), _priced(row)) for row in unowned]
+    first = sorted(unowned, key=lambda row: row["is_consequence"])[: N_NAMED if has_ledger else 1]
+    priced = [(_quoted(row), _priced(row)) for row in first]
     names = [name + price for name, price in priced]
     if has_ledger:
         return [say("failures.unassigned", names=names) if names else say("failures.all_owned")]
@@ -360,8 +359,7 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
 
     ``todo`` is the most expensive cluster that nobody expects, with what it cost alone.
     """
-    known, ranks = clusters.lazy().sort("rank").pipe(collected), set(shown["rank"])
-    rows = known.to_dicts()
+    rows, ranks = clusters.sort("rank").to_dicts(), set(shown["rank"])
     for fault in plain_rows(faults.drop("cluster_ids")):
         own = [row for row in rows if row["fault_id"] == fault["fault_id"]]
         todo = next((row for row in own if not row["is_expected"]), None)

@@ -32,10 +32,8 @@ def summarize_over_time(material: Material) -> Plain:
         ending=pl.col("outcome").cast(pl.String),
         has_failed=is_failure(),
     )
-    counts = (
-        ended.group_by("from_at", "ending")
-        .agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
-        .collect()
+    counts = collected(
+        ended.group_by("from_at", "ending").agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
     )
     section = over_time_of(steps, counts, name)
     at = material.changes["changed_at"].dt.convert_time_zone(material.zone).dt.truncate(every)
@@ -109,29 +107,21 @@ def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
     """Sorted start times and sorted end times of all counted runs."""
     began = pl.coalesce("started_at", "created_at")
     runs = material.ever.lazy().filter(is_counted("session"))
-    times = (
+    times = collected(
         runs.select(
             began=began,
             ended=pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at")),
-        )
-        .filter(pl.col("began").is_not_null())
-        .collect()
+        ).filter(pl.col("began").is_not_null())
     )
     return times["began"].sort(), times["ended"].drop_nulls().sort()
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
     """One row for each step, one column for each ending; zero where no run ended."""
-    per_step = (
-        counts.lazy()
-        .group_by("from_at")
-        .agg(
-            pl.col("n", "n_failed").sum(),
-            *(
-                pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending)
-                for ending in endings
-            ),
-        )
+    rows = counts.lazy()
+    per_step = rows.group_by("from_at").agg(
+        pl.col("n", "n_failed").sum(),
+        *(pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending) for ending in endings),
     )
     joined = steps.lazy().join(per_step, on="from_at", how="left", maintain_order="left")
     numbers = pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64)
