@@ -578,8 +578,7 @@ def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
 
 def _with_causes(pairs: pl.DataFrame, detectors: Sequence[Detector]) -> pl.DataFrame:
     """Add ``cause`` and ``words`` to pairs of answers: ``a`` fires, ``b`` does not."""
-    known = _traits(detectors).lazy()
-    described = pairs.lazy()
+    known, described = _traits(detectors).lazy(), pairs.lazy()
     for side in _SIDES:
         renamed = known.select("detector", pl.exclude("detector").name.suffix(f"_{side}"))
         described = described.join(

@@ -515,8 +515,7 @@ def detect(
     answering = {name for _, by_kind in parts for name in by_kind["fires"].columns}
     names = [rule.name for rule in chosen if rule.name in answering]
     wide = {
-        kind: pl.concat([pl.DataFrame(), *(by_kind[kind] for _, by_kind in parts)], how="diagonal")
-        .select(names)
+        kind: pl.concat([pl.DataFrame(), *(own[kind] for _, own in parts)], how="diagonal")[names]
         for kind in ANSWERS
     }  # fmt: skip
     units = [DETECTIONS.empty().select(_UNITS), *(own for own, _ in parts)]

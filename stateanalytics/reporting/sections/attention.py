@@ -139,8 +139,7 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
 
 def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
     """The items of a list for the page; few rows, so one at a time."""
-    shown = rows.lazy().select(ENTITY_KEY)
-    reasons = material.reasons.lazy().join(shown, on=ENTITY_KEY, how="semi")
+    reasons = material.reasons.lazy().join(rows.lazy(), on=ENTITY_KEY, how="semi")
     by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for reason in reasons.sort(*ENTITY_KEY, "order").pipe(collected).iter_rows(named=True):
         by_entity.setdefault(tuple(reason[part] for part in ENTITY_KEY), []).append(reason)

@@ -88,14 +88,11 @@ def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFra
     """How many runs each detector covers and flags, those that flag most first."""
     titles = {rule.name: rule.entry.known_as or rule.name for rule in rules}
     words = {rule.name: rule.entry.rule for rule in rules}
-    counted = (
-        detections.lazy()
-        .group_by("detector")
-        .agg(
-            n_covered=pl.col("covered").sum().cast(pl.Int64),
-            n_flagged=pl.col("fires").sum().cast(pl.Int64),
-            label=pl.col("label").drop_nulls().mode().sort().first(),
-        )
+    rows = detections.lazy()
+    counted = rows.group_by("detector").agg(
+        n_covered=pl.col("covered").sum().cast(pl.Int64),
+        n_flagged=pl.col("fires").sum().cast(pl.Int64),
+        label=pl.col("label").drop_nulls().mode().sort().first(),
     )
     known_as, rule = (pl.col("detector").replace(by_name) for by_name in (titles, words))
     named = counted.with_columns(known_as=known_as, rule=rule)

@@ -87,7 +87,7 @@ def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
     n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
-    types = kept["entity_type"].unique().to_list()
+    types = list(tally(kept, "entity_type"))
     noun = types[0] if len(types) == 1 and types[0] != RUN else "run"
     name = "durations.slow" if n_slow else "durations.none_slow"
     slow = say(name, n=n_slow, limit=slow_after_s)
@@ -104,12 +104,11 @@ def _table(steps: pl.DataFrame) -> Plain:
     """The histogram as a table: rows are steps of duration, columns are endings."""
     endings = [ending for ending in ENDINGS if ending in steps["ending"].to_list()]
     counts = {(row["ending"], row["low_s"]): row["n"] for row in steps.iter_rows(named=True)}
-    edges = steps[["low_s", "high_s"]].unique().sort("low_s")
     return {
         "columns": endings,
         "rows": [
             {"step": _step(low_s, high_s), "counts": [counts.get((e, low_s), 0) for e in endings]}
-            for low_s, high_s in edges.iter_rows()
+            for low_s, high_s in sorted(set(steps[["low_s", "high_s"]].rows()))
         ],
     }
 

@@ -74,8 +74,7 @@ def lost_in_all(failed: pl.DataFrame) -> Plain:
         .agg(pl.col("run_s").sum())
     )
     # An incident happens or not, so the variance is that of a sum of so many.
-    spread = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3))
-    spread_s = spread.pipe(collected).item()
+    spread_s = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3)).collect().item()
     return {**sums, "spread_s": spread_s, **lost_of(sums)}
 
 
@@ -212,21 +211,18 @@ def summarize_failures(material: Material) -> Plain:
         versions=program_versions(material.facts),
     )
     clusters = _clusters(material, lives, in_window, faults)
-    most = codes.lazy().head(N_CODES).select("code")
-    first = clusters.lazy().filter(pl.col("place") < N_OF_CODE)
-    shown = first.join(most, on="code", how="semi", nulls_equal=True).pipe(collected)
+    first, most = clusters.filter(pl.col("place") < N_OF_CODE), codes[["code"]].head(N_CODES)
+    shown = first.join(most, on="code", how="semi", nulls_equal=True)
     runs = failed.filter(pl.col("entity_type") == RUN)
     incidents = count_incidents(failed).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
     # What was gone before the window is no news in it.
-    is_news = pl.col("quiet_chance") < _news_chance(lives)
-    was_news = pl.col("quiet_chance_before") < _news_chance(lives)
-    gone = collected(
-        lives.lazy()
-        .filter(pl.col("state") == "gone", is_news, ~was_news)
-        .sort("n_causes_ever", "cluster_id", descending=[True, False])
-    )
+    gone = lives.filter(
+        pl.col("state") == "gone",
+        pl.col("quiet_chance") < _news_chance(lives),
+        pl.col("quiet_chance_before") >= _news_chance(lives),
+    ).sort("n_causes_ever", "cluster_id", descending=[True, False])
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
     first_at = material.failed_ever["failed_at"].min()
@@ -410,8 +406,8 @@ def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
     starts = count_starts(material.ever).filter("is_mass")
     window = material.window
-    is_before_end = pl.col("since") < instant(window.until)
-    mass = starts.filter(pl.col("until") > instant(window.since), is_before_end)
+    since, until = instant(window.since), instant(window.until)
+    mass = starts.filter(pl.col("until") > since, pl.col("since") < until)
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {

@@ -109,12 +109,9 @@ def _n_sessions(facts: Facts) -> int:
 def _entities(material: Material) -> list[Plain]:
     read = material.facts.entities.lazy().group_by("entity_type").agg(n_read=pl.len())
     shown = material.rows.lazy().group_by("entity_type").agg(n_in_window=pl.len())
-    counts = (
-        read.join(shown, on="entity_type", how="left")
-        .with_columns(pl.col("n_in_window").fill_null(0))
-        .sort(-pl.col("n_read").cast(pl.Int64), "entity_type")
-    )
-    return plain_rows(counts.collect())
+    counts = read.join(shown, on="entity_type", how="left")
+    counts = counts.with_columns(pl.col("n_in_window").fill_null(0))
+    return plain_rows(counts.sort(-pl.col("n_read").cast(pl.Int64), "entity_type").collect())
 
 
 def _coverage(ended: pl.DataFrame) -> list[Plain]:
