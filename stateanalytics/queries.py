@@ -13,6 +13,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import read_moment, read_window, zone_of
 from stateanalytics.errors import ArgumentError, in_short
@@ -219,8 +220,9 @@ def with_action_key(items: pl.DataFrame) -> pl.DataFrame:
         pl.col(name).sort_by(order).first().over("_cause") for name in ("entity_type", "_words")
     )
     ended = pl.when(pl.col("entity_type") == first_type).then("_words").otherwise(first_words)
-    return (
-        items.with_columns(_words=words, _cause=cause)
+    return collected(
+        items.lazy()
+        .with_columns(_words=words, _cause=cause)
         .with_columns(thing=pl.when(standing="open").then("_cause").otherwise(ended))
         .drop("_words", "_cause")
     )
@@ -325,12 +327,12 @@ def changes(
     """
     checked_snapshot(snap, "changes")
     runs = counted(rows_of(snap, policy=policy, rows=rows), RUN)
-    versions = program_versions(snap).rename({"program_version": "version"})
-    runs = runs.join(versions, on=["source", "entity_id"], how="left", maintain_order="left")
-    began = runs.with_columns(
+    versions, key = program_versions(snap).lazy(), ["source", "entity_id"]
+    with_versions = runs.lazy().join(versions, on=key, how="left", maintain_order="left")
+    began = with_versions.rename({"program_version": "version"}).with_columns(
         began_at=pl.coalesce("started_at", "created_at"), agent=pl.coalesce("agent", "system")
     )
-    dated = began.drop_nulls("began_at").sort("began_at", "source", "entity_id")
+    dated = collected(began.drop_nulls("began_at").sort("began_at", "source", "entity_id"))
     found = [_new_values(dated.lazy(), what, *where) for what, where in OF_CHANGES.items()]
     if declared is not None:
         found.append(schema.CHANGED.conform(_declared(declared, dated, zone_of(tz))))

@@ -138,14 +138,14 @@ def timeline_of(
     is_it = _is(entity)
     changes = facts.transitions.filter(is_it)
     events = facts.events.filter(is_it)
-    own_calls = _calls_of(calls(facts), entity, facts.as_of)
+    own_calls = collected(_calls_of(calls(facts), entity, facts.as_of))
     folded = _calls(own_calls.lazy())
     is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
     parts = (
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
-        _events(_with_texts(facts, entity, _without_calls(events, folded), n_texts)),
+        _events(_with_texts(facts, entity, _without_calls(events.lazy(), folded), n_texts)),
         folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),
@@ -175,11 +175,12 @@ def last_steps(
     polars.DataFrame
         `TIMELINE`.
     """
-    folded = _calls(_calls_of(called, entity, facts.as_of).lazy())
-    events = _without_calls(facts.events.filter(_is(entity)), folded)
+    folded = _calls(_calls_of(called, entity, facts.as_of))
+    events = _without_calls(facts.events.lazy().filter(_is(entity)), folded)
     said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
-    parts = [TIMELINE.conform(_events(_with_texts(facts, entity, said, n))), folded]
-    return TIMELINE.conform(pl.concat(parts, how="diagonal")).sort("at", "what").tail(n)
+    shown = TIMELINE.conform(_events(_with_texts(facts, entity, said, n)))
+    steps = pl.concat([shown, TIMELINE.conform(folded)])
+    return steps.sort("at", "what").tail(n)
 
 
 def _is(entity: dict[str, Any]) -> pl.Expr:
@@ -270,16 +271,17 @@ def _limits(entity: dict[str, Any], policy: Policy | None) -> list[Constant]:
     return sorted(held, key=lambda constant: (constant.today_s, constant.name))
 
 
-def _calls_of(called: pl.DataFrame, entity: dict[str, Any], as_of: datetime) -> pl.DataFrame:
+def _calls_of(called: pl.DataFrame, entity: dict[str, Any], as_of: datetime) -> pl.LazyFrame:
     """The calls of a session, a subagent or a turn."""
     if entity["entity_type"] not in ("session", "turn"):
-        return schema.CALLS.empty()
+        return schema.CALLS.empty().lazy()
     own = {name: entity[name] for name in ("source", "system")}
     if entity["entity_type"] == "session":
-        return called.filter(**own, thread_id=entity["entity_id"])
+        return called.lazy().filter(**own, thread_id=entity["entity_id"])
     end = entity["ended_at"] or as_of
     is_within = pl.col("started_at").is_between(entity["started_at"], end)
-    return called.filter(is_within.fill_null(value=False), **own, thread_id=entity["parent_id"])
+    is_own = is_within.fill_null(value=False)
+    return called.lazy().filter(is_own, **own, thread_id=entity["parent_id"])
 
 
 def _calls(own: pl.LazyFrame) -> pl.DataFrame:
@@ -305,7 +307,7 @@ def _calls(own: pl.LazyFrame) -> pl.DataFrame:
     return collected(calls)
 
 
-def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
+def _without_calls(events: pl.LazyFrame, folded: pl.DataFrame) -> pl.LazyFrame:
     """Events without those that only record a call which has a line of its own.
 
     These are results of tools, and answers that ask for a call again and again.
@@ -314,26 +316,27 @@ def _without_calls(events: pl.DataFrame, folded: pl.DataFrame) -> pl.DataFrame:
         return events
     kind = pl.col("kind")
     is_result = pl.col("role").is_in(_OF_TOOLS) | kind.is_in(_OF_CALLS)
-    loops = folded.filter(pl.col("n") > 1).select(loop_at="at", loop_until="until").sort("loop_at")
+    repeated = folded.lazy().filter(pl.col("n") > 1)
+    loops = repeated.select(loop_at="at", loop_until="until").sort("loop_at")
     placed = events.sort("at").join_asof(loops, left_on="at", right_on="loop_at")
     is_in_loop = (pl.col("at") <= pl.col("loop_until")) & kind.str.starts_with("message")
     is_hidden = (is_result | is_in_loop).fill_null(value=False)
-    return placed.filter(~is_hidden).select(events.columns)
+    return placed.filter(~is_hidden).drop("loop_at", "loop_until")
 
 
 def _with_texts(
-    facts: Facts, entity: dict[str, Any], events: pl.DataFrame, n_texts: int | None
+    facts: Facts, entity: dict[str, Any], events: pl.LazyFrame, n_texts: int | None
 ) -> pl.LazyFrame:
     """Events with the texts of the last messages as their detail, where a system has them."""
     if n_texts == 0:
-        return events.lazy()
+        return events
     own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
     said = [read(facts, entity) for read in own if read is not None]
-    shown = events.lazy().with_columns(text=pl.lit(None, pl.String))
+    shown = events.with_columns(text=pl.lit(None, pl.String))
     if said:
-        known = said[0].join(events, on=["at", "role"], how="semi", maintain_order="left").lazy()
+        known = said[0].lazy().join(events, on=["at", "role"], how="semi", maintain_order="left")
         last = known if n_texts is None else known.tail(n_texts)
-        shown = events.lazy().join(last, on=["at", "role"], how="left", maintain_order="left")
+        shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
     text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
     return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 

@@ -87,12 +87,13 @@ def audited(
     cases = _cases(snap, policy, states)
     judged = judged_transitions(cases.facts)
     own: list[Check] = [check for known in all_systems() for check in known.auditing().checks]
-    parts = [changes_against_graphs(judged), *(check(cases) for check in (*CHECKS, *own))]
+    contradictions = (check(cases).lazy() for check in (*CHECKS, *own))
+    parts = pl.concat([changes_against_graphs(judged), *contradictions])
     # A parent may belong to two families with the same contradiction.
-    rows = _with_commands(pl.concat(parts)).unique(maintain_order=True)
+    rows = _with_commands(parts).unique(maintain_order=True)
     order = (_rank("severity", schema.FINDING_SEVERITIES), _rank("code", tuple(CODES)), "at")
     rows = rows.sort(*order, *schema.ENTITY_KEY, "says", "against", nulls_last=True)
-    return rows, _by_verdict(judged)
+    return rows.collect(), _by_verdict(judged)
 
 
 def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
@@ -162,9 +163,9 @@ def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cas
     return Cases(snap, states_at_hand(snap, states, policy=policy), policy)
 
 
-def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_commands(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Rows with the advice of their system in ``what_to_do``, where it has some."""
-    advice = pl.DataFrame(
+    advice = pl.LazyFrame(
         [
             (known.name, *pair)
             for known in all_systems()

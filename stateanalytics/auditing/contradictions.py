@@ -48,7 +48,7 @@ def judged_transitions(facts: Facts) -> pl.DataFrame:
     return pl.concat([empty, *judged], how="diagonal_relaxed")
 
 
-def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
+def changes_against_graphs(judged: pl.DataFrame) -> pl.LazyFrame:
     """Judged changes that the graph of their entity type does not allow."""
     return pl.concat(
         audit_rows(
@@ -64,7 +64,7 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def changes_against_history(cases: Cases) -> pl.DataFrame:
+def changes_against_history(cases: Cases) -> pl.LazyFrame:
     """Changes that do not begin where the one before ended; rows that differ from the last one.
 
     Both need the changes of each entity in order, so they are sorted only here.
@@ -76,13 +76,17 @@ def changes_against_history(cases: Cases) -> pl.DataFrame:
     last = ordered.select("status", "at", has_history=pl.lit(value=True))[
         grouped["place"].list.last()
     ]
-    rows = cases.rows.select(*_KEY, "raw_status", "updated_at")
-    both = left_join(rows, grouped.drop("place").hstack(last)).filter(
-        "has_history",
-        pl.col("raw_status").ne_missing(pl.col("status")),
-        # An incomplete history ends before the row does: a record that was written later, for
-        # example by a kill, rightly has another status.
-        pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
+    rows = cases.rows[[*_KEY, "raw_status", "updated_at"]]
+    both = (
+        left_join(rows, grouped[list(_KEY)].hstack(last))
+        .lazy()
+        .filter(
+            "has_history",
+            pl.col("raw_status").ne_missing(pl.col("status")),
+            # An incomplete history ends before the row does: a record that was written later, for
+            # example by a kill, rightly has another status.
+            pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
+        )
     )
     differing = audit_rows(
         both,
@@ -94,14 +98,18 @@ def changes_against_history(cases: Cases) -> pl.DataFrame:
     return pl.concat([gaps, differing])
 
 
-def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
+def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.LazyFrame:
     """Changes that do not begin where the one before ended; ``grouped`` has places by entity."""
     places = pl.DataFrame({"place": grouped, "first": grouped.list.first()}).explode("place")
     changes = ordered[places["place"]]
-    gaps = changes.with_columns(before=pl.col("status").shift(1)).filter(
-        places["place"] != places["first"],
-        pl.col("before").is_not_null(),
-        pl.col("previous_status") != pl.col("before"),
+    gaps = (
+        changes.lazy()
+        .with_columns(before=pl.col("status").shift(1))
+        .filter(
+            places["place"] != places["first"],
+            pl.col("before").is_not_null(),
+            pl.col("previous_status") != pl.col("before"),
+        )
     )
     return audit_rows(
         gaps,
@@ -115,10 +123,11 @@ def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.DataFrame:
 def _ordered(cases: Cases) -> pl.DataFrame:
     """Changes of status in the order in which they were accepted."""
     # Only the columns of the checks: the others of a million changes are a gigabyte.
-    changes = cases.facts.transitions.select(*_KEY, "at", "seq", "previous_status", "status")
+    columns = (*_KEY, "at", "seq", "previous_status", "status")
+    changes = cases.facts.transitions.lazy().select(columns)
     # Changes that are derived from events cannot contradict anything.
     kept = changes.filter(~pl.col("system").is_in(_with_history("derived")))
-    return kept.sort("at", "seq", nulls_last=False, maintain_order=True)
+    return kept.sort("at", "seq", nulls_last=False, maintain_order=True).collect()
 
 
 def _with_history(kind: str) -> list[str]:
@@ -147,7 +156,7 @@ _HAS_END = {
 _AT_WORK = ("running", "queued", "pending")
 
 
-def without_sign_of_life(cases: Cases) -> pl.DataFrame:
+def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
     """Open entities without a sign of life, by the health of their state.
 
     An invocation has no health of its own. One without sessions shows no life
@@ -190,7 +199,7 @@ def without_sign_of_life(cases: Cases) -> pl.DataFrame:
     )
 
 
-def end_times(cases: Cases) -> pl.DataFrame:
+def end_times(cases: Cases) -> pl.LazyFrame:
     """Ends that are missing, too early, or recorded for an open status."""
     rows = cases.plan
     has_moment = pl.any_horizontal(
@@ -233,7 +242,7 @@ def end_times(cases: Cases) -> pl.DataFrame:
     )
 
 
-def stored_durations(cases: Cases) -> pl.DataFrame:
+def stored_durations(cases: Cases) -> pl.LazyFrame:
     """Stored durations that differ from the time between start and end."""
     took = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     differing = cases.plan.with_columns(took_s=took).filter(
@@ -255,7 +264,7 @@ def _status() -> pl.Expr:
 _MISSING = "run.failed.missing_artifact"
 
 
-def contract_verdicts(cases: Cases) -> pl.DataFrame:
+def contract_verdicts(cases: Cases) -> pl.LazyFrame:
     """Verdicts that contradict the reason, the status or the verdict's own counts."""
     rows = cases.plan.filter(pl.col("verdict").is_not_null())
     n_missing = pl.col("n_required_missing")
@@ -300,7 +309,7 @@ _FAMILIES = (("invocation", "session", "invocation_id"), ("show", "play", "paren
 _OUTCOMES = {"succeeded": "completed"}
 
 
-def over_or_open(cases: Cases) -> pl.DataFrame:
+def over_or_open(cases: Cases) -> pl.LazyFrame:
     """Parents that ended before a child, or stay open after the last one ended."""
     parts = []
     for parent, child, column in _FAMILIES:
@@ -338,7 +347,7 @@ def over_or_open(cases: Cases) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def plays_and_sessions(cases: Cases) -> pl.DataFrame:
+def plays_and_sessions(cases: Cases) -> pl.LazyFrame:
     """Plays that are over while their session is not, or at work long after it ended."""
     rows = cases.plan
     plays = rows.filter(pl.col("entity_type") == "play")
@@ -391,7 +400,7 @@ def plays_and_sessions(cases: Cases) -> pl.DataFrame:
     )
 
 
-def fires_and_requests(cases: Cases) -> pl.DataFrame:
+def fires_and_requests(cases: Cases) -> pl.LazyFrame:
     """Fires of a schedule that completed though their request did not, or the reverse."""
     rows, of_type = cases.plan, pl.col("entity_type")
     outcome = pl.col("outcome").replace(_OUTCOMES)
@@ -412,7 +421,7 @@ def fires_and_requests(cases: Cases) -> pl.DataFrame:
     )
 
 
-def exit_codes(cases: Cases) -> pl.DataFrame:
+def exit_codes(cases: Cases) -> pl.LazyFrame:
     """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
 
     The outcome of a play is decided after its process has ended, so a play that was merged or
@@ -441,7 +450,7 @@ _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def stored_axes(cases: Cases) -> pl.DataFrame:
+def stored_axes(cases: Cases) -> pl.LazyFrame:
     """Stored health, delivery and reason codes that differ from the recomputed ones.
 
     They are the columns of ADR-0033's appendix A. Nothing stored is no difference, and
@@ -455,6 +464,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     own, element, separator = pl.col("reason_code"), pl.element(), schema.CODE_SEPARATOR
     rows = (
         _with_derived_codes(rows)
+        .lazy()
         .with_columns(listed=texts_of("stored_reason_codes"))
         .with_columns(
             derived_codes=pl.when(pl.col("listed").list.contains(own))
@@ -463,6 +473,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
             .list.set_union("derived")
             .list.drop_nulls()
         )
+        .collect()
     )
     has_other = pl.col("listed").list.set_difference("derived_codes").list.len() > 0
     codes = pl.when(has_other).then(pl.col("listed").list.join(separator))
@@ -474,7 +485,7 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
     was, now = pl.col("was"), pl.col("now")
     return pl.concat(
         audit_rows(
-            rows.with_columns(was=stored, now=recomputed.fill_null("")).filter(was != now),
+            rows.lazy().with_columns(was=stored, now=recomputed.fill_null("")).filter(was != now),
             "audit.stored_differs",
             at="updated_at",
             says=pl.format("stored {} {}", pl.lit(axis), was.replace("", "none")),
@@ -487,16 +498,16 @@ def stored_axes(cases: Cases) -> pl.DataFrame:
 def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with the codes that explain their recomputed health and delivery, as a list."""
     axes = ["entity_type", "now_health", "now_delivery"]
-    distinct = rows.select(axes).unique()
+    distinct = rows[axes].unique()
     derived = [
         [health_code(domain(entity_type), health), delivery_code(domain(entity_type), delivery)]
         for entity_type, health, delivery in distinct.rows()
     ]
-    codes = distinct.with_columns(derived=pl.Series(derived, dtype=pl.List(pl.String)))
+    codes = distinct.hstack([pl.Series("derived", derived, pl.List(pl.String))])
     return rows.join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
 
 
-def unknown_reasons(cases: Cases) -> pl.DataFrame:
+def unknown_reasons(cases: Cases) -> pl.LazyFrame:
     """Reason codes that are not in the list of their system, where that list is complete.
 
     One row for each entity and code, from its row or else its history; a text that is no
@@ -595,7 +606,7 @@ def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...
     )
 
 
-Check: TypeAlias = Callable[[Cases], pl.DataFrame]
+Check: TypeAlias = Callable[[Cases], pl.DataFrame | pl.LazyFrame]
 CHECKS: tuple[Check, ...] = (
     changes_against_history,
     without_sign_of_life,

@@ -199,7 +199,8 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
         {ending: words for ending, (words, _) in ENDINGS.items()}, default=pl.col("ending")
     )
     return (
-        steps.filter(pl.col("ending").is_not_null())
+        steps.lazy()
+        .filter(pl.col("ending").is_not_null())
         .with_columns(
             from_s=pl.max_horizontal(pl.col("low_s"), 0.5),
             # Slightly narrower than the step, so that bars do not touch.
@@ -216,11 +217,12 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
             ),
         )
         .with_columns(middle_s=(pl.col("from_s") * pl.col("to_s")).sqrt())
+        .collect()
     )
 
 
 def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
-    by_ending = dict(drawn.select("ending", "row_name").unique(maintain_order=True).iter_rows())
+    by_ending = dict(drawn[["ending", "row_name"]].iter_rows())
     return [by_ending[ending] for ending in endings]
 
 

@@ -402,9 +402,9 @@ def chart_over_time(
         _heights(counts), step="label", ended="row_name", runs="n"
     )
     chosen = interactive.click_selection("chosen_steps", "label", "ending")
-    steps = counts["label"].unique(maintain_order=True).to_list()
-    rows = drawn["row_name"].unique(maintain_order=True).to_list()
-    fills = [palette[colour] for colour in drawn.unique("row_name", maintain_order=True)["colour"]]
+    steps = list(dict.fromkeys(counts["label"].to_list()))
+    colours = dict(drawn[["row_name", "colour"]].iter_rows())
+    rows, fills = list(colours), [palette[colour] for colour in colours.values()]
     room = width / max(len(steps), 1)
     x = (
         alt.X("label:N", sort=steps, title=None)

@@ -88,14 +88,14 @@ def chart_worksheet(
             f"chart_worksheet draws one constant; found {curve['name'].n_unique()}.",
             "filter one: advice.curves.filter(name='stale.flow')",
         )
-    known = curve.filter(pl.col("mistakes").is_not_null()).sort("threshold_s")
+    known = curve.lazy().filter(pl.col("mistakes").is_not_null()).sort("threshold_s").collect()
     drawn, tips = with_tooltips(
         _near(known, pl.col("is_today") | pl.col("is_best"), times=6), threshold="threshold_s",
         mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
     )  # fmt: skip
     high = max(largest(drawn, "threshold_s"), 60.0)
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
-    counted = mistakes_of(*drawn.select("mistake", "per").row(0)) if drawn.height else "mistakes"
+    counted = mistakes_of(*drawn[["mistake", "per"]].row(0)) if drawn.height else "mistakes"
     what = "delay until it acts (the threshold)"
     delay = log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
     top = max(largest(drawn, "mistakes"), 1.0)
@@ -147,7 +147,7 @@ def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
             "label": f"{mark} {how_long(row['threshold_s'])}: {per_hundred(row['mistakes'])}",
         }
         for column, mark in (("is_today", "today"), ("is_best", "cheapest"))
-        for row in drawn.filter(pl.col(column)).head(1).to_dicts()
+        for row in [row for row in drawn.iter_rows(named=True) if row[column]][:1]
     ]
     if len(rows) == 2 and rows[0]["threshold_s"] == rows[1]["threshold_s"]:
         rows = [{**rows[0], "label": rows[0]["label"].replace("today", "today and cheapest")}]

@@ -92,14 +92,14 @@ Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 
 def audit_rows(
-    rows: pl.DataFrame | pl.LazyFrame,
+    rows: Rows,
     code: str,
     *,
     says: pl.Expr,
     against: pl.Expr,
     at: pl.Expr | str | None = None,
     severity: pl.Expr | None = None,
-) -> pl.DataFrame:
+) -> Rows:
     """Rows of the audit: which records contradict each other, each side in words.
 
     Parameters
@@ -117,7 +117,7 @@ def audit_rows(
 
     Returns
     -------
-    polars.DataFrame
+    polars.DataFrame or LazyFrame
         ``schema.AUDIT``.
     """
     about = CODES[code]
@@ -133,8 +133,10 @@ def audit_rows(
     dtypes = schema.AUDIT.dtypes
     typed = {name: column.cast(dtypes[name]) for name, column in columns.items()}
     # Polars cannot slice texts of which the first chunk is empty, as after a shift.
-    whole = rows.collect() if isinstance(rows, pl.LazyFrame) else rows
-    return whole.rechunk().select(*schema.ENTITY_KEY, **typed)
+    whole = (
+        rows.rechunk() if isinstance(rows, pl.DataFrame) else rows.map_batches(pl.DataFrame.rechunk)
+    )
+    return whole.select(*schema.ENTITY_KEY, **typed)
 
 
 def family(rows: Rows, parent: str, child: str, column: str) -> Rows:

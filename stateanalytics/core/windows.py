@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cache
 from typing import TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -276,9 +277,7 @@ def zone_of(tz: object) -> tzinfo:
     if tz is None:
         return UTC
     try:
-        # Only zones that polars knows, too: no "localtime" of a machine.
-        pl.Series([_EPOCH]).dt.convert_time_zone(str(tz))
-        return ZoneInfo(str(tz))
+        return _zone_of(str(tz))
     except (ValueError, OSError, ZoneInfoNotFoundError, pl.exceptions.ComputeError):
         near = did_you_mean(str(tz)[:80], sorted(available_timezones()))
         raise ArgumentError(
@@ -286,6 +285,13 @@ def zone_of(tz: object) -> tzinfo:
             'tz="Europe/Berlin", or tz="UTC"' + near,
             shell="--tz Europe/Berlin, or --tz UTC" + near,
         ) from None
+
+
+@cache
+def _zone_of(name: str) -> ZoneInfo:
+    # Only zones that polars knows, too: no "localtime" of a machine.
+    pl.Series([_EPOCH]).dt.convert_time_zone(name)
+    return ZoneInfo(name)
 
 
 def _as_asked(window: object, as_of: datetime, zone: tzinfo) -> Window:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import polars as pl
 
 from stateanalytics.core import schema
+from stateanalytics.core.joins import collected
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.tables import as_html
@@ -446,7 +447,7 @@ def _known(detections: Detections, own: Iterable[Detector]) -> dict[str, Detecto
 def _disagreement_rows(detections: Detections, known: dict[str, Detector]) -> pl.DataFrame:
     # Units that no detector flags have no disagreement: most need no reasons.
     flagged = detections.fires.select(pl.any_horizontal(pl.all()).fill_null(value=False))
-    answered = detections.rows_of(flagged.to_series())
+    answered = detections.rows_of(flagged.to_series()).lazy()
     fires = answered.filter(pl.col("fires")).select(
         *(*UNIT, "session_id", "kind"),
         a="detector",
@@ -461,9 +462,9 @@ def _disagreement_rows(detections: Detections, known: dict[str, Detector]) -> pl
         measured_b_s="measured_s",
         threshold_b_s="threshold_s",
     )
-    pairs = (
+    pairs = collected(
         fires.join(silent, on=UNIT, how="inner", maintain_order="left_right")
-        .join(_overlapping(detections), on=["a", "b"], how="semi")
+        .join(_overlapping(detections).lazy(), on=["a", "b"], how="semi")
         .with_columns(
             says_b=pl.when("covered_b").then(pl.lit("fine")).otherwise(pl.lit("does not look"))
         )
@@ -475,36 +476,40 @@ def _overlapping(detections: Detections) -> pl.DataFrame:
     """The pairs of detectors that both look at some row."""
     covered = (
         detections.covered.unique()
+        .lazy()
         .with_row_index(" kind")
         .unpivot(index=" kind", variable_name="a")
         .filter(pl.col("value").cast(pl.Boolean))
         .drop("value")
     )
     pairs = covered.join(covered.rename({"a": "b"}), on=" kind")
-    return pairs.select("a", "b").unique().filter(pl.col("a") != pl.col("b"))
+    return pairs.select("a", "b").unique().filter(pl.col("a") != pl.col("b")).pipe(collected)
 
 
 def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detector]) -> pl.DataFrame:
     flagged = (
-        detections.fires.sum()
+        detections.fires.lazy()
+        .sum()
         .unpivot(variable_name="detector", value_name="n")
         .with_columns(pl.col("n").cast(pl.Int64))
     )
     contrast = (pl.col("measured_a_s") / pl.col("threshold_a_s")) / (
         pl.col("measured_b_s") / pl.col("threshold_b_s")
     )
-    by_contrast = rows.sort(
+    by_contrast = rows.lazy().sort(
         contrast, *UNIT, descending=[True, *(False for _ in UNIT)], nulls_last=True
     )
-    counted = by_contrast.group_by("a", "b", "cause", maintain_order=True).agg(
-        label_a=pl.col("label_a").mode().sort().first(),
-        n=pl.len().cast(pl.Int64),
-        example_type=pl.col("entity_type").first(),
-        example_id=pl.col("entity_id").first(),
-        words=pl.col("words").first(),
+    counted = collected(
+        by_contrast.group_by("a", "b", "cause", maintain_order=True).agg(
+            label_a=pl.col("label_a").mode().sort().first(),
+            n=pl.len().cast(pl.Int64),
+            example_type=pl.col("entity_type").first(),
+            example_id=pl.col("entity_id").first(),
+            words=pl.col("words").first(),
+        )
     )
-    pairs = counted.select("a", "b").unique(maintain_order=True)
-    pages = pl.DataFrame(
+    pairs = counted[["a", "b"]].unique(maintain_order=True)
+    pages = pl.LazyFrame(
         [(a, b, stood_together(known[a], known[b]), _are_rivals(known[a], known[b]),
           all(_LEADING in known[name].entity_types for name in (a, b)))
          for a, b in pairs.rows()],
@@ -512,7 +517,8 @@ def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detecto
         orient="row",
     )  # fmt: skip
     whole = (
-        counted.join(pages, on=["a", "b"])
+        counted.lazy()
+        .join(pages, on=["a", "b"])
         .join(flagged.rename({"detector": "a", "n": "n_a"}), on="a")
         .join(flagged.rename({"detector": "b", "n": "n_b"}), on="b")
         .with_columns(n_pair=pl.col("n").sum().over("a", "b"), _mild=pl.col("cause").is_in(_MILD))
@@ -520,7 +526,7 @@ def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detecto
     )
     order = ("_mild", "_of_runs", "is_same_page", "_rivals", "n", "a", "b", "cause")
     falls = [name in (*_PLACE, "n") for name in order]
-    return DISAGREEMENT_CAUSES.conform(whole.sort(*order, descending=falls))
+    return DISAGREEMENT_CAUSES.conform(whole.sort(*order, descending=falls).pipe(collected))
 
 
 def _are_rivals(a: Detector, b: Detector) -> bool:
@@ -579,15 +585,14 @@ def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
 
 def _with_causes(pairs: pl.DataFrame, detectors: Sequence[Detector]) -> pl.DataFrame:
     """Add ``cause`` and ``words`` to pairs of answers: ``a`` fires, ``b`` does not."""
-    known = _traits(detectors)
-    described = pairs
+    known, described = _traits(detectors).lazy(), pairs.lazy()
     for side in _SIDES:
-        renamed = known.rename({name: f"{name}_{side}" for name in known.columns[1:]})
+        renamed = known.select("detector", pl.exclude("detector").name.suffix(f"_{side}"))
         described = described.join(
             renamed, left_on=side, right_on="detector", how="left", maintain_order="left"
         )
     added = described.with_columns(cause=_cause()).with_columns(words=_words())
-    return added.select(*pairs.columns, "cause", "words")
+    return added.select(*pairs.columns, "cause", "words").pipe(collected)
 
 
 def _cause() -> pl.Expr:

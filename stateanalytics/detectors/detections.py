@@ -515,8 +515,7 @@ def detect(
     answering = {name for _, by_kind in parts for name in by_kind["fires"].columns}
     names = [rule.name for rule in chosen if rule.name in answering]
     wide = {
-        kind: pl.concat([pl.DataFrame(), *(by_kind[kind] for _, by_kind in parts)], how="diagonal")
-        .select(names)
+        kind: pl.concat([pl.DataFrame(), *(own[kind] for _, own in parts)], how="diagonal")[names]
         for kind in ANSWERS
     }  # fmt: skip
     units = [DETECTIONS.empty().select(_UNITS), *(own for own, _ in parts)]
@@ -527,7 +526,7 @@ def _features_by_system(
     past: Past, chosen: Sequence[Detector], states: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, list[Detector]]]:
     """The features of each system, and the detectors that apply to it."""
-    here = past.facts.entities["system"].unique()
+    here = set(past.facts.entities["system"].unique())
     for known in all_systems():
         relevant = [rule for rule in chosen if rule.system in (None, known.name)]
         if known.name in here and relevant:

@@ -95,8 +95,8 @@ def _signs(facts: Facts, sessions: pl.DataFrame) -> pl.DataFrame:
 
 def _distinguishing(events: pl.DataFrame, sessions: pl.DataFrame) -> list[str]:
     """The key without constant columns: joining millions of rows on constants is slow."""
-    both = {name: [events[name].unique(), sessions[name].unique()] for name in _KEY[:2]}
-    return [*(name for name in both if pl.concat(both[name]).n_unique() > 1), "entity_id"]
+    both = {name: pl.concat([events[name], sessions[name]]) for name in _KEY[:2]}
+    return [*(name for name, values in both.items() if values.n_unique() > 1), "entity_id"]
 
 
 def _unseen_messages(active: pl.LazyFrame, facts: Facts) -> pl.DataFrame:
@@ -119,7 +119,7 @@ def _known_ends(seen: pl.LazyFrame) -> pl.LazyFrame:
 def _earlier_ends(facts: Facts, seen: pl.LazyFrame) -> list[pl.LazyFrame]:
     """Ends before the last one, as each system records them (`Ends.of_silences`)."""
     known = [
-        system.ends.of_silences(facts).select(*_KEY, "at", "boundary")
+        system.ends.of_silences(facts)[[*_KEY, "at", "boundary"]]
         for system in all_systems()
         if system.ends.of_silences is not None
     ]

@@ -201,7 +201,7 @@ def _lift(
     of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(
         n_cluster=pl.col("request").n_unique().cast(pl.Int64)
     )
-    counts = (
+    counts = collected(
         in_clusters.group_by(*KEY, "dimension", "value")
         .agg(
             pl.max_horizontal("n_value", expected).first().alias("n_value"),
@@ -214,12 +214,11 @@ def _lift(
             *wilson_columns("n_in", "n_cluster", prefix="share_in"),
             share_all=pl.col("n_value") / pl.col("n_all"),
         )
-        .pipe(collected)
     )
     tables = ["n_in", "n_cluster", "n_value", "n_all"]
-    distinct = counts.select(tables).unique()
+    distinct = counts[tables].unique()
     p_values = pl.Series([hypergeometric_tail(*row) for row in distinct.rows()], dtype=pl.Float64)
-    return (
+    return collected(
         counts.lazy()
         .join(distinct.lazy().with_columns(p_value=p_values), on=tables, how="left")
         .with_columns(
@@ -238,7 +237,6 @@ def _lift(
             descending=[False, True, False, False, False],
         )
         .select(LIFT.dtypes.names())
-        .pipe(collected)
     )
 
 
@@ -329,24 +327,28 @@ def count_faults(
     ``changed`` what `changed_within` gives, ``versions`` the `program_versions`.
     """
     first = ("title", "cause_group", "cause_proposed", "code", "meaning", "what_to_do")
-    of_clusters = ranked.group_by("fault_id", maintain_order=True).agg(
-        pl.col(first).first(),
-        n_clusters=pl.len().cast(pl.Int64),
-        cluster_ids="cluster_id",
-        is_consequence=is_consequence().all(),
+    of_clusters = collected(
+        ranked.lazy()
+        .group_by("fault_id", maintain_order=True)
+        .agg(
+            pl.col(first).first(),
+            n_clusters=pl.len().cast(pl.Int64),
+            cluster_ids="cluster_id",
+            is_consequence=is_consequence().all(),
+        )
     )
-    return (
-        count_groups(failed, ["fault_id"])
-        .join(of_clusters, on="fault_id")
-        .pipe(sorted_by_cost, "fault_id")
+    counted = count_groups(failed, ["fault_id"]).join(of_clusters, on="fault_id")
+    return collected(
+        sorted_by_cost(counted, "fault_id")
+        .lazy()
         .sort("is_consequence", maintain_order=True)
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
-        .join(_concentrated(failed, ended, sources), on="fault_id", how="left")
-        .join(_seen_after(failed, ended, versions), on="fault_id", how="left")
+        .join(_concentrated(failed, ended, sources).lazy(), on="fault_id", how="left")
+        .join(_seen_after(failed, ended, versions).lazy(), on="fault_id", how="left")
         .with_columns(where=pl.concat_str("where", "first_seen", separator="; ", ignore_nulls=True))
         .with_columns(where=pl.when(pl.col("where") != "").then("where"))
-        .join(_causes(failed, of_clusters), on="fault_id", how="left")
-        .join(changed, on="fault_id", how="left")
+        .join(_causes(failed, of_clusters).lazy(), on="fault_id", how="left")
+        .join(changed.lazy(), on="fault_id", how="left")
         .with_columns(title=pl.coalesce("caused", "title"))
         .sort("rank")
         .select(FAULTS.dtypes.names())
@@ -359,13 +361,13 @@ _FEWEST_OF_VERSION = 3
 
 def _seen_after(failed: pl.DataFrame, ended: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
     """The version that all failures of a fault had, where runs of other versions came before."""
-    session = versions.rename({"entity_id": "session_id"})
-    runs, rows = (one.join(session, on=["source", "session_id"]) for one in (ended, failed))
+    session = versions.lazy().rename({"entity_id": "session_id"})
+    runs, rows = (one.lazy().join(session, on=["source", "session_id"]) for one in (ended, failed))
     first = runs.group_by("system", "program_version").agg(pl.col("started_at").min())
     is_later = pl.col("started_at") > pl.col("started_at").min().over("system")
     later = first.filter(is_later).select("system", seen_after="program_version")
-    whole = failed.group_by("fault_id").agg(n=pl.len())
-    alone = (
+    whole = failed.lazy().group_by("fault_id").agg(n=pl.len())
+    alone = collected(
         rows.group_by("fault_id", "system", seen_after="program_version")
         .agg(n=pl.len())
         .join(whole, on=["fault_id", "n"], how="semi")
@@ -374,15 +376,16 @@ def _seen_after(failed: pl.DataFrame, ended: pl.DataFrame, versions: pl.DataFram
         .select("fault_id", "seen_after")
     )
     words = [say("failures.seen_after", version=name) for name in alone["seen_after"]]
-    return alone.with_columns(first_seen=pl.Series(words, dtype=pl.String))
+    return alone.hstack([pl.Series("first_seen", words, pl.String)])
 
 
 def _causes(failed: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
     """The fault that failed most often in the requests of a consequence, and the title of both."""
-    known = faults.select("fault_id", "title", "is_consequence")
-    rows = failed.select("fault_id", request=_request()).unique().join(known, on="fault_id")
+    known = faults.lazy().select("fault_id", "title", "is_consequence")
+    requests = failed.lazy().select("fault_id", request=_request()).unique()
+    rows = requests.join(known, on="fault_id")
     causes = rows.filter(~pl.col("is_consequence"))
-    pairs = (
+    pairs = collected(
         rows.filter("is_consequence")
         .join(causes.rename({"fault_id": "cause_id"}), on="request", suffix="_of_cause")
         .group_by("fault_id", "cause_id", "title", "title_of_cause")
@@ -392,17 +395,18 @@ def _causes(failed: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
     )
     titles = [
         shortened(f"{shortened(said.rstrip('.'), LONGEST_TITLE // 2)}: {cause}", LONGEST_TITLE)
-        for said, cause in pairs.select("title", "title_of_cause").rows()
+        for said, cause in pairs[["title", "title_of_cause"]].rows()
     ]
-    return pairs.select("fault_id", "cause_id", caused=pl.Series(titles, dtype=pl.String))
+    return pairs[["fault_id", "cause_id"]].hstack([pl.Series("caused", titles, pl.String)])
 
 
 def _concentrated(failed: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
     """For each fault the one value in which it is concentrated most surely, where there is one."""
     nothing = (pl.lit(None, pl.String).alias(name) for name in (*KEY[1:], "rule_name"))
     as_clusters = failed.with_columns(*nothing, cluster_id="fault_id", request=_request())
-    found = (
+    found = collected(
         _lift(as_clusters, ended, sources, FDR)
+        .lazy()
         .filter("is_over_represented", pl.col("dimension").is_in(CONCENTRATED))
         .unique("cluster_id", keep="first", maintain_order=True)
         .select("dimension", "value", "n_in", *_LIFTS, fault_id="cluster_id", n_fault="n_cluster")
@@ -411,7 +415,7 @@ def _concentrated(failed: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFra
         say("failures.where", **(row | {name: f"{row[name]:.1f}" for name in _LIFTS}))
         for row in found.iter_rows(named=True)
     ]
-    return found.with_columns(where=pl.Series(words, dtype=pl.String))
+    return found.hstack([pl.Series("where", words, pl.String)])
 
 
 def related(
@@ -544,15 +548,15 @@ def _top_of_group(group: pl.DataFrame, n: int) -> pl.DataFrame:
 def similar_texts(texts: pl.DataFrame) -> pl.DataFrame:
     """Similarity of every pair of texts that share an n-gram."""
     grams = _grams(texts)
-    other = grams.rename({"i": "j", "weight": "other"})
-    empty = pl.DataFrame(schema={"i": grams.schema["i"], "j": grams.schema["i"]}).with_columns(
-        similarity=pl.lit(None, pl.Float64)
-    )
-    return pl.concat(
+    other = grams.lazy().rename({"i": "j", "weight": "other"})
+    place = grams.schema["i"]
+    empty = pl.LazyFrame(schema={"i": place, "j": place, "similarity": pl.Float64})
+    pairs = pl.concat(
         [
             empty,
             *(
-                grams.filter(pl.col("i") // _BATCH == part)
+                grams.lazy()
+                .filter(pl.col("i") // _BATCH == part)
                 .join(other, on="gram")
                 .filter(pl.col("i") != pl.col("j"))
                 .group_by("i", "j")
@@ -561,6 +565,7 @@ def similar_texts(texts: pl.DataFrame) -> pl.DataFrame:
             ),
         ]
     )
+    return collected(pairs)
 
 
 def _grams(texts: pl.DataFrame) -> pl.DataFrame:
@@ -568,7 +573,8 @@ def _grams(texts: pl.DataFrame) -> pl.DataFrame:
     words = pl.col("template").str.head(_LONGEST).str.to_lowercase()
     spaced = words.str.replace_all(r"<[a-z*]*>|[^\p{L}\d]+", " ").str.replace_all(r"\s+", " ")
     counts = (
-        texts.select("i", text=pl.lit(" ") + spaced + pl.lit(" "))
+        texts.lazy()
+        .select("i", text=pl.lit(" ") + spaced + pl.lit(" "))
         .drop_nulls()
         # Signed: a text may be shorter than an n-gram.
         .with_columns(n_starts=pl.col("text").str.len_chars().cast(pl.Int64) - GRAM + 1)
@@ -581,7 +587,7 @@ def _grams(texts: pl.DataFrame) -> pl.DataFrame:
     rarity = ((1.0 + texts.height) / (1.0 + pl.col("n_with"))).log() + 1.0
     weight = (1.0 + pl.col("n").cast(pl.Float64).log()) * rarity
     length = (pl.col("weight") ** 2).sum().over("i").sqrt()
-    return (
+    return collected(
         counts.with_columns(n_with=n_with)
         .with_columns(weight=weight)
         .with_columns(weight=pl.when(length > 0).then(pl.col("weight") / length).otherwise(0.0))

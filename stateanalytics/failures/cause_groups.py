@@ -79,7 +79,7 @@ def add_cause_groups(clusters: pl.DataFrame) -> pl.DataFrame:
     ['provider_limit', 'provider_limit']
     """
     check_columns(clusters, ["code", "template"], "add_cause_groups")
-    code, template = (clusters[name].cast(pl.String) for name in ("code", "template"))
+    code, template = pl.col("code").cast(pl.String), pl.col("template").cast(pl.String)
     texts = clusters.select(
         code=code, message=pl.when(~template.str.starts_with(NO_MESSAGE)).then(template)
     )
@@ -89,15 +89,15 @@ def add_cause_groups(clusters: pl.DataFrame) -> pl.DataFrame:
 
 def _group_of(texts: pl.Series) -> pl.Series:
     """The group of the first row of the table that fits each text; null: none, or no text."""
-    distinct = texts.unique().drop_nulls()
+    distinct = texts.to_frame().lazy().unique().drop_nulls()
     text = pl.col(texts.name)
     fits = (
         pl.when(text.str.contains(f"(?i){pattern}")).then(pl.lit(rule.cause_group))
         for rule in RULES
         if (pattern := getattr(rule, texts.name))
     )
-    groups = distinct.to_frame().select(group=pl.coalesce(*fits)).to_series()
-    return texts.replace_strict(distinct, groups, default=None, return_dtype=pl.String)
+    known, groups = distinct.select(text, group=pl.coalesce(*fits)).collect().get_columns()
+    return texts.replace_strict(known, groups, default=None, return_dtype=pl.String)
 
 
 _GRAM = 3

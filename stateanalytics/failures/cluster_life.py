@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
@@ -199,7 +200,7 @@ def count_lives(
     """
     known = rows.filter(pl.col("failed_at") < instant(now.until))
     here, before = (
-        count_groups(members_within(known, period, as_of, begins), ["cluster_id"])
+        count_groups(members_within(known, period, as_of, begins), ["cluster_id"]).lazy()
         for period in (now, period_before(now))
     )
     # Of a week that is not over, only what has passed was without a failure.
@@ -216,7 +217,8 @@ def count_lives(
     is_back_on_day = (days.diff() >= 7 * QUIET_WEEKS) & (away_chance < QUIET_CHANCE)
     on_id: Any = {"on": "cluster_id", "how": "left"}
     lives = (
-        known.group_by(KEY)
+        known.lazy()
+        .group_by(KEY)
         .agg(
             pl.col("cause_group", "fault_id").first(),
             pl.col("rule_name").sort().first(),
@@ -234,13 +236,14 @@ def count_lives(
         )
         .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
         .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
-        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=begins), **on_id)
+        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=begins).lazy(), **on_id)
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
             is_growing=pl.col("q_value") <= fdr,
             # What is missing in a part of a week may come in the rest of it.
             chance_at_end="quiet_chance" if now.until <= as_of + TICK else "quiet_chance_before",
         )
+        .pipe(collected)
         .pipe(_with_renames)
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
@@ -277,8 +280,9 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
         .otherwise(pl.lit("ongoing"))
     )
     last_day = (now.until - timedelta(microseconds=1)).date()
-    return (
-        lives.join(entries, on="cluster_id", how="full", coalesce=True, suffix="_in_ledger")
+    return collected(
+        lives.lazy()
+        .join(entries.lazy(), on="cluster_id", how="full", coalesce=True, suffix="_in_ledger")
         .with_columns(pl.coalesce(name, f"{name}_in_ledger") for name in ("code", "template"))
         .with_columns(
             pl.col("n_causes", "n_causes_before", "n_causes_ever").fill_null(0),
@@ -293,8 +297,9 @@ def _with_renames(lives: pl.DataFrame) -> pl.DataFrame:
     """Lives with the ids of clusters that began in nearly the words of one that was over."""
     is_over, after = pl.col("silence_chance") < QUIET_CHANCE, pl.col("first_at_after")
     first_over = pl.col("last_at").filter("is_over").min()
-    texts = (
-        lives.with_columns(is_over=is_over, cause=pl.coalesce("cause_group", "code"))
+    texts = collected(
+        lives.lazy()
+        .with_columns(is_over=is_over, cause=pl.coalesce("cause_group", "code"))
         .filter(pl.col("is_over") | (pl.col("first_at") > first_over))
         .select("cluster_id", "template", "first_at", "last_at", "is_over", "cause")
         .sort("cluster_id")
@@ -302,18 +307,20 @@ def _with_renames(lives: pl.DataFrame) -> pl.DataFrame:
     )
     pairs = (
         similar_texts(texts)
+        .lazy()
         .filter(pl.col("similarity") >= LEAST)
-        .join(texts.filter("is_over"), on="i")
-        .join(texts.rename({"i": "j"}), on=["j", "cause"], suffix="_after")
+        .join(texts.lazy().filter("is_over"), on="i")
+        .join(texts.lazy().rename({"i": "j"}), on=["j", "cause"], suffix="_after")
         .filter(after > pl.col("last_at"), after <= pl.col("last_at") + QUIET_WEEKS * WEEK)
         .sort("similarity", "i", "j", descending=[True, False, False])
         .unique("i", keep="first", maintain_order=True)
         .unique("j", keep="first", maintain_order=True)
         .select(old="cluster_id", new="cluster_id_after")
     )
-    return lives.join(
-        pairs.rename({"old": "cluster_id", "new": "renamed_to"}), on="cluster_id", how="left"
-    ).join(pairs.rename({"new": "cluster_id", "old": "renamed_from"}), on="cluster_id", how="left")
+    into = pairs.select(cluster_id="old", renamed_to="new")
+    out_of = pairs.select(cluster_id="new", renamed_from="old")
+    on_id: Any = {"on": "cluster_id", "how": "left"}
+    return lives.lazy().join(into, **on_id).join(out_of, **on_id).pipe(collected)
 
 
 def escalating(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:

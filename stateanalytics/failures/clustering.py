@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.errors import check_number
 from stateanalytics.failures.call_outcomes import NONE_ENDED, OF, RUNS, call_rows, calls, runs_ended
 from stateanalytics.failures.counting import (
@@ -124,11 +125,14 @@ def count_clusters(
 ) -> pl.DataFrame:
     """Count `members` by cluster, with their `runs_ended`; see `clusters` for the columns."""
     since, until = trend_span(rows, window, as_of)
-    clusters: pl.DataFrame = (
+    counted = collected(
         count_groups(rows, KEY)
-        .join(titled_clusters(rows), on=KEY, nulls_equal=True)
-        .join(_examples(rows), on="cluster_id", how="left")
-        .pipe(add_trend, rows, ["cluster_id"], since=since, until=until)
+        .lazy()
+        .join(titled_clusters(rows).lazy(), on=KEY, nulls_equal=True)
+        .join(_examples(rows.lazy()), on="cluster_id", how="left")
+    )
+    clusters: pl.DataFrame = (
+        counted.pipe(add_trend, rows, ["cluster_id"], since=since, until=until)
         .pipe(sorted_by_cost, "cluster_id")
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .pipe(with_code_facts, column="code")
@@ -139,7 +143,7 @@ def count_clusters(
     return clusters
 
 
-def _examples(rows: pl.DataFrame) -> pl.DataFrame:
+def _examples(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The shortest, the median and the newest message of each cluster."""
     texts = rows.filter(pl.col("message").str.len_bytes() > 0)
     in_order = pl.struct(pl.col("message").str.len_chars().alias("length"), "message")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import polars as pl
 
@@ -45,14 +46,15 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
     # Filtering by id first leaves few rows for which the keys have to be built.
     ids = pl.concat([failed["entity_id"], failed["session_id"]]).unique().implode()
-    needed = entities.filter(pl.col("entity_id").is_in(ids))
+    needed = entities.lazy().filter(pl.col("entity_id").is_in(ids))
     priced = needed.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
         subset="unit", keep="first", maintain_order=True
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
     unit = pl.when(~is_container).then(pl.coalesce(session_key, row_key))
-    return (
-        failed.drop(COSTS, strict=False)
+    return collected(
+        failed.lazy()
+        .drop(COSTS, strict=False)
         .with_columns(unit=unit)
         .join(priced, on="unit", how="left", maintain_order="left")
     )
@@ -133,7 +135,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     n_all = rows["cause"].n_unique()
-    return (
+    return collected(
         rows.lazy()
         .group_by(by)
         .agg(
@@ -152,7 +154,6 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         .with_columns(n_all=pl.lit(n_all, pl.Int64))
         .with_columns(wilson_columns("n_causes", "n_all"))
         .drop("n_all")
-        .pipe(collected)
     )
 
 
@@ -215,18 +216,19 @@ def add_trend(
     n_steps = max(1, -((since - until) // step))
     elapsed_us = (pl.col("failed_at") - instant(since)).dt.total_microseconds()
     place = (elapsed_us // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
-    counts = rows.group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
-    steps = pl.DataFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})
+    counts = rows.lazy().group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
+    steps = pl.LazyFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})
     trends = (
-        groups.select(by)
+        groups.lazy()
+        .select(by)
         .join(steps, how="cross")
         .join(counts, on=[*by, "place"], how="left", nulls_equal=True)
         .group_by(by)
         .agg(trend=pl.col("n").fill_null(0).sort_by("place"))
     )
-    return groups.join(
-        trends, on=by, how="left", nulls_equal=True, maintain_order="left"
-    ).with_columns(trend_step_s=pl.lit(step.total_seconds()))
+    on_group: Any = {"on": by, "how": "left", "nulls_equal": True, "maintain_order": "left"}
+    joined = groups.lazy().join(trends, **on_group)
+    return joined.with_columns(trend_step_s=pl.lit(step.total_seconds())).pipe(collected)
 
 
 def without_nested(frame: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.errors import check_one_of
@@ -242,9 +243,8 @@ def find_members(
     return (
         apply_rules(failed, chosen_rules)
         .pipe(add_clusters)
-        .pipe(add_incidents, span_s=_span_s(snap, window))
+        .pipe(add_incidents, span_s=_span_s(snap, window))[MEMBERS.dtypes.names()]
         .sort("failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3])
-        .select(MEMBERS.dtypes.names())
     )
 
 
@@ -292,11 +292,11 @@ def add_templates(
 
     Without a message, the run's last activities take its place.
     """
-    texts = messages.unique(maintain_order=True).drop_nulls()
-    templates = mine_templates(texts, earlier=earlier).select("template", message=texts)
-    return failed.join(templates, on="message", how="left", maintain_order="left").with_columns(
-        template=pl.coalesce("last_steps", pl.col("template").replace("", None))
-    )
+    texts = messages.drop_nulls().unique(maintain_order=True)
+    templates = mine_templates(texts, earlier=earlier).lazy().select("template", message=texts)
+    joined = failed.lazy().join(templates, on="message", how="left", maintain_order="left")
+    template = pl.coalesce("last_steps", pl.col("template").replace("", None))
+    return joined.with_columns(template=template).pipe(collected)
 
 
 def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -319,10 +319,11 @@ def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """
     key = list(ENTITY_KEY)
     has_no_message = is_blank(pl.col("message").fill_null(""))
-    without_message = failed.filter(has_no_message).select(*key, "failed_at").unique(key)
+    without_message = failed.lazy().filter(has_no_message).select(*key, "failed_at").unique(key)
     kind = pl.concat_str("kind", "role", separator=" of ", ignore_nulls=True)
-    activities = (
-        events.filter("is_activity")
+    activities = collected(
+        events.lazy()
+        .filter("is_activity")
         .join(without_message, on=key)
         .filter(pl.col("at") <= pl.col("failed_at"))
         .sort("at", "seq", nulls_last=True)
@@ -332,19 +333,23 @@ def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
             kinds=kind.filter(kind.ne_missing(kind.shift())).tail(N_STEPS).str.join(", "),
         )
     )
-    tools = _masked_names(activities["name"].drop_nulls().unique())
-    steps = activities.join(tools, on="name", how="left").select(
-        *key,
-        last_steps=pl.concat_str(
-            pl.lit(f"{NO_MESSAGE}last "),
-            pl.coalesce(pl.col("tool") + ": ", pl.lit("")),
-            pl.col("kinds"),
-            pl.lit(")"),
-        ),
+    tools = _masked_names(activities["name"].drop_nulls().unique()).lazy()
+    steps = (
+        activities.lazy()
+        .join(tools, on="name", how="left")
+        .select(
+            *key,
+            last_steps=pl.concat_str(
+                pl.lit(f"{NO_MESSAGE}last "),
+                pl.coalesce(pl.col("tool") + ": ", pl.lit("")),
+                pl.col("kinds"),
+                pl.lit(")"),
+            ),
+        )
     )
-    return failed.join(steps, on=key, how="left", maintain_order="left").with_columns(
-        last_steps=pl.when(has_no_message).then("last_steps")
-    )
+    joined = failed.lazy().join(steps, on=key, how="left", maintain_order="left")
+    last_steps = pl.when(has_no_message).then("last_steps")
+    return joined.with_columns(last_steps=last_steps).pipe(collected)
 
 
 def _masked_names(names: pl.Series) -> pl.DataFrame:
@@ -352,11 +357,12 @@ def _masked_names(names: pl.Series) -> pl.DataFrame:
     numbered = pl.DataFrame({"message": names}).with_row_index("number")
     lines = clean_lines(numbered).rename({"text": "message"})
     tool = as_line(pl.col("pattern").str.strip_suffix(f" {CUT}"))
-    return (
+    return collected(
         mask(lines)
+        .lazy()
         .select(tool=tool, number="numbers")
         .explode("number")
-        .join(numbered, on="number")
+        .join(numbered.lazy(), on="number")
         .select("tool", name="message")
     )
 
@@ -391,7 +397,7 @@ def ended_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
 
 def placed_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
     """`ended_runs` with their moments alone: copying all columns takes memory in large stores."""
-    return ended_runs(rows.select("entity_type", "left_out", *_PLACE), of)
+    return ended_runs(rows[["entity_type", "left_out", *_PLACE]], of)
 
 
 def window_of(snap: Facts, window: object, tz: str | None = None) -> Window | None:
@@ -426,11 +432,12 @@ def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
             dtype=pl.String,
         ),
     )
-    return (
-        rows.with_columns(reason_code="code")
+    return collected(
+        rows.lazy()
+        .with_columns(reason_code="code")
         .with_columns(cause_key())
         .join(
-            ids.drop("rule_name", "title", "cause_proposed"),
+            ids.lazy().drop("rule_name", "title", "cause_proposed"),
             on=["code", "template"],
             how="left",
             nulls_equal=True,

@@ -87,7 +87,7 @@ def registry_near(registry: object, ledger: object) -> object:
 def _roots(lines: pl.DataFrame, origin: str = "the registry") -> dict[str, str]:
     """The fault that each fault of a registry is part of now, which may be itself."""
     is_merged = pl.col("member").str.starts_with("f")
-    into = dict(lines.filter(is_merged).select("member", "fault_id").rows())
+    into = dict(lines.filter(is_merged)[["member", "fault_id"]].rows())
     roots: dict[str, str] = {}
     for fault in sorted({*into, *lines["fault_id"]}):
         passed, last = {fault: None}, fault
@@ -114,7 +114,7 @@ def with_registered(rows: pl.DataFrame, registry: object, function: str) -> pl.D
         return rows
     lines = read_registry(registry, function)
     roots = _roots(lines)
-    own = {member: roots[fault] for member, fault in lines.select("member", "fault_id").rows()}
+    own = {member: roots[fault] for member, fault in lines[["member", "fault_id"]].rows()}
     pairs = rows.select("cluster_id", "fault_id").unique().sort("cluster_id").rows()
     # Of faults with one computed id, that of its own members first.
     shared = _named(lines, roots) | {
@@ -140,9 +140,9 @@ def changed_within(registry: object, window: Window | None, function: str) -> pl
     lines = pl.DataFrame(schema=SCHEMA) if registry is None else read_registry(registry, function)
     whole = pl.col("fault_id").replace(_roots(lines))
     changes = pl.concat(
-        lines.filter(pl.col(other).str.starts_with("f")).select(
-            whole, day=day, registry_change=pl.lit(words) + pl.col(other)
-        )
+        lines.lazy()
+        .filter(pl.col(other).str.starts_with("f"))
+        .select(whole, day=day, registry_change=pl.lit(words) + pl.col(other))
         for words, other, day in _CHANGES
     )
     days = changes.group_by("fault_id", "registry_change").agg(pl.col("day").min())
@@ -150,7 +150,7 @@ def changed_within(registry: object, window: Window | None, function: str) -> pl
         first, last = window.since.date(), window.until.date()
         days = days.filter(pl.col("day").is_between(first, last, closed="right"))
     joined = pl.col("registry_change").sort().str.join(", ")
-    return days.group_by("fault_id").agg(joined).sort("fault_id")
+    return days.group_by("fault_id").agg(joined).sort("fault_id").collect()
 
 
 def _named(lines: pl.DataFrame, roots: Mapping[str, str]) -> dict[str, str]:

@@ -134,11 +134,11 @@ def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataF
     """
     needed = ["code", "template", "cause_group", "rule_name"]
     check_columns(clusters, needed, "add_faults")
-    where = pl.lit(None, pl.String) if place is None else place
-    rows = clusters.select(*needed, place=where).rows()
+    rows = clusters[needed].rows() if place is None else clusters.select(*needed, place).rows()
     schema = dict.fromkeys(("fault_id", "title", "cause_proposed"), pl.String)
     found = pl.DataFrame([_fault_of(*row) for row in rows], schema=schema, orient="row")
-    return clusters.with_columns(found.get_columns())
+    others = [name for name in clusters.columns if name not in schema]
+    return clusters[others].hstack(found)
 
 
 def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
@@ -156,7 +156,11 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
 
 @lru_cache(maxsize=10_000)
 def _fault_of(
-    code: str | None, template: str | None, group: str | None, name: str | None, place: str | None
+    code: str | None,
+    template: str | None,
+    group: str | None,
+    name: str | None,
+    place: str | None = None,
 ) -> tuple[str, str, str | None]:
     """The id of the fault of a cluster, its title, and the cause that is proposed."""
     text = (template or "")[:_LONGEST]

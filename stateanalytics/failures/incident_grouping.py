@@ -78,18 +78,13 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
         .filter(pl.col("n_work") > 1)
         .collect()
     )
-    digests = [
-        hashlib.blake2b(text.encode(), digest_size=6).hexdigest() for text in first["first_key"]
-    ]
-    ids = pl.LazyFrame(
-        {"component": first["component"], "incident_id": [f"{VERSION}:{d}" for d in digests]},
-        schema_overrides={"incident_id": pl.String},
-    )
-    added = (
-        linked.lazy()
-        .join(ids, on="component", how="left", maintain_order="left")
-        .select(*(f"by_{link}" for link in LINKS), "incident_id")
-        .collect()
+    ids = {
+        component: f"{VERSION}:{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+        for component, text in first[["component", "first_key"]].iter_rows()
+    }
+    of_rows = [ids.get(component) for component in linked["component"].to_list()]
+    added = linked[[f"by_{link}" for link in LINKS]].hstack(
+        [pl.Series("incident_id", of_rows, pl.String)]
     )
     return rows[[name for name in rows.columns if name not in added.columns]].hstack(added)
 
@@ -113,7 +108,7 @@ def observed_s(window: Window, as_of: datetime, begins: datetime | None) -> floa
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
     """One row for each incident of `members`; see `incidents` for the columns."""
-    members = rows.filter(pl.col("incident_id").is_not_null())
+    members = rows.lazy().filter(pl.col("incident_id").is_not_null())
     sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     links = [
         pl.when(pl.col(f"by_{link}").drop_nulls().is_duplicated().any()).then(pl.lit(link))
@@ -124,7 +119,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
         .agg(n=pl.len())
         .sort("n", "cluster_id", descending=[True, False])
         .unique("incident_id", keep="first", maintain_order=True)
-        .join(titled_clusters(rows).select("cluster_id", "title"), on="cluster_id", how="left")
+        .join(titled_clusters(rows)[["cluster_id", "title"]].lazy(), on="cluster_id", how="left")
         .select("incident_id", "title", "code", "template")
     )
     counted = members.group_by("incident_id").agg(
@@ -150,6 +145,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
             *("n_clusters", "linked_by", "title", "code", "template", "cluster_ids", "codes"),
             *("providers", "systems", "run_s", "n_tokens", "cost_usd", "n_work"),
         )
+        .collect()
     )
 
 

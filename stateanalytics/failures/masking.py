@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.failures.traces import (
     CUT,
@@ -219,7 +220,7 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         list of the ``numbers`` of its messages. In any order.
     """
     text, kept = pl.col("text"), _kept(keep)
-    patterns = (
+    patterns = collected(
         _read_placeholders(_cleaned(distinct))
         .pipe(_mask_known)
         .pipe(_mask_shapes)
@@ -238,13 +239,12 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         )
         .group_by("text", "kept", "numbered", "trace")
         .agg(numbers="number")
-        .collect()
     )
     whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
     shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String)))
-    return (
-        patterns.select("numbers", pattern=pl.concat_str(shown, "trace"))
-        .group_by("pattern")
+    return collected(
+        patterns.lazy()
+        .group_by(pattern=pl.concat_str(shown, "trace"))
         .agg(pl.col("numbers").explode())
     )
 
@@ -261,9 +261,11 @@ def patterns_of(messages: pl.Series) -> pl.Series:
     polars.Series of str
         In the order of ``messages``; null of null.
     """
-    numbered = messages.drop_nulls().unique().to_frame("message").with_row_index("number")
-    masked = mask(numbered).explode("numbers").join(numbered, left_on="numbers", right_on="number")
-    return messages.replace_strict(masked["message"], masked["pattern"], return_dtype=pl.String)
+    distinct = messages.to_frame("message").lazy().drop_nulls().unique()
+    numbered = distinct.pipe(collected).with_row_index("number")
+    masked = mask(numbered).lazy().explode("numbers")
+    of_each = masked.join(numbered.lazy(), left_on="numbers", right_on="number").pipe(collected)
+    return messages.replace_strict(of_each["message"], of_each["pattern"], return_dtype=pl.String)
 
 
 def _kept(keep: Collection[str]) -> str:
@@ -309,11 +311,14 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
         | message.str.contains(r"\"", literal=True)
         | is_cut
     )
-    flagged = distinct.with_columns(needs_cleaning=needs_cleaning, is_cut=is_cut)
-    dirty, neat = flagged.filter("needs_cleaning"), flagged.filter(~pl.col("needs_cleaning"))
-    neat = neat.select("number", text=shortened(message).str.strip_chars())
+    flagged = distinct.lazy().with_columns(needs_cleaning=needs_cleaning, is_cut=is_cut)
+    text = shortened(message).str.strip_chars()
+    dirty, neat = collected_all(
+        flagged.filter("needs_cleaning"),
+        flagged.filter(~pl.col("needs_cleaning")).select("number", text=text, trace=pl.lit("")),
+    )
     if dirty.is_empty():
-        return neat.with_columns(trace=pl.lit(""))
+        return neat
     is_reduced = message.str.contains(VIA, literal=True)
     raw = dirty.filter(~is_reduced).with_columns(message=_unwrapped(message))
     is_trace = message.str.contains(IS_TRACE)
@@ -324,10 +329,9 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
         ]
     )
     ends = pl.col("text").str.splitn("\n\t", 2).struct
-    return (
+    cleaned = (
         pl.concat(
             [
-                neat,
                 raw.filter(~is_trace).select(
                     "number",
                     text=_one_space(shortened(message))
@@ -348,6 +352,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
             )
         )
     )
+    return neat.vstack(cleaned)
 
 
 def _unwrapped(message: pl.Expr) -> pl.Expr:
@@ -364,12 +369,16 @@ def _unwrapped(message: pl.Expr) -> pl.Expr:
 def _read_placeholders(texts: pl.DataFrame) -> pl.DataFrame:
     """Texts with their placeholders, where they have any, as they are worked with."""
     has_any = pl.col("text").str.contains("<", literal=True)
-    return pl.concat(
-        [
-            texts.filter(~has_any),
-            texts.filter(has_any).with_columns(as_placeholders(pl.col("text"))),
-        ]
-    )
+    return _changed_where(texts, has_any, as_placeholders(pl.col("text")))
+
+
+def _changed_where(
+    texts: pl.DataFrame, is_changed: pl.Expr | pl.Series, changed: pl.Expr
+) -> pl.DataFrame:
+    """Texts that are not changed, then the others: only these are looked at."""
+    rows = texts.lazy()
+    parts = [rows.filter(~is_changed), rows.filter(is_changed).with_columns(text=changed)]
+    return pl.concat(parts).pipe(collected)
 
 
 def shortened(text: pl.Expr) -> pl.Expr:
@@ -428,14 +437,14 @@ def _mask_known(texts: pl.DataFrame) -> pl.DataFrame:
     has_any = texts["text"].str.contains_any(needles)
     if not has_any.any():
         return texts
-    named = texts.filter(has_any)
-    there = set(named["text"].str.extract_many(needles, overlapping=True).explode())
+    found = pl.col("text").filter(has_any).str.extract_many(needles, overlapping=True)
+    there = set(texts.select(found.explode()).to_series())
     masked = pl.col("text")
     for one in known:
         if one.needle in there:
             # A dollar sign in the replacement would be a group.
             masked = masked.str.replace_all(one.pattern, one.replacement.replace("$", "$$"))
-    return pl.concat([texts.filter(~has_any), named.with_columns(masked)])
+    return _changed_where(texts, has_any, masked)
 
 
 def _mask_shapes(texts: pl.DataFrame) -> pl.DataFrame:
@@ -454,8 +463,7 @@ def _mask_shapes(texts: pl.DataFrame) -> pl.DataFrame:
         has_it = texts["text"].str.contains(needed)
         # Compiling the patterns takes longer than searching a few texts.
         if has_it.any():
-            with_it = texts.filter(has_it).with_columns(text=shaped)
-            texts = pl.concat([texts.filter(~has_it), with_it])
+            texts = _changed_where(texts, has_it, shaped)
     return texts
 
 

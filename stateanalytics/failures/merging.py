@@ -129,11 +129,10 @@ def merge(texts: pl.Series) -> pl.Series:
         _absorb,
     )
     for step in steps:
-        distinct = merged.select("merged").unique()["merged"]
-        after = pl.DataFrame({"merged": distinct, "after": step(distinct)})
-        merged = merged.join(after, on="merged", how="left", maintain_order="left").select(
-            "text", merged="after"
-        )
+        distinct = merged[["merged"]].unique()["merged"]
+        after = pl.LazyFrame({"merged": distinct, "after": step(distinct)})
+        joined = merged.lazy().join(after, on="merged", how="left", maintain_order="left")
+        merged = joined.select("text", merged="after").pipe(collected)
     return merged["merged"]
 
 
@@ -168,7 +167,7 @@ def unmerged(texts: pl.Series) -> pl.Series:
 # --- pieces of patterns -------------------------------------------------------------------
 
 
-def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
+def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
     """One row for each piece of each pattern: its kind, and whether it may vary."""
     pieces = (
         pl.LazyFrame({"text": texts})
@@ -192,7 +191,7 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.DataFrame:
         is_kept=pl.col("is_kept") | is_opened.cum_max().over("number"),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     )
-    return known.drop("is_error_key", "is_list").pipe(collected)
+    return known.drop("is_error_key", "is_list")
 
 
 def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
@@ -248,30 +247,26 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _hashed(pieces: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _hashed(pieces: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """The pieces with their hashes, and the sum of the hashes of each pattern.
 
     A pattern is the sum of its pieces' hashes, so removing a piece is a subtraction.
     """
     place, blank = pl.col("column").hash(7), pl.col("blank").hash(11)
-    hashed = pieces.lazy().with_columns(
+    hashed = pieces.with_columns(
         part=pl.when("is_wild").then(blank).otherwise(pl.col("piece").hash(11)) ^ place,
         open=blank ^ place,
     )
     whole = hashed.group_by("number").agg(
         whole=pl.col("part").sum(), n_constant=pl.col("is_constant").sum(), length=pl.len()
     )
-    frames = collected_all(hashed, whole)
-    return frames[0], frames[1]
+    return hashed, whole
 
 
-def _as_text(pieces: pl.DataFrame) -> pl.Series:
+def _as_text(pieces: pl.LazyFrame) -> pl.Series:
     """The patterns that pieces make, in the order of their numbers."""
-    return (
-        pieces.group_by("number", maintain_order=True)
-        .agg(text=pl.col("piece").str.join(""))
-        .sort("number")["text"]
-    )
+    texts = pieces.group_by("number", maintain_order=True).agg(text=pl.col("piece").str.join(""))
+    return texts.sort("number").pipe(collected)["text"]
 
 
 # --- columns that vary --------------------------------------------------------------------
@@ -288,22 +283,23 @@ def _merge_columns(texts: pl.Series, columns: str) -> pl.Series:
     after: pl.DataFrame | None = _merge_together(_cut_into_pieces(texts, columns))
     same = pl.Series(range(texts.len()), dtype=pl.UInt32)
     while after is not None:
-        pieces, first = _deduplicated(after)
+        pieces, first = collected_all(*_deduplicated(after.lazy()))
         same = same.replace(first["number"], first["first"])
-        after = _merge_single(pieces)
+        after = _merge_single(pieces.lazy())
         if after is None:
-            after = _merge_pairs(pieces)
-    return _as_text(pieces).gather(same.rank("dense") - 1)
+            after = _merge_pairs(pieces.lazy())
+    return _as_text(pieces.lazy()).gather(same.rank("dense") - 1)
 
 
-def _deduplicated(pieces: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _deduplicated(pieces: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """The pieces of the first of equal patterns, and the number of the first for each pattern."""
     first = (
         pieces.group_by("number", maintain_order=True)
         .agg(whole=pl.col("piece").str.join("\0"))
         .select("number", first=pl.col("number").first().over("whole"))
     )
-    return pieces.filter(pl.col("number").is_in(first["first"].unique().implode())), first
+    kept = first.select(number="first")
+    return pieces.join(kept, on="number", how="semi", maintain_order="left"), first
 
 
 def _n_by_kind(numbers: dict[str, int]) -> pl.Expr:
@@ -316,7 +312,7 @@ def _n_by_kind_in_frame(numbers: dict[str, int], kind: str, n: int, n_words: pl.
     return pl.when(in_frame).then(pl.lit(n, pl.UInt32)).otherwise(_n_by_kind(numbers))
 
 
-def _merge_together(pieces: pl.DataFrame) -> pl.DataFrame:
+def _merge_together(pieces: pl.LazyFrame) -> pl.DataFrame:
     """The pieces after merging names and spans that vary together in one frame of words."""
     hashed, _ = _hashed(pieces)
     may_vary = pl.col("may_vary") & pl.col("kind").is_in(list(N_TOGETHER))
@@ -336,35 +332,36 @@ def _merge_together(pieces: pl.DataFrame) -> pl.DataFrame:
     return _with_placeholders(pieces, chosen.select("number", "column"))
 
 
-def _merge_single(pieces: pl.DataFrame) -> pl.DataFrame | None:
+def _merge_single(pieces: pl.LazyFrame) -> pl.DataFrame | None:
     """The pieces after one round of merging over single columns; None where nothing merges."""
     hashed, whole = _hashed(pieces)
     n_others = pl.col("n_constant") - pl.col("is_constant")
     n_needed = _n_by_kind_in_frame(N_VALUES, "word", N_WORD_IN_FRAME, n_others)
-    candidates = (
+    existing = whole.select("whole", exists=True).unique()
+    candidates = collected(
         hashed.filter("may_vary")
         .join(whole, on="number")
         .filter(n_others >= _n_by_kind(N_CONSTANT))
         .with_columns(without=pl.col("whole") - pl.col("part") + pl.col("open"))
+        .join(existing, left_on="without", right_on="whole", how="left")
         .with_columns(
+            pl.col("exists").fill_null(value=False),
             n_values=pl.col("piece").n_unique().over("without", "kind"),
-            exists=pl.col("without").is_in(whole["whole"].unique().implode()),
         )
         .filter(pl.col("exists") | (pl.col("n_values") >= n_needed))
     )
     if candidates.is_empty():
         return None
     chosen = (
-        candidates.sort(
-            "number", "exists", "n_values", "column", descending=[False, True, True, False]
-        )
+        candidates.lazy()
+        .sort("number", "exists", "n_values", "column", descending=[False, True, True, False])
         .group_by("number", maintain_order=True)
         .agg(pl.col("column").first())
     )
     return _with_placeholders(pieces, chosen)
 
 
-def _merge_pairs(pieces: pl.DataFrame) -> pl.DataFrame | None:
+def _merge_pairs(pieces: pl.LazyFrame) -> pl.DataFrame | None:
     """The pieces after patterns joined one that has a placeholder for two of their words.
 
     What takes many values in two places at once leaves stragglers: too few share either of
@@ -372,35 +369,31 @@ def _merge_pairs(pieces: pl.DataFrame) -> pl.DataFrame | None:
     """
     hashed, whole = _hashed(pieces)
     words = (
-        hashed.lazy()
-        .filter("may_vary")
-        .join(whole.lazy().filter(pl.col("n_constant") > N_CONSTANT["word"] + 2), on="number")
+        hashed.filter("may_vary")
+        .join(whole.filter(pl.col("n_constant") > N_CONSTANT["word"] + 2), on="number")
         .select("number", "column", "whole", "length", change=pl.col("open") - pl.col("part"))
     )
     others = words.select("number", other="column", other_change="change")
-    pairs = (
+    pairs = collected(
         words.join(_paired_placeholders(hashed, whole), on=["length", "column"])
         .join(others, on=["number", "other"])
         .with_columns(without=pl.col("whole") + pl.col("change") + pl.col("other_change"))
-        .filter(pl.col("without").is_in(whole["whole"].unique().implode()))
-        .pipe(collected)
+        .join(whole, left_on="without", right_on="whole", how="semi")
     )
     if pairs.is_empty():
         return None
-    first = pairs.sort("number", "column", "other").unique(
-        "number", keep="first", maintain_order=True
-    )
+    in_order = pairs.lazy().sort("number", "column", "other")
+    first = in_order.unique("number", keep="first", maintain_order=True)
     both = first.select("number", column=pl.concat_list("column", "other")).explode("column")
     return _with_placeholders(pieces, both)
 
 
-def _paired_placeholders(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.LazyFrame:
+def _paired_placeholders(hashed: pl.LazyFrame, whole: pl.LazyFrame) -> pl.LazyFrame:
     """The pairs of columns that are both placeholders in some pattern, by length of pattern."""
     wild = (
-        hashed.lazy()
-        .filter("is_wild")
+        hashed.filter("is_wild")
         .filter(pl.len().over("number") <= N_PAIRED)
-        .join(whole.lazy().select("number", "length"), on="number")
+        .join(whole.select("number", "length"), on="number")
         .select("number", "length", "column")
     )
     # Of patterns with the same placeholders one is enough.
@@ -415,21 +408,18 @@ def _paired_placeholders(hashed: pl.DataFrame, whole: pl.DataFrame) -> pl.LazyFr
     )
 
 
-def _with_placeholders(pieces: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+def _with_placeholders(pieces: pl.LazyFrame, chosen: pl.LazyFrame) -> pl.DataFrame:
     """The pieces with a placeholder in each chosen column."""
     is_chosen = pl.col("is_chosen").fill_null(value=False)
-    return pieces.join(
-        chosen.with_columns(is_chosen=True),
-        on=["number", "column"],
-        how="left",
-        maintain_order="left",
-    ).select(
-        *("number", "column", "kind", "blank"),
+    key, marked = ["number", "column"], chosen.with_columns(is_chosen=True)
+    replaced = pieces.join(marked, on=key, how="left", maintain_order="left").select(
+        *(*key, "kind", "blank"),
         piece=pl.when(is_chosen).then("blank").otherwise("piece"),
         is_constant=pl.col("is_constant") & ~is_chosen,
         may_vary=pl.col("may_vary") & ~is_chosen,
         is_wild=pl.col("is_wild") | is_chosen,
     )
+    return collected(replaced)
 
 
 # --- free ends ----------------------------------------------------------------------------
@@ -466,7 +456,7 @@ def _may_vary_in_beginning() -> pl.Expr:
     return pl.col("may_vary") & pl.col("kind").is_in(list(N_IN_BEGINNING))
 
 
-def _framed(texts: pl.Series) -> pl.DataFrame:
+def _framed(texts: pl.Series) -> pl.LazyFrame:
     """Each piece of each pattern with counts of the pieces before and behind it."""
     pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS))
     piece, is_free = pl.col("piece"), pl.col("is_free")
@@ -494,7 +484,7 @@ def _n_after(condition: pl.Expr) -> pl.Expr:
     return condition.cast(pl.UInt32).sum().over("number") - _n_so_far(condition)
 
 
-def _free_ends(framed: pl.DataFrame) -> pl.DataFrame:
+def _free_ends(framed: pl.LazyFrame) -> pl.LazyFrame:
     """The last piece of each pattern behind which a free end begins."""
     n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
     is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
@@ -534,10 +524,11 @@ def _absorb(texts: pl.Series) -> pl.Series:
     """
     if not texts.str.contains(OPEN, literal=True).any():
         return texts.rename("merged")
-    constant = texts.str.replace_all(PLACEHOLDER, " ")
-    distinct = pl.DataFrame({"text": texts, "constant": constant}).with_columns(
-        n_words=pl.col("constant").str.count_matches(r"\p{L}{2,}"),
-        n_chars=pl.col("constant").str.len_chars(),
+    constant = pl.col("text").str.replace_all(PLACEHOLDER, " ")
+    distinct = pl.DataFrame({"text": texts}).select(
+        "text",
+        n_words=constant.str.count_matches(r"\p{L}{2,}"),
+        n_chars=constant.str.len_chars(),
     )
     matches = []
     for template, candidates in _candidates(distinct):
@@ -551,11 +542,11 @@ def _absorb(texts: pl.Series) -> pl.Series:
     schema = pl.Schema(
         {"text": pl.String(), "template": pl.String(), "swallowed": pl.List(pl.String)}
     )
-    n_chars = dict(distinct.select("text", "n_chars").iter_rows())
+    n_chars = dict(distinct[["text", "n_chars"]].iter_rows())
     value = pl.element()
     is_kept = value.str.contains(NEVER) | value.str.to_lowercase().is_in(sorted(OPPOSITES))
     into = dict(
-        pl.DataFrame(matches, schema=schema, orient="row")
+        pl.LazyFrame(matches, schema=schema, orient="row")
         .unique(["text", "template"])
         .filter(~pl.col("swallowed").list.eval(is_kept).list.any())
         .with_columns(n=pl.col("template").replace_strict(n_chars, return_dtype=pl.UInt32))
@@ -566,6 +557,7 @@ def _absorb(texts: pl.Series) -> pl.Series:
         )
         .sort("n", "template")
         .select("text", "template")
+        .pipe(collected)
         .iter_rows()
     )
     return pl.Series("merged", [_follow(text, into) for text in texts], dtype=pl.String)
@@ -578,13 +570,17 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     quadratic time, and so would words alone where many sentences are made of the same few.
     """
     text = pl.col("text")
-    words = distinct.select(
-        "text",
-        "n_words",
-        first=text.str.extract(rf"^([^{PARTING}]+)"),
-        last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
-        in_order=text.str.extract_all(rf"[^{PARTING}]+"),
-    ).with_row_index("number")
+    words = (
+        distinct.lazy()
+        .select(
+            "text",
+            "n_words",
+            first=text.str.extract(rf"^([^{PARTING}]+)"),
+            last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
+            in_order=text.str.extract_all(rf"[^{PARTING}]+"),
+        )
+        .with_row_index("number")
+    )
     places = _runs(words.select("number", "in_order"))
     described = words.select(
         *("number", "text", "first", "last"),
@@ -601,26 +597,29 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
         .unique("number", keep="first", maintain_order=True)
         .join(described, on="number", maintain_order="left")
         .select("run", "len", pl.exclude("run", "len").name.suffix("_wanted"))
+        .with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
     )
     has_same_end = [
         (pl.col(end) == pl.col(f"{end}_wanted")) & ~pl.col(end).str.contains(OPEN, literal=True)
         for end in ("first", "last")
     ]
-    batches = rarest.with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
+    batches, of_runs, of_texts = collected_all(rarest, places, described)
     for batch in batches.partition_by("batch"):
         yield from (
-            batch.join(places, on="run")
+            batch.lazy()
+            .join(of_runs.lazy(), on="run")
             .filter(pl.col("number") != pl.col("number_wanted"))
-            .join(described, on="number")
+            .join(of_texts.lazy(), on="number")
             .filter(pl.any_horizontal(has_same_end))
             .filter(pl.col("words_wanted").list.set_difference("words").list.len() == 0)
             .group_by("text_wanted")
             .agg("text")
+            .pipe(collected)
             .iter_rows()
         )
 
 
-def _runs(words: pl.DataFrame) -> pl.DataFrame:
+def _runs(words: pl.LazyFrame) -> pl.LazyFrame:
     """The hashes of the words that each text has as they are, and of `N_RUN` words in a row.
 
     A text that a template matches has the runs between its placeholders, too.

@@ -32,6 +32,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.errors import ArgumentError, did_you_mean, found, in_short
 from stateanalytics.failures.masking import shortened
 from stateanalytics.io.files import parsed, read_text, unreadable
@@ -247,7 +248,7 @@ def apply_rules(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         where a rule merged or split; ``rule`` (from 1) and ``rule_name`` of the rule
         that claimed the row, null where none did.
     """
-    claimed = claim(rows, rules).drop("fitting")
+    claimed = claim(rows, rules).lazy().drop("fitting")
     by_number = dict(enumerate(rules.rules, 1))
     names = {number: rule.name for number, rule in by_number.items()}
     codes = {n: rule.into_code for n, rule in by_number.items() if rule.into_code is not None}
@@ -258,11 +259,12 @@ def apply_rules(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     for n, rule in by_number.items():
         if rule.action == "split":
             template = pl.when(number == n).then(_split(rule)).otherwise(template)
-    return claimed.filter(~number.is_in(ignored).fill_null(False)).with_columns(
+    kept = claimed.filter(~number.is_in(ignored).fill_null(False)).with_columns(
         code=pl.coalesce(_named(number, codes), "code"),
         template=template,
         rule_name=_named(number, names),
     )
+    return collected(kept)
 
 
 def claim(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -270,7 +272,7 @@ def claim(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
     Patterns run on distinct messages.
     """
-    texts = rows["message"].unique().drop_nulls()
+    texts = rows["message"].drop_nulls().unique()
     matches = pl.DataFrame({"message": texts}).with_columns(
         search(texts, rule.message, f"{rules.origin}, rule {number}").alias(f"rule {number}")
         for number, rule in enumerate(rules.rules, 1)
@@ -281,8 +283,9 @@ def claim(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         for number, rule in enumerate(rules.rules, 1)
     ]
     fitting = pl.concat_list(fits).list.drop_nulls() if fits else pl.lit([], pl.List(pl.Int64))
-    return (
-        rows.join(matches, on="message", how="left", maintain_order="left")
+    return collected(
+        rows.lazy()
+        .join(matches.lazy(), on="message", how="left", maintain_order="left")
         .with_columns(fitting=fitting)
         .with_columns(rule=pl.col("fitting").list.first())
         .drop(matches.columns[1:])

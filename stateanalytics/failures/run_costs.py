@@ -35,7 +35,7 @@ from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS, RUN, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, rows_of, within
+from stateanalytics.state.population import counted, is_counted, rows_of, within
 from stateanalytics.systems.linking import COUNTS, used_tokens
 
 _OF_RUN = [name for name in COUNTS if name != "n_cache_write_1h_tokens"]
@@ -235,7 +235,7 @@ def count_costs(
         Result of `prices`.
     by : sequence of str
     """
-    runs = counted(rows).filter(pl.col("entity_type") == "session")
+    runs = rows.filter(is_counted(), pl.col("entity_type") == "session")
     costed = priced(runs, used, table, by_model="model" in by).with_columns(
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
         is_bad=is_failure().fill_null(value=False),

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.errors import (
     ArgumentError,
     ColumnTypeError,
@@ -106,19 +107,21 @@ def mine_templates(
     """
     kinds = _checked_kinds(keep)
     rows = pl.DataFrame({"message": _as_text(messages)}).with_row_index("row")
-    distinct = rows.drop_nulls().group_by("message").agg("row").with_row_index("number")
-    masked = mask(distinct.select("number", "message"), kinds)
+    of_texts = rows.lazy().drop_nulls().group_by("message").agg("row")
+    distinct = of_texts.pipe(collected).with_row_index("number")
+    masked = mask(distinct[["number", "message"]], kinds)
     known = [masked] if earlier is None else [masked, _patterns(earlier, "mine_templates")]
     named = masked.join(merge_templates(*known), on="pattern").with_row_index("which")
     # Row numbers are joined, not texts: only the few patterns are compared as text.
     which = (
-        named.select("which", number="numbers")
+        named.lazy()
+        .select("which", number="numbers")
         .explode("number")
-        .join(distinct.select("number", "row"), on="number")
+        .join(distinct.lazy().select("number", "row"), on="number")
         .explode("row")
     )
-    placed = rows.select("row").join(which, on="row", how="left", maintain_order="left")
-    return named.select(pl.col(COLUMNS).gather(placed["which"]))
+    placed = rows.lazy().select("row").join(which, on="row", how="left", maintain_order="left")
+    return named.select(pl.col(COLUMNS).gather(placed.pipe(collected)["which"]))
 
 
 def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
@@ -152,7 +155,7 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
     ['job <*> is late', 'job <*> is late']
     """
     parts = [_patterns(part, "merge_templates") for part in mined]
-    patterns = _unmerged(pl.concat([*parts, _NOTHING]).unique().sort("pattern"))
+    patterns = _unmerged(pl.concat([*parts, _NOTHING]).lazy().unique().sort("pattern")).collect()
     distinct = patterns["text"].unique()
     merged = (
         patterns.join(
@@ -162,12 +165,15 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
         )
         .pipe(_join_truncated_traces)
         .pipe(_join_truncated_texts)
-        .with_columns(_on_one_line(pl.col("merged")))
     )
-    texts = merged.select(
-        pattern="shown",
-        template=_without_kinds(pl.col("merged")),
-        template_typed=as_shown(pl.col("merged")),
+    texts = collected(
+        merged.lazy()
+        .with_columns(_on_one_line(pl.col("merged")))
+        .select(
+            pattern="shown",
+            template=_without_kinds(pl.col("merged")),
+            template_typed=as_shown(pl.col("merged")),
+        )
     )
     templates = texts["template"].unique().to_list()
     ids = pl.Series([template_id(text) for text in templates], dtype=pl.String)
@@ -188,7 +194,7 @@ def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
     ('login of <*> broke', 'login of ada broke')
     """
     mined = mine_templates(messages)
-    patterns = _unmerged(mined.select("pattern").drop_nulls().unique())
+    patterns = _unmerged(mined.lazy().select("pattern").drop_nulls().unique()).pipe(collected)
     alone = patterns.select(
         pattern="shown", alone=_without_kinds(_on_one_line(pl.lit(unmerged(patterns["text"]))))
     )
@@ -214,7 +220,7 @@ def versioned_id(text: str, version: str | None = None) -> str:
     return f"{version or VERSION}:{digest}"
 
 
-def _unmerged(patterns: pl.DataFrame) -> pl.DataFrame:
+def _unmerged(patterns: pl.LazyFrame) -> pl.LazyFrame:
     """Distinct patterns before merging: ``text``, the rest of a ``trace``, ``is_cut``."""
     halves = pl.col("pattern").str.splitn("\n\t", 2).struct
     trace = pl.lit("\n\t") + halves.field("field_1")
@@ -379,7 +385,8 @@ def _without_kinds(merged: pl.Expr) -> pl.Expr:
 
 def _patterns(mined: pl.DataFrame, function: str) -> pl.DataFrame:
     check_columns(mined, ["pattern"], function)
-    return mined.select(pl.col("pattern").cast(pl.String)).drop_nulls().unique()
+    texts = mined.lazy().select(pl.col("pattern").cast(pl.String))
+    return texts.drop_nulls().unique().pipe(collected)
 
 
 def _checked_kinds(keep: object) -> list[str]:

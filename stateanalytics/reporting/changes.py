@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import (
     LAST_WEEK,
     WEEK,
@@ -96,14 +97,15 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     current = material.named_window
     failed = {window: material.failed_in(window) for window in (*windows, current)}
     counted = numbers_of_ended(material.ever, material.failed_ever, failed, material.facts.as_of)
-    n_ended = counted.filter(measure="completed").select("week", n_ended="n_of")
-    series = counted.join(n_ended, on="week", maintain_order="left")
+    n_ended = counted.lazy().filter(measure="completed").select("week", n_ended="n_of")
+    series = counted.lazy().join(n_ended, on="week", maintain_order="left").pipe(collected)
     limits = {
         name: found
         for name in PER_RUN
         if (found := against_its_past(series.filter(measure=name), LIMITS[name]))
     }
-    drawn = {name: counted.filter(measure=name)["value"].fill_nan(None) for name in DRAWN}
+    values = counted.with_columns(pl.col("value").fill_nan(None)).partition_by("measure")
+    drawn = {part["measure"][0]: part["value"] for part in values}
     drawn[OPEN] = _open_at_ends(material, (*windows, current))
     times = [] if (time := time_figure(material)) is None else [time]
     numbers = [

@@ -39,11 +39,10 @@ def with_evidence(actions: list[Plain], material: Material, place: str) -> list[
         is recorded are excluded.
     """
     keys = [_keys(action, material) for action in actions]
-    wanted = pl.DataFrame(
-        [key for some in keys for key in some], dict.fromkeys(_KEY, pl.String), orient="row"
-    )
-    rows = material.facts.entities.join(wanted.unique(), on=_KEY, how="semi")
-    is_open = material.open_runs.join(wanted.unique(), on=_KEY, how="semi").select(_KEY).rows()
+    asked = list(dict.fromkeys(key for some in keys for key in some))
+    wanted = pl.DataFrame(asked, dict.fromkeys(_KEY, pl.String), orient="row")
+    rows = material.facts.entities.join(wanted, on=_KEY, how="semi")
+    is_open = set(material.open_runs[list(_KEY)].join(wanted, on=_KEY, how="semi").rows())
     found = {
         tuple(row[name] for name in _KEY): _example(row, material, place)
         for row in rows.iter_rows(named=True)
@@ -66,7 +65,7 @@ def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
         return [tuple(one[name] for name in _KEY) for one in action["examples"]]
     failed = material.failed.filter(cluster_id=action["cluster_id"])
     newest = failed.sort(pl.col("entity_type") == RUN, "failed_at", *_KEY, descending=True)
-    return newest.select(_KEY).head(N_EXAMPLES).rows()
+    return newest[list(_KEY)].head(N_EXAMPLES).rows()
 
 
 def _example(row: Plain, material: Material, place: str) -> Plain:

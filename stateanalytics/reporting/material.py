@@ -21,6 +21,7 @@ from stateanalytics.core.windows import (
     TICK,
     WEEK,
     Window,
+    instant,
     iso_week,
     minute_of,
     read_window,
@@ -152,14 +153,16 @@ class Material:
         # An end that was recorded later is an end all the same: no run is counted twice.
         of_window = within(self.ever.lazy(), window, as_of=self.facts.as_of)
         ended = of_window.filter(~pl.col("is_open")).collect()
+        had_begun = pl.coalesce("started_at", "created_at") < instant(window.until)
         is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")
         others = (
-            at_end.with_columns(is_lost=past.lost["status"])
-            .filter(pl.col("is_open") | is_unknown)
-            .filter((pl.coalesce("started_at", "created_at") < window.until).fill_null(value=True))
-            .join(ended, on=ENTITY_KEY, how="anti", maintain_order="left")
+            at_end.lazy()
+            .with_columns(is_lost=past.lost["status"])
+            .filter(pl.col("is_open") | is_unknown, had_begun.fill_null(value=True))
+            .join(ended.lazy(), on=ENTITY_KEY, how="anti", maintain_order="left")
+            .collect()
         )
-        still_open = others.filter("is_open").drop("is_lost")
+        still_open = others.filter("is_open")[at_end.columns]
         return replace(
             self,
             window=window,
@@ -342,8 +345,8 @@ def plain_rows(frame: pl.DataFrame, columns: Sequence[str] | None = None) -> lis
 
 def tally(frame: pl.DataFrame, column: str) -> Mapping[str, int]:
     """Number of rows by value of a column; nulls are not counted."""
-    counts = frame[column].cast(pl.String).drop_nulls().value_counts(sort=False)
-    return dict(sorted(counts.iter_rows()))
+    counts = frame[column].cast(pl.String).value_counts(sort=False)
+    return dict(sorted(row for row in counts.iter_rows() if row[0] is not None))
 
 
 def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -> pl.DataFrame:

@@ -53,10 +53,9 @@ def shows_of(entities: pl.DataFrame) -> pl.Series:
         .collect()
     )
     if plays.is_empty():
-        return pl.repeat(None, entities.height, dtype=pl.String, eager=True).alias("show_id")
-    return entities.select(_SESSION).join(plays, on=_SESSION, how="left", maintain_order="left")[
-        "show_id"
-    ]
+        return pl.Series("show_id", [None], pl.String).new_from_index(0, entities.height)
+    rows = entities[_SESSION]
+    return rows.join(plays, on=_SESSION, how="left", maintain_order="left")["show_id"]
 
 
 def host_of(source: str) -> str:
@@ -76,7 +75,7 @@ def host_of(source: str) -> str:
 
 def hosts_of(sources: pl.Series) -> pl.Expr:
     """The host of each row's ``source``, by `host_of`; ``sources`` are those of the rows."""
-    known = sources.unique().to_list()
+    known = list(dict.fromkeys(sources.to_list()))
     hosts = [host_of(source) for source in known]
     return pl.col("source").replace_strict(known, hosts, return_dtype=pl.String)
 
@@ -177,12 +176,14 @@ def population(
     )
     rows = (
         left_join(described, known)
+        .lazy()
         .with_columns(driven, is_open=is_open())
         .with_columns(
             placed_at=pl.when("is_open").then(instant(as_of)).otherwise(_stored_moment()),
             left_out=_left_out(as_of),
         )
         .drop("is_driven")
+        .collect()
     )
     return rows if window is None else within(rows, window, as_of=as_of)
 
@@ -232,7 +233,7 @@ def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
     None where there is one source, or only such sources.
     """
     newest = pl.max_horizontal("last_at", "looked_at")
-    outdated = sources.filter((newest < window.since).fill_null(value=False))
+    outdated = sources.filter((newest < instant(window.since)).fill_null(value=False))
     return outdated if 0 < outdated.height < sources.height else outdated.clear()
 
 
@@ -262,9 +263,9 @@ def is_counted(entity_type: str | None = None) -> pl.Expr:
 
 def left_out_by_themselves(entities: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     """Keys of rows that no rate counts, whether or not they drove others: those count instead."""
-    undated = entities.filter(_stored_moment().is_null())
-    both = (states.filter(_is_legacy()), undated)
-    return pl.concat([rows.select(ENTITY_KEY) for rows in both]).unique()
+    undated = entities.lazy().filter(_stored_moment().is_null())
+    both = (states.lazy().filter(_is_legacy()), undated)
+    return pl.concat([rows.select(ENTITY_KEY) for rows in both]).unique().collect()
 
 
 def _stored_moment() -> pl.Expr:
@@ -357,11 +358,9 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     is_recorded_elsewhere = (
         is_part | is_last if entities.select(is_repeated.any()).item() else is_part
     )
-    recorded_elsewhere = is_driven(entities) if driven is None else driven
-    return (
-        entities.select(is_mirror=is_recorded_elsewhere.fill_null(False)).to_series()
-        | recorded_elsewhere
-    )
+    driven = is_driven(entities) if driven is None else driven
+    elsewhere = is_recorded_elsewhere.fill_null(False) | driven
+    return entities.select(is_mirror=elsewhere).to_series()
 
 
 @cache
@@ -424,10 +423,15 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
         "timed_out": (~is_open, pl.col("outcome") == "timed_out"),
         "unresolved": (is_open, pl.col("severity").is_in(list(TROUBLE))),
     }
-    plans = [_units_hit(runs, is_hit, among) for among, is_hit in asked.values()]
-    units = dict(zip(asked, pl.collect_all(plans), strict=True))
+    plans = [
+        _units_hit(runs, is_hit, among).with_columns(asked=pl.lit(name))
+        for name, (among, is_hit) in asked.items()
+    ]
+    units = pl.concat(plans).collect()
+    by_name = {part["asked"][0]: part for part in units.partition_by("asked")}
     named = {
-        name: _share(units[name], runs, is_hit, among) for name, (among, is_hit) in asked.items()
+        name: _share(by_name.get(name, units.clear()), runs, is_hit, among)
+        for name, (among, is_hit) in asked.items()
     }
     return {"runs": Count(runs.height), **named, "incidents": Count(n_incidents)}
 

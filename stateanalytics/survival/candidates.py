@@ -92,7 +92,7 @@ def timeout_candidates(
     kept = spells.filter(pl.col("left_out").is_null()).with_columns(
         ended=pl.col("ended") & (pl.col("ending") != "timed_out")
     )
-    runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(kept, strata))
+    runs, names = (rows.lazy().rename({STRATUM: _WORK}).collect() for rows in number(kept, strata))
     runs = runs.with_columns(cause=pl.when("ended").then("ending"))
     today = _todays_limits(runs)
     grid = _grid(names, today, candidates)
@@ -347,7 +347,9 @@ def slow_thresholds(
     counted = spells.filter(pl.col("left_out").is_null()).with_columns(
         pl.col("started_at").cast(MOMENT).dt.strftime("%G-W%V").alias(WEEK)
     )
-    runs, names = (frame.rename({STRATUM: _WORK}) for frame in number(counted, strata))
+    runs, names = (
+        rows.lazy().rename({STRATUM: _WORK}).collect() for rows in number(counted, strata)
+    )
     thresholds = sorted({*map(float, ages), *KNOWN_AS})
     flagged = pl.concat([_count_flagged(runs, threshold) for threshold in thresholds])
     shares = completion_times(runs, by=_WORK, conf_level=conf_level).sort("duration_s")

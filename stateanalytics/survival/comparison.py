@@ -221,7 +221,8 @@ class _Options(NamedTuple):
 
 def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | None, list[str]]:
     """The value to compare with, by default the one with most runs, and the other values."""
-    sizes = kept.group_by(by).len().sort(-pl.col("len").cast(pl.Int64), by)[by].to_list()
+    counts = kept[by].value_counts(sort=False).iter_rows()
+    sizes = [value for value, _ in sorted(counts, key=lambda each: (-each[1], each[0]))]
     if against is not None and against not in sizes:
         raise ArgumentError(f"against needs a value of {by}; found {against!r}.", f"{sizes[:3]}")
     base = against if against is not None else next(iter(sizes), None)
@@ -251,8 +252,7 @@ def _rows(
 def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFrame:
     """The counted runs, with their unit, the name of their stratum, and how they ended."""
     runs = with_units(runs)
-    if "left_out" in runs.columns:
-        runs = runs.filter(pl.col("left_out").is_null())
+    is_counted = pl.col("left_out").is_null() if "left_out" in runs.columns else pl.lit(value=True)
     is_stopped = (pl.col("ending") == "timed_out").fill_null(value=False)
     levels = (
         pl.format(f"{name} {{}}", pl.col(name).cast(pl.String).fill_null("not recorded"))
@@ -260,16 +260,21 @@ def _prepared(runs: pl.DataFrame, by: str, columns: Sequence[str]) -> pl.DataFra
     )
     # Only needed columns, because each pair copies them.
     kept = dict.fromkeys(("duration_s", UNIT, *columns))
-    return runs.filter(pl.col(by).is_not_null()).select(
-        *kept,
-        pl.col("^(entry_s|weights?)$"),
-        *({"project"} & {*runs.columns} - {*kept, by}),
-        pl.col(by).cast(pl.String),
-        pl.concat_str(*levels, separator=", ").alias(STRATUM_NAME),
-        ended=pl.col("ended") & ~is_stopped,
-        has_ended=pl.col("ended") | is_stopped,
-        is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
+    prepared = (
+        runs.lazy()
+        .filter(is_counted, pl.col(by).is_not_null())
+        .select(
+            *kept,
+            pl.col("^(entry_s|weights?)$"),
+            *({"project"} & {*runs.columns} - {*kept, by}),
+            pl.col(by).cast(pl.String),
+            pl.concat_str(*levels, separator=", ").alias(STRATUM_NAME),
+            ended=pl.col("ended") & ~is_stopped,
+            has_ended=pl.col("ended") | is_stopped,
+            is_good=(pl.col("ending") == GOOD_END).fill_null(value=False),
+        )
     )
+    return collected(prepared)
 
 
 def _pair_rows(
@@ -349,8 +354,9 @@ def _with_verdicts(rows: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
     in_raw = (is_raw & is_significant).any() & has_opposite_signs
     vanishes = ~is_raw & ~is_significant & is_known & in_raw.over("value", "measure")
     order = pl.col("measure").replace_strict({name: i for i, name in enumerate(MEASURES)})
-    return (
-        table.with_columns(benjamini_hochberg(over="method"))
+    return collected(
+        table.lazy()
+        .with_columns(benjamini_hochberg(over="method"))
         .with_columns(
             verdict=verdict,
             is_reversed=is_reversed,
@@ -444,11 +450,8 @@ def difference(
     in_all, spread = sums.row(0)
     degrees = in_all**2 / spread if spread else inf
     if projects is not None:
-        by_project = (
-            influence.join(projects.lazy(), on="unit")
-            .group_by("project")
-            .agg(_total("influence"))
-            .pipe(collected)
+        by_project = collected(
+            influence.join(projects.lazy(), on="unit").group_by("project").agg(_total("influence"))
         )
         n_projects = by_project.height
         # A single project in these strata does not show how much projects vary.
@@ -491,7 +494,7 @@ def differences(
     key, counts = [STRATUM_NAME, by], {"n_good": pl.col("is_good") & pl.col("ended")}
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
     sets = risk_sets(checked_spells(runs, key, "compare", also=["is_good"]), key, counts)
-    all_cells = sets.strata.lazy().join(sizes, on=key).pipe(collected)
+    all_cells = sets.strata.join(sizes, on=key).pipe(collected)
     results = {}
     for value, until in until_s.items():
         pair = _pair(all_cells, by, value, base)
@@ -504,11 +507,10 @@ def differences(
 def _comparable(rows: pl.LazyFrame) -> pl.DataFrame:
     """The cells of strata with enough units of both groups, with signed weights."""
     n, sign = pl.col("n_runs"), pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
-    return (
+    return collected(
         rows.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
         .filter(pl.len().over(STRATUM_NAME) == _BOTH)
         .with_columns(weight=n.sum().over(STRATUM_NAME) / n.sum() * sign)
-        .pipe(collected)
     )
 
 
@@ -568,19 +570,14 @@ def _group_sizes(kept: pl.DataFrame) -> dict[str, int]:
 
 def _coverage(runs: pl.DataFrame, cells: pl.DataFrame) -> dict[str, Any]:
     """Share of runs in strata with both groups, and the largest other strata in words."""
-    others = (
-        runs.lazy()
-        .join(cells.lazy(), on=STRATUM_NAME, how="anti")
-        .group_by(STRATUM_NAME)
-        .len()
-        .sort(-pl.col("len").cast(pl.Int64), STRATUM_NAME)
-        .pipe(collected)
-    )
-    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others.rows()[:_MOST_NAMED]]
-    n_more = others.height - len(words)
+    of_strata, compared = runs[STRATUM_NAME].value_counts().iter_rows(), {*cells[STRATUM_NAME]}
+    counts = [(name, n) for name, n in of_strata if name not in compared]
+    others = sorted(counts, key=lambda each: (-each[1], each[0]))
+    words = [f"{name} ({n} run{'s' * (n > 1)})" for name, n in others[:_MOST_NAMED]]
+    n_more = len(others) - len(words)
     words += [f"{n_more} more"] if n_more else []
     return {
-        "compared": 1 - others["len"].sum() / runs.height,
+        "compared": 1 - sum(n for _, n in others) / runs.height,
         "not_compared": "; ".join(words) or None,
     }
 

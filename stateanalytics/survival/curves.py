@@ -194,12 +194,12 @@ def kaplan_meier(
     return sets.named(curve, CURVE).pipe(collected)
 
 
-def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
+def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """The curve of `kaplan_meier` without strata, intervals and checks, for hundreds of small ones.
 
     Parameters
     ----------
-    spells : polars.DataFrame
+    spells : polars.DataFrame or LazyFrame
         Valid ``duration_s`` and ``ended``; no late entries.
 
     Returns
@@ -216,7 +216,7 @@ def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
     n_exits, at = pl.col("n_exits"), pl.col("duration_s")
     first = pl.when((at.diff() > tie(at)).fill_null(True)).then(at).forward_fill()
     at_risk = n_exits.sum() - n_exits.cum_sum() + n_exits
-    return (
+    return collected(
         spells.lazy()
         .group_by(at)
         .agg(n_exits=pl.len(), n_events=pl.col("ended").sum())
@@ -224,7 +224,6 @@ def bare_curve(spells: pl.DataFrame) -> pl.DataFrame:
         .group_by(first, maintain_order=True)
         .agg(pl.col("n_exits", "n_events").sum())
         .select(at, "n_events", survival=product_limit(pl.col("n_events") / at_risk))
-        .pipe(collected)
     )
 
 
@@ -364,8 +363,9 @@ def quantiles(
         else curve.select(_quantile(inverted, prob))
         for prob in dict.fromkeys(probs)
     ] or [curve.select(*strata, *_quantile(inverted, 0.5)).clear()]
-    return (
+    return collected(
         pl.concat(rows)
+        .lazy()
         .sort(*strata, "prob")
         .with_columns(
             is_identified=pl.col("duration_s").is_not_null(), in_words=each_in_words(_in_words)

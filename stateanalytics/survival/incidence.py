@@ -190,13 +190,15 @@ def cause_table(
     if "ended" not in spells.columns:
         spells = spells.with_columns(ended=pl.col(cause).is_not_null())
     spells = checked_spells(with_known_units(spells), strata, function, also=[cause])
-    if n_without := spells.filter(pl.col("ended") & pl.col(cause).is_null()).height:
+    ended = spells.lazy().filter("ended").group_by(cause=cause).len()
+    causes = ended.sort("cause", nulls_last=True).pipe(collected)
+    names = causes[["cause"]].head(causes.height - causes["cause"].null_count())
+    if n_without := causes["len"].tail(causes.height - names.height).sum():
         raise ArgumentError(
             f"{function} needs a {cause!r} for every spell that ended; "
             f"{n_without} of {spells.height} have none.",
             f".with_columns(pl.col({cause!r}).fill_null('unknown')), or set `ended` to False",
         )
-    names = spells.filter("ended").select(cause=pl.col(cause)).unique().sort("cause")
     counts = {
         _count(number): pl.col("ended") & (pl.col(cause) == word)
         for number, word in enumerate(names["cause"])
@@ -205,7 +207,7 @@ def cause_table(
     n, d = pl.col("n_at_risk").cast(pl.Float64), pl.col("n_events")
     is_known = pl.col("from_s").is_not_null()
     before = pl.when(is_known).then(pl.col("_survival").shift(1, fill_value=1.0).over(STRATUM))
-    table = (
+    table = collected(
         sets.table.lazy()
         .with_columns(_survival=known_survival(), _n=n)
         # Where all at risk ended, Greenwood's term is infinite, but its factor is 0.
@@ -213,9 +215,8 @@ def cause_table(
             _increment=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
-        .pipe(collected)
     )
-    return Causes(table, names, sets.strata, sets.rows, cause)
+    return Causes(table, names, collected(sets.strata), sets.rows, cause)
 
 
 def with_incidence(table: pl.LazyFrame, number: int) -> pl.LazyFrame:
@@ -405,10 +406,11 @@ def never_ending(
     strata = strata_of(by)
     checked = checked_spells(with_units(spells), strata, "never_ending", also=["unit"])
     # Not STRATUM, which the risk sets of `_plateau` use for their own strata.
-    kept, names = (frame.rename({STRATUM: _GROUP}) for frame in number(checked, strata))
+    rows, names = number(checked, strata)
+    kept = rows.rename({STRATUM: _GROUP})
     follow_up = _follow_up(kept).pipe(collected).lazy()
     facts = (
-        names.lazy()
+        names.rename({STRATUM: _GROUP})
         .join(follow_up, on=_GROUP, how="left")
         .join(_plateau(kept.lazy().join(follow_up, on=_GROUP)), on=_GROUP, how="left")
     )

@@ -465,7 +465,7 @@ def incidence_and_influence(
 def _estimated(
     estimates: pl.LazyFrame, sets: RiskSets, spells: pl.LazyFrame, table: pl.LazyFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    named = estimates.join(sets.strata.lazy(), on=STRATUM)
+    named = estimates.join(sets.strata, on=STRATUM)
     frames = collected_all(named, _influences(spells, table))
     return frames[0], frames[1]
 

@@ -129,7 +129,9 @@ def logrank_by_unit(
             f"logrank compares at most {MOST_GROUPS} groups; found {names.height}.",
             "compare fewer, or one test each: logrank(spells, by='week', within='agent')",
         )
-    numbered, tests = (frame.rename({STRATUM: _TEST}) for frame in number(spells, test_columns))
+    numbered, tests = (
+        rows.lazy().rename({STRATUM: _TEST}).collect() for rows in number(spells, test_columns)
+    )
     numbered = _with_unit_numbers(numbered.join(names, on=groups, how="left", nulls_equal=True))
     totals = numbered.group_by(_TEST).agg(
         n_groups=pl.col("group").n_unique().cast(pl.Int64),

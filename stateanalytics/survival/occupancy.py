@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -145,10 +145,10 @@ def state_occupancy(
         )
     times = sorted({float(at) for at in ([at_s] if isinstance(at_s, int | float) else at_s)})
     kept = dict.fromkeys([*STRETCH, *strata, *(UNIT, *ENTITY_KEY)])
-    numbered, names = number(stretches.select(name for name in kept if name in stretches), strata)
+    numbered, names = number(stretches[[name for name in kept if name in stretches]], strata)
     numbered, summary = _with_units(numbered, conf_level)
     states = sorted(
-        {*numbered["state"], *numbered["next_state"].drop_nulls()},
+        {*numbered["state"].to_list(), *numbered["next_state"].to_list()} - {None},
         key=lambda state: (_ORDER.get(state, len(_ORDER)), state),
     )
     shares = [
@@ -162,7 +162,7 @@ def state_occupancy(
     curve = pl.concat([empty, *shares]).lazy()
     curve = curve.join(summary, on=STRATUM, how="left", maintain_order="left")
     recovery = pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)])
-    return (
+    return collected(
         corrected_variance(curve, "share", pl.col(UNIT_VARIANCE))
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
@@ -172,9 +172,8 @@ def state_occupancy(
             how="left",
             maintain_order="left",
         )
-        .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
+        .join(names, on=STRATUM, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(StateOccupancy))
-        .pipe(collected)
     )
 
 
@@ -202,26 +201,30 @@ def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame
 def _recovery(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.DataFrame:
     """Share of the runs held up at a duration that run again or complete next, by state."""
     held_up = [state for state in AT_WORK if state != "running"]
-    at_landmark = stretches.filter(
-        pl.col("from_s") <= at_s, pl.col("until_s") > at_s, pl.col("state").is_in(held_up)
-    ).with_columns(
-        duration_s=pl.col("until_s") - at_s,
-        cause=pl.when(pl.col("next_state").is_not_null()).then(
-            pl.col("next_state").is_in(list(_RECOVERED))
-        ),
+    held_up_then = (
+        stretches.lazy()
+        .filter(pl.col("from_s") <= at_s, pl.col("until_s") > at_s, pl.col("state").is_in(held_up))
+        .with_columns(
+            duration_s=pl.col("until_s") - at_s,
+            cause=pl.when(pl.col("next_state").is_not_null()).then(
+                pl.col("next_state").is_in(list(_RECOVERED))
+            ),
+        )
     )
-    at_landmark, key = at_landmark.rename({STRATUM: "stratum"}), ["stratum", "state"]
+    key, renamed = ["stratum", "state"], held_up_then.rename({STRATUM: "stratum"})
+    at_landmark = collected(renamed)
     kept = [name for name in (*key, UNIT, "duration_s", "cause") if name in at_landmark.columns]
     recovered = (
-        cumulative_incidence(at_landmark.select(kept), by=key, conf_level=conf_level)
+        cumulative_incidence(at_landmark[kept], by=key, conf_level=conf_level)
+        .lazy()
         .filter(pl.col("cause").cast(pl.Boolean))
         .group_by(key)
         .agg(
             pl.col(f"incidence{end}").last().alias(f"recover{end}") for end in ("", "_low", "_high")
         )
     )
-    observed = at_landmark.filter(pl.col("cause").is_not_null()).select(key).unique()
-    return observed.join(recovered, on=key, how="left").select(
+    observed = at_landmark.lazy().filter(pl.col("cause").is_not_null()).select(key).unique()
+    recovery = observed.join(recovered, on=key, how="left").select(
         pl.col("stratum").alias(STRATUM),
         "state",
         duration_s=pl.lit(at_s),
@@ -229,6 +232,7 @@ def _recovery(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.Dat
         recover_low="recover_low",
         recover_high="recover_high",
     )
+    return collected(recovery)
 
 
 def _shares(stretches: pl.DataFrame, states: Sequence[str], times: Sequence[float]) -> pl.DataFrame:
@@ -275,22 +279,21 @@ def _shares(stretches: pl.DataFrame, states: Sequence[str], times: Sequence[floa
     if not stretches.get_column("has_unit_variance", default=pl.Series([False]))[0]:
         unknown = pl.lit(None, pl.Float64).alias(UNIT_VARIANCE)
         return _with_counts(curve.with_columns(unknown), stretches)
-    by_unit = variances_by_unit(stretches, place, changes, moments).join(
-        curve.select("duration_s", "state", "variance"), on=["duration_s", "state"]
+    rows = curve.lazy()
+    by_unit = (
+        variances_by_unit(stretches, place, changes, moments)
+        .lazy()
+        .join(rows.select("duration_s", "state", "variance"), on=["duration_s", "state"])
     )
     # Each moment takes a pass over all units, so the design effect is computed at some of them:
     # it hardly changes in between.
     effect = pl.col(UNIT_VARIANCE) / pl.col("variance")
     effects = by_unit.select("duration_s", "state", effect=effect)
-    joined = curve.sort("duration_s", maintain_order=True).join_asof(
+    joined = rows.sort("duration_s", maintain_order=True).join_asof(
         effects.sort("duration_s"), on="duration_s", by="state", check_sortedness=False
     )
-    return _with_counts(
-        joined.with_columns((pl.col("effect") * pl.col("variance")).alias(UNIT_VARIANCE)).drop(
-            "effect"
-        ),
-        stretches,
-    )
+    by_effect = (pl.col("effect") * pl.col("variance")).alias(UNIT_VARIANCE)
+    return _with_counts(joined.with_columns(by_effect).drop("effect").pipe(collected), stretches)
 
 
 def _as_lists(rows: Sequence[Sequence[float]]) -> pl.Series:
@@ -320,16 +323,12 @@ def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
 
 def _jumps(stretches: pl.DataFrame, place: dict[str, int]) -> Iterator[tuple[float, Jumps]]:
     """Every moment at which runs moved between states, with their moves."""
-    at_risk = _with_counts(
-        stretches.filter(pl.col("next_state").is_not_null())
-        .select("state", duration_s="until_s")
-        .unique(["state", "duration_s"]),
-        # A run that leaves a state at a moment is at risk in it, one that enters is not yet.
-        stretches,
-    )
-    counted = (
-        stretches.filter(pl.col("next_state").is_not_null())
-        .group_by("until_s", "state", "next_state")
+    moved = stretches.lazy().filter(pl.col("next_state").is_not_null())
+    moments = moved.select("state", duration_s="until_s").unique(["state", "duration_s"])
+    # A run that leaves a state at a moment is at risk in it, one that enters is not yet.
+    at_risk = _with_counts(moments.pipe(collected), stretches).lazy()
+    counted = collected(
+        moved.group_by("until_s", "state", "next_state")
         .agg(n=pl.len())
         .join(at_risk.select("state", "n_in_state", until_s="duration_s"), on=["state", "until_s"])
         .sort("until_s", "state", "next_state")
@@ -444,29 +443,33 @@ def variances_by_unit(
     influence of a unit is carried from one moment to the next by the transition probabilities.
     """
     names = [str(index) for index in range(len(place))]
-    rows = stretches.select(
-        *("from_s", "until_s", "unit_number", "leverage"),
-        state=pl.col("state").replace_strict(place, return_dtype=pl.Int64),
-        next_state=pl.col("next_state").replace_strict(place, return_dtype=pl.Int64),
-        # Float sums depend on the order, so rows get one of their own.
-    ).sort("unit_number", "from_s", "until_s", "state", "next_state")
+    rows = collected(
+        stretches.lazy()
+        .select(
+            *("from_s", "until_s", "unit_number", "leverage"),
+            state=pl.col("state").replace_strict(place, return_dtype=pl.Int64),
+            next_state=pl.col("next_state").replace_strict(place, return_dtype=pl.Int64),
+            # Float sums depend on the order, so rows get one of their own.
+        )
+        .sort("unit_number", "from_s", "until_s", "state", "next_state")
+    )
     influence, since = _influence_on_first_shares(rows, names), float("-inf")
     variances: list[tuple[float, str, float]] = []
     for moment in moments:
         within = [change for change in changes if since < change.at <= moment]
         if within:
             backward = _backward(within, len(names))
-            under_way = rows.filter(pl.col("until_s") > since)
+            under_way = rows.lazy().filter(pl.col("until_s") > since)
             carried = (
                 pl.sum_horizontal(
                     pl.col(i) * backward.transition[int(i)][int(j)] for i in names
                 ).alias(j)
                 for j in names
             )
-            influence = (
+            influence = collected(
                 pl.concat(
                     [
-                        influence.with_columns(carried),
+                        influence.lazy().with_columns(carried),
                         _new_influence(under_way, backward, names, moment),
                     ]
                 )
@@ -482,15 +485,15 @@ def variances_by_unit(
 
 def _influence_on_first_shares(rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """Influence of each unit on the shares of the states in which lives begin."""
-    first = rows.filter(pl.col("from_s") == pl.col("from_s").min())
+    first = rows.lazy().filter(pl.col("from_s") == pl.col("from_s").min())
     in_state = {name: (pl.col("state") == int(name)).cast(pl.Float64) for name in names}
     own = first.select(
         "unit_number",
         "leverage",
         *(((is_in - is_in.mean()) / pl.len()).alias(name) for name, is_in in in_state.items()),
     )
-    none = rows.select("unit_number", "leverage", *(pl.lit(0.0).alias(name) for name in names))
-    return (
+    none = rows.lazy().select("unit_number", "leverage", **dict.fromkeys(names, pl.lit(0.0)))
+    return collected(
         pl.concat([own, none.unique("unit_number")])
         .sort("unit_number")
         .group_by("unit_number", "leverage", maintain_order=True)
@@ -526,20 +529,20 @@ def _backward(changes: Sequence[Change], n_states: int) -> _Backward:
 
 
 def _new_influence(
-    rows: pl.DataFrame, backward: _Backward, names: Sequence[str], until: float
-) -> pl.DataFrame:
+    rows: pl.LazyFrame, backward: _Backward, names: Sequence[str], until: float
+) -> pl.LazyFrame:
     """Influence of each stretch on the shares: its own move, minus the moves it was at risk of."""
     numbers = dict.fromkeys(names, pl.Float64)
     key = {"at": pl.Float64, "state": pl.Int64}
-    running = pl.DataFrame(backward.at_risk, schema={**key, **numbers}, orient="row").with_columns(
+    running = pl.LazyFrame(backward.at_risk, schema={**key, **numbers}, orient="row").with_columns(
         pl.col(names).cum_sum().over("state")
     )
-    per_move = pl.DataFrame(
+    per_move = pl.LazyFrame(
         backward.moved, schema={**key, "next_state": pl.Int64, **numbers}, orient="row"
     )
     begun = rows.filter(pl.col("from_s") < until)
 
-    def expected_up_to(moment: pl.Expr, sign: int) -> pl.DataFrame:
+    def expected_up_to(moment: pl.Expr, sign: int) -> pl.LazyFrame:
         return (
             begun.with_columns(at=moment)
             .sort("at")
@@ -607,22 +610,23 @@ def stretches_of(
     )
     lives = _lives(runs, snap, _limits(runs, chosen, silent_after_s))
     moments = _moments(split_into_attempts(runs, snap), lives, snap)
-    stretches = _stretches(_with_silences(moments, lives), lives)
-    if window is None:
-        return stretches
-    return _clipped(stretches, read_window(window, as_of=snap.as_of))
+    stretches = _stretches(_with_silences(moments, lives.lazy()), lives.lazy())
+    if window is not None:
+        stretches = _clipped(stretches, read_window(window, as_of=snap.as_of))
+    return collected(stretches)
 
 
 def _limits(runs: pl.DataFrame, policy: Policy, silent_after_s: float | None) -> pl.DataFrame:
     """The silence after which each kind of work counts as stalled."""
     if silent_after_s is not None:
         check_number("silent_after_s", silent_after_s, 900)
-    kinds = runs.select("system", "kind").unique(maintain_order=True)
+    kinds = runs[["system", "kind"]].unique(maintain_order=True)
     limits_s = [
         silent_after_s or policy.limit(system, "stalled_after_s") or policy.stalled_after(kind)
         for system, kind in kinds.iter_rows()
     ]
-    return kinds.with_columns(limit_us=pl.Series(limits_s, dtype=pl.Float64) * 1e6)
+    limits_us = [limit_s * 1e6 for limit_s in limits_s]
+    return kinds.hstack([pl.Series("limit_us", limits_us, pl.Float64)])
 
 
 def _lives(runs: pl.DataFrame, snap: Facts, limits: pl.DataFrame) -> pl.DataFrame:
@@ -632,22 +636,23 @@ def _lives(runs: pl.DataFrame, snap: Facts, limits: pl.DataFrame) -> pl.DataFram
     )
     last_sign = pl.coalesce("last_activity_at", "started_at")
     watched_until = pl.when(pl.col("is_open") | is_end_known).then(instant(snap.as_of))
-    judged = runs.join(
-        limits, on=["system", "kind"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    return judged.select(
+    key: Any = {"on": ["system", "kind"], "nulls_equal": True}
+    judged = runs.lazy().join(limits.lazy(), **key, how="left", maintain_order="left")
+    lives = judged.select(
         *ENTITY_KEY,
         *_RUN_COLUMNS,
         *("created_at", "started_at", "limit_us"),
         born_at=pl.min_horizontal("created_at", "started_at"),
         watched_until=watched_until.otherwise(pl.min_horizontal(last_sign, instant(snap.as_of))),
-    ).with_row_index("life")
+    )
+    return lives.pipe(collected).with_row_index("life")
 
 
-def _moments(attempts: pl.DataFrame, lives: pl.DataFrame, snap: Facts) -> pl.DataFrame:
+def _moments(attempts: pl.DataFrame, all_lives: pl.DataFrame, snap: Facts) -> pl.LazyFrame:
     """Everything that sets the state of a run (base) or is a sign of life (sign)."""
+    lives = all_lives.lazy()
     life = lives.select("life", *ENTITY_KEY)
-    numbered = attempts.join(life, on=ENTITY_KEY, how="inner")
+    numbered = attempts.lazy().join(life, on=ENTITY_KEY, how="inner")
     queued = lives.filter(pl.col("created_at") < pl.col("started_at")).select(
         "life", at="created_at", state=pl.lit("queued"), what=pl.lit(_BASE)
     )
@@ -656,15 +661,18 @@ def _moments(attempts: pl.DataFrame, lives: pl.DataFrame, snap: Facts) -> pl.Dat
         "life", at="ended_at", state=ending(), what=pl.lit(_BASE)
     )
     working, terminal = _status_words()
+    systems = [known.name for known in all_systems() if known.words.working_states]
     changes = (
-        snap.transitions.filter(pl.col("system").is_in(working["system"].to_list()))
+        snap.transitions.lazy()
+        .filter(pl.col("system").is_in(systems))
         .join(life, on=ENTITY_KEY, how="inner")
         .join(terminal, on=["system", "status"], how="anti")
         .join(working, left_on=["system", "status"], right_on=["system", "word"], how="left")
         .select("life", "at", pl.col("state").fill_null("running"), what=pl.lit(_BASE))
     )
     signs = (
-        snap.events.join(
+        snap.events.lazy()
+        .join(
             lives.select("life", "source", "system", "session_id", "started_at"),
             left_on=["source", "system", "entity_id"],
             right_on=["source", "system", "session_id"],
@@ -681,7 +689,7 @@ def _moments(attempts: pl.DataFrame, lives: pl.DataFrame, snap: Facts) -> pl.Dat
     return pl.concat([queued, starts, signs, changes, ends]).filter(pl.col("at").is_not_null())
 
 
-def _status_words() -> tuple[pl.DataFrame, pl.DataFrame]:
+def _status_words() -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Words of each system with the state of work that they mean, and its terminal statuses."""
     working = [
         (system.name, word, state)
@@ -693,12 +701,12 @@ def _status_words() -> tuple[pl.DataFrame, pl.DataFrame]:
     ]
     names = ("system", "word", "state")
     return (
-        pl.DataFrame(working, schema=dict.fromkeys(names, pl.String), orient="row"),
-        pl.DataFrame(terminal, schema=dict.fromkeys(("system", "status"), pl.String), orient="row"),
+        pl.LazyFrame(working, schema=dict.fromkeys(names, pl.String), orient="row"),
+        pl.LazyFrame(terminal, schema=dict.fromkeys(("system", "status"), pl.String), orient="row"),
     )
 
 
-def _with_silences(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
+def _with_silences(moments: pl.LazyFrame, lives: pl.LazyFrame) -> pl.LazyFrame:
     """The state from each moment on, with further moments where a silence makes a run stalled."""
     # Moments are sorted by life, so neighbours replace the slower window over each life.
     is_last = (pl.col("life") != pl.col("life").shift(-1)).fill_null(value=True)
@@ -724,13 +732,13 @@ def _with_silences(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     return _in_order(pl.concat([known, silences]))
 
 
-def _in_order(moments: pl.DataFrame) -> pl.DataFrame:
+def _in_order(moments: pl.LazyFrame) -> pl.LazyFrame:
     """Sorted by life and time, stably."""
     # Two stable sorts by one key each are much faster than one sort by both keys.
     return moments.sort("at", maintain_order=True).sort("life", maintain_order=True)
 
 
-def _stretches(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
+def _stretches(moments: pl.LazyFrame, lives: pl.LazyFrame) -> pl.LazyFrame:
     """Stretches between moments; consecutive equal states are one stretch."""
     changed = (pl.col("state") != pl.col("state").shift(1)).fill_null(value=True)
     is_first = pl.col("life") != pl.col("life").shift(1)
@@ -752,7 +760,7 @@ def _stretches(moments: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _clipped(stretches: pl.DataFrame, within: Window) -> pl.DataFrame:
+def _clipped(stretches: pl.LazyFrame, within: Window) -> pl.LazyFrame:
     """The part of stretches within a window: older lives enter late, open ones are censored."""
     since, until = (
         (instant(moment) - pl.col("born_at")).dt.total_microseconds() / 1e6

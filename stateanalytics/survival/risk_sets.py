@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from stateanalytics.core.joins import collected, collected_all
+from stateanalytics.core.joins import collected
 from stateanalytics.errors import ArgumentError, ColumnTypeError, check_columns, in_short
 
 STRATUM = "_stratum"
@@ -33,22 +33,22 @@ class RiskSets:
         Sorted by `STRATUM` (a number) and ``duration_s``; ``n_at_risk`` just before that
         duration, ``n_events``, and the requested counts; ``from_s``, the duration from which
         the stratum is known: nothing is counted before (null: never known).
-    strata : polars.DataFrame
+    strata : polars.LazyFrame
         One row per stratum number: the columns that were stratified by.
     rows : polars.DataFrame
         The spells, with the number of their stratum.
     """
 
     table: pl.DataFrame
-    strata: pl.DataFrame
+    strata: pl.LazyFrame
     rows: pl.DataFrame
 
     def named(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
         """``columns`` of a frame by stratum number, with the names of the strata first."""
-        names = [name for name in self.strata.columns if name != STRATUM]
+        names = [name for name in self.strata.collect_schema() if name != STRATUM]
         if not names:
             return frame.select(columns)
-        whole = frame.join(self.strata.lazy(), on=STRATUM, how="left", maintain_order="left")
+        whole = frame.join(self.strata, on=STRATUM, how="left", maintain_order="left")
         return whole.select(*names, *columns)
 
 
@@ -141,15 +141,14 @@ def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) ->
     )
 
 
-def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Spells with the number of their stratum, and the table of strata by number."""
     if not strata:
-        names = pl.DataFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
+        names = pl.LazyFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
         return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
     numbered = spells.lazy().select(strata).unique().sort(strata).with_row_index(STRATUM)
     rows = spells.lazy().join(numbered, on=strata, how="left", nulls_equal=True)
-    rows_and_names = collected_all(rows, numbered)
-    return rows_and_names[0], rows_and_names[1]
+    return collected(rows), numbered
 
 
 def _by_distinct_duration(moves: pl.LazyFrame) -> pl.LazyFrame:
@@ -295,11 +294,11 @@ def checked_spells(
         entry = pl.col("entry_s")
         problems["spells that end before they are entered"] = (entry > 0) & (entry >= duration)
         problems["entries that are not finite"] = ~entry.is_finite()
-    counts = counted.select(
-        problem.fill_null(False).sum().alias(words) for words, problem in problems.items()
-    )
-    checked, n_of = collected_all(counted, counts)
-    if invalid := [f"{n} {words}" for words, n in n_of.row(0, named=True).items() if n]:
+    is_valid = ~pl.any_horizontal(problem.fill_null(False) for problem in problems.values())
+    checked = counted.with_columns(_is_valid=is_valid).pipe(collected)
+    if not checked.drop_in_place("_is_valid").all():
+        n_of = checked.select(problem.sum().alias(words) for words, problem in problems.items())
+        invalid = [f"{n} {words}" for words, n in n_of.row(0, named=True).items() if n]
         raise ArgumentError(
             f"{function} needs finite durations of at least 0 seconds; among {checked.height} "
             f"spells it found {', '.join(invalid)}.",

@@ -177,10 +177,9 @@ def to_completion(
     is_seen = (pl.col("ending") == "completed") & (pl.col("duration_s") <= watched_s)
     is_completed = (pl.col("ended") & is_seen).fill_null(value=False)
     is_whole = is_completed if others == "never" else pl.col("duration_s") <= watched_s
-    return spells.filter(pl.col("left_out").is_null()).with_columns(
-        ended=is_completed,
-        duration_s=pl.when(is_whole).then("duration_s").otherwise(watched_s),
-    )
+    counted = spells.lazy().filter(pl.col("left_out").is_null())
+    duration_s = pl.when(is_whole).then("duration_s").otherwise(watched_s)
+    return counted.with_columns(ended=is_completed, duration_s=duration_s).pipe(collected)
 
 
 def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
@@ -202,11 +201,10 @@ def runs_of(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("entity_id").alias("session_id"),
         *(pl.col(name).alias(f"session_{name}") for name in inherited),
     )
-    return (
+    return collected(
         known.filter(pl.col("entity_type") == run_type)
         .join(sessions.unique(key, keep="first"), on=key, how="left", maintain_order="left")
         .with_columns(pl.coalesce(name, f"session_{name}").alias(name) for name in inherited)
-        .pipe(collected)
     )
 
 
@@ -365,12 +363,13 @@ def count_spells(spells: pl.DataFrame, by: str = "ending") -> pl.DataFrame:
     """
     needed = (by, "duration_s", "ended", "left_out")
     check_columns(spells, needed, "count_spells")
-    steps = pl.DataFrame(
+    steps = pl.LazyFrame(
         {"low_s": EDGES_S, "high_s": [*EDGES_S[1:], None]},
         schema={"low_s": pl.Float64, "high_s": pl.Float64},
     )
-    return (
-        spells.filter(pl.col("left_out").is_null(), pl.col("duration_s").is_not_null())
+    return collected(
+        spells.lazy()
+        .filter(pl.col("left_out").is_null(), pl.col("duration_s").is_not_null())
         .sort("duration_s")
         .join_asof(steps, left_on="duration_s", right_on="low_s", coalesce=False)
         .group_by(by, "low_s", "high_s")
@@ -411,7 +410,8 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     The time between an end and the resumption belongs to no attempt. Counts of a whole run,
     such as its turns, are unknown for runs of several attempts.
     """
-    runs, ends = runs.with_columns(n_resumed=pl.lit(0, pl.Int64)), _attempt_ends(runs, snap)
+    never = pl.Series("n_resumed", [0], pl.Int64).new_from_index(0, runs.height)
+    runs, ends = runs.hstack([never]), _attempt_ends(runs, snap)
     if ends.is_empty():
         return runs
     runs = runs.with_row_index("_run")
@@ -455,12 +455,13 @@ def _attempt_ends(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
         for system in all_systems()
         if system.name in systems
     ]
-    return (
+    if all(rows.is_empty() for rows in ends):
+        return _NO_ATTEMPTS
+    return collected(
         pl.concat([_NO_ATTEMPTS, *ends], how="vertical_relaxed")
         .lazy()
         .join(runs.lazy().select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
         .filter(pl.col("resumed_at") <= instant(snap.as_of))
-        .collect()
     )
 
 

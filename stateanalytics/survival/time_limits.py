@@ -79,7 +79,8 @@ def timeouts(
     inferred = implicit_timeouts(runs).select(*_LIMIT_GROUP, "at_s")
     is_unsuccessful = ~pl.col("ending").is_in(["completed", "running"])
     near = (
-        runs.join(inferred, on=list(_LIMIT_GROUP), how="inner", nulls_equal=True)
+        runs.lazy()
+        .join(inferred.lazy(), on=list(_LIMIT_GROUP), how="inner", nulls_equal=True)
         .filter(is_unsuccessful, pl.col("timeout_s").is_null())
         .filter((pl.col("duration_s").round() - pl.col("at_s")).abs() <= 1)
         .select(*_KEY, "at_s")
@@ -90,7 +91,8 @@ def timeouts(
     over = pl.col("duration_s") - limit
     is_listed = limit.is_not_null() | (pl.col("ending") == "timed_out")
     return TIMEOUTS.conform(
-        runs.join(near, on=list(_KEY), how="left", maintain_order="left")
+        runs.lazy()
+        .join(near, on=list(_KEY), how="left", maintain_order="left")
         .filter(is_listed)
         .with_columns(
             elapsed_s="duration_s",
@@ -100,6 +102,7 @@ def timeouts(
             fits=first_word(at_limit=over.abs() <= tolerance_s, before=over < 0, after=over > 0),
             has_no_turns=pl.col("n_model_turns") == 0,
         )
+        .pipe(collected)
     )
 
 
@@ -250,7 +253,7 @@ def implicit_timeouts(
         for n_at, n_around, radius in tested[["n_at", "n_around", "around"]].iter_rows()
     ]
     width = 2 * pl.col("around") + 1
-    limits = (
+    limits = collected(
         tested.lazy()
         .with_columns(p_value=pl.Series(p_values, dtype=pl.Float64))
         .with_columns(
@@ -265,8 +268,7 @@ def implicit_timeouts(
         .unique([STRATUM, "cluster"], keep="first", maintain_order=True)
         .sort(STRATUM, "second")
         .rename({"second": "at_s"})
-        .join(names.lazy(), on=STRATUM, how="left", maintain_order="left")
-        .pipe(collected)
+        .join(names, on=STRATUM, how="left", maintain_order="left")
     )
     words = each_in_words(lambda row: say("limit.undeclared", **row))
     return limits.select(

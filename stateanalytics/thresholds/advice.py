@@ -308,7 +308,7 @@ def _covering_in_words(row: Mapping[str, Any]) -> str:
 
 
 def _count_sessions(facts: Facts) -> int:
-    return facts.entities.filter(pl.col("entity_type") == "session").height
+    return int((facts.entities["entity_type"] == "session").sum())
 
 
 def _count_weeks(facts: Facts) -> float:

@@ -132,8 +132,8 @@ def upper_bound(values: pl.Series, prob: float, *, confidence: float = 0.95) -> 
     98.0
     """
     _check(prob, confidence)
-    kept = values.cast(pl.Float64).drop_nulls().sort()
-    n = kept.len()
+    kept = values.cast(pl.Float64).sort(nulls_last=True)
+    n = kept.len() - kept.null_count()
     if n < n_needed(prob, confidence=confidence):
         return None
     low, high = 1, n
@@ -171,9 +171,10 @@ def covering_limit(values: pl.Series, loses: float = 0.05) -> float | None:
     >>> covering_limit(pl.Series(range(19))), covering_limit(pl.Series(range(39)))
     (18.0, 37.0)
     """
-    kept = values.cast(pl.Float64).drop_nulls().sort()
-    place = math.ceil((kept.len() + 1) * (1 - loses) - TIE)
-    if not 0 < place <= kept.len():
+    kept = values.cast(pl.Float64).sort(nulls_last=True)
+    n = kept.len() - kept.null_count()
+    place = math.ceil((n + 1) * (1 - loses) - TIE)
+    if not 0 < place <= n:
         return None
     limit = float(kept[place - 1])
     return limit if math.isfinite(limit) else None
@@ -477,8 +478,10 @@ class Losses:
         if self.left_out:
             is_gone = self.left_out.is_alone and self.left_out.name is not None
             return self.left_out.whole.n_projects - is_gone
-        known = "project" in self.counts.columns
-        return self.counts["project"].drop_nulls().n_unique() if known else 0
+        if "project" not in self.counts.columns:
+            return 0
+        projects = self.counts["project"]
+        return projects.n_unique() - bool(projects.null_count())
 
     @cached_property
     def projects(self) -> pl.DataFrame:
@@ -490,14 +493,15 @@ class Losses:
 
     def without_each(self, places: Sequence[int]) -> Iterator[Losses]:
         """The losses without each of these rows of the counts."""
-        units, of_project = self.counts[places], {}
+        units, of_project = self.counts[self._names], {}
         names: Sequence[str | None] = [None] * len(places)
         if self.n_projects >= FEWEST_PROJECTS:
-            names = units["project"].cast(pl.String).to_list()
+            projects = self.counts["project"].cast(pl.String)
+            names = [projects[place] for place in places]
             mine = self.projects.filter(pl.col("project").is_in(names))
             rows = mine.select("project", "n_units", *self._names).rows()
             of_project = {name: row for name, *row in rows}
-        for name, unit in zip(names, units.select(self._names).rows(), strict=True):
+        for name, unit in zip(names, map(units.row, places), strict=True):
             n_units, *project = of_project.get(name, (1, *unit))
             yield replace(self, left_out=_LeftOut(self, unit, project, n_units == 1, name))
 
@@ -713,9 +717,9 @@ def _direction(
 
 def totals(counts: pl.DataFrame, support: Support) -> pl.DataFrame:
     """Mistakes and waiting of each candidate, per 100 units of exposure."""
-    limits, sums = list(support.candidates_s), counts.select(pl.exclude("unit", "project")).sum()
+    limits, exposure = list(support.candidates_s), float(counts[EXPOSURE].sum())
     mistakes, waiting = (
-        [100 / sums[EXPOSURE][0] * sums[name][0] for name in names]
+        [100 / exposure * float(counts[name].sum()) for name in names]
         for names in (mistake_columns(limits), waiting_columns(limits))
     )
     columns = {"threshold_s": limits, "mistakes": mistakes, "waiting_h": waiting}
@@ -725,7 +729,9 @@ def totals(counts: pl.DataFrame, support: Support) -> pl.DataFrame:
 def seen(curve: pl.DataFrame, support: Support) -> pl.DataFrame:
     """The candidates up to beyond which fewer than half of the spells were stopped."""
     beyond = [*support.weights[1:], *support.weights[-1:]]
-    return curve.filter(pl.Series([weight < STOPPED for weight in beyond], dtype=pl.Boolean))
+    rows = zip(curve.iter_rows(), beyond, strict=True)
+    kept = [row for row, weight in rows if weight < STOPPED]
+    return pl.DataFrame(kept, curve.schema, orient="row")
 
 
 def break_even(curve: pl.DataFrame, today_s: float | None) -> tuple[float, float] | None:
@@ -747,14 +753,15 @@ def break_even(curve: pl.DataFrame, today_s: float | None) -> tuple[float, float
     >>> break_even(curve, 2.0), break_even(curve, 4.0)
     ((0.2, 1.0), (1.0, inf))
     """
-    today = curve.filter(pl.col("threshold_s").is_in([today_s]))
-    if not today.height:
+    columns = (curve[name].to_list() for name in ("threshold_s", "mistakes", "waiting_h"))
+    rows = list(zip(*columns, strict=True))
+    today = next((row for row in rows if row[0] == today_s), None)
+    if today is None:
         return None
     low, high = 0.0, math.inf
-    # Today's value is no dearer where price * fewer >= longer.
-    for fewer, longer in curve.select(
-        pl.col("mistakes") - today["mistakes"][0], today["waiting_h"][0] - pl.col("waiting_h")
-    ).rows():
+    for _, mistakes, waiting_h in rows:
+        fewer, longer = mistakes - today[1], today[2] - waiting_h
+        # Today's value is no dearer where price * fewer >= longer.
         if fewer > 0:
             low = max(low, longer / fewer)
         elif fewer < 0:
@@ -767,14 +774,13 @@ def break_even(curve: pl.DataFrame, today_s: float | None) -> tuple[float, float
 def _curve(losses: Losses) -> pl.DataFrame:
     """Mistakes, waiting and loss of each candidate, with the interval of the loss."""
     ends = losses.intervals()
-    return totals(losses.counts, losses.support).with_columns(
-        pl.Series(name, numbers, pl.Float64)
-        for name, numbers in (
-            ("loss", [losses.at(place) for place in range(losses.n)]),
-            ("loss_low", [low for low, _ in ends]),
-            ("loss_high", [high for _, high in ends]),
-        )
-    )
+    loss = {
+        "loss": [losses.at(place) for place in range(losses.n)],
+        "loss_low": [low for low, _ in ends],
+        "loss_high": [high for _, high in ends],
+    }
+    schema = dict.fromkeys(loss, pl.Float64)
+    return totals(losses.counts, losses.support).hstack(pl.DataFrame(loss, schema))
 
 
 def _undecided(losses: Losses) -> str:

@@ -15,6 +15,7 @@ from typing import Literal
 import polars as pl
 
 from stateanalytics.core.joins import collected
+from stateanalytics.state.population import Rows
 from stateanalytics.survival.curves import bare_curve
 
 FEWEST_AT_RISK = 10
@@ -80,7 +81,9 @@ class Support:
     is_beyond: bool = False
 
 
-def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
+def support(
+    lengths: pl.DataFrame, candidates_s: Sequence[float], *, curve: pl.DataFrame | None = None
+) -> Support:
     """Units at risk and weights at each candidate that durations reach.
 
     Parameters
@@ -89,6 +92,8 @@ def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
         ``unit``, ``duration_s`` and ``ended`` (False: censored, for whatever reason).
     candidates_s : sequence of float
         Thresholds that could be set, in seconds.
+    curve : polars.DataFrame, optional
+        The `bare_curve` of the durations, if already computed.
 
     Examples
     --------
@@ -101,7 +106,7 @@ def support(lengths: pl.DataFrame, candidates_s: Sequence[float]) -> Support:
     """
     if lengths.is_empty():
         return Support((), (), ())
-    curve = bare_curve(lengths)
+    curve = bare_curve(lengths) if curve is None else curve
     longest, _, outlasting = curve.row(-1)
     reached = [limit for limit in sorted(candidates_s) if limit <= longest or not outlasting]
     at = pl.Series(reached, dtype=pl.Float64)
@@ -208,7 +213,7 @@ def silence_counts(
     deaths = pl.col("n_dead")
     if deaths_per_hour is not None:
         deaths = deaths_per_hour * pl.col(EXPOSURE)
-    return (
+    return collected(
         (time_alive(gaps) if alive is None else alive)
         .lazy()
         .join(mistakes, on="unit", how="left")
@@ -220,14 +225,14 @@ def silence_counts(
             *_waiting(candidates_s, deaths),
         )
         .sort("unit")
-        .pipe(collected)
     )
 
 
 def with_weights_of_silences(gaps: pl.DataFrame) -> pl.DataFrame:
     """Silences with ``weight``, see `with_weights`: an observer, or as-of, censors them."""
     is_censored = pl.col("closed_by").is_in(["other_end", "as_of"])
-    return with_weights(gaps.with_columns(duration_s="gap_s", ended=~is_censored))
+    spells = gaps.lazy().with_columns(duration_s="gap_s", ended=~is_censored)
+    return with_weights(spells).pipe(collected)
 
 
 def with_deaths(
@@ -250,14 +255,13 @@ def with_deaths_of_all(
     of the system.
     """
     deaths = share * (1 - weight) * pl.col("_n_dead") + weight * pl.col("n_dead")
-    return (
+    return collected(
         alive.lazy()
         .select(*_key(alive), _n_dead="n_dead")
         .join(counts.lazy().drop("project", strict=False), "unit", "left", maintain_order="left")
         .with_columns(pl.exclude("unit", "project").fill_null(0))
         .with_columns(_waiting(candidates_s, deaths))
         .drop("_n_dead")
-        .pipe(collected)
     )
 
 
@@ -283,7 +287,11 @@ def _waiting(candidates_s: Sequence[float], deaths: pl.Expr) -> Iterator[pl.Expr
 
 
 def elapsed_counts(
-    spells: pl.DataFrame, candidates_s: Sequence[float], *, mistake: Mistake = "false_alarm"
+    spells: pl.DataFrame,
+    candidates_s: Sequence[float],
+    *,
+    mistake: Mistake = "false_alarm",
+    curve: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Runs hit by mistake and hours spent under limits on elapsed time, one row per unit.
 
@@ -297,6 +305,8 @@ def elapsed_counts(
     mistake : {"false_alarm", "lost_run"}
         ``false_alarm``: the limit is a label, and a person looks; runs that do not end well
         wait. ``lost_run``: the limit ends the run; every run spends time.
+    curve : polars.DataFrame, optional
+        The `bare_curve` of the spells, if already computed.
 
     Returns
     -------
@@ -349,7 +359,7 @@ def elapsed_counts(
         for name, limit in zip(waiting_columns(candidates_s), candidates_s, strict=True)
     }
     by_unit = _by_unit(
-        with_weights(spells).lazy(),
+        with_weights(spells.lazy(), curve),
         mistakes | waiting,
         *_projects(spells),
         pl.len().cast(pl.Float64).alias(EXPOSURE),
@@ -381,7 +391,7 @@ def _projects(rows: pl.DataFrame) -> list[pl.Expr]:
     return [pl.col("project").min()] if "project" in rows.columns else []
 
 
-def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
+def with_weights(spells: Rows, curve: pl.DataFrame | None = None) -> Rows:
     """Add ``weight``: how many spells each one that ended represents; 0 where censored.
 
     Examples
@@ -390,10 +400,10 @@ def with_weights(spells: pl.DataFrame) -> pl.DataFrame:
     >>> with_weights(runs)["weight"].to_list()
     [0.0, 2.0]
     """
-    curve = bare_curve(spells)
+    curve = bare_curve(spells) if curve is None else curve
     # The runs that ended at a step of the curve share its height.
     survival, n_events = pl.lit(curve["survival"]), pl.lit(curve["n_events"])
-    weights = spells.height * (survival.shift(1, fill_value=1.0) - survival) / n_events
+    weights = pl.len() * (survival.shift(1, fill_value=1.0) - survival) / n_events
     # Ties by rounding are one step of the curve, at the first of them.
     step = pl.lit(curve["duration_s"]).search_sorted(pl.col("duration_s"), side="right") - 1
     weight = weights.gather(step)

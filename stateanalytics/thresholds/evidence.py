@@ -80,7 +80,8 @@ def sampled(snap: Facts, most_sessions: int, *, seed: int) -> Facts:
         The same seed draws the same sessions, whatever their order.
     """
     key, session = ["source", "entity_id"], pl.coalesce("session_id", "entity_id")
-    sessions = snap.entities.filter(pl.col("entity_type") == "session").select(key).unique()
+    of_sessions = snap.entities.lazy().filter(pl.col("entity_type") == "session")
+    sessions = of_sessions.select(key).unique().pipe(collected)
     if sessions.height <= most_sessions:
         return snap
     row = pl.int_range(pl.len(), dtype=pl.UInt64)
@@ -110,12 +111,18 @@ def silences(gaps: pl.DataFrame) -> pl.DataFrame:
 
 def runs(spells: pl.DataFrame) -> pl.DataFrame:
     """Elapsed times of counted runs with their unit, in the columns `RUNS`."""
-    return spells.filter(pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()).select(
-        _unit("source", pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")),
-        *("project", "system", "kind", "duration_s", "ended"),
-        is_good=pl.col("ending") == "completed",
-        timeout_s="timeout_s",
+    is_timed = pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()
+    timed = (
+        spells.lazy()
+        .filter(is_timed)
+        .select(
+            _unit("source", pl.coalesce("show_id", "invocation_id", "session_id", "entity_id")),
+            *("project", "system", "kind", "duration_s", "ended"),
+            is_good=pl.col("ending") == "completed",
+            timeout_s="timeout_s",
+        )
     )
+    return collected(timed)
 
 
 MIXED = 0.1
@@ -179,7 +186,7 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     hazard = (pl.col("n") / pl.col("n_at_risk")).clip(upper_bound=1.0)
     past_shorter_limits = product_limit(pl.col("hazard")).shift(1, fill_value=1.0)
     among = [*key, "is_inferred"]
-    return (
+    return collected(
         at_limit.sort(*among, "limit_s")
         .with_columns(hazard=hazard)
         .with_columns(
@@ -191,7 +198,6 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .sort(*among, "share", "limit_s", descending=[False, False, False, True, False])
         .unique(key, keep="first", maintain_order=True)
         .select(*key, "limit_s", "is_inferred", "is_mixed")
-        .pipe(collected)
     )
 
 

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,7 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.words import CANDIDATES_S, count, how_long, per_hundred, say
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.shares import borrowed
+from stateanalytics.survival.curves import bare_curve
 from stateanalytics.systems.base import OTHER, Constant
 from stateanalytics.thresholds.choice import (
     DIRECTIONS,
@@ -97,6 +99,21 @@ class _Evidence:
         return with_weights_of_silences(self.rows)
 
     @cached_property
+    def healthy_s(self) -> pl.Series:
+        """The longest silence or run of each healthy unit."""
+        return healthy_lengths(self.rows, is_silence="gap_s" in self.rows.columns)["longest_s"]
+
+    @cached_property
+    def n_good(self) -> int:
+        """Units of which a run ended well."""
+        return self.rows.filter(pl.col("ended") & pl.col("is_good"))["unit"].n_unique()
+
+    @cached_property
+    def curve(self) -> pl.DataFrame:
+        """The survival of runs."""
+        return bare_curve(self.rows)
+
+    @cached_property
     def alive(self) -> pl.DataFrame:
         """Hours proven alive by unit."""
         return time_alive(self.rows)
@@ -142,9 +159,9 @@ def judge_all(
 
     @cache
     def of_system(name: str, system: str) -> _Evidence:
-        rows = evidence[name].filter(pl.col("system") == system)
+        rows = evidence[name].lazy().filter(pl.col("system") == system)
         # Units in the same order, by number: groups of texts took half of the time.
-        return _Evidence(rows.with_columns(pl.col("unit").rank("dense")))
+        return _Evidence(rows.with_columns(pl.col("unit").rank("dense")).pipe(collected))
 
     @cache
     def of_kind(name: str, system: str, kind: str | None, others: tuple[str, ...]) -> _Evidence:
@@ -200,7 +217,7 @@ def prices(constant: Constant, costs: Costs) -> tuple[float, float]:
 def _assess_silences(
     constant: Constant, own: _Evidence, whole: _Evidence, costs: Costs
 ) -> _Assessment:
-    longest = healthy_lengths(own.rows, is_silence=True)["longest_s"]
+    longest = own.healthy_s
     n, n_deaths = longest.len(), own.n_dead
     upper, rate = upper_bound(longest, constant.prob), costs.deaths_per_100_hours
     result = _Assessment(n, n_deaths, upper, covering_s=rounded_up(covering_limit(longest)))
@@ -241,17 +258,14 @@ def _assess_silences(
 
 
 def _assess_runs(constant: Constant, own: _Evidence) -> _Assessment:
-    is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
-    n = own.rows.filter(is_good)["unit"].n_unique()
-    lengths = healthy_lengths(own.rows, is_silence=False)["longest_s"]
-    upper = upper_bound(lengths, constant.prob)
-    result = _Assessment(n, None, upper, covering_s=rounded_up(covering_limit(lengths)))
-    if not n:
+    upper, covering_s = upper_bound(own.healthy_s, constant.prob), covering_limit(own.healthy_s)
+    result = _Assessment(own.n_good, None, upper, covering_s=rounded_up(covering_s))
+    if not own.n_good:
         return result
-    reach = support(own.rows, _candidates(constant.today_s))
+    reach = support(own.rows, _candidates(constant.today_s), curve=own.curve)
     if not reach.candidates_s:
         return replace(result, why_not=_TOO_SHORT)
-    counts = elapsed_counts(own.rows, reach.candidates_s, mistake=constant.mistake)
+    counts = elapsed_counts(own.rows, reach.candidates_s, mistake=constant.mistake, curve=own.curve)
     return replace(result, counts=counts, support=reach)
 
 
@@ -283,11 +297,12 @@ def _with_choice(
     )
     if choice and choice.verdict == "change" and result.n < FEWEST_OF_VALUE:
         choice = without_value(choice)
+    if choice is None:
+        return result
     # Kish's effective sample size, as a share of the units with any exposure.
-    sizes = pl.col(EXPOSURE)
-    efficiency = result.counts.select(sizes.sum() ** 2 / (sizes**2).sum() / pl.len()).item()
-    n_effective = None if efficiency is None else result.n * float(efficiency)
-    drawn = None if choice is None else seen(choice.curve, result.support)
+    sizes = result.counts[EXPOSURE]
+    efficiency = float(sizes.sum()) ** 2 / float(sizes.dot(sizes) or 0.0) / sizes.len()
+    n_effective, drawn = result.n * efficiency, seen(choice.curve, result.support)
     return replace(result, choice=choice, n_effective=n_effective, curve=drawn)
 
 
@@ -472,7 +487,7 @@ def borrow(
     named = kinds.with_columns(kind=pl.when(~is_own).then("kind"))
     lengths = healthy_lengths(named, is_silence=is_silence, by=["kind"])
     by_kind: dict[str | None, list[float]] = {}
-    for kind, longest_s in lengths.sort("longest_s")[["kind", "longest_s"]].iter_rows():
+    for kind, longest_s in sorted(lengths[["kind", "longest_s"]].rows(), key=itemgetter(1)):
         by_kind.setdefault(kind, []).append(longest_s)
     own = by_kind.pop(None, None)
     if own is None or len(by_kind) < FEWEST_KINDS:

@@ -112,13 +112,12 @@ def review(
         return REVIEW.empty()
     elapsed = spells(history, rows=rows).filter(pl.col("left_out").is_null())
     changed = [*_limit_changes(elapsed, policy), *reported]
-    began_at = pl.col("started_at").alias("began_at")
     timed = elapsed.filter(pl.col("started_at").is_not_null(), pl.col("duration_s").is_not_null())
-    evidence = {"runs": runs(timed).with_columns(timed.select(began_at))}
+    evidence = {"runs": runs(timed).hstack([timed["started_at"].alias("began_at")])}
     if any(change.constant.is_of_silence for change in changed):
         gaps = silence_gaps(history, by=("kind", "project", "show_id", "invocation_id"), rows=rows)
         gaps = gaps.filter(pl.col("left_out").is_null(), pl.col("started_at").is_not_null())
-        evidence["silences"] = silences(gaps).with_columns(gaps.select(began_at))
+        evidence["silences"] = silences(gaps).hstack([gaps["started_at"].alias("began_at")])
     reviews = [
         row for change in changed for row in _review(change, evidence[change.constant.evidence])
     ]
@@ -154,8 +153,8 @@ class _Rate:
         n, hits = counts.height, counts["mistakes_0"]
         total = float(hits.sum())
         residual = hits - total / exposure * counts[EXPOSURE]
-        variance = n / (n - 1) * float((residual**2).sum()) if n > 1 else 0.0
-        heaviest = max(1.0, float((hits**2).sum()) / total) if total else 1.0
+        variance = n / (n - 1) * float(residual.dot(residual) or 0.0) if n > 1 else 0.0
+        heaviest = max(1.0, float(hits.dot(hits) or 0.0) / total) if total else 1.0
         # Few hit units underestimate the variance: at least that of a Poisson count of them.
         if (hits > 0).sum() < FEWEST_HIT:
             variance = max(variance, heaviest * total)
@@ -283,7 +282,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
 def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change]:
     """The last change of the time limit of each kind, with the moment of the change before."""
     key = ["system", "kind"]
-    changed = (
+    changed = collected(
         elapsed.lazy()
         .filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
         .group_by(*key, "timeout_s", week=pl.col("started_at").dt.truncate("1w"))
@@ -295,10 +294,11 @@ def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change
         .filter(pl.col("before_s") != pl.col("timeout_s"))
         .with_columns(previous_at=pl.col("at").shift(1).over(key))
         .unique(key, keep="last", maintain_order=True)
-        .pipe(collected)
     )
     changes = []
     for system in all_systems():
+        if system.name not in changed["system"].to_list():
+            continue
         of_system = changed.filter(system=system.name)
         limits = of_system.select(
             "kind",

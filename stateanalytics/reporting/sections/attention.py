@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, how_long, number, say
@@ -34,7 +35,8 @@ def summarize_attention(material: Material) -> Plain:
     items = listed_items.filter(pl.col("disposition") == OPEN)
     all_things = _things(items)
     things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
-    by_type = _by_type(rows.select("entity_type", "severity"))
+    by_type = _by_type(rows[["entity_type", "severity"]])
+    in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
         "denominator": "entities of the window that rates may count, each work once",
@@ -47,7 +49,7 @@ def summarize_attention(material: Material) -> Plain:
         "discharged": [
             {"disposition": name, "n": n}
             for name in DISPOSITIONS
-            if (n := listed_items.filter(pl.col("disposition") == name).height)
+            if (n := in_disposition.get(name))
         ],
         "blocked": _blocked(rows, material),
         "n_legacy": material.rows.filter(
@@ -81,9 +83,8 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
     added = tuple("dimension code message cluster disposition standing reopened_because".split())
     # A session that is stuck in a loop is critical, whatever its state.
     judged = ("severity", "tone", "display")
-    return rows.drop(judged).join(
-        items.select(*ENTITY_KEY, *judged, *added), on=ENTITY_KEY, how="inner"
-    )
+    judgements = items.lazy().select(*ENTITY_KEY, *judged, *added)
+    return rows.lazy().drop(judged).join(judgements, on=ENTITY_KEY, how="inner").pipe(collected)
 
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
@@ -104,8 +105,9 @@ def _by_type(rows: pl.DataFrame) -> list[Plain]:
 def _things(items: pl.DataFrame) -> pl.DataFrame:
     """One row for everything that a single answer clears, shown by its newest session."""
     is_no_session = pl.col("entity_type") != "session"
-    return (
+    return collected(
         with_action_key(items)
+        .lazy()
         .sort(
             "severity",
             is_no_session,
@@ -137,9 +139,9 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
 
 def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
     """The items of a list for the page; few rows, so one at a time."""
-    reasons = material.reasons.join(rows.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+    reasons = material.reasons.lazy().join(rows.lazy(), on=ENTITY_KEY, how="semi")
     by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for reason in reasons.sort(*ENTITY_KEY, "order").iter_rows(named=True):
+    for reason in reasons.sort(*ENTITY_KEY, "order").pipe(collected).iter_rows(named=True):
         by_entity.setdefault(tuple(reason[part] for part in ENTITY_KEY), []).append(reason)
     return [
         _item(row, by_entity.get(tuple(row[part] for part in ENTITY_KEY), []))
@@ -243,8 +245,9 @@ def _finding(by_type: list[Plain], items: pl.DataFrame, things: pl.DataFrame) ->
     if items.is_empty():
         is_any_severe = any(row["critical"] + row["warning"] for row in by_type)
         return say("attention.all_decided" if is_any_severe else "attention.none_bad", n=n)
-    n_critical, n_warnings = (items.filter(severity=name).height for name in TROUBLE)
-    n_open = things.filter("is_open").height
+    in_severity = tally(items, "severity")
+    n_critical, n_warnings = (in_severity.get(name, 0) for name in TROUBLE)
+    n_open = int(things["is_open"].sum())
     severities = [f"{number(n_critical)} critical"] * bool(n_critical)
     severities += [count(n_warnings, "warning")] * bool(n_warnings)
     return say(

@@ -26,7 +26,7 @@ def summarize_audit(material: Material) -> Plain:
     """Contradictions by code with examples, and status changes by their legality."""
     facts, policy = material.facts, material.policy
     contradictions, transitions = audited(facts, policy=policy, states=material.states)
-    by_code = contradictions.partition_by("code", as_dict=True)
+    by_code = {rows["code"][0]: rows for rows in contradictions.partition_by("code")}
     return {
         "finding": _finding(contradictions, transitions),
         "denominator": say("audit.counted"),
@@ -35,7 +35,7 @@ def summarize_audit(material: Material) -> Plain:
         "codes": [
             _code(code, rows)
             for code in sorted(CODES, key=lambda code: CODES[code].severity == "info")
-            if (rows := by_code.get((code,))) is not None
+            if (rows := by_code.get(code)) is not None
         ],
         "transitions": _transitions(transitions),
     }

@@ -29,7 +29,7 @@ def summarize_detectors(material: Material) -> Plain:
     n_open = facts.entities.height
     if not rules or not n_open:
         return _nothing()
-    judged = material.states.join(facts.entities.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+    judged = material.states.join(facts.entities[list(ENTITY_KEY)], on=ENTITY_KEY, how="semi")
     detections = detect(facts, detectors=rules, states=judged)
     verdicts = _verdicts(detections.rows, rules)
     differences = disagreements(detections, detectors=rules)
@@ -64,11 +64,11 @@ def _open_only(material: Material) -> Facts:
     whole = material.facts
     runs = material.open_runs
     kept = {
-        name: getattr(whole, name).join(runs.select(ENTITY_KEY), on=ENTITY_KEY, how="semi")
+        name: getattr(whole, name).join(runs[list(ENTITY_KEY)], on=ENTITY_KEY, how="semi")
         for name in ("entities", "transitions")
     }
     run_key = ["source", "system", "entity_id"]
-    kept["events"] = whole.events.join(runs.select(run_key), on=run_key, how="semi")
+    kept["events"] = whole.events.join(runs[run_key], on=run_key, how="semi")
     return changed_facts(whole, **kept)
 
 
@@ -88,14 +88,15 @@ def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFra
     """How many runs each detector covers and flags, those that flag most first."""
     titles = {rule.name: rule.entry.known_as or rule.name for rule in rules}
     words = {rule.name: rule.entry.rule for rule in rules}
-    counted = detections.group_by("detector").agg(
+    rows = detections.lazy()
+    counted = rows.group_by("detector").agg(
         n_covered=pl.col("covered").sum().cast(pl.Int64),
         n_flagged=pl.col("fires").sum().cast(pl.Int64),
         label=pl.col("label").drop_nulls().mode().sort().first(),
     )
-    return counted.with_columns(
-        known_as=pl.col("detector").replace(titles), rule=pl.col("detector").replace(words)
-    ).sort("n_flagged", "detector", descending=[True, False])
+    known_as, rule = (pl.col("detector").replace(by_name) for by_name in (titles, words))
+    named = counted.with_columns(known_as=known_as, rule=rule)
+    return named.sort("n_flagged", "detector", descending=[True, False]).collect()
 
 
 def _pairs(detections: Detections, names: list[str]) -> list[Plain]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import count, how_long, say, share
@@ -69,12 +71,12 @@ def summarize_durations(material: Material) -> Plain:
 def _denominator(kept: pl.DataFrame) -> str:
     """What was counted; where sessions also wait for people, their parts are (`run_type`)."""
     # A turn that crashed and was resumed is one turn, however many attempts.
-    turns = kept.select(ENTITY_KEY).unique()
+    turns = kept[list(ENTITY_KEY)].unique()
+    n_turns = Counter(turns[["system", "entity_type"]].rows())
     counted = [
         say("durations.counted_parts", n=n, run_type=known.runs.entity_type, system=known.title)
         for known in all_systems()
-        if known.runs.entity_type != RUN
-        and (n := turns.filter(system=known.name, entity_type=known.runs.entity_type).height)
+        if known.runs.entity_type != RUN and (n := n_turns[known.name, known.runs.entity_type])
     ]
     return "; ".join([say("durations.counted"), *counted])
 
@@ -85,7 +87,7 @@ def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
     n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
-    types = kept["entity_type"].unique().to_list()
+    types = list(tally(kept, "entity_type"))
     noun = types[0] if len(types) == 1 and types[0] != RUN else "run"
     name = "durations.slow" if n_slow else "durations.none_slow"
     slow = say(name, n=n_slow, limit=slow_after_s)
@@ -102,12 +104,11 @@ def _table(steps: pl.DataFrame) -> Plain:
     """The histogram as a table: rows are steps of duration, columns are endings."""
     endings = [ending for ending in ENDINGS if ending in steps["ending"].to_list()]
     counts = {(row["ending"], row["low_s"]): row["n"] for row in steps.iter_rows(named=True)}
-    edges = steps.select("low_s", "high_s").unique().sort("low_s")
     return {
         "columns": endings,
         "rows": [
             {"step": _step(low_s, high_s), "counts": [counts.get((e, low_s), 0) for e in endings]}
-            for low_s, high_s in edges.iter_rows()
+            for low_s, high_s in sorted(set(steps[["low_s", "high_s"]].rows()))
         ],
     }
 
@@ -122,16 +123,17 @@ def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
     limits = _limits_by_kind(material)
     followed = to_completion(kept, instant(min(material.window.until, material.facts.as_of)))
     endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
-    per_kind = (
-        kept.group_by("kind")
+    per_kind = collected(
+        kept.lazy()
+        .group_by("kind")
         .agg(
             pl.len().alias("n"),
             *((pl.col("ending") == ending).sum().alias(ending) for ending in endings),
             shortest_s=pl.col("duration_s").min(),
             longest_s=pl.col("duration_s").max(),
         )
-        .join(_medians(followed), on="kind", how="left", nulls_equal=True)
-        .join(_never_ending(kept), on="kind", how="left", nulls_equal=True)
+        .join(_medians(followed).lazy(), on="kind", how="left", nulls_equal=True)
+        .join(_never_ending(kept).lazy(), on="kind", how="left", nulls_equal=True)
         .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
     )
     return {
@@ -164,11 +166,10 @@ def _medians(kept: pl.DataFrame) -> pl.DataFrame:
 
 def _limits_by_kind(material: Material) -> dict[str | None, Plain | None]:
     """What the median of each kind shows against its own past."""
-    series = (
-        material.times.filter(group_kind="kind").sort("week").partition_by("group_id", as_dict=True)
-    )
+    of_kinds = material.times.lazy().filter(group_kind="kind").sort("week").pipe(collected)
+    series = of_kinds.partition_by("group_id")
     alpha = LIMITS["time_to_complete_by_kind"] / max(len(series), 1)
-    return {kind: against_its_past(of_kind, alpha) for (kind,), of_kind in series.items()}
+    return {of_kind["group_id"][0]: against_its_past(of_kind, alpha) for of_kind in series}
 
 
 def _median(row: dict[str, Any]) -> str:
@@ -247,10 +248,8 @@ def _with_ends(row: Plain, name: str) -> str:
 
 def _reversed(kept: pl.DataFrame) -> list[Plain]:
     """Models whose order is reversed once the mix of work is taken into account."""
-    largest = (
-        kept["model"].drop_nulls().value_counts().sort(-pl.col("count").cast(pl.Int64), "model")
-    )
-    models = largest["model"].head(N_MODELS_COMPARED).to_list()
+    largest = sorted(tally(kept, "model").items(), key=lambda each: (-each[1], each[0]))
+    models = [model for model, _ in largest[:N_MODELS_COMPARED]]
     rows = reversals(kept.filter(pl.col("model").is_in(models)), by="model")
     pairs = rows.partition_by("value", "measure", maintain_order=True)
     return [
@@ -265,7 +264,7 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
 def _found_dead(kept: pl.DataFrame) -> Plain:
     """Runs with an estimated end: an observer found them dead some time after it."""
     dead = kept.filter(pl.col("end_from") == "last_activity")
-    widest_s = dead.select(pl.col("end_width_s").max()).item()
+    widest_s = dead["end_width_s"].max()
     found = say("durations.found_dead", n=dead.height, widest=widest_s) if dead.height else ""
     return {"n": dead.height, "widest_s": widest_s, "in_words": found}
 

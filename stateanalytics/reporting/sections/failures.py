@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import WEEK, Window, instant
+from stateanalytics.core.windows import TICK, WEEK, Window, instant
 from stateanalytics.core.words import (
     capitalised,
     count,
@@ -64,13 +67,14 @@ def lost_in_all(failed: pl.DataFrame) -> Plain:
     row = failed.select(**sum_costs()).row(0, named=True)
     sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
     of_incident = (
-        failed.drop_nulls("unit")
+        failed.lazy()
+        .drop_nulls("unit")
         .unique("unit", keep="first", maintain_order=True)
         .group_by(pl.coalesce("incident_id", "cause"))
         .agg(pl.col("run_s").sum())
     )
     # An incident happens or not, so the variance is that of a sum of so many.
-    spread_s = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3)).item()
+    spread_s = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3)).collect().item()
     return {**sums, "spread_s": spread_s, **lost_of(sums)}
 
 
@@ -131,9 +135,9 @@ def _incident_counts(failed: pl.DataFrame) -> str:
 
 def _most_expensive(clusters: pl.DataFrame, *, has_ledger: bool) -> list[str]:
     """The most expensive clusters without an owner."""
-    unowned = clusters.filter(pl.col("owner").is_null()).sort("is_consequence", maintain_order=True)
-    unowned = unowned.head(N_NAMED if has_ledger else 1)
-    priced = [(_quoted(row), _priced(row)) for row in unowned.iter_rows(named=True)]
+    unowned = [row for row in clusters.iter_rows(named=True) if row["owner"] is None]
+    first = sorted(unowned, key=lambda row: row["is_consequence"])[: N_NAMED if has_ledger else 1]
+    priced = [(_quoted(row), _priced(row)) for row in first]
     names = [name + price for name, price in priced]
     if has_ledger:
         return [say("failures.unassigned", names=names) if names else say("failures.all_owned")]
@@ -207,9 +211,8 @@ def summarize_failures(material: Material) -> Plain:
         versions=program_versions(material.facts),
     )
     clusters = _clusters(material, lives, in_window, faults)
-    shown = clusters.filter(pl.col("place") < N_OF_CODE).join(
-        codes.head(N_CODES).select("code"), on="code", how="semi", nulls_equal=True
-    )
+    first, most = clusters.filter(pl.col("place") < N_OF_CODE), codes[["code"]].head(N_CODES)
+    shown = first.join(most, on="code", how="semi", nulls_equal=True)
     runs = failed.filter(pl.col("entity_type") == RUN)
     incidents = count_incidents(failed).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
@@ -222,7 +225,8 @@ def summarize_failures(material: Material) -> Plain:
     ).sort("n_causes_ever", "cluster_id", descending=[True, False])
     begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
-    is_first = material.failed_ever.filter(pl.col("failed_at") < instant(window.since)).is_empty()
+    first_at = material.failed_ever["failed_at"].min()
+    is_first = not isinstance(first_at, datetime) or first_at >= window.since
     return {
         "finding": finding_of(
             material, clusters, codes, None if is_first else gone.height, n_weeks
@@ -245,7 +249,7 @@ def summarize_failures(material: Material) -> Plain:
         "lives": dict(sorted(tally(clusters, "state").items())),
         "has_ledger": material.ledger is not None,
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
-        "n_unknown": lives.filter(pl.col("state") == "unknown").height,
+        "n_unknown": tally(lives, "state").get("unknown", 0),
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
         "faults": [*_faults(faults.head(N_FAULTS), clusters, shown)],
         "n_faults": faults.height,
@@ -285,22 +289,21 @@ def _clusters(
         .then(pl.col("new_chance") < NEWS_CHANCE)
         .otherwise(pl.col("state") == "growing")
     )
-    mass = material.failed.group_by("cluster_id").agg(n_mass=pl.col("is_mass").sum())
-    newest = (
-        material.failed.sort("failed_at", "entity_type", "entity_id", "source")
-        .group_by("cluster_id")
-        .agg(newest=pl.struct("entity_type", "entity_id").last())
+    of_cluster = material.failed.lazy().sort("failed_at", "entity_type", "entity_id", "source")
+    newest = of_cluster.group_by("cluster_id").agg(
+        n_mass=pl.col("is_mass").sum(), newest=pl.struct("entity_type", "entity_id").last()
     )
-    named = in_window.join(faults.select("fault_id", "where"), on="fault_id")
+    named = in_window.lazy().join(faults.lazy().select("fault_id", "where"), on="fault_id")
     counts = named.select("cluster_id", *_NAMES, *_COUNTS, *_COSTS, *_EXAMPLES)
-    return (
-        lives.with_columns(is_news=is_news, is_consequence=is_consequence())
+    on_id: dict[str, Any] = {"on": "cluster_id", "how": "left", "maintain_order": "left"}
+    return collected(
+        lives.lazy()
+        .with_columns(is_news=is_news, is_consequence=is_consequence())
         .select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
-        .join(_weeks(material), on="cluster_id", how="left", maintain_order="left")
-        .join(mass, on="cluster_id", how="left", maintain_order="left")
-        .join(newest, on="cluster_id", how="left", maintain_order="left")
-        .join(former_ids(material.failed_ever), on="cluster_id", how="left", maintain_order="left")
+        .join(_weeks(material), **on_id)
+        .join(newest, **on_id)
+        .join(former_ids(material.failed_ever).lazy(), **on_id)
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
     )
 
@@ -312,18 +315,19 @@ def _owners(clusters: pl.DataFrame, runs: pl.DataFrame) -> list[Plain]:
     return plain_rows(counts.sort("n", "owner", descending=[True, False]))
 
 
-def _weeks(material: Material) -> pl.DataFrame:
+def _weeks(material: Material) -> pl.LazyFrame:
     """Incidents of each cluster in each of the last weeks, up to the window's end."""
     since = material.window.until - N_WEEKS * WEEK
     weeks = [
         Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
     ]
-    moments = material.failed_ever["failed_at"]
-    counts = [pl.DataFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
+    elapsed = (pl.col("failed_at") - instant(since)).dt.total_microseconds() // (WEEK // TICK)
+    places = {*material.failed_ever.select(elapsed.unique()).to_series()}
+    counts = [pl.LazyFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
     for place, week in enumerate(weeks):
-        if moments.is_between(week.since, week.until, closed="left").any():
+        if place in places:
             incidents = incident_count().cast(pl.Int64)
-            by_cluster = material.failed_in(week).group_by("cluster_id")
+            by_cluster = material.failed_in(week).lazy().group_by("cluster_id")
             counts.append(by_cluster.agg(n=incidents, place=pl.lit(place, pl.Int64)))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
@@ -331,7 +335,7 @@ def _weeks(material: Material) -> pl.DataFrame:
 
 def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     known = REGISTRY.get(row["code"]) if row["code"] else None
-    n_clusters = clusters.filter(pl.col("code").eq_missing(pl.lit(row["code"]))).height
+    n_clusters = clusters["code"].to_list().count(row["code"])
     return {
         **row,
         "code": row["code"] or NO_CODE,
@@ -351,8 +355,7 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
 
     ``todo`` is the most expensive cluster that nobody expects, with what it cost alone.
     """
-    known = clusters.join(faults.select("fault_id"), on="fault_id", how="semi").sort("rank")
-    rows, ranks = known.to_dicts(), set(shown["rank"])
+    rows, ranks = clusters.sort("rank").to_dicts(), set(shown["rank"])
     for fault in plain_rows(faults.drop("cluster_ids")):
         own = [row for row in rows if row["fault_id"] == fault["fault_id"]]
         todo = next((row for row in own if not row["is_expected"]), None)
@@ -403,7 +406,8 @@ def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
     starts = count_starts(material.ever).filter("is_mass")
     window = material.window
-    mass = starts.filter(pl.col("until") > window.since, pl.col("since") < window.until)
+    since, until = instant(window.since), instant(window.until)
+    mass = starts.filter(pl.col("until") > since, pl.col("since") < until)
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {

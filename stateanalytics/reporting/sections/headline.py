@@ -26,7 +26,7 @@ FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
 
 def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and incidents."""
-    rows = material.rows.select(_COLUMNS)
+    rows = material.rows[list(_COLUMNS)]
     runs = counted(rows, RUN)
     counts = count_headline(runs, count_run_incidents(material.failed))
     failed = material.failed.filter(pl.col("entity_type") == RUN)

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import TICK, Window, day_of, instant, iso_week
 from stateanalytics.core.words import capitalised, say
 from stateanalytics.queries import in_one_line
@@ -31,10 +32,8 @@ def summarize_over_time(material: Material) -> Plain:
         ending=pl.col("outcome").cast(pl.String),
         has_failed=is_failure(),
     )
-    counts = (
-        ended.group_by("from_at", "ending")
-        .agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
-        .collect()
+    counts = collected(
+        ended.group_by("from_at", "ending").agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
     )
     section = over_time_of(steps, counts, name)
     at = material.changes["changed_at"].dt.convert_time_zone(material.zone).dt.truncate(every)
@@ -50,7 +49,7 @@ def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
     ``n_failed`` of them are failures: for some systems, aborted runs are.
     """
     endings = [ending for ending in ENDINGS if ending in counts["ending"].to_list()]
-    endings += sorted(set(counts["ending"].drop_nulls().to_list()) - set(endings))
+    endings += sorted(set(counts["ending"].to_list()) - {None, *endings})
     wide = _wide(steps, counts, endings)
     return {
         "finding": _finding(wide, name),
@@ -108,25 +107,25 @@ def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
     """Sorted start times and sorted end times of all counted runs."""
     began = pl.coalesce("started_at", "created_at")
     runs = material.ever.lazy().filter(is_counted("session"))
-    times = (
+    times = collected(
         runs.select(
             began=began,
             ended=pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at")),
-        )
-        .filter(pl.col("began").is_not_null())
-        .collect()
+        ).filter(pl.col("began").is_not_null())
     )
     return times["began"].sort(), times["ended"].drop_nulls().sort()
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
     """One row for each step, one column for each ending; zero where no run ended."""
-    per_step = counts.group_by("from_at").agg(
+    rows = counts.lazy()
+    per_step = rows.group_by("from_at").agg(
         pl.col("n", "n_failed").sum(),
         *(pl.col("n").filter(pl.col("ending") == ending).sum().alias(ending) for ending in endings),
     )
-    joined = steps.join(per_step, on="from_at", how="left", maintain_order="left")
-    return joined.with_columns(pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64))
+    joined = steps.lazy().join(per_step, on="from_at", how="left", maintain_order="left")
+    numbers = pl.col("n", "n_failed", *endings).fill_null(0).cast(pl.Int64)
+    return joined.with_columns(numbers).pipe(collected)
 
 
 def _finding(steps: pl.DataFrame, step_name: str) -> str:
@@ -140,9 +139,9 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     else:
         ended = say("over_time.range", fewest=fewest, most=most, step=step_name)
     # By the lower end of the interval: a single failure of a single run is not the worst day.
-    with_ends = steps.with_columns(wilson_columns("n_failed", "n"))
+    with_ends = steps.lazy().with_columns(wilson_columns("n_failed", "n"))
     order = with_ends.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
-    worst = order.row(0, named=True)
+    worst = order.pipe(collected).row(0, named=True)
     n_failed, n = worst["n_failed"], worst["n"]
     ended = capitalised(ended)
     if not n_failed:
@@ -150,14 +149,14 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     if steps.height == 1:
         return say("over_time.failed", ended=ended, n=n_failed)
     given = {"step": _label(worst["from_at"], step_name), "n_failed": n_failed, "n": n}
-    chance = _chance_of_worst(with_ends, worst)
+    chance = _chance_of_worst(steps, worst)
     return say("over_time.worst", ended=ended, share=n_failed / n, chance=chance, **given)
 
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
-    ended = steps.filter(pl.col("n") > 0).sort("from_at")
-    points = [share_point(*row) for row in ended.select("n_failed", "n").iter_rows()]
+    ended = steps.lazy().filter(pl.col("n") > 0).sort("from_at").pipe(collected)
+    points = [share_point(*row) for row in ended[["n_failed", "n"]].iter_rows()]
     found = limits(points, conf_level=1 - 0.05 / max(len(points), 1))
     limit = found[ended["from_at"].to_list().index(worst["from_at"])]
     if limit is None or len(points) < FEWEST_STEPS:

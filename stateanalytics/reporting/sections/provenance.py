@@ -107,17 +107,15 @@ def _short(material: Material, findings: list[Plain]) -> str:
 
 
 def _n_sessions(facts: Facts) -> int:
-    return facts.entities.filter(pl.col("entity_type") == "session").height
+    return int((facts.entities["entity_type"] == "session").sum())
 
 
 def _entities(material: Material) -> list[Plain]:
-    read = material.facts.entities.group_by("entity_type").agg(n_read=pl.len())
-    shown = material.rows.group_by("entity_type").agg(n_in_window=pl.len())
-    return plain_rows(
-        read.join(shown, on="entity_type", how="left")
-        .with_columns(pl.col("n_in_window").fill_null(0))
-        .sort(-pl.col("n_read").cast(pl.Int64), "entity_type")
-    )
+    read = material.facts.entities.lazy().group_by("entity_type").agg(n_read=pl.len())
+    shown = material.rows.lazy().group_by("entity_type").agg(n_in_window=pl.len())
+    counts = read.join(shown, on="entity_type", how="left")
+    counts = counts.with_columns(pl.col("n_in_window").fill_null(0))
+    return plain_rows(counts.sort(-pl.col("n_read").cast(pl.Int64), "entity_type").collect())
 
 
 def _coverage(ended: pl.DataFrame) -> list[Plain]:
