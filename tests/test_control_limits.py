@@ -409,7 +409,7 @@ def test_what_units_have_in_common_is_that_of_the_usual_week_or_the_worse():
 @pytest.mark.parametrize(
     ("ends", "spread"),
     [
-        # Standard errors of .1, of eight times ten units and of forty; none is known; all runs take the same.
+        # Standard errors of .1, of eight times ten units and of forty.
         pytest.param((600 * math.exp(-0.196), 600 * math.exp(0.196)), 1.2 / 9, id="known"),
         pytest.param((None, None), math.pi / 2, id="not bounded"),
         pytest.param((600.0, 600.0), 0.01, id="the same"),
@@ -430,7 +430,10 @@ def test_a_median_is_as_sure_as_its_interval_says(ends, spread):
 @pytest.mark.parametrize(("persistence", "sigma"), [(0.0, 0.0), (0.0, 1.0), (0.5, 1.0)])
 @pytest.mark.parametrize("n_weeks", [9, 12, 26])
 def test_weeks_that_differ_and_go_on_are_seldom_a_change(n_weeks, persistence, sigma):
-    """Without persistence 2 % are allowed. Weeks vary by chance (1), and by ``sigma`` beyond it, which the next week has in part."""
+    """Weeks vary by chance, and by ``sigma`` beyond it, of which the next week has a part.
+
+    Without persistence 2 % are allowed.
+    """
     n, rng, n_told = some_of(1000, 2), random.Random(n_weeks), 0
     for _ in range(n):
         level, points = rng.gauss(0, sigma), []

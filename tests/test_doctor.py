@@ -187,7 +187,7 @@ class _Still(Shown):
 def test_an_explorer_without_widgets_shows_its_first_view_and_says_why(monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     bundle = _Still()._repr_mimebundle_()
-    assert bundle["text/html"].endswith("<p>first view</p>")
+    assert bundle["text/html"].endswith("<p>first view</p></div>")
     assert "pip install &#x27;stateanalytics[notebook]&#x27;" in bundle["text/html"]
     assert set(bundle) == {"text/html", "text/plain"}
 

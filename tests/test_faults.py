@@ -18,6 +18,7 @@ from stateanalytics.failures.fault_table import (
     innermost,
     is_consequence,
     title_of,
+    title_of_all,
 )
 from tests.conftest import SHARED
 from tests.failures import run, store
@@ -354,3 +355,22 @@ def test_labelled_faults_are_few_rows_and_never_mixed():
     found = rows.select(true="fault").with_columns(fault_id=titled(*mined)["fault_id"])
     assert (found.group_by("fault_id").agg(pl.col("true").n_unique())["true"] == 1).all()
     assert found.group_by("true").agg(pl.col("fault_id").n_unique())["fault_id"].mean() <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("titles", "title"),
+    [
+        (["limit of opus reached"], "limit of opus reached"),
+        (["limit of opus reached", "limit of sonnet reached"], "limit of … reached"),
+        (["a b c d", "a x y d", "a x z d"], "a … d"),
+        (["limit reached", "too many requests"], "limit reached"),
+        (["one two three", "four five six"], "one two three"),
+        ([None], None),
+    ],
+)
+def test_a_fault_of_several_clusters_has_the_words_of_all(titles, title):
+    rows = pl.DataFrame({"title": titles}, schema={"title": pl.String})
+    assert rows.select(title_of_all()).item() == title
+    groups = pl.DataFrame({"title": [*titles, "another"], "fault_id": ["a"] * len(titles) + ["b"]})
+    found = groups.group_by("fault_id").agg(title_of_all())
+    assert dict(found.iter_rows()) == {"a": title, "b": "another"}

@@ -103,8 +103,8 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. No reason was stored."
     assert [one["who"] for one in found] == [None, None, "owner: ann (T-1)"]
-    assert unassigned(found) == "1 and 2 are unassigned."
-    assert unassigned(found[:2]) == "These are unassigned."
+    assert unassigned(found) == "No owner: 1 and 2."
+    assert unassigned(found[:2]) == "No owner is recorded."
     assert unassigned(found[2:]) is None
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"

@@ -177,7 +177,7 @@ def test_clusters_that_only_other_work_has_are_counted_beside_those_of_runs():
 
 
 def test_without_a_ledger_no_failure_has_an_owner(made):
-    assert made.as_html().count("unassigned") == 1, "of the things to do, once"
+    assert made.as_html().count("No owner is recorded.") == 1, "of the things to do, once"
     assert made.summary["failures"]["has_ledger"] is False
 
 

@@ -199,7 +199,7 @@ def test_the_queries_of_the_appendix_run_and_give_the_same_numbers(demo, demo_we
     shares = snap.sql(asked["Completed and timed out, of the runs that ended"]).row(0, named=True)
     assert shares["n_completed"] == numbers(summary)["completed"]["n"]
     assert shares["n_timed_out"] == numbers(summary)["timed_out"]["n"]
-    still_open = snap.sql(asked["Open runs, and those in trouble"]).row(0, named=True)
+    still_open = snap.sql(asked["Open runs, and those that need attention"]).row(0, named=True)
     assert still_open["n_unresolved"] == numbers(summary)["unresolved"]["n"]
     assert still_open["n_open"] == numbers(summary)["unresolved"]["of"]
     codes = snap.sql(asked["Failures by reason code"])

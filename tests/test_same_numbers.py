@@ -156,7 +156,7 @@ QUESTIONS = {
         "overview": lambda q: q.overview(4),
         "table": lambda q: q.sql("incidents", "value_of_all_time")},
     "open": {"page": lambda q: q.number("unresolved", "of"),
-        "page: SQL": lambda q: q.page_sql("Open runs, and those in trouble", "n_open"),
+        "page: SQL": lambda q: q.page_sql("Open runs, and those that need attention", "n_open"),
         "Python": lambda q: q.python("runs") - q.python("completed", "n_of"),
         "SQL": lambda q: q.sql("runs") - q.sql("completed"),
         "metrics now": lambda q: q.metric("open_runs")},

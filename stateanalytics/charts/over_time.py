@@ -26,7 +26,7 @@ WORDS = {
     "runs": "Runs",
     "completed": "Completed",
     "timed_out": "Timed out",
-    "unresolved": "Unresolved",
+    "unresolved": "Need attention",
     "incidents": "Incidents of failed runs",
     "failure_causes": "Causes of failures",
     "failure_incidents": "Incidents of failures",

@@ -17,7 +17,12 @@ from stateanalytics.failures.clustering import clusters, count_clusters
 from stateanalytics.failures.counting import count_groups, sorted_by_cost, without_nested
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
 from stateanalytics.failures.fault_registry import changed_within, with_registered
-from stateanalytics.failures.fault_table import KEY, LONGEST_TITLE, is_consequence
+from stateanalytics.failures.fault_table import (
+    KEY,
+    LONGEST_TITLE,
+    is_consequence,
+    title_of_all,
+)
 from stateanalytics.failures.frames import FAULTS, LIFT, RELATED
 from stateanalytics.state.population import within
 from stateanalytics.stats.bursts import burst_number
@@ -326,11 +331,12 @@ def count_faults(
     ``ranked`` are their clusters, the most expensive first, ``ended`` the runs of the window,
     ``changed`` what `changed_within` gives, ``versions`` the `program_versions`.
     """
-    first = ("title", "cause_group", "cause_proposed", "code", "meaning", "what_to_do")
+    first = ("cause_group", "cause_proposed", "code", "meaning", "what_to_do")
     of_clusters = collected(
         ranked.lazy()
         .group_by("fault_id", maintain_order=True)
         .agg(
+            title_of_all(),
             pl.col(first).first(),
             n_clusters=pl.len().cast(pl.Int64),
             cluster_ids="cluster_id",

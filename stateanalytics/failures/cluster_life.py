@@ -226,7 +226,9 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(seen),
-            new_chance=pl.when(failed_at.min() >= since).then(new_chance(known_since, seen)),
+            new_chance=pl.when(failed_at.min() >= since).then(
+                new_chance(known_since, seen, ended["placed_at"])
+            ),
             quiet_chance=quiet_chance(now.since, quiet_until(seen)),
             silence_chance=quiet_chance(seen.until, instant(seen.until)),
             quiet_chance_before=quiet_chance(now.since, since),

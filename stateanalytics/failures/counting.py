@@ -160,10 +160,12 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 def sorted_by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
     """Groups of failures in the order of every page, the most expensive first.
 
-    By ``cost_usd``, then ``run_s``, then ``n_causes`` and ``n_rows``, then the group's name.
+    By ``cost_usd`` (not reported: as none), then ``run_s``, then ``n_causes`` and ``n_rows``,
+    then the group's name.
     """
     return groups.sort(
-        *("cost_usd", "run_s", "n_causes", "n_rows", name),
+        pl.col("cost_usd").fill_null(0.0),
+        *("run_s", "n_causes", "n_rows", name),
         descending=[True, True, True, True, False],
         nulls_last=True,
     )

@@ -10,7 +10,7 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
-from stateanalytics.failures.fault_table import titled_clusters
+from stateanalytics.failures.fault_table import title_of_all, titled_clusters
 from stateanalytics.failures.frames import EXPLAINED
 from stateanalytics.failures.weekly_change import earlier_period
 from stateanalytics.state.definitions import ended_well
@@ -175,7 +175,6 @@ def _where(own: pl.DataFrame, every: pl.DataFrame) -> tuple[str | None, str | No
 
 
 def _titles(failed: pl.DataFrame) -> pl.DataFrame:
-    """The title of each fault: that of its largest cluster."""
     titled = titled_clusters(failed, n=pl.len())
     largest = titled.sort("n", "cluster_id", descending=[True, False])
-    return largest.unique("fault_id", keep="first", maintain_order=True).select("fault_id", "title")
+    return largest.group_by("fault_id").agg(title_of_all())

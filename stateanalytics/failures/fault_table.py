@@ -154,6 +154,27 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
     return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
 
 
+def title_of_all() -> pl.Expr:
+    """The title of a group of clusters, the largest first: what their titles have in common."""
+    return pl.col("title").map_batches(_in_common, return_dtype=pl.String, returns_scalar=True)
+
+
+def _in_common(titles: pl.Series) -> str | None:
+    """The first title, with … for words that others have other ones for, if half are the same."""
+    split = [title.split(" ") for title in titles.drop_nulls().unique(maintain_order=True)]
+    if not split:
+        return None
+    first = split[0]
+    alike = [title for title in split if len(title) == len(first)]
+    words = [
+        word if all(title[place] == word for title in alike) else "…"
+        for place, word in enumerate(first)
+    ]
+    if 2 * words.count("…") > len(words):
+        words = first
+    return re.sub("…( …)+", "…", " ".join(words))
+
+
 @lru_cache(maxsize=10_000)
 def _fault_of(
     code: str | None,

@@ -311,7 +311,9 @@ def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
     is_known = usd.is_not_null()
 
     def total(condition: pl.Expr) -> pl.Expr:
-        return pl.when(is_known.any() | (pl.len() == 0)).then(
+        # Where no run is meant their sum is none; where all of them are unknown, it is, too.
+        is_none = ~condition.any() & (is_known.any() | (pl.len() == 0))
+        return pl.when((condition & is_known).any() | is_none).then(
             usd.filter(condition).sort().sum().round(6)
         )
 

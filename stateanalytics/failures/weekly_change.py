@@ -243,14 +243,19 @@ def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
     return pl.when(n > 1).then(share.pow((n - 1) / bursts)).when(n == 1).then(1.0)
 
 
-def new_chance(since: datetime, now: Window) -> pl.Expr:
+def new_chance(since: datetime, now: Window, runs_at: pl.Series) -> pl.Expr:
     """The chance that a new cluster did not fail earlier, in the history that began ``since``.
 
     At a constant rate, each of its days or incidents falls into the window with a chance of the
-    window's share of the history.
+    window's share of the history, or of its runs where that is more: nothing fails where
+    nothing runs.
     """
-    share = min((now.until - now.since) / (now.until - min(since, now.since)), 1.0)
-    return pl.lit(share).pow(_n_apart(pl.lit(value=True)))
+    share = (now.until - now.since) / (now.until - min(since, now.since))
+    n_now = runs_at.is_between(now.since, now.until, closed="left").arg_true().len()
+    n_before = (runs_at < now.since).arg_true().len()
+    if n_now:
+        share = max(share, n_now / (n_now + n_before))
+    return pl.lit(min(share, 1.0)).pow(_n_apart(pl.lit(value=True)))
 
 
 def _n_apart(is_meant: pl.Expr) -> pl.Expr:

@@ -110,7 +110,7 @@ def report(
     >>> from stateanalytics.snapshot import demo
     >>> week = report(demo(), window="2026-W21", sections=["headline"])
     >>> [number["title"] for number in week.summary["headline"]["numbers"]]
-    ['Runs', 'Completed', 'Timed out', 'Unresolved', 'Incidents', 'Median time to complete']
+    ['Runs', 'Completed', 'Timed out', 'Need attention', 'Incidents', 'Median time to complete']
     >>> week.write_html("week.html")                                 # doctest: +SKIP
     """
     from stateanalytics.charts.report_charts import prepare

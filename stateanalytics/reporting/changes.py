@@ -68,7 +68,7 @@ def false_alarm_rate(n_compared: int, *, has_limits: bool) -> float:
     Examples
     --------
     >>> round(false_alarm_rate(2, has_limits=False), 6)
-    0.02
+    0.0175
     """
     rest = FALSE_ALARMS - GROWING - (sum(LIMITS.values()) if has_limits else 0.0)
     return rest / max(n_compared, 1)
@@ -79,7 +79,7 @@ DRAWN = ("runs", "completed", "timed_out", "incidents")
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
 OPEN = "unresolved"
 """Drawn as the number of runs open at the end of each window, because computing which of them
-were in trouble would take a past state for each window."""
+need attention would take a past state for each window."""
 
 
 def with_limits(headline: Plain, material: Material) -> Plain:

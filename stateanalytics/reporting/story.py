@@ -10,7 +10,7 @@ from stateanalytics.core.windows import Window, day_of, zone_of
 from stateanalytics.core.words import points, say, shorten_template
 from stateanalytics.failures.explained import REST, explain
 from stateanalytics.failures.failure_rows import ended_runs
-from stateanalytics.failures.fault_table import titled_clusters
+from stateanalytics.failures.fault_table import title_of_all, titled_clusters
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.changes import explained_windows
@@ -89,7 +89,7 @@ def _sources(failed: pl.DataFrame) -> str | None:
     clusters = titled_clusters(failed, n=pl.len(), run_s=pl.col("run_s").sum())
     clusters = clusters.sort(order, descending=falls)
     faults = clusters.group_by("fault_id", maintain_order=True).agg(
-        pl.col("n", "run_s").sum(), pl.col("title").first()
+        pl.col("n", "run_s").sum(), title_of_all()
     )
     shown = faults.sort(order, descending=falls).head(N_PARTS)
     if shown["n"][0] == failed.height:

@@ -108,7 +108,7 @@ _SHAPES = (
             Column("n_runs", INTEGER, "such runs of a unit"),
             Column("n_completed", INTEGER, "of them completed"),
             Column("n_timed_out", INTEGER, "of them timed out"),
-            Column("n_unresolved", INTEGER, "of them in trouble"),
+            Column("n_unresolved", INTEGER, "of them that need attention"),
             N,
         ),
     ),

@@ -120,7 +120,7 @@ def queries(window: Window, sources: pl.DataFrame) -> list[Plain]:
             "count(*) FILTER (outcome = 'timed_out') AS n_timed_out, count(*) AS n_ended",
             ("entity_type = 'session' AND", *ended),
         ),
-        "Open runs, and those in trouble": _select(
+        "Open runs, and those that need attention": _select(
             "count(*) FILTER (severity IN ('critical', 'warning')) AS n_unresolved, "
             "count(*) AS n_open",
             ("entity_type = 'session' AND", *still_open),

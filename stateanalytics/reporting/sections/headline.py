@@ -119,7 +119,7 @@ def headline_of(
         ("runs", "Runs", "headline.counted_runs", note_runs),
         ("completed", "Completed", "headline.counted_ended", note_empty),
         ("timed_out", "Timed out", "headline.counted_ended", say("headline.note_timed_out")),
-        ("unresolved", "Unresolved", "headline.counted_open", say(unresolved)),
+        ("unresolved", "Need attention", "headline.counted_open", say(unresolved)),
     )
     numbers = [
         _figure(name, title, counts[name], say(counted_as), note)
