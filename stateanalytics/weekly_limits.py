@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import connected_components
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, instant, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
@@ -21,7 +22,7 @@ from stateanalytics.failures.failure_rows import ended_runs, find_members, judge
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import count_headline, within
+from stateanalytics.state.population import count_headline, unit_of, within
 from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
@@ -196,7 +197,7 @@ def points_of(
     scale = _scale(measure)
     pairs = [(row, scale.point(row)) for row in series.iter_rows(named=True)]
     rows, points = [row for row, point in pairs if point], [point for _, point in pairs if point]
-    if points and rows[0].get("n_effective"):
+    if points and all(row.get("n_effective") for row in rows):
         of_units = _weights_of_times if measure == TIME_TO_COMPLETE else _weights_of_shares
         points = [
             replace(point, weight=weight)
@@ -289,6 +290,11 @@ def numbers_of_ended(
     ended = ended_runs(ever.select(_COUNTED)).join(
         incidents, on=key, how="left", maintain_order="left"
     )
+    # A fan-out of which some runs failed in an incident is no two units.
+    links = (pl.lit("i") + pl.col("incident_id"), pl.lit("u") + unit_of())
+    pairs = [ended.select(node=pl.int_range(pl.len()), id=link).drop_nulls() for link in links]
+    units = connected_components(ended.height, pl.concat(pairs)).cast(pl.String)
+    ended = ended.with_columns(incident_id=units)
     rows = [
         (window.label, measure, count.n, count.of, count.sure and count.sure.n_effective)
         for window, members in windows.items()

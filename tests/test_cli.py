@@ -1071,3 +1071,13 @@ def test_a_limit_of_memory_is_a_size(run, store, size):
     code, out, err = run("sql", store, "SELECT 1", "--memory-limit", size)
     assert (code, out) == (2, "")
     assert "Hint: 500MB" in err
+
+
+def test_a_path_in_the_place_of_a_command_says_what_to_type(run, tmp_path):
+    code, _, err = run(str(tmp_path))
+    assert code == 2 and f"Hint: stateanalytics report {tmp_path}" in err
+
+
+def test_the_doctor_names_the_sample_that_errors_speak_of(run):
+    code, out, _ = run("doctor")
+    assert code == 0 and f"the sample: {demo_path()}" in out

@@ -5,11 +5,16 @@ from random import Random
 import polars as pl
 import pytest
 
+from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.windows import Window
+from stateanalytics.failures.failure_rows import judged_rows
 from stateanalytics.reporting.sections.headline import summarize_headline
 from stateanalytics.state.population import sampling_units, shows_of
 from stateanalytics.stats.intervals import newcombe, wilson
 from stateanalytics.stats.shares import clustered_share, share_of_units
-from tests.frames import WHOSE, ago, facts
+from stateanalytics.weekly_limits import numbers_of_ended
+from tests.failures import run
+from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.report_parts import material_of
 
 UNEVEN = (1, 1, 2, 4, 8, 24, 60)
@@ -78,14 +83,27 @@ def test_work_of_one_show_is_one_unit():
     assert sampling_units(runs)[0].n_unique() == 2
 
 
-def test_a_fan_out_is_one_unit_where_some_of_its_runs_failed_in_an_incident():
-    """And an incident that goes on in another fan-out makes both of them one."""
-    rows = [*fan_out("a", 3), *fan_out("b", 2), *fan_out("c", 2)]
-    given = facts(rows).entities
-    in_incident = pl.Series("incident_id", [None, "x", "x", None, "x", None, None])
-    units, name = sampling_units(given.with_columns(shows_of(given)).with_columns(in_incident))
-    assert units.rle_id().to_list() == [0, 0, 0, 0, 0, 1, 1]
-    assert name == "incident"
+def test_a_fan_out_of_which_some_failed_in_an_incident_is_one_unit():
+    """And an incident that goes on in other fan-outs makes all of them one."""
+    incidents = {"a": "xy.", "b": "y..", "c": "x..", "d": "..."}
+    runs = [(f"{fan}{i}", fan, incident)
+            for fan, each in incidents.items() for i, incident in enumerate(each)]  # fmt: skip
+    rows = [
+        run(name, status="completed" if incident == "." else "failed", ended=ago(hours=1),
+            invocation_id=fan)
+        for name, fan, incident in runs
+    ]  # fmt: skip
+    ever = judged_rows(facts(rows), None)
+    failed = pl.DataFrame(
+        [(*key, incident, incident) for (name, _, incident) in runs if incident != "."
+         for key in ever.filter(entity_id=name).select(ENTITY_KEY).rows()],
+        schema=[*ENTITY_KEY, "incident_id", "cause"], orient="row",
+    )  # fmt: skip
+    week = Window(ago(days=7), AS_OF, "week")
+    found = numbers_of_ended(ever, failed, {week: failed}, AS_OF).filter(measure="completed")
+    # Two units: nine runs of which five completed, and three that all did.
+    assert found.select("n", "n_of").row(0) == (8, 12)
+    assert found["n_effective"].item() == share_of((5, 9), (3, 3)).n_effective
 
 
 def test_many_projects_are_the_units_and_work_without_one_is_of_no_other():

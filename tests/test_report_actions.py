@@ -103,7 +103,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert found[1]["command"] == "stateanalytics show 'a b.db' s"
     assert found[1]["why"] == "open for 10 s. No reason was stored."
     assert [one["who"] for one in found] == [None, None, "owner: ann (T-1)"]
-    assert unassigned(found) == "No owner: 1 and 2."
+    assert unassigned(found) == "No owner: actions 1 and 2."
     assert unassigned(found[:2]) == "No owner is recorded."
     assert unassigned(found[2:]) is None
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
@@ -349,7 +349,7 @@ def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week):
         "Worse than before: incidents 41 more than 24 before"
     )
     explained = demo_week.summary["story"]["explained"]
-    assert lead.endswith(explained) and explained.startswith("Why: 30 of 93 failed or timed-out")
+    assert lead.endswith(explained) and explained.startswith("Why: 30 of 93 failures")
     assert sum(map(int, re.findall(r"(?:: |, | and )(\d+) ", explained))) == 93
     assert repr(demo_week).split("\n")[1:4:2] == [lead, demo_week.story()[2]]
     assert f"<strong>{demo_week.summary['lead'][0]}</strong>" in demo_week.as_html()

@@ -695,7 +695,7 @@ SOMETHING_ELSE = {
     "is a DuckDB database": b"12345678DUCK" + bytes(5000),
     "is the write-ahead log of a store": b"7\x7f\x06\x82" + bytes(200),
     "begins with zeros only": bytes(8192),
-    "another kind of file or encrypted": random.Random(5).randbytes(8192),
+    "another kind of file, damaged or encrypted": random.Random(5).randbytes(8192),
 }
 
 

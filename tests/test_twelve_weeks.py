@@ -86,13 +86,13 @@ def test_what_explains_it_adds_up(week):
         assert sum(int(one.replace("−", "-")) for one in signed) == change
     else:
         counts = re.findall(r"(?:: |, | and )(\d+) ", story["explained"])
-        assert sum(map(int, counts)) == int(re.search(r"of (\d+) failed", story["explained"])[1])
+        assert sum(map(int, counts)) == int(re.search(r"of (\d+) failures", story["explained"])[1])
 
 
 def test_each_thing_to_do_has_an_owner_or_is_said_to_have_none(week):
     owned = [one["who"] for one in week.summary["actions"] if one["is_owned"]]
     assert owned == ["owner: grace (OPS-41)"]
-    assert week.summary["unassigned"] == "No owner: 1 and 2."
+    assert week.summary["unassigned"] == "No owner: actions 1 and 2."
     assert week.as_html().count("No owner: ") == 1
 
 

@@ -13,12 +13,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from stateanalytics.cli.options import examples
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import shell_word, visible
 from stateanalytics.errors import (
     MissingComponentError,
     NoRoomError,
@@ -123,6 +124,11 @@ class _Commands(click.Group):
                 f"Hint: stateanalytics {RENAMED[args[0]]}"
             )
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            if os.sep in args[0] or Path(args[0]).exists():
+                raise click.UsageError(
+                    f"A command was needed before {args[0]!r}. "
+                    f"Hint: stateanalytics report {shell_word(args[0])}"
+                )
             near = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(
                 f"There is no command {args[0]!r}. Hint: stateanalytics --help{near}"

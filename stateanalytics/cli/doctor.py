@@ -128,6 +128,7 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
         yield visible(f"place: {path}: {description_of(path) or 'nothing there'}"), True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
+    yield f"the sample: {visible(_sample())}", True
     yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True
     cache = Cache.of_user()
     if cache is None:

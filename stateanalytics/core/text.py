@@ -37,6 +37,7 @@ _STRANGE = re.compile(f"[{_CONTROL}{_DIRECTION}{_INVISIBLE}{_BEYOND}]")
 # A spreadsheet takes a cell that begins so for a formula, and runs it; some of them skip
 # what is blank or not seen before it, and read the full-width signs as the plain ones.
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+_DURATION = re.compile(r"\b\d[\d.,]* (?:s|min|h|d)(?: \d+ (?:s|min|h))*\b")
 _FORMULA = re.compile(f"[\\s{_CONTROL}{_DIRECTION}{_INVISIBLE}]*[{_SIGNS}]|[\\t\\r\\n]")
 
 
@@ -104,12 +105,22 @@ def shell_word(text: str) -> str:
 def shortened(text: str, width: int) -> str:
     """Text cut to a number of characters, the last of them ``…`` where something is gone.
 
+    A duration is there as a whole or not at all: half of one is another.
+
     Examples
     --------
     >>> shortened("a long message", 7)
     'a long…'
+    >>> shortened("at most 1 h 30 min each", 13)
+    'at most…'
     """
-    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+    if len(text) <= width:
+        return text
+    end = max(width - 1, 0)
+    for duration in _DURATION.finditer(text):
+        if duration.start() < end < duration.end():
+            end = duration.start()
+    return text[:end].rstrip() + "…"
 
 
 def without_formula(text: str) -> str:

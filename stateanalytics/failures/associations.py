@@ -21,7 +21,7 @@ from stateanalytics.failures.fault_table import (
     KEY,
     LONGEST_TITLE,
     is_consequence,
-    title_of_all,
+    titles_of_faults,
 )
 from stateanalytics.failures.frames import FAULTS, LIFT, RELATED
 from stateanalytics.state.population import within
@@ -336,13 +336,13 @@ def count_faults(
         ranked.lazy()
         .group_by("fault_id", maintain_order=True)
         .agg(
-            title_of_all(),
             pl.col(first).first(),
             n_clusters=pl.len().cast(pl.Int64),
             cluster_ids="cluster_id",
             is_consequence=is_consequence().all(),
         )
     )
+    of_clusters = of_clusters.join(titles_of_faults(failed), on="fault_id", maintain_order="left")
     counted = count_groups(failed, ["fault_id"]).join(of_clusters, on="fault_id")
     return collected(
         sorted_by_cost(counted, "fault_id")

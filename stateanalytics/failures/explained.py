@@ -10,7 +10,7 @@ from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
-from stateanalytics.failures.fault_table import title_of_all, titled_clusters
+from stateanalytics.failures.fault_table import titles_of_faults
 from stateanalytics.failures.frames import EXPLAINED
 from stateanalytics.failures.weekly_change import earlier_period
 from stateanalytics.state.definitions import ended_well
@@ -132,7 +132,7 @@ def explain(
     others = counts.filter(~pl.col("part").is_in(named))["part"].to_list()
     groups = [*((one, [one]) for one in named), *([(REST, others)] if others else [])]
     rows = [_part(name, parts, ended, earlier) for name, parts in groups]
-    titles = _titles(failed).rename({"fault_id": "part"})
+    titles = titles_of_faults(failed).rename({"fault_id": "part"})
     found = pl.DataFrame(rows, infer_schema_length=None).join(
         titles, on="part", how="left", maintain_order="left"
     )
@@ -172,9 +172,3 @@ def _where(own: pl.DataFrame, every: pl.DataFrame) -> tuple[str | None, str | No
             found = (inside - outside, (dimension, str(value), n_in))
             best = found if best is None or found[0] > best[0] else best
     return (None, None, None) if best is None else best[1]
-
-
-def _titles(failed: pl.DataFrame) -> pl.DataFrame:
-    titled = titled_clusters(failed, n=pl.len())
-    largest = titled.sort("n", "cluster_id", descending=[True, False])
-    return largest.group_by("fault_id").agg(title_of_all())

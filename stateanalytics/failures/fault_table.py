@@ -154,25 +154,32 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
     return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
 
 
-def title_of_all() -> pl.Expr:
-    """The title of a group of clusters, the largest first: what their titles have in common."""
-    return pl.col("title").map_batches(_in_common, return_dtype=pl.String, returns_scalar=True)
+def titles_of_faults(rows: pl.DataFrame) -> pl.DataFrame:
+    """``fault_id`` and ``title`` of each fault of `members`: what those of its clusters share."""
+    largest = titled_clusters(rows, n=pl.len()).sort("n", "cluster_id", descending=[True, False])
+    title = pl.col("title").map_batches(in_common, return_dtype=pl.String, returns_scalar=True)
+    return largest.group_by("fault_id", maintain_order=True).agg(title)
 
 
-def _in_common(titles: pl.Series) -> str | None:
-    """The first title, with … for words that others have other ones for, if half are the same."""
-    split = [title.split(" ") for title in titles.drop_nulls().unique(maintain_order=True)]
-    if not split:
-        return None
-    first = split[0]
-    alike = [title for title in split if len(title) == len(first)]
-    words = [
-        word if all(title[place] == word for title in alike) else "…"
-        for place, word in enumerate(first)
-    ]
-    if 2 * words.count("…") > len(words):
-        words = first
-    return re.sub("…( …)+", "…", " ".join(words))
+def in_common(titles: pl.Series) -> str | None:
+    """The first title, with … for words in which others differ, where most words are the same.
+
+    Examples
+    --------
+    >>> in_common(pl.Series(["limit of opus reached · Task", "limit of sonnet reached · Task"]))
+    'limit of … reached · Task'
+    """
+    split = [title.split(" · ") for title in titles.drop_nulls().unique(maintain_order=True)]
+    alike = [parts for parts in split if len(parts) == len(split[0])]
+    return " · ".join(map(_same_words, zip(*alike, strict=True))) or None
+
+
+def _same_words(texts: tuple[str, ...]) -> str:
+    first = texts[0].split(" ")
+    alike = [words for text in texts if len(words := text.split(" ")) == len(first)]
+    same = [each[0] if len(set(each)) == 1 else "…" for each in zip(*alike, strict=True)]
+    is_known = 2 * same.count("…") < len(first)
+    return re.sub("…( …)+", "…", " ".join(same)) if is_known else texts[0]
 
 
 @lru_cache(maxsize=10_000)

@@ -133,6 +133,7 @@ def costs(
         raise ArgumentError(
             f"Costs have no group {in_short(unknown[0])}; there are {', '.join(GROUPS)}.",
             'by=("system", "model")',
+            shell="--by system,model",
         )
     chosen, zone = window_of(snap, window, tz), zone_of(tz)
     placed_at = pl.col("placed_at").dt.convert_time_zone(str(zone))

@@ -87,8 +87,8 @@ def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
     elif all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in begin):
         what, hint = f"is text: it begins with {begin.decode()!r}", "name the .db file"
     else:
-        what = "has no SQLite header, so it is another kind of file or encrypted"
-        hint = "if it is encrypted (SQLCipher), export it decrypted and name that file"
+        what = "has no SQLite header: it is another kind of file, damaged or encrypted"
+        hint = "name another file or a backup; if it is encrypted (SQLCipher), export it decrypted"
     return f"A SQLite store was needed, and {str(path)!r} {what}.", hint
 
 

@@ -74,8 +74,6 @@ def false_alarm_rate(n_compared: int, *, has_limits: bool) -> float:
     return rest / max(n_compared, 1)
 
 
-DRAWN = ("runs", "completed", "timed_out", "incidents")
-"""Numbers that are drawn week by week; runs are those that ended."""
 FEWEST_DRAWN, MOST_DRAWN = 4, 12
 OPEN = "unresolved"
 """Drawn as the number of runs open at the end of each window, because computing which of them
@@ -83,13 +81,13 @@ need attention would take a past state for each window."""
 
 
 def with_limits(headline: Plain, material: Material) -> Plain:
-    """The numbers of the headline, each with its past weeks and its expected range.
+    """The numbers of the headline, each with its past weeks and its normal range.
 
     Notes
     -----
     Earlier windows of the same length are counted from what is known now, over runs that had
     ended. With this window there must be `FEWEST_DRAWN` to draw them, as ``weeks``, and
-    `FEWEST_WEEKS` for an expected range, as ``limits``.
+    `FEWEST_WEEKS` for a normal range, as ``limits``.
     """
     windows = material.earlier_windows
     if len(windows) + 1 < FEWEST_DRAWN:
@@ -227,7 +225,9 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         "alpha": alpha,
         # Of several weeks, a level is clear that would be no news in one.
         "normal": say(
-            "limits.normal_of_one" if since and low <= level <= high else "limits.normal",
+            "limits.normal_of_one"
+            if since and found.low <= points[-1].value <= found.high
+            else "limits.normal",
             normal=normal,
         ),
         "short": say(short, **given),

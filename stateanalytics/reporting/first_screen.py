@@ -21,7 +21,7 @@ from stateanalytics.core.words import (
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale
-from stateanalytics.reporting.changes import WORSE
+from stateanalytics.reporting.changes import OPEN, WORSE
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.weekly import TIME_TO_COMPLETE
@@ -112,7 +112,8 @@ def _moved(name: str, figure: Plain) -> str:
     if figure["name"] == TIME_TO_COMPLETE:
         # What takes longer may still complete as often.
         name = {"verdict.worse": "verdict.slower", "verdict.better": "verdict.faster"}[name]
-    return say(name, title=figure["title"].lower(), change=known["short"])
+    title = say("verdict.open_runs") if figure["name"] == OPEN else figure["title"].lower()
+    return say(name, title=title, change=known["short"])
 
 
 def _has_weeks(summary: Plain) -> bool:

@@ -10,7 +10,7 @@ from stateanalytics.core.windows import Window, day_of, zone_of
 from stateanalytics.core.words import points, say, shorten_template
 from stateanalytics.failures.explained import REST, explain
 from stateanalytics.failures.failure_rows import ended_runs
-from stateanalytics.failures.fault_table import title_of_all, titled_clusters
+from stateanalytics.failures.fault_table import titles_of_faults
 from stateanalytics.failures.run_costs import count_costs
 from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.changes import explained_windows
@@ -55,7 +55,7 @@ def story_of(
             for window in windows
         )
         parts = plain_rows(explain(now, before, material.failed_ever, n=N_PARTS))
-        if any(map(_is_clear, parts)):
+        if any(map(_is_clear, parts)) and round(100 * sum(part["change"] for part in parts)):
             before_it = say(
                 "story.all_before" if completed.get("limits") else "story.window_before"
             )
@@ -85,13 +85,10 @@ def _sources(failed: pl.DataFrame) -> str | None:
     """The faults that most runs failed by, as a sentence whose numbers add up; None: none did."""
     if failed.is_empty():
         return None
+    faults = failed.group_by("fault_id").agg(n=pl.len(), run_s=pl.col("run_s").sum())
     order, falls = ["n", "run_s", "fault_id"], [True, True, False]
-    clusters = titled_clusters(failed, n=pl.len(), run_s=pl.col("run_s").sum())
-    clusters = clusters.sort(order, descending=falls)
-    faults = clusters.group_by("fault_id", maintain_order=True).agg(
-        pl.col("n", "run_s").sum(), title_of_all()
-    )
     shown = faults.sort(order, descending=falls).head(N_PARTS)
+    shown = shown.join(titles_of_faults(failed), on="fault_id", maintain_order="left")
     if shown["n"][0] == failed.height:
         return say("story.sources", parts=[f"“{_short(shown['title'][0])}”"])
     sizes = [*shown["n"], failed.height - shown["n"].sum()]

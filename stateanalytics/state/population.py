@@ -93,7 +93,7 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
     ----------
     runs : polars.DataFrame
         Rows of a `population`. Rows of sums, which have no ids, are a unit each; with
-        ``incident_id``, the units with failures of one incident are one.
+        ``incident_id``, those of one are one.
 
     Examples
     --------
@@ -116,9 +116,7 @@ def _sampling_unit(runs: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, str]:
     if "invocation_id" not in runs.columns:
         return pl.int_range(pl.len()), pl.lit(value=False), "run"
     if "incident_id" in runs.columns:
-        # A fan-out of which some runs failed in an incident is no two units.
-        incident = pl.col("incident_id").min().over(unit_of())
-        return pl.coalesce(incident, unit_of()), pl.lit(value=False), "incident"
+        return pl.coalesce("incident_id", unit_of()), pl.lit(value=False), "incident"
     counts = pl.col("project").drop_nulls().value_counts()
     sizes = counts.struct.field("count").cast(pl.Int64)
     are_many = (sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum()) & (sizes.len() > 0)

@@ -264,9 +264,9 @@ N_TESTS = (2.0, 5.0)
 
 Those are fewer independent tests than seven, because they share weeks."""
 PRIOR_WEEKS = 4.0
-"""That weeks vary as chance alone has it weighs as much as so many weeks: few show little."""
+"""Weight, in weeks, of the prior that weeks vary by chance alone: few weeks show little."""
 PERSISTENCE = 0.5
-"""The share of what a week varies beyond chance that the next week has, too."""
+"""Autocorrelation, from week to week, of what weeks vary beyond chance."""
 WORSE_SHARE = 0.8
 """The share of false alarms that may be about the worse: nobody waits for good news."""
 _FEWEST_BEFORE = 4
@@ -367,15 +367,15 @@ def _variances(points: Sequence[Point], cut: int, since: int | None = None) -> t
     n, squares = len(points), _squares(points[:cut]) + _squares(points[cut:])
     beyond = max((PRIOR_WEEKS + squares) / (PRIOR_WEEKS + n - 2) - 1, 0.0)
     # Weeks that persist differ less among each other than from those of another year.
-    beyond *= (1 - 1 / n) / (1 - _n_alike(n) / n)
+    beyond *= (1 - 1 / n) / (1 - _inflation(n) / n)
     before, after = (
-        (1 + beyond * _n_alike(len(part))) / sum(point.weight for point in part)
+        (1 + beyond * _inflation(len(part))) / sum(point.weight for point in part)
         for part in (points[:cut], points[cut if since is None else since :])
     )
     return before, after
 
 
-def _n_alike(n: int) -> float:
+def _inflation(n: int) -> float:
     """The variance of the mean of weeks that persist, over that of as many independent ones."""
     return 1 + 2 * sum((1 - lag / n) * PERSISTENCE**lag for lag in range(1, n))
 

@@ -483,11 +483,14 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     names = store_names()
     below = sorted(path for name in names for path in folder.glob(f"*/{name}"))[:3]
     raise NotAStoreError(
-        f"A store was needed, but the directory {text!r} has no {' or '.join(names)} "
-        "no other *.db file, and no records of a known system.",
+        f"A store was needed, but the directory {text!r} has no {' or '.join(names)}, "
+        "no other *.db file and no records of a known system.",
         "name one of these: " + ", ".join(repr(str(path)) for path in below)
         if below
         else "name the directory or the file of a store, such as 'path/to/state.db'",
+        shell=""
+        if below
+        else "name the directory or file of a store; stateanalytics doctor lists the usual ones",
     )
 
 
