@@ -170,14 +170,14 @@ def in_common(titles: pl.Series) -> str | None:
     'limit of … reached · Task'
     """
     split = [title.split(" · ") for title in titles.drop_nulls().unique(maintain_order=True)]
-    alike = [parts for parts in split if len(parts) == len(split[0])]
-    return " · ".join(map(_same_words, zip(*alike, strict=True))) or None
+    equally_long = [parts for parts in split if len(parts) == len(split[0])]
+    return " · ".join(map(_same_words, zip(*equally_long, strict=True))) or None
 
 
 def _same_words(texts: tuple[str, ...]) -> str:
     first = texts[0].split(" ")
-    alike = [words for text in texts if len(words := text.split(" ")) == len(first)]
-    same = [each[0] if len(set(each)) == 1 else "…" for each in zip(*alike, strict=True)]
+    equally_long = [words for text in texts if len(words := text.split(" ")) == len(first)]
+    same = [each[0] if len(set(each)) == 1 else "…" for each in zip(*equally_long, strict=True)]
     is_known = 2 * same.count("…") < len(first)
     return re.sub("…( …)+", "…", " ".join(same)) if is_known else texts[0]
 
