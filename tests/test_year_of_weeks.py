@@ -143,6 +143,9 @@ def without_memory(summary):
         rows = [{**row, "limits": None} for row in kinds["rows"]]
         told["durations"] = {**told["durations"], "by_kind": {**kinds, "rows": rows}}
     told.pop("verdict")
+    # What is normal, and what changed.
+    first, others = told["lead"]
+    told["lead"] = [first.partition(", normal")[0].partition(". ")[0], others]
     told["headline"] = {**headline, "numbers": numbers, "weeks": None}
     told.pop("news")
     if "failures" in told:
