@@ -654,7 +654,7 @@ def test_without_permission_the_error_says_who_may_read(tmp_path, closed):
         ("", ["nothing is at ''"]),
         (":memory:", ["nothing is at ':memory:'", "a store in memory belongs to one process"]),
         ("file:state.db?mode=rwc", ["nothing is at", "give the plain path, without `file:`"]),
-        ("state.db\0.txt", ["nothing is at 'state.db\\x00.txt' (embedded null byte)"]),
+        ("state.db\0.txt", ["nothing is at 'state.db\\x00.txt' (", "embedded null"]),
         ("x" * 5000, ["file name too long"]),
     ],
 )
