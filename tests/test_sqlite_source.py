@@ -861,6 +861,9 @@ class _Ending:
         self.real, self.tables = sqlite3.connect(":memory:"), tables
         self.real.executescript("CREATE TABLE good (a); CREATE TABLE bad (a)")
 
+    def __del__(self):
+        self.real.close()
+
     def execute(self, sql):
         if sql == "PRAGMA quick_check(20)" or any(f'check("{one}")' in sql for one in self.tables):
             raise self.error
