@@ -187,6 +187,19 @@ def test_where_no_run_failed_the_next_questions_are_named(run, tmp_path):
     assert "no run failed; try --of calls" in err
 
 
+def test_where_no_calls_are_recorded_the_systems_that_record_them_are_named(run, tmp_path):
+    write_store(tmp_path / "state.db", sessions=[session("a")])
+    for options in (("--of", "calls"), ("--show", "tools"), ("--show", "calls")):
+        code, _, err = run("failures", tmp_path / "state.db", *options)
+        assert code == 0
+        assert "no calls of tools are recorded in what was read; those of lionagi" in err
+        assert "Claude Code" in err and "stateanalytics doctor" in err
+    _, _, err = run("failures", SAMPLES / "codex", "--of", "calls", "--week", "2025-W21")
+    assert "calls recorded; none that failed is counted here" in err
+    _, _, err = run("failures", SAMPLES / "codex", "--of", "calls")
+    assert "recorded" not in err
+
+
 def test_how_hard_runs_were_is_a_row_for_each_of_them(run):
     _, out, err = run("failures", SAMPLES / "claude_code", "--show", "effort")
     shown = sa.failures.effort(sa.read(SAMPLES / "claude_code")).filter(effort="struggled")

@@ -343,6 +343,9 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
         _note_meaning_of_failure(snap)
         if frame.is_empty() and question.shown_as in ("faults", "clusters"):
             note("no run failed; try --of calls for failed calls, --show effort for struggles")
+    is_of_calls = values["of"] == "calls" or question.shown_as in ("tools", "calls")
+    if is_of_calls and frame.is_empty():
+        _note_calls(snap)
     if question.shown_as == "life":
         _note_ids_of_the_ledger(frame)
     return frame
@@ -401,6 +404,21 @@ def _note_meaning_of_failure(snap: Snapshot) -> None:
     for system in all_systems():
         if system.runs.failure_meaning and system.name in snap.sources["system"]:
             note(f"{system.title}: {system.runs.failure_meaning}")
+
+
+def _note_calls(snap: Snapshot) -> None:
+    """Note whether calls were recorded at all, and by which systems they can be."""
+    from stateanalytics.failures import calls
+    from stateanalytics.systems import all_systems
+
+    if n := calls(snap).height:
+        note(f"{count(n, 'call')} recorded; none that failed is counted here")
+        return
+    systems = ", ".join(known.title for known in all_systems() if known.runs.calls is not None)
+    note(
+        f"no calls of tools are recorded in what was read; those of {systems} are read where "
+        "the store has them: `stateanalytics doctor` lists stores"
+    )
 
 
 def _note_ids_of_the_ledger(lives: pl.DataFrame) -> None:
