@@ -200,6 +200,46 @@ def test_where_no_calls_are_recorded_the_systems_that_record_them_are_named(run,
     assert "recorded" not in err
 
 
+@pytest.mark.parametrize(
+    ("command", "column"),
+    [
+        (("report", "--weeks", "2"), "week"),
+        (("report", "--weeks", "2", "--show", "all"), "week"),
+        (("costs", "--by", "week"), "week"),
+        (("failures", "--show", "mass"), "since"),
+    ],
+)
+def test_tables_have_the_newest_period_first_and_files_the_oldest(run, tmp_path, command, column):
+    begun = {n: NOW_S - n * 7 * 86_400 for n in range(3)}
+    runs = [
+        session(f"s-{n}", created_at=at, started_at=at, ended_at=at + 60, updated_at=at + 60)
+        for n, at in begun.items()
+    ]
+    store = write_store(tmp_path / "state.db", sessions=runs)
+    whole = (command[0], store, *command[1:], "--as-of", str(NOW_S + 3600))
+    code, out, err = run(*whole)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].split()[0] == column
+    shown = [line.split()[0] for line in lines[2:-1]]
+    assert shown == sorted(shown, reverse=True) and len(set(shown)) > 1
+    kept = [row[column] for row in json.loads(run(*whole, "--format", "json")[1])]
+    assert kept == sorted(kept) and len(set(kept)) > 1
+
+
+def test_costs_say_whether_runs_say_which_attempt_they_were(run, tmp_path):
+    as_of = ("--as-of", str(NOW_S))
+    write_store(tmp_path / "state.db", sessions=[session("a")])
+    _, _, err = run("costs", tmp_path / "state.db", *as_of)
+    assert "n_first_pass and retries_usd are unknown: no run says which attempt it was" in err
+    _, _, err = run("costs", STORE)
+    assert "n_first_pass and retries_usd are of runs that say which attempt they were\n" in err
+    play = {"id": "p", "status": "merged", "session_id": "a", "attempt": 1}
+    write_store(tmp_path / "known.db", sessions=[session("a", total_cost_usd=1.0)], plays=[play])
+    _, _, err = run("costs", tmp_path / "known.db", *as_of)
+    assert "which attempt they were; none of these cost a retry" in err
+
+
 def test_how_hard_runs_were_is_a_row_for_each_of_them(run):
     _, out, err = run("failures", SAMPLES / "claude_code", "--show", "effort")
     shown = sa.failures.effort(sa.read(SAMPLES / "claude_code")).filter(effort="struggled")

@@ -26,6 +26,7 @@ from stateanalytics.cli.output import (
     Request,
     changed_only,
     named_entities,
+    newest_first,
     note_of_empty_window,
     put,
     takes,
@@ -491,6 +492,15 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     as_of = prices(values["prices"])["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
+    first = frame.filter(pl.col("n_completed") > 0)["n_first_pass"]
+    if first.len() and not first.count():
+        note(
+            "n_first_pass and retries_usd are unknown: no run says which attempt it was; "
+            'sa.read("state.db", bodies=True) compares prompts instead'
+        )
+    elif first.len():
+        none = "; none of these cost a retry" if frame["retries_usd"].max() == 0 else ""
+        note(f"n_first_pass and retries_usd are of runs that say which attempt they were{none}")
     return frame
 
 
@@ -604,5 +614,6 @@ VIEWS: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "entities": named_entities,
     "clusters": _with_short_ids,
     "sessions": _without_turns,
+    "periods": newest_first,
 }
 """How a terminal shows the rows of an answer."""
