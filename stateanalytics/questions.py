@@ -239,7 +239,7 @@ QUESTIONS: tuple[Question, ...] = (
         "items that are critical or a warning",
         "attention",
         "attention --show items",
-        options=("entity_type", "severity", "window"),
+        options=("entity_type", "severity", "standing", "window"),
         columns=("severity", "n", "message", "entity", "display", "since_at", "name"),
         view="similar items",
         table="attention",

@@ -198,7 +198,7 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
     assert first == (1, None, 3600.0, None)
     failed = {**rows[1], "raw_status": "failed"}
     assert sa.failures.costs(facts([failed]), by=()).select(shown).rows() == [(0, 0, 3600.0, None)]
-    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, None)]
+    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, 0.0)]
 
 
 @pytest.mark.slow

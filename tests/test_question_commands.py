@@ -14,6 +14,7 @@ import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.cli.questions import _for_terminal
 from stateanalytics.questions import questions_of
+from stateanalytics.state.attention import STANDINGS
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, session, write_store
@@ -238,6 +239,24 @@ def test_costs_say_whether_runs_say_which_attempt_they_were(run, tmp_path):
     write_store(tmp_path / "known.db", sessions=[session("a", total_cost_usd=1.0)], plays=[play])
     _, _, err = run("costs", tmp_path / "known.db", *as_of)
     assert "which attempt they were; none of these cost a retry" in err
+
+
+def test_one_command_lists_what_is_open_and_needs_attention(run, rows_of):
+    week = ("--week", "2026-W21")
+    every = rows_of("attention", *week)
+    shown = {word: rows_of("attention", "--standing", word, *week) for word in STANDINGS}
+    assert [row for row in every if row["standing"] == "open"] == shown["open"] != []
+    assert sum(map(len, shown.values())) == len(every)
+    page = sa.report(sa.read(STORE, progress=False), window="2026-W21", sections=["attention"])
+    summary = page.summary["attention"]
+    for word in ("open", "ended", "stopped"):
+        assert summary[word]["n"] <= len(shown[word])
+    assert summary["ended"]["n"] > 10
+    assert " --standing ended --week 2026-W21</code> lists all." in page.as_html()
+    assert (
+        "--standing belongs to --show items"
+        in run("attention", STORE, "--show", "states", "--standing", "open")[2]
+    )
 
 
 def test_how_hard_runs_were_is_a_row_for_each_of_them(run):

@@ -110,7 +110,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
     assert actions_of(summary(), "", WEEK) == []
     [several] = actions_of(summary(items=[item(), item()]), "'a b.db'", WEEK)
-    assert several["command"] == f"stateanalytics attention 'a b.db' {WEEK}"
+    assert several["command"] == f"stateanalytics attention 'a b.db' --standing open {WEEK}"
 
 
 @pytest.mark.parametrize(

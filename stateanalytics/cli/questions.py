@@ -270,7 +270,7 @@ def _for_terminal(
 
 
 def _attention(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
-    """Items, states, findings or contradictions, of one type or severity if asked."""
+    """Items, states, findings or contradictions, of one type, severity or standing if asked."""
     if question.over == "table":
         frame = snap.table(question.table, policy=values["policy"])
     elif question.shown_as == "states":
@@ -280,7 +280,7 @@ def _attention(snap: Snapshot, request: Request, question: Question, values: Giv
         frame = _items(snap, request, values)
     types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
     _check_known("entity_type", values["entity_type"], types)
-    for column in ("entity_type", "severity"):
+    for column in ("entity_type", "severity", "standing"):
         if values[column] is not None:
             frame = frame.filter(pl.col(column).cast(pl.String) == values[column])
     return frame

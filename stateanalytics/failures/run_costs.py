@@ -173,7 +173,7 @@ def costs(
         retries,
     ):
         found = found.join(measure, on=by, how="left", nulls_equal=True, maintain_order="left")
-    has_none = pl.col("n_again") == 0
+    has_none = (pl.col("n_again") == 0) | (pl.col("n_runs") == 0)
     return found.with_columns(
         n_first_pass=pl.when(pl.col("_n").is_not_null()).then("n_first_pass").otherwise(0),
         retries_usd=pl.when(has_none).then(0 * pl.col("total_usd")).otherwise("retries_usd"),

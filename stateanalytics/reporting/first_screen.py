@@ -250,11 +250,13 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     what = say("action.open", entity=f"{longest['entity_type'].replace('_', ' ')} {name}")
     if n > 1:
         what += say("action.open_more", n=n - 1)
+    # One command for all of them, and for nothing else.
+    all_open = command("attention", place, "--standing open", window)
     yield _action(
         _OPEN,
         what,
         f"{longest['when']}. {_hint(longest)}",
-        show_command(longest, place) if n == 1 else command("attention", place, window),
+        show_command(longest, place) if n == 1 else all_open,
         "#attention",
         examples=sorted(items, key=lambda item: -(item["silence_s"] or 0.0)),
         who=who.strip() or None,
