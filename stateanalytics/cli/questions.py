@@ -347,6 +347,9 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     is_of_calls = values["of"] == "calls" or question.shown_as in ("tools", "calls")
     if is_of_calls and frame.is_empty():
         _note_calls(snap)
+    is_table = request.format == "table" and question.shown_as in ("faults", "clusters")
+    if is_table and frame.height > 1:
+        note("one incident may be in several rows, so n_incidents may add up to too many")
     if question.shown_as == "life":
         _note_ids_of_the_ledger(frame)
     return frame

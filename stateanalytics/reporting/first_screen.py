@@ -328,7 +328,10 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
         # The message is part of this action already.
         what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
     owner, ticket = cluster["owner"], cluster["ticket"]
-    lost_in = f"{count(counted['n_incidents'], 'incident')}{cost}"
+    n_runs, n_incidents = counted["n_sessions"], counted["n_incidents"]
+    # What explains the window counts failed runs; the tables below, incidents.
+    runs_in = f"{count(n_runs, 'run')} in " if n_runs > n_incidents else ""
+    lost_in = f"{runs_in}{count(n_incidents, 'incident')}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
