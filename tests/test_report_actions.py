@@ -150,7 +150,7 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
     assert [one["what"] for one in found] == ["Fix “fault”", "Fix “other”"]
     assert found[0]["why"].startswith("9 incidents, 1 min lost. All in kind flow")
     told["failures"]["faults"][0] |= {"n_sessions": 12}
-    assert actions_of(told, "a.db", WEEK)[0]["why"].startswith("12 runs in 9 incidents, 1 min lost")
+    assert actions_of(told, "a.db", WEEK)[0]["why"].startswith("12 runs (9 incidents), 1 min lost")
     assert found[0]["command"].endswith("--show members --cluster f1:a")
     assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "owner: ann")
 
@@ -223,7 +223,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
     assert second["why"] == "2 incidents. An exception in the code that ran."
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
-    assert both["what"].endswith(", and check 1 more that is open")
+    assert both["what"].endswith(", and check 1 other")
 
 
 @pytest.mark.slow

@@ -330,8 +330,9 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
     owner, ticket = cluster["owner"], cluster["ticket"]
     n_runs, n_incidents = counted["n_sessions"], counted["n_incidents"]
     # What explains the window counts failed runs; the tables below, incidents.
-    runs_in = f"{count(n_runs, 'run')} in " if n_runs > n_incidents else ""
-    lost_in = f"{runs_in}{count(n_incidents, 'incident')}{cost}"
+    incidents = count(n_incidents, "incident")
+    of = f"{count(n_runs, 'run')} ({incidents})" if n_runs > n_incidents else incidents
+    lost_in = f"{of}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
