@@ -259,6 +259,14 @@ def test_one_command_lists_what_is_open_and_needs_attention(run, rows_of):
     )
 
 
+def test_tables_of_failures_say_that_an_incident_may_be_in_several_rows(run):
+    note = "one incident may be in several rows, so n_incidents may add up to too many"
+    for show in ("faults", "clusters"):
+        assert note in run("failures", STORE, "--show", show)[2]
+        assert note not in run("failures", STORE, "--show", show, "-f", "json")[2]
+    assert note not in run("failures", STORE, "--show", "incidents")[2]
+
+
 def test_how_hard_runs_were_is_a_row_for_each_of_them(run):
     _, out, err = run("failures", SAMPLES / "claude_code", "--show", "effort")
     shown = sa.failures.effort(sa.read(SAMPLES / "claude_code")).filter(effort="struggled")
