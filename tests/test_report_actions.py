@@ -33,7 +33,8 @@ def cluster(**more):
     return {
         "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
         "is_consequence": False,
-        "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
+        "is_expected": None, "is_back": None, "n_sessions": 2, "n_incidents": 2, "run_s": 60.0,
+        "owner": None,
         "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
         "cost_usd": None, "cause_group": "bug", "fault_id": None, "seen_after": None,
         **dict.fromkeys(("dimension", "value", "n_in", "n_fault")), **more,
@@ -42,8 +43,8 @@ def cluster(**more):
 
 def faults_of(clusters):
     """One of each cluster without any, and of those that name one together."""
-    shared = ("code", "run_s", "cost_usd", "cause_group", "lost", "n_incidents", "seen_after",
-              "dimension", "value", "n_in", "n_fault")  # fmt: skip
+    shared = ("code", "run_s", "cost_usd", "cause_group", "lost", "n_sessions", "n_incidents",
+              "seen_after", "dimension", "value", "n_in", "n_fault")  # fmt: skip
     faults = {}
     for place, row in enumerate(sorted(clusters, key=lambda row: row["rank"])):
         row["fault_id"] = row["fault_id"] or f"f1:{place}"
@@ -110,7 +111,7 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
     assert actions_of(summary(), "", WEEK) == []
     [several] = actions_of(summary(items=[item(), item()]), "'a b.db'", WEEK)
-    assert several["command"] == f"stateanalytics attention 'a b.db' {WEEK}"
+    assert several["command"] == f"stateanalytics attention 'a b.db' --standing open {WEEK}"
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,8 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
     found = actions_of(told, "a.db", WEEK)
     assert [one["what"] for one in found] == ["Fix “fault”", "Fix “other”"]
     assert found[0]["why"].startswith("9 incidents, 1 min lost. All in kind flow")
+    told["failures"]["faults"][0] |= {"n_sessions": 12}
+    assert actions_of(told, "a.db", WEEK)[0]["why"].startswith("12 runs (9 incidents), 1 min lost")
     assert found[0]["command"].endswith("--show members --cluster f1:a")
     assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "owner: ann")
 
@@ -220,7 +223,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
     assert second["why"] == "2 incidents. An exception in the code that ran."
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
-    assert both["what"].endswith(", and check 1 more that is open")
+    assert both["what"].endswith(", and check 1 other")
 
 
 @pytest.mark.slow

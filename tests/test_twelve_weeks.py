@@ -96,6 +96,15 @@ def test_each_thing_to_do_has_an_owner_or_is_said_to_have_none(week):
     assert week.as_html().count("No owner: ") == 1
 
 
+def test_runs_and_incidents_of_a_fault_stand_together_and_a_note_says_that_rows_share_some(week):
+    story, actions = week.summary["story"]["explained"], week.summary["actions"]
+    assert "13 “Missing command `poetry` · Bash”" in story
+    [fix] = [one["why"] for one in actions if "poetry" in one["what"]]
+    assert fix.startswith("13 runs (11 incidents), ")
+    page = " ".join(week.as_html().split())
+    assert page.count("One incident may be in several lines.") == 1
+
+
 def test_the_first_screen_has_350_words_and_the_page_for_everybody_900(week):
     page = Page(week.as_html())
     first, everybody = (page.words(n, "header") + page.words(n, "headline") for n in (0, 1))

@@ -369,6 +369,14 @@ def note_of_empty_window(
     note(f"nothing found in {label}; the data that were read {reach}")
 
 
+def newest_first(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of periods with the newest first, so that a table that is cut has the last ones."""
+    periods = [name for name in ("month", "week", "day", "since") if name in rows.columns]
+    if not periods:
+        return rows
+    return rows.sort(periods, descending=True, nulls_last=True, maintain_order=True)
+
+
 def table_for_people(
     frame: pl.DataFrame, columns: Sequence[str] | None, *, is_file: bool, is_wide: bool
 ) -> str:

@@ -21,6 +21,7 @@ from stateanalytics.cli.output import (
     PAGES,
     Request,
     chosen_format,
+    newest_first,
     note_of_last_week,
     program,
     refuse_input_as_output,
@@ -418,7 +419,8 @@ def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: b
             for week in frame.filter(coverage="part")["week"].unique().sort():
                 options.note(f"the data cover {week} only in part")
             frame, columns = _by_week(frame), None
-        request.write(frame, columns=columns, inputs=snap.inputs)
+        shown = newest_first(frame) if is_table else frame
+        request.write(shown, columns=columns, inputs=snap.inputs)
 
 
 def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:

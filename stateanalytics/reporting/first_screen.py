@@ -250,11 +250,13 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     what = say("action.open", entity=f"{longest['entity_type'].replace('_', ' ')} {name}")
     if n > 1:
         what += say("action.open_more", n=n - 1)
+    # One command for all of them, and for nothing else.
+    all_open = command("attention", place, "--standing open", window)
     yield _action(
         _OPEN,
         what,
         f"{longest['when']}. {_hint(longest)}",
-        show_command(longest, place) if n == 1 else command("attention", place, window),
+        show_command(longest, place) if n == 1 else all_open,
         "#attention",
         examples=sorted(items, key=lambda item: -(item["silence_s"] or 0.0)),
         who=who.strip() or None,
@@ -326,7 +328,11 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
         # The message is part of this action already.
         what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
     owner, ticket = cluster["owner"], cluster["ticket"]
-    lost_in = f"{count(counted['n_incidents'], 'incident')}{cost}"
+    n_runs, n_incidents = counted["n_sessions"], counted["n_incidents"]
+    # What explains the window counts failed runs; the tables below, incidents.
+    incidents = count(n_incidents, "incident")
+    of = f"{count(n_runs, 'run')} ({incidents})" if n_runs > n_incidents else incidents
+    lost_in = f"{of}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(

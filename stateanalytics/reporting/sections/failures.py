@@ -375,7 +375,7 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
         }
 
 
-_TODO = ("cluster_id", "owner", "ticket", "n_incidents", "run_s", "cost_usd")
+_TODO = ("cluster_id", "owner", "ticket", "n_sessions", "n_incidents", "run_s", "cost_usd")
 
 
 def _cluster(row: Plain) -> Plain:
