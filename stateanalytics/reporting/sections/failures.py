@@ -375,7 +375,10 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
         }
 
 
-_TODO = ("cluster_id", "owner", "ticket", "n_sessions", "n_incidents", "run_s", "cost_usd")
+_TODO = (
+    *("cluster_id", "owner", "ticket", "is_back", "n_sessions", "n_incidents", "run_s"),
+    "cost_usd",
+)
 
 
 def _cluster(row: Plain) -> Plain:
