@@ -250,7 +250,8 @@ def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
     actions = demo_week.summary["actions"]
     assert len(actions) == 3
     assert actions[0]["what"].startswith("Stop ")
-    assert actions[1]["what"].startswith("Resume or stop ")
+    assert actions[1]["what"].startswith("Fix ")
+    assert actions[2]["what"].startswith("Resume or stop ")
     for one in actions:
         words = one["command"].split()[1:]
         assert cli([*words, *(["--limit", "1"] if words[0] != "show" else [])]) == 0

@@ -172,7 +172,7 @@ N_ACTIONS = 3
 N_EXAMPLES = 2
 _EXAMPLE = ("source", "entity_type", "entity_id")
 _LONGEST_ACTION_NAME = 84
-_FIRST, _STUCK, _ENDED, _OPEN, _SETTING = range(5)
+_FIRST, _STUCK, _ENDED, _HARD, _OPEN, _SETTING = range(6)
 
 
 def unassigned(actions: Sequence[Plain]) -> str | None:
@@ -199,8 +199,8 @@ def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
     list of dict
         Each with ``what``, ``why``, ``who`` (None: nobody is known), ``is_owned``, ``command``
         and ``link``, a place on the page. Lost data come first, because every number depends on
-        them; then what is stuck now; then failures by cost; then other open work, which always
-        has a place; then thresholds.
+        them; then what is stuck now; then failures by cost; then sessions in trouble; then other
+        open work, which always has a place; then thresholds.
     """
     actions = sorted(
         _possible_actions(summary, place, window), key=lambda action: int(action["rank"])
@@ -292,7 +292,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
         yield _action(_STUCK, what, why, first["command"], "#inside", examples=[first])
     if n > is_now:
         yield _action(
-            _ENDED,
+            _HARD,
             say("action.hard_others" if is_now else "action.hard", n=n - is_now, kinds=kinds),
             say("action.hard_why", why=sessions[is_now]["why"]),
             command("failures", place, "--show effort", window),
