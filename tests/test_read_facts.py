@@ -145,6 +145,7 @@ def test_usual_places_are_named_once():
     ]
     assert usual_places({}, home) == own
     assert usual_places({"LIONAGI_HOME": "/home/me/.lionagi", "XDG_DATA_HOME": ""}, home) == own
+    assert usual_places({"LIONAGI_HOME": "/lion"}, home)[0] == Path("/lion/state.db")
     assert usual_places({"XDG_DATA_HOME": "/data"}, home)[3] == Path("/data/opencode")
     assert usual_places({"AO_DATA_DIR": "/ao"}, home)[2] == Path("/ao")
 
