@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
 from stateanalytics.detectors.detections import feature_columns, in_words, truths
 from stateanalytics.detectors.frames import DETECTORS
@@ -313,12 +312,6 @@ def test_a_detector_shows_itself():
     assert repr(named("B2")) == "Detector 'dashboard_stuck_60m': elapsed_whole_s > 3600 s"
     assert "cannot be evaluated" in repr(registry()["stale_locks_v1"])
     assert "closed by the phantom reaper" in repr(named("B13"))
-
-
-def test_durations_are_cut_and_never_rounded_over_a_limit():
-    ages = pl.DataFrame({"s": [3599.999, 7199.99, 119.99, 0.0]})
-    said = ages.select(how_long_each("s")).to_series().to_list()
-    assert said == ["59 min 59 s", "1 h 59 min", "1 min 59 s", "0 s"]
 
 
 def test_the_page_names_every_cause():
