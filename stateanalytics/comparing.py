@@ -54,6 +54,7 @@ from stateanalytics.summaries.shapes import COMPARED
 from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.linking import used_tokens
+from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS
 
 BEFORE = "before"
 LEAST = 5
@@ -116,6 +117,8 @@ class Comparison:
         A column of the frame, and the condition of its rows; ``{}`` is its value.
     selected : tuple of str
         What `sql` selects.
+    judged_by : str
+        What its verdicts rest on, in a sentence; empty where nothing is compared.
     """
 
     frame: pl.DataFrame
@@ -127,6 +130,7 @@ class Comparison:
     where: str
     conditions: tuple[tuple[str, str], ...]
     selected: tuple[str, ...]
+    judged_by: str = ""
 
     @property
     def sql(self) -> str:
@@ -154,10 +158,11 @@ class Comparison:
         return f"{self.measure.name} ({self.measure.unit}): {self.measure.meaning}"
 
     def __repr__(self) -> str:
-        return f"{self.title}\n{self.frame}"
+        return "\n".join(filter(None, (self.title, str(self.frame), self.judged_by)))
 
     def _repr_html_(self) -> str:
-        return as_written(f"<p>{html.escape(self.title)}</p>{as_html(self.frame)}")
+        note = f"<p>{html.escape(self.judged_by)}</p>" if self.judged_by else ""
+        return as_written(f"<p>{html.escape(self.title)}</p>{as_html(self.frame)}{note}")
 
 
 def compare(
@@ -280,7 +285,21 @@ def compare(
     cells = cells.sort(order, descending=ranks, nulls_last=True).select(
         *groups, *(pl.col(name).cast(COMPARED.dtypes[name]) for name in shown)
     )
-    return Comparison(cells, asked, groups, every, tz, **ask.query(now))
+    judged_by = "" if against is None else _judged_by(now or whole, whole, is_steps=past is None)
+    return Comparison(cells, asked, groups, every, tz, **ask.query(now), judged_by=judged_by)
+
+
+def _judged_by(now: Window, whole: Window, *, is_steps: bool) -> str:
+    """What a verdict on two windows rests on, next to that of a page, which knows more of them."""
+    if is_steps:
+        return "Each step is judged by the one before it alone; snap.control_limits() by all weeks."
+    n = 1 + min(MOST_WEEKS - 1, max(0, (now.since - whole.since) // (now.until - now.since)))
+    if n < FEWEST_WEEKS:
+        return f"Judged by these two windows alone: there are fewer than {FEWEST_WEEKS} such ones."
+    return (
+        f"Judged by these two windows alone; a page judges by all {n} of this length, "
+        f"weeks as snap.control_limits({n}) does."
+    )
 
 
 _VALUES = {

@@ -239,7 +239,7 @@ QUESTIONS: tuple[Question, ...] = (
         "items that are critical or a warning",
         "attention",
         "attention --show items",
-        options=("entity_type", "severity", "window"),
+        options=("entity_type", "severity", "standing", "window"),
         columns=("severity", "n", "message", "entity", "display", "since_at", "name"),
         view="similar items",
         table="attention",
@@ -434,6 +434,7 @@ QUESTIONS: tuple[Question, ...] = (
         "failures --show mass",
         options=_FAILURES,
         columns=("since", "until", "n_starts", "n_failed", "share", "is_mass"),
+        view="periods",
     ),
     Question(
         "clusters that may share a cause, across tools and systems: a suggestion",
@@ -492,6 +493,7 @@ QUESTIONS: tuple[Question, ...] = (
             "reported_per_completed_usd reported_lost_usd estimated_usd estimated_n "
             "estimated_per_completed_usd estimated_lost_usd"
         ).split(),
+        view="periods",
     ),
     Question(
         "quantiles of the durations, with intervals",

@@ -15,6 +15,8 @@ from stateanalytics.core.text import visible
 from stateanalytics.core.words import first_word, how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.call_outcomes import calls
+from stateanalytics.io.archive.reading import is_archive
+from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import Rows
 from stateanalytics.systems import all_systems
@@ -154,6 +156,37 @@ def timeline_of(
     return pl.concat([TIMELINE.conform(part) for part in parts]).sort(
         "at", order, "what", nulls_last=True, maintain_order=True
     )
+
+
+def note_on_texts(
+    facts: Facts, entity: dict[str, Any], timeline: pl.DataFrame, *, bodies: bool
+) -> str:
+    """Why no message of a run shows its text, and what helps; empty where one does.
+
+    Parameters
+    ----------
+    facts, entity
+        As for `timeline_of`.
+    timeline : polars.DataFrame
+        Its result, with texts.
+    bodies : bool
+        Whether all texts were asked for.
+    """
+    if entity["entity_type"] != RUN or timeline.filter(lane="message")["detail"].count():
+        return ""
+    own = next((known for known in all_systems() if known.name == entity["system"]), None)
+    if own is None or own.runs.texts is None:
+        others = "the transcripts of its agents may hold them"
+        more = "" if bodies else "; --bodies shows what its events hold"
+        title = own.title if own else entity["system"]
+        return f"No texts of messages: none are read from {title}, {others}{more}."
+    if not any(map(is_archive, facts.inputs)):
+        return "No texts of messages: the store holds none of this run."
+    store = f"show the run from the store itself ({entity['source']}) while that has it"
+    if bodies:
+        return f"No texts of messages: this archive holds none of this run; {store}."
+    kept = "an archive made with --bodies shows them with --bodies"
+    return f"No texts of messages: {kept}; otherwise {store}."
 
 
 def last_steps(

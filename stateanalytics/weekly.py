@@ -210,9 +210,9 @@ def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
     # Week by week, so that a count does not depend on how many weeks were asked for.
-    return pl.concat(
-        [add_incidents(rows.filter(week=week.name), span_s=week.observed_s) for week in weeks]
-    )
+    observed_s = {week.name: week.observed_s for week in weeks}
+    span_s = pl.col("week").replace_strict(observed_s, return_dtype=pl.Float64)
+    return add_incidents(rows, span_s=span_s, apart=pl.col("week"))
 
 
 def _failures(rows: pl.DataFrame, top: int | None) -> Iterator[pl.DataFrame]:

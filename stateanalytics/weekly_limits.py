@@ -20,7 +20,7 @@ from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns, check_share
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows
-from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import count_headline, unit_of, within
@@ -440,7 +440,7 @@ def failure_alarm(
     weeks = [week for week in before if known is not None and known <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
     begins = begins_at(snap.entities)
-    windows = {week: members_within(failed, week, snap.as_of, begins) for week in (*weeks, now)}
+    windows = members_within_each(failed, (*weeks, now), snap.as_of, begins)
     numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
     counts = (
         numbers.filter(measure="incidents")

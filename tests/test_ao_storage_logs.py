@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -342,7 +343,7 @@ def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot,
         ("pr_created", pull),
         ("pr_review_thread_added", thread),
     )
-    with sqlite3.connect(path) as store:
+    with closing(sqlite3.connect(path)) as store, store:
         store.execute("DELETE FROM pr WHERE number = 3")
         store.execute("UPDATE sessions SET updated_at = '2026-07-01T11:00:00Z'")
         store.execute("CREATE TABLE pr_comment (pr_url, comment_id, resolved, is_bot)")
@@ -360,7 +361,7 @@ def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot,
 
 def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> None:
     path = go_database(tmp_path / "ao.db")
-    with sqlite3.connect(path) as store:
+    with closing(sqlite3.connect(path)) as store, store:
         for table in ("sessions", "pr", "change_log"):
             store.execute(f"DELETE FROM {table}")
     store.close()

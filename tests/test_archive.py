@@ -136,6 +136,27 @@ def test_what_cannot_be_an_archive_is_told_apart(tmp_path, monkeypatch, capsys):
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("named", ["none.db", "README.md", "empty", "noise.db", ""])
+def test_a_source_that_fails_has_the_hint_of_other_commands(tmp_path, capsys, monkeypatch, named):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    (tmp_path / "README.md").write_text("# no store")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "noise.db").write_bytes(bytes(range(256)) * 20)
+    store_at(tmp_path / "state.db", 1)
+    asked = [named] if named else []
+    assert run(["attention", *asked]) == 2
+    hint = capsys.readouterr().err.strip().partition("Hint: ")[2]
+    assert hint
+    assert run(["archive", "state.db", "--to", "history"]) == 0
+    capsys.readouterr()
+    assert run(["archive", *asked, "--to", "history"]) == 1
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said.startswith(f"failed {named}".rstrip() + ": ")
+    assert said.endswith(f" Hint: {hint}")
+    assert "Hint" not in str(sa.read("history", progress=False).findings["message"].to_list())
+
+
 def test_the_command_says_a_line_for_each_source(tmp_path, capsys):
     store = store_at(tmp_path / "state.db", 1)
     asked = ["archive", str(store), str(tmp_path / "none.db"), "--to", str(tmp_path / "history")]

@@ -1,6 +1,7 @@
 """What one process read is used by the next one, and never where anything changed since."""
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -20,13 +22,14 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
-from stateanalytics.cli import run
+from stateanalytics.cli import reports, run
 from stateanalytics.io import cache as files
 from stateanalytics.io.budget import OVER_BUDGET
 from stateanalytics.io.cache import Cache
 from stateanalytics.systems import pooling, reading
 from tests.conftest import SHIPPED
 from tests.examples import a_few, examples, some_of
+from tests.frames import AS_OF, facts
 from tests.lionagi_stores import NOW_S
 from tests.test_observations import store_at
 
@@ -257,6 +260,42 @@ def test_the_usual_places_are_summed_up_without_reading_until_they_change(
     assert summed_up(capsys) == again
     monkeypatch.setenv("STATEANALYTICS_CACHE", kept)
     assert summed_up(capsys) == again
+
+
+def test_a_first_look_leaves_out_only_older_transcripts_and_is_kept(tmp_path, monkeypatch, capsys):
+    """The newest are read first; the year-old ones are named, and the next run reads nothing."""
+    place, ticks = copied("claude_code", tmp_path), count()
+    for variable in ("LIONAGI_HOME", "CODEX_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "nothing"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    newest = max(place.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    for year in range(2019, 2026):
+        lines = newest.read_text("utf-8").replace("2026-05-", f"{year}-05-")
+        old = newest.with_name(f"{year}{newest.name[4:]}")
+        old.write_text(lines.replace(newest.stem, old.stem), "utf-8")
+        os.utime(old, (86_400 * 365 * (year - 1970),) * 2)
+    clock = SimpleNamespace(process_time=lambda: next(ticks))
+    with monkeypatch.context() as patched:
+        patched.setattr("stateanalytics.io.budget.time", clock)
+        patched.setattr(reports, "_FIRST_LOOK_S", 55)
+        first = summed_up(capsys)
+    code, told, notes = first
+    assert code == 0
+    assert re.search(r"note: \d older transcripts are not read yet: this week is complete", notes)
+    assert "Data of" not in told
+    monkeypatch.setattr("stateanalytics.snapshot.read_for_once", None)
+    assert summed_up(capsys) == first
+
+
+@pytest.mark.parametrize(("days", "n_older"), [(8, 3), (6, 0)])
+def test_what_a_first_look_leaves_out_is_older_only_where_the_week_was_read(days, n_older):
+    row = {"entity_id": "a", "source": "claude", "last_activity_at": AS_OF - timedelta(days=days)}
+    spent = {"source": "claude", "code": OVER_BUDGET, "severity": "warning", "n_rows": 3}
+    read = facts([row], findings=[spent])
+    without, n = reports._without_older(read)
+    assert n == n_older
+    assert without.findings.height == (n_older == 0)
 
 
 def spoilt(path, rng):

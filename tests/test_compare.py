@@ -356,3 +356,21 @@ def test_one_incident_of_many_runs_is_one():
     ]
     found = compare(store(*rows), "incidents").frame
     assert found.select("value", "n_of").row(0) == (1.0, 12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"window": "2026-W21", "against": "before"}, "these two windows alone; a page judges by "
+         "all 12 of this length, weeks as snap.control_limits(12) does."),
+        ({"window": "2026-W12", "against": "2026-W11"}, "alone: there are fewer than 8 such ones."),
+        ({"every": "1mo", "against": "before"}, "Each step is judged by the one before it alone"),
+        ({"window": "2026-W21"}, ""),
+    ],
+)  # fmt: skip
+def test_a_comparison_says_what_it_judged_by(asked, words):
+    found = sa.demo().compare("failed", **asked)
+    assert words in found.judged_by
+    assert repr(found).endswith(f"{found.frame}\n{found.judged_by}".rstrip("\n"))
+    assert (found.judged_by in found._repr_html_()) and bool(words) == bool(found.judged_by)
+    assert "judged_by" not in found.frame.columns

@@ -176,7 +176,7 @@ def test_what_somebody_stopped_is_not_lost_to_failures() -> None:
 
 
 def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
-    """Two completed at once, one is the second attempt at its play."""
+    """One is known to be the first attempt at its play, one the second, of one it is unknown."""
     hour = timedelta(hours=1)
     rows: list[dict[str, object]] = [
         {"entity_id": name, "session_id": name, "raw_status": "completed", "cost_usd": usd,
@@ -187,15 +187,18 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
         {"entity_id": "p", "entity_type": "play", "session_id": "c", "raw_status": "merged",
          "attempt": 2, "started_at": AT, "ended_at": AT + hour}
     )  # fmt: skip
+    rows.append({**rows[-1], "entity_id": "q", "session_id": "a", "attempt": 1})
     snap = facts(rows)
     shown = ("n_completed", "n_first_pass", "run_s", "retries_usd")
-    assert sa.failures.costs(snap, by=()).select(shown).rows() == [(3, 2, 3 * 3600.0, 4.0)]
+    # "b" does not say which attempt it was.
+    assert sa.failures.costs(snap, by=()).select(shown).rows() == [(3, 1, 3 * 3600.0, 4.0)]
     by_model = sa.failures.costs(snap, by="model").select("model", *shown).rows()
-    assert by_model == [(None, 1, 0, 3600.0, 4.0), ("m", 2, 2, 7200.0, None)]
-    [first] = sa.failures.costs(facts(rows[:1]), by=()).select(shown).rows()
-    # Nothing says whether it repeats work.
-    assert first == (1, 1, 3600.0, None)
-    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, None)]
+    assert by_model == [(None, 1, 0, 3600.0, 4.0), ("m", 2, 1, 7200.0, 0.0)]
+    [first] = sa.failures.costs(facts(rows[1:2]), by=()).select(shown).rows()
+    assert first == (1, None, 3600.0, None)
+    failed = {**rows[1], "raw_status": "failed"}
+    assert sa.failures.costs(facts([failed]), by=()).select(shown).rows() == [(0, 0, 3600.0, None)]
+    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, 0.0)]
 
 
 @pytest.mark.slow

@@ -317,7 +317,9 @@ def test_members_name_their_incident():
 def test_with_components_are_what_links_join_over_any_number_of_steps(links):
     names = [f"by_{link}" for link in LINKS]
     found = _with_components(
-        pl.DataFrame(links, schema=dict.fromkeys(names, pl.String), orient="row")
+        pl.DataFrame(links, schema=dict.fromkeys(names, pl.String), orient="row").with_columns(
+            apart=pl.lit(0)
+        )
     )
     expected = list(range(len(links)))
     for _ in links:
@@ -341,7 +343,7 @@ def test_a_long_chain_needs_few_rounds(order, monkeypatch):
     chain = pl.DataFrame(pairs, schema=dict.fromkeys(pairs, pl.Int64)).cast(pl.String)
     monkeypatch.setattr(pl.Series, "equals", lambda *a: n_rounds.append(1) or equals(*a))
     none = {f"by_{link}": pl.lit(None, pl.String) for link in LINKS if f"by_{link}" not in pairs}
-    found = _with_components(chain.with_columns(**none))
+    found = _with_components(chain.with_columns(**none, apart=pl.lit(0)))
     assert found["component"].n_unique() == 1
     assert len(n_rounds) <= 2 + log2(n)
 

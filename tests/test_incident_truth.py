@@ -1,5 +1,7 @@
 """Incidents against weeks whose truth is known: one an outage, and chance is none."""
 
+from datetime import timedelta
+from itertools import pairwise
 from random import Random
 from statistics import mean
 
@@ -7,8 +9,16 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
-from stateanalytics.failures.incident_grouping import BURSTS
+from stateanalytics.core.windows import Window
+from stateanalytics.failures.incident_grouping import (
+    BURSTS,
+    LINKS,
+    add_incidents,
+    members_within,
+    members_within_each,
+)
 from stateanalytics.stats.distributions import gamma_cdf
 from tests.examples import a_few, examples
 from tests.outages import (
@@ -16,6 +26,7 @@ from tests.outages import (
     DISK,
     LIMIT,
     MANY,
+    MONDAY,
     NETWORK,
     RHYTHMS,
     WEEK_S,
@@ -165,3 +176,36 @@ def test_incidents_are_the_same_in_any_order(times, kinds, draw):
 
     assert groups(shuffled) == groups(found)
     assert all(len(faults) > 1 for faults in groups(found))
+
+
+@given(
+    times=st.lists(st.floats(0, WEEK_S - 1), max_size=40),
+    kinds=st.lists(st.integers(0, len(MANY) - 1), min_size=40, max_size=40),
+    ends=st.lists(st.integers(0, 9), min_size=2, max_size=8),
+)
+@examples(60)
+def test_windows_in_one_pass_have_the_incidents_of_each_alone(times, kinds, ends):
+    """Whether they overlap, are empty, or hold everything."""
+    rows = week(
+        [
+            {**MANY[kind], "at": at, "fault": str(i), "request": str(kind)}
+            for i, (at, kind) in enumerate(zip(times, kinds, strict=False))
+        ]
+    )
+    day = timedelta(days=1)
+    windows = [
+        Window(MONDAY + min(pair) * day, MONDAY + (max(pair) + 1) * day, "days")
+        for pair in pairwise(ends)
+    ]
+    as_of = MONDAY + 20 * day
+    together = members_within_each(rows, windows, as_of, None)
+    for window in windows:
+        alone = members_within(rows, window, as_of, None)
+        seconds = (window.until - window.since).total_seconds()
+        own = add_incidents(rows.filter(window.holds("failed_at")), span_s=seconds)
+        same = [name for name in alone.columns if not name.startswith("by_")]
+        assert_frame_equal(together[window][same], alone[same])
+        assert_frame_equal(alone[same], own[same])
+        for name in LINKS:  # numbers of bursts differ, not who shares one
+            first = pl.int_range(pl.len()).first().over(f"by_{name}")
+            assert_frame_equal(together[window].select(first), alone.select(first))

@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -148,7 +149,7 @@ def a_database(folder: Path) -> Path:
 
 def a_database_beside_files(folder: Path) -> Path:
     a_storage(folder)
-    with sqlite3.connect(folder / "opencode.db") as connection:
+    with closing(sqlite3.connect(folder / "opencode.db")) as connection, connection:
         connection.execute("CREATE TABLE session (id text, title text, time_created integer)")
         connection.execute("INSERT INTO session VALUES ('ses_c', 'x', 1795220000000)")
     connection.close()
@@ -183,7 +184,7 @@ def test_each_kind_of_bad_record_is_named_or_ends_the_load(
 def broken_cells(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """A database with payloads and messages that are no JSON."""
     path = a_database(tmp_path_factory.mktemp("cells"))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(
             "INSERT INTO session_message VALUES (?, 'ses_m', 'assistant', ?, 1795220000000, 0, ?)",
             [("msg_1", 0, "{"), ("msg_2", 1, "[]"), ("msg_3", 2, '{"finish": "stop"}')],

@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -173,7 +174,7 @@ def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     copy = tmp_path / "opencode.db"
     shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
     copy.chmod(0o600)
-    with sqlite3.connect(copy) as connection:
+    with closing(sqlite3.connect(copy)) as connection, connection:
         for table in SECRET_TABLES:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
             connection.execute(f"CREATE TABLE {table} (id TEXT, token TEXT)")

@@ -137,7 +137,10 @@ def test_duckdb_and_sqlite_hold_the_rows(odd, tmp_path):
         assert connection.sql(query).fetchall() == odd.sql(query).rows() == [(1,)]
         assert connection.sql("SELECT text FROM odd").fetchall()[1] == ("DB_PASS=[secret]",)
         assert connection.sql("SELECT epoch(as_of())").fetchall() == [(odd.as_of.timestamp(),)]
-    with sqlite3.connect(odd.export(tmp_path / "x.sqlite", tables=names)) as connection:
+    with (
+        closing(sqlite3.connect(odd.export(tmp_path / "x.sqlite", tables=names))) as connection,
+        connection,
+    ):
         rows = connection.execute("SELECT text, listed, day, lasted FROM odd").fetchall()
         assert rows[0] == (FORMULA, '["a","b"]', "2026-05-01", 90.0)
         assert rows[1:] == [("DB_PASS=[secret]", "[]", None, None), (None,) * 4]

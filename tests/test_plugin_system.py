@@ -51,7 +51,7 @@ print(json.dumps({
         .equals(states),
     "codes": sa.reasons(snap).filter(entity_id="run-00")["code"].to_list(),
     "known": sa.reason_codes().filter(origin="pulse")["what_to_do"].to_list(),
-    "clusters": clusters.select("code", "n_rows", "systems").rows(),
+    "clusters": clusters.select("code", "template", "n_rows", "systems").rows(),
     "durations": spells.filter(pl.col("left_out").is_null())["duration_s"].sum(),
     "cut_off": spells.filter("is_censored").sort("entity_id")["cut_off_by"].to_list(),
     "limits": sa.survival.timeouts(snap)["limit_s"].unique().to_list(),
@@ -157,7 +157,9 @@ def test_it_gets_states_also_of_a_bare_frame(answers):
 def test_it_gets_reasons_failures_and_what_needs_attention(answers):
     assert answers["codes"] == ["run.failed.no_memory"]
     assert answers["known"] == ["Give it more."]
-    assert answers["clusters"] == [["run.failed.no_memory", 12, "pulse"]]
+    assert answers["clusters"] == [
+        ["run.failed.no_memory", "worker <*> was killed at <*>", 12, "pulse"]
+    ]
     assert answers["attention"] == 13
     assert answers["audit"] == ["audit.open_without_sign_of_life"]
 

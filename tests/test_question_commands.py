@@ -14,6 +14,7 @@ import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.cli.questions import _for_terminal
 from stateanalytics.questions import questions_of
+from stateanalytics.state.attention import STANDINGS
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, session, write_store
@@ -185,6 +186,85 @@ def test_where_no_run_failed_the_next_questions_are_named(run, tmp_path):
     code, _, err = run("failures", tmp_path / "state.db")
     assert code == 0
     assert "no run failed; try --of calls" in err
+
+
+def test_where_no_calls_are_recorded_the_systems_that_record_them_are_named(run, tmp_path):
+    write_store(tmp_path / "state.db", sessions=[session("a")])
+    for options in (("--of", "calls"), ("--show", "tools"), ("--show", "calls")):
+        code, _, err = run("failures", tmp_path / "state.db", *options)
+        assert code == 0
+        assert "no calls of tools are recorded in what was read; those of lionagi" in err
+        assert "Claude Code" in err and "stateanalytics doctor" in err
+    _, _, err = run("failures", SAMPLES / "codex", "--of", "calls", "--week", "2025-W21")
+    assert "calls recorded; none that failed is counted here" in err
+    _, _, err = run("failures", SAMPLES / "codex", "--of", "calls")
+    assert "recorded" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "column"),
+    [
+        (("report", "--weeks", "2"), "week"),
+        (("report", "--weeks", "2", "--show", "all"), "week"),
+        (("costs", "--by", "week"), "week"),
+        (("failures", "--show", "mass"), "since"),
+    ],
+)
+def test_tables_have_the_newest_period_first_and_files_the_oldest(run, tmp_path, command, column):
+    begun = {n: NOW_S - n * 7 * 86_400 for n in range(3)}
+    runs = [
+        session(f"s-{n}", created_at=at, started_at=at, ended_at=at + 60, updated_at=at + 60)
+        for n, at in begun.items()
+    ]
+    store = write_store(tmp_path / "state.db", sessions=runs)
+    whole = (command[0], store, *command[1:], "--as-of", str(NOW_S + 3600))
+    code, out, err = run(*whole)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].split()[0] == column
+    shown = [line.split()[0] for line in lines[2:-1]]
+    assert shown == sorted(shown, reverse=True) and len(set(shown)) > 1
+    kept = [row[column] for row in json.loads(run(*whole, "--format", "json")[1])]
+    assert kept == sorted(kept) and len(set(kept)) > 1
+
+
+def test_costs_say_whether_runs_say_which_attempt_they_were(run, tmp_path):
+    as_of = ("--as-of", str(NOW_S))
+    write_store(tmp_path / "state.db", sessions=[session("a")])
+    _, _, err = run("costs", tmp_path / "state.db", *as_of)
+    assert "n_first_pass and retries_usd are unknown: no run says which attempt it was" in err
+    _, _, err = run("costs", STORE)
+    assert "n_first_pass and retries_usd are of runs that say which attempt they were\n" in err
+    play = {"id": "p", "status": "merged", "session_id": "a", "attempt": 1}
+    write_store(tmp_path / "known.db", sessions=[session("a", total_cost_usd=1.0)], plays=[play])
+    _, _, err = run("costs", tmp_path / "known.db", *as_of)
+    assert "which attempt they were; none of these cost a retry" in err
+
+
+def test_one_command_lists_what_is_open_and_needs_attention(run, rows_of):
+    week = ("--week", "2026-W21")
+    every = rows_of("attention", *week)
+    shown = {word: rows_of("attention", "--standing", word, *week) for word in STANDINGS}
+    assert [row for row in every if row["standing"] == "open"] == shown["open"] != []
+    assert sum(map(len, shown.values())) == len(every)
+    page = sa.report(sa.read(STORE, progress=False), window="2026-W21", sections=["attention"])
+    summary = page.summary["attention"]
+    for word in ("open", "ended", "stopped"):
+        assert summary[word]["n"] <= len(shown[word])
+    assert summary["ended"]["n"] > 10
+    assert " --standing ended --week 2026-W21</code> lists all." in page.as_html()
+    assert (
+        "--standing belongs to --show items"
+        in run("attention", STORE, "--show", "states", "--standing", "open")[2]
+    )
+
+
+def test_tables_of_failures_say_that_an_incident_may_be_in_several_rows(run):
+    note = "one incident may be in several rows, so n_incidents may add up to too many"
+    for show in ("faults", "clusters"):
+        assert note in run("failures", STORE, "--show", show)[2]
+        assert note not in run("failures", STORE, "--show", show, "-f", "json")[2]
+    assert note not in run("failures", STORE, "--show", "incidents")[2]
 
 
 def test_how_hard_runs_were_is_a_row_for_each_of_them(run):

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -409,7 +410,7 @@ def test_no_store_is_opened_by_this_process_itself(tmp_path):
 
 def test_what_is_odd_about_a_whole_store_is_a_finding(tmp_path):
     path = _store(tmp_path / "state.db")
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE sessions ADD COLUMN twice GENERATED ALWAYS AS (id || id)")
         connection.execute("CREATE TABLE abcd (x)")
     connection.close()

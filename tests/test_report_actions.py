@@ -33,7 +33,8 @@ def cluster(**more):
     return {
         "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
         "is_consequence": False,
-        "is_expected": None, "is_back": None, "n_incidents": 2, "run_s": 60.0, "owner": None,
+        "is_expected": None, "is_back": None, "n_sessions": 2, "n_incidents": 2, "run_s": 60.0,
+        "owner": None,
         "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
         "cost_usd": None, "cause_group": "bug", "fault_id": None, "seen_after": None,
         **dict.fromkeys(("dimension", "value", "n_in", "n_fault")), **more,
@@ -42,8 +43,8 @@ def cluster(**more):
 
 def faults_of(clusters):
     """One of each cluster without any, and of those that name one together."""
-    shared = ("code", "run_s", "cost_usd", "cause_group", "lost", "n_incidents", "seen_after",
-              "dimension", "value", "n_in", "n_fault")  # fmt: skip
+    shared = ("code", "run_s", "cost_usd", "cause_group", "lost", "n_sessions", "n_incidents",
+              "seen_after", "dimension", "value", "n_in", "n_fault")  # fmt: skip
     faults = {}
     for place, row in enumerate(sorted(clusters, key=lambda row: row["rank"])):
         row["fault_id"] = row["fault_id"] or f"f1:{place}"
@@ -67,13 +68,13 @@ def item(**more):
     }  # fmt: skip
 
 
-def summary(clusters=(), items=(), **more):
+def summary(clusters=(), items=(), n_old=0, **more):
     return {
         "title": "Week", "made_by": "1", "losses": [], "coverage": None,
         "window": {"label": "W21"},
         "headline": {"finding": "fine", "numbers": [number()]}, "lead": ["fine.", ""],
         "failures": {"clusters": list(clusters), "codes": [], "faults": faults_of(clusters)},
-        "attention": {"open": {"n": len(items), "items": list(items)}},
+        "attention": {"open": {"n": len(items), "n_old": n_old, "items": list(items)}},
         **more,
     }  # fmt: skip
 
@@ -87,7 +88,7 @@ def number(**more):
     return {**words, "change": change}
 
 
-def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
+def test_what_is_lost_comes_first_then_what_cost_most_then_what_is_open():
     told = summary(
         [cluster(rank=3, run_s=9e9), cluster(name="dear", rank=2, owner="ann", ticket="T-1"),
          cluster(name="known", rank=1, is_expected=True, run_s=1e9)],
@@ -97,20 +98,38 @@ def test_what_is_lost_comes_first_then_what_is_open_then_what_cost_most():
     found = actions_of(told, "'a b.db'", WEEK)
     assert [one["what"] for one in found] == [
         "Data of 1 input are missing",
-        "Resume or stop session s",
         "Fix “dear”",
+        "Resume or stop session s",
     ]
-    assert found[1]["command"] == "stateanalytics show 'a b.db' s"
-    assert found[1]["why"] == "open for 10 s. No reason was stored."
-    assert [one["who"] for one in found] == [None, None, "owner: ann (T-1)"]
-    assert unassigned(found) == "No owner: actions 1 and 2."
-    assert unassigned(found[:2]) == "No owner is recorded."
-    assert unassigned(found[2:]) is None
+    assert found[2]["command"] == "stateanalytics show 'a b.db' s"
+    assert found[2]["why"] == "open for 10 s. No reason was stored."
+    assert [one["who"] for one in found] == [None, "owner: ann (T-1)", None]
+    assert unassigned(found) == "No owner: actions 1 and 3."
+    assert unassigned(found[::2]) == "No owner is recorded."
+    assert unassigned(found[1:2]) is None
     [dashed] = actions_of(summary(items=[item(entity_id="-x")]), "'a b.db'", WEEK)
     assert dashed["command"] == "stateanalytics show -- 'a b.db' -x"
     assert actions_of(summary(), "", WEEK) == []
     [several] = actions_of(summary(items=[item(), item()]), "'a b.db'", WEEK)
-    assert several["command"] == f"stateanalytics attention 'a b.db' {WEEK}"
+    assert several["command"] == f"stateanalytics attention 'a b.db' --standing open {WEEK}"
+    assert several["what"] == "Resume or stop session s and 1 other"
+
+
+def test_open_work_always_has_a_place_and_names_what_is_left_over():
+    dear = [cluster(name=name, rank=rank, run_s=9.0) for rank, name in enumerate("abc", 1)]
+    found = actions_of(summary(dear, [item(), item()], n_old=1), "a.db", WEEK)
+    assert [one["what"] for one in found] == [
+        "Fix “a”",
+        "Fix “b”",
+        "Resume or stop session s and 1 other",
+    ]
+    assert found[2]["why"].endswith(" 1 is silent for longer than this window: stop those.")
+
+
+def test_a_failure_that_was_resolved_is_reopened_for_its_owner():
+    back = cluster(owner="ann", ticket="T-1", is_back=True)
+    [found] = actions_of(summary([back]), "a.db", WEEK)
+    assert found["who"] == "owner: ann (T-1), reopened"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +145,8 @@ def test_a_failure_names_where_it_is_concentrated_and_since_when_it_is_seen(n_in
 @pytest.mark.parametrize(
     ("by", "words"),
     [
-        ({"agent": "ann", "project": "shop"}, "run by ann in shop"),
-        ({"agent": "ann"}, "run by ann"),
+        ({"agent": "ann", "project": "shop"}, "agent ann in shop"),
+        ({"agent": "ann"}, "agent ann"),
         ({"project": "shop"}, "in shop"),
         ({}, None),
     ],
@@ -148,6 +167,8 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
     found = actions_of(told, "a.db", WEEK)
     assert [one["what"] for one in found] == ["Fix “fault”", "Fix “other”"]
     assert found[0]["why"].startswith("9 incidents, 1 min lost. All in kind flow")
+    told["failures"]["faults"][0] |= {"n_sessions": 12}
+    assert actions_of(told, "a.db", WEEK)[0]["why"].startswith("12 runs (9 incidents), 1 min lost")
     assert found[0]["command"].endswith("--show members --cluster f1:a")
     assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "owner: ann")
 
@@ -220,7 +241,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     assert first["why"] == "2 incidents, 1 min lost. An exception in the code that ran."
     assert second["why"] == "2 incidents. An exception in the code that ran."
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
-    assert both["what"].endswith(", and check 1 more that is open")
+    assert both["what"].endswith(" and 1 other")
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_the_first_day_there_is_needs_no_clock():
     as_of = datetime(2026, 5, 27, tzinfo=UTC)
     asked = ("0001-01-01T00:00Z", "2026-01-01")
     read = read_window(asked, as_of=as_of, tz="America/New_York")
-    assert read.label.startswith("1-01-01 00:00 UTC to 2026-01-01")
+    assert read.label.startswith("0001-01-01 00:00 UTC to 2026-01-01")
 
 
 def test_costs_of_nothing_name_the_window_of_the_zone(tmp_path, capsys):

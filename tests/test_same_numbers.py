@@ -184,6 +184,9 @@ QUESTIONS = {
         "MCP": lambda q: sum(row["n_rows"] for row in q.mcp("failures", of="calls"))},
     "cost": {"page": lambda q: q.page("costs")["total"]["total_usd"],
         "Python": lambda q: q.python("cost_usd", "value"), "CLI": lambda q: q.cost("total_usd")},
+    "cost of retries": {
+        "Python": lambda q: q.python("retry_usd", "value"),
+        "CLI": lambda q: q.cost("retries_usd")},
     "reported cost of ended runs": {
         "SQL": lambda q: q.ended("cost_usd", "reported_usd"),
         "metrics": lambda q: q.metric("day_cost_usd")},

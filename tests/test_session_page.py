@@ -16,7 +16,7 @@ from stateanalytics.reporting.material import clean
 from stateanalytics.reporting.session import session_page
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.reading import texts
-from stateanalytics.timeline import LANES, TIMELINE, find_entity, timeline_of
+from stateanalytics.timeline import LANES, TIMELINE, find_entity, note_on_texts, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store
 from tests.transcripts import begun_rollout, begun_transcript, facts_of, transcript_maker
@@ -341,3 +341,36 @@ def test_a_session_of_a_system_that_is_not_installed_has_a_timeline():
     key = find_entity(elsewhere, "session:s-1")
     rows = timeline_of(read, key, states=sa.states(read), runs=sa.survival.spells(read), n_texts=6)
     assert rows.filter(lane="state").height == 1
+
+
+@pytest.mark.parametrize(
+    ("entity", "is_archived", "bodies", "words"),
+    [
+        ({}, False, False, "the store holds none of this run."),
+        ({}, True, False, "made with --bodies shows them with --bodies; otherwise show the run "
+         "from the store itself (/lib/state.db) while that has it."),
+        ({}, True, True, "this archive holds none of this run; show the run from the store"),
+        ({"system": "agent_orchestrator"}, False, False, "none are read from Agent Orchestrator, "
+         "the transcripts of its agents may hold them; --bodies shows"),
+        ({"system": "gone"}, True, True, "none are read from gone, the transcripts"),
+        ({"entity_type": "invocation"}, True, False, ""),
+    ],
+)  # fmt: skip
+def test_a_run_without_texts_says_why_and_what_helps(tmp_path, entity, is_archived, bodies, words):
+    if is_archived:
+        (tmp_path / "manifests").mkdir()
+    whole = {"entity_type": "session", "system": "lionagi", "source": "/lib/state.db", **entity}
+    facts_read, rows = SimpleNamespace(inputs=(tmp_path,)), told(made())
+    note = note_on_texts(facts_read, whole, rows, bodies=bodies)
+    assert words in note
+    assert bool(words) == note.startswith("No texts of messages: ")
+    with_text = rows.with_columns(detail=pl.lit("said"))
+    assert not note_on_texts(facts_read, whole, with_text, bodies=bodies)
+
+
+def test_the_note_on_texts_stands_on_the_page_and_in_the_terminal_once():
+    note = "No texts of messages: the store holds none of this run."
+    page = sa.session(made(), "session:s-1")
+    assert repr(page).count(note) == page.as_html().count(note) == 1
+    assert page._repr_html_().count(note) == 1
+    assert not session_page(made(), "session:s-1", n_texts=0).summary["note_on_texts"]

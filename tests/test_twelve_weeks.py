@@ -70,7 +70,7 @@ def week(snap):
 def test_the_page_says_how_many_completed_and_what_is_normal_and_then_what_changed(week):
     first = week.summary["lead"][0]
     assert re.match(
-        r"83 of 140 ended runs completed \(59 %\), normal range .*\d+ to \d+ %\. "
+        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks, normal range .*\d+ to \d+ %\. "
         r"(Worse than before|Better than before|Slower|Faster): ",
         first,
     )
@@ -91,9 +91,18 @@ def test_what_explains_it_adds_up(week):
 
 def test_each_thing_to_do_has_an_owner_or_is_said_to_have_none(week):
     owned = [one["who"] for one in week.summary["actions"] if one["is_owned"]]
-    assert owned == ["owner: grace (OPS-41)"]
-    assert week.summary["unassigned"] == "No owner: actions 1 and 2."
+    assert owned == ["owner: grace (OPS-41), reopened"]
+    assert week.summary["unassigned"] == "No owner: actions 1 and 3."
     assert week.as_html().count("No owner: ") == 1
+
+
+def test_runs_and_incidents_of_a_fault_stand_together_and_a_note_says_that_rows_share_some(week):
+    story, actions = week.summary["story"]["explained"], week.summary["actions"]
+    assert "13 “Missing command `poetry` · Bash”" in story
+    [fix] = [one["why"] for one in actions if "poetry" in one["what"]]
+    assert fix.startswith("13 runs (11 incidents), ")
+    page = " ".join(week.as_html().split())
+    assert page.count("One incident may be in several lines.") == 1
 
 
 def test_the_first_screen_has_350_words_and_the_page_for_everybody_900(week):

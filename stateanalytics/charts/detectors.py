@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts import interactive
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, label_axis, largest, utc_axis
+from stateanalytics.charts.style import (
+    FONT_SIZE,
+    LIGHT,
+    Palette,
+    label_axis,
+    largest,
+    utc_axis,
+    where,
+)
 from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
@@ -87,9 +95,9 @@ def chart_disagreement(
     cells = (
         base.mark_rect(strokeWidth=1)
         .encode(
-            fill=alt.value(palette["critical"]),
+            fill=alt.FillValue(palette["critical"]),
             fillOpacity=alt.Opacity("share:Q", legend=None).scale(domain=[0, 1], range=[0, 0.6]),
-            stroke=alt.value(palette["line"]),
+            stroke=alt.StrokeValue(palette["line"]),
             tooltip=tips,
             opacity=interactive.fading(chosen),
         )
@@ -97,9 +105,7 @@ def chart_disagreement(
     )
     numbers = base.mark_text(fontSize=FONT_SIZE).encode(
         text="shown:N",
-        color=alt.condition(
-            "datum.n_only > 0", alt.value(palette["text"]), alt.value(palette["muted"])
-        ),
+        color=where("datum.n_only > 0", alt.ColorValue, palette["text"], palette["muted"]),
     )
     chart = alt.layer(cells, numbers, data=drawn).properties(
         width=side * max(len(order), 1), height=24 * max(len(order), 1)
@@ -195,10 +201,12 @@ def chart_intersections(
     )
     above = alt.layer(
         bars.mark_bar(width=16)
-        .encode(color=alt.value(palette["info"]), tooltip=tips, opacity=interactive.fading(chosen))
+        .encode(
+            color=alt.ColorValue(palette["info"]), tooltip=tips, opacity=interactive.fading(chosen)
+        )
         .add_params(chosen),
         bars.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE).encode(
-            text="n:Q", color=alt.value(palette["text"])
+            text="n:Q", color=alt.ColorValue(palette["text"])
         ),
     ).properties(width=room, height=_BARS)
     grid = alt.Chart(used).encode(
@@ -224,7 +232,7 @@ def chart_intersections(
             x=columns,
             y=alt.Y("first:N", scale=alt.Scale(domain=order)),
             y2="last:N",
-            color=alt.value(palette["text"]),
+            color=alt.ColorValue(palette["text"]),
         )
     )
     below = alt.layer(lines, dots).properties(width=room, height=_SET_ROW * max(len(order), 1))
@@ -297,7 +305,7 @@ def chart_alarms(
     marks = (
         alt.Chart(ticks)
         .mark_tick(thickness=1.5, height=14, clip=True)
-        .encode(x=_utc("at"), y=line, color=alt.value(palette["text"]))
+        .encode(x=_utc("at"), y=line, color=alt.ColorValue(palette["text"]))
     )
     calls = (
         alt.Chart(bars)
@@ -306,8 +314,8 @@ def chart_alarms(
             x=_utc("started_at"),
             x2="ended_at:T",
             y=line,
-            fill=alt.value(palette["warning"]),
-            stroke=alt.value(palette["warning"]),
+            fill=alt.FillValue(palette["warning"]),
+            stroke=alt.StrokeValue(palette["warning"]),
             fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
             tooltip=tips,
         )

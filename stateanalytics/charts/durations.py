@@ -118,20 +118,20 @@ def chart_durations(
     scale = alt.Scale(domain=names, range=colours)
     bars = base.mark_rect(strokeWidth=1).encode(
         x=time,
-        x2="to_s:Q",
+        x2=alt.X2("to_s:Q"),
         y=runs,
-        y2=alt.datum(0),
+        y2=alt.Y2Datum(0),
         tooltip=tips,
         opacity=interactive.fading(chosen),
         fill=alt.Fill("ending_name:N", scale=scale, legend=None),
-        fillOpacity=alt.condition("datum.is_cut_off", alt.value(0.15), alt.value(1)),
+        fillOpacity=style.where("datum.is_cut_off", alt.FillOpacityValue, 0.15, 1),
         stroke=alt.Stroke("ending_name:N", scale=scale, legend=None),
     )
     counts = base.mark_text(baseline="bottom", dy=-2, fontSize=style.FONT_SIZE - 1).encode(
         x=alt.X("middle_s:Q", scale=alt.Scale(type="log")),
         y=runs,
-        text="n:Q",
-        color=alt.value(palette["muted"]),
+        text=alt.Text("n:Q"),
+        color=alt.ColorValue(palette["muted"]),
     )
     bars = bars.add_params(chosen)
     layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
@@ -170,13 +170,13 @@ def _limit_lines(
     drawn = drawn.with_columns(columns)
     for place in range(len(named)):
         base = alt.Chart(drawn).encode(
-            x=f"mean(limit_{place}_s):Q", color=alt.value(palette["muted"])
+            x=alt.X(f"mean(limit_{place}_s):Q"), color=alt.ColorValue(palette["muted"])
         )
         layers += [
             base.mark_rule(strokeDash=[4, 3], strokeWidth=1),
             base.transform_filter(f"datum.limit_{place} != null")
             .mark_text(baseline="bottom", dy=-3, fontSize=style.FONT_SIZE - 1)
-            .encode(y=alt.value(0), text=f"limit_{place}:N"),
+            .encode(y=alt.value(0), text=alt.Text(f"limit_{place}:N")),
         ]
     return drawn, layers
 
@@ -329,12 +329,17 @@ def chart_limits(
     line = (
         alt.Chart(pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]}))
         .mark_line(strokeDash=[4, 3], strokeWidth=1)
-        .encode(x=limit, y=took, color=alt.value(palette["muted"]))
+        .encode(x=limit, y=took, color=alt.ColorValue(palette["muted"]))
     )
     word = (
         alt.Chart(pl.DataFrame({"drawn_limit_s": [high], "elapsed_s": [high]}))
         .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=style.FONT_SIZE - 1)
-        .encode(x=limit, y=took, text=alt.value("at its limit"), color=alt.value(palette["muted"]))
+        .encode(
+            x=limit,
+            y=took,
+            text=alt.TextValue("at its limit"),
+            color=alt.ColorValue(palette["muted"]),
+        )
     )
     colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in occurring])
     points = (

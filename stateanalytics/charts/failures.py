@@ -26,6 +26,7 @@ from stateanalytics.charts.style import (
     label_axis,
     largest,
     utc_axis,
+    where,
     width_of,
 )
 from stateanalytics.core.text import visible
@@ -100,13 +101,13 @@ def chart_failure_codes(
         y2="bottom:Q",
         tooltip=tips,
         opacity=fading(chosen),
-        fill=alt.value(palette["critical"]),
+        fill=alt.FillValue(palette["critical"]),
         fillOpacity=alt.Opacity("depth:O", legend=None).scale(domain=[1, 2, 3, 4], range=DEPTHS),
-        stroke=alt.value(palette["surface"]),
+        stroke=alt.StrokeValue(palette["surface"]),
     )
     names = base.mark_text(
         align="left", baseline="middle", dx=5, dy=_ROW_HEIGHT / 2, fontSize=FONT_SIZE
-    ).encode(text="shown:N", color=alt.value(palette["text"]))
+    ).encode(text="shown:N", color=alt.ColorValue(palette["text"]))
     chart = alt.layer(bars.add_params(chosen), names).properties(
         width=width,
         height=_ROW_HEIGHT * depths,
@@ -212,14 +213,14 @@ def chart_failure_trend(
     cells = base.mark_rect(strokeWidth=1).encode(
         tooltip=tips,
         opacity=fading(chosen),
-        fill=alt.value(palette["critical"]),
+        fill=alt.FillValue(palette["critical"]),
         fillOpacity=alt.Opacity("n:Q", legend=None).scale(
             type="sqrt", domain=[0, max(largest(drawn, "n"), 1)], range=[0, 0.6]
         ),
-        stroke=alt.value(palette["line"]),
+        stroke=alt.StrokeValue(palette["line"]),
     )
     numbers = base.mark_text(fontSize=FONT_SIZE - 1).encode(
-        text="shown:N", color=alt.value(palette["text"])
+        text="shown:N", color=alt.ColorValue(palette["text"])
     )
     cells = cells.add_params(chosen)
     layers = [cells] if room / max(len(steps), 1) < 16 else [cells, numbers]
@@ -332,11 +333,11 @@ def chart_incidents(
     )
     # A burst of seconds would be too thin to see, so its start is marked.
     bars = base.mark_bar(height=10, cornerRadius=2, clip=True).encode(
-        x=time, x2="until:T", color=alt.value(palette["critical"]), tooltip=tips,
+        x=time, x2="until:T", color=alt.ColorValue(palette["critical"]), tooltip=tips,
         opacity=fading(chosen),
     )  # fmt: skip
     ends = base.mark_point(filled=True, shape="diamond", size=50, clip=True).encode(
-        x=time, color=alt.value(palette["critical"]), tooltip=tips, opacity=fading(chosen)
+        x=time, color=alt.ColorValue(palette["critical"]), tooltip=tips, opacity=fading(chosen)
     )
     # Labels extend away from the nearer edge.
     words = [
@@ -348,7 +349,7 @@ def chart_incidents(
             fontSize=FONT_SIZE - 1,
             clip=False,
         )
-        .encode(x=time, text="words:N", color=alt.value(palette["text"]), tooltip=tips)
+        .encode(x=time, text="words:N", color=alt.ColorValue(palette["text"]), tooltip=tips)
         for is_late in (False, True)
     ]
     chart = alt.layer(
@@ -472,10 +473,8 @@ def chart_severity(
         )
         .add_params(chosen),
         bars.mark_text(align="left", dx=4, fontSize=FONT_SIZE).encode(
-            text="n:Q",
-            color=alt.condition(
-                "datum.n > 0", alt.value(palette["text"]), alt.value(palette["muted"])
-            ),
+            text=alt.Text("n:Q"),
+            color=where("datum.n > 0", alt.ColorValue, palette["text"], palette["muted"]),
         ),
         data=drawn,
     ).properties(

@@ -171,7 +171,7 @@ def _panel(
     )  # fmt: skip
     limits = [
         base.mark_line(strokeDash=[4, 3], strokeWidth=1, interpolate="step").encode(
-            x=x, y=f"{name}:Q", stroke=alt.value(palette["muted"])
+            x=x, y=f"{name}:Q", stroke=alt.StrokeValue(palette["muted"])
         )
         for name in LIMITS
         if name in drawn.columns and drawn[name].count()
@@ -341,7 +341,7 @@ def _change_rules(base: alt.Chart, column: str, palette: style.Palette) -> alt.C
 
     what = alt.Tooltip(f"{column}:N", title="changed")
     rule: Any = base.mark_rule(strokeWidth=1, strokeDash=[2, 2])
-    rules: alt.Chart = rule.encode(color=alt.value(palette["muted"]), tooltip=what)
+    rules: alt.Chart = rule.encode(color=alt.ColorValue(palette["muted"]), tooltip=what)
     return rules
 
 
@@ -428,8 +428,8 @@ def chart_over_time(
         color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None),
     )
     numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=style.FONT_SIZE - 1).encode(
-        text="n:Q",
-        color=alt.condition("datum.n > 0", alt.value(palette["text"]), alt.value(palette["muted"])),
+        text=alt.Text("n:Q"),
+        color=style.where("datum.n > 0", alt.ColorValue, palette["text"], palette["muted"]),
     )
     bars = bars.add_params(chosen)
     layers = [bars, numbers] if room >= 24 else [bars]

@@ -111,6 +111,11 @@ def label_axis(room: float, **options: Any) -> alt.Axis:
     )
 
 
+def where(test: str, channel: Any, value: object, otherwise: object) -> Any:
+    """A channel such as ``ColorValue``, with a value where a test of the row is true."""
+    return channel(otherwise, condition={"test": test, "value": value})
+
+
 def leaning_labels(
     marks: pl.DataFrame,
     x: alt.X | alt.Y,
@@ -158,8 +163,8 @@ def leaning_labels(
         .encode(
             x=x,
             y=alt.Y("line:Q", axis=None, scale=None),
-            text="label:N",
-            color=alt.value(palette["text"]),
+            text=alt.Text("label:N"),
+            color=alt.ColorValue(palette["text"]),
         )
         for is_right in (False, True)
     ]

@@ -149,7 +149,7 @@ def chart_survival(
                 axis=label_axis(left, labelExpr=_ROW_LABEL),
             ),
             text="n_at_risk:Q",
-            color=alt.value(palette["muted"]),
+            color=alt.ColorValue(palette["muted"]),
         )
         .properties(width=room, height=16 * len(names))
     )
@@ -404,7 +404,7 @@ def chart_cumulative_incidence(
             x=alt.value(room),
             y=alt.Y("label_at:Q", scale=alt.Scale(domain=[0, 1])),
             text="label:N",
-            color=alt.value(palette["text"]),
+            color=alt.ColorValue(palette["text"]),
         )
     )
     chart = alt.layer(areas, edges, names).properties(width=room, height=height)

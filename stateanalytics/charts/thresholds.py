@@ -105,7 +105,7 @@ def chart_worksheet(
         .axis(tickCount=5)
     )
     base = alt.Chart(drawn).mark_line(strokeWidth=2, clip=True)
-    line = base.encode(x=delay, y=alarms, color=alt.value(palette["info"]))
+    line = base.encode(x=delay, y=alarms, color=alt.ColorValue(palette["info"]))
     # A separate layer: a line with points is two marks, and both would have the axis selection.
     points = line.mark_point(size=28, filled=True, opacity=1, clip=True)
     # Invisible and larger, so that the pointer meets them.
@@ -123,7 +123,7 @@ def chart_worksheet(
             strokeDash=alt.StrokeDash("mark:N", legend=None).scale(
                 domain=["today", "cheapest"], range=[[4, 3], [1, 0]]
             ),
-            color=alt.value(palette["muted"]),
+            color=alt.ColorValue(palette["muted"]),
         )
     )
     words = leaning_labels(
@@ -247,10 +247,13 @@ def chart_false_alarms(
 
     base = alt.Chart(drawn)
     band = base.mark_area(opacity=0.18).encode(
-        x=silence, y=alarms(f"{RATE}_low"), y2=f"{RATE}_high:Q", color=alt.value(palette["info"])
+        x=silence,
+        y=alarms(f"{RATE}_low"),
+        y2=f"{RATE}_high:Q",
+        color=alt.ColorValue(palette["info"]),
     )
     line = base.mark_line(strokeWidth=2, clip=True).encode(
-        x=silence, y=alarms(RATE), color=alt.value(palette["info"])
+        x=silence, y=alarms(RATE), color=alt.ColorValue(palette["info"])
     )
     # Invisible, for the pointer: a line has the tooltip of one row only.
     points = (
@@ -262,7 +265,7 @@ def chart_false_alarms(
     rules = (
         alt.Chart(marks)
         .mark_rule(strokeDash=[4, 3])
-        .encode(x=silence, color=alt.value(palette["muted"]))
+        .encode(x=silence, color=alt.ColorValue(palette["muted"]))
     )
     names = leaning_labels(marks, silence, dx=4, palette=palette, ends_s=(low, high), width=width)
     curve = alt.layer(band, line, points)

@@ -93,7 +93,7 @@ def chart_timeline(
     names = (
         base.transform_filter("datum.label != ''")
         .mark_text(align="left", dx=4, fontSize=FONT_SIZE - 1)
-        .encode(text="label:N", color=alt.value(palette["text"]))
+        .encode(text="label:N", color=alt.ColorValue(palette["text"]))
     )
     chart = alt.layer(bars, moments, names).properties(
         width=width - _LABELS, height=_LANE_HEIGHT * max(len(lines), 1)

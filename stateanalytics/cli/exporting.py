@@ -261,7 +261,8 @@ def archive(
 def _line(row: dict[str, Any]) -> str:
     added = f": {row['n_rows']:,} new rows, {row['size_bytes'] / 1000:,.0f} kB"
     ending = f": {row['message']}" if row["message"] else ""
-    return f"{row['status']} {row['source']}{added if row['status'] == 'archived' else ending}"
+    named = f"{row['status']} {row['source']}".rstrip()
+    return f"{named}{added if row['status'] == 'archived' else ending}"
 
 
 def _stale_sources(stale: pl.DataFrame) -> str:

@@ -182,6 +182,11 @@ OPTIONS: Mapping[str, Option] = {
         "--type", "entity_type", metavar="TYPE", help="List only this entity type."
     ),
     "severity": click.option("--severity", metavar="WORD", help="List only rows of this severity."),
+    "standing": click.option(
+        "--standing",
+        type=click.Choice(["open", "ended", "stopped"]),
+        help="List only what can still be acted on, has ended, or was stopped on purpose.",
+    ),
     "code": click.option(
         "--code", help="Count only this code and those below it, such as run.failed."
     ),

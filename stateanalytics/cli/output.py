@@ -35,6 +35,7 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
 
 if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
     from stateanalytics.snapshot import Snapshot
     from stateanalytics.state.policy import Policy
 
@@ -94,7 +95,9 @@ class Request:
         """The format of a frame that is the answer."""
         return chosen_format(self.form, self.output)
 
-    def opened(self, *, is_table: bool = True, is_followed: bool = False) -> Snapshot:
+    def opened(
+        self, *, is_table: bool = True, is_followed: bool = False, has_notes: bool = True
+    ) -> Snapshot:
         """Read the sources, once it is known where and what to write; note what is lost.
 
         Parameters
@@ -103,6 +106,8 @@ class Request:
             Whether the answer is a frame, which has a format.
         is_followed : bool
             Whether the snapshot will be refreshed.
+        has_notes : bool
+            Whether the `notes` are printed now.
         """
         refuse_input_as_output(self.output)
         if is_table:
@@ -124,11 +129,11 @@ class Request:
             budget=given.get(BUDGET),
             cache=not given.get(NO_CACHE),
         )
-        for line in self.notes(snap):
+        for line in self.notes(snap) if has_notes else ():
             click.echo(line, err=True)
         return snap
 
-    def notes(self, snap: Snapshot) -> list[str]:
+    def notes(self, snap: Facts) -> list[str]:
         """Lines about what was read and what is lost, for standard error."""
         from stateanalytics.core.facts import losses_of
         from stateanalytics.core.redaction import redact
@@ -362,6 +367,14 @@ def note_of_empty_window(
     reach = f"go from {minute_of(first)} to {last}" if first else "have no timestamp"
     label = read_window(window, as_of=snap.as_of, tz=tz).label
     note(f"nothing found in {label}; the data that were read {reach}")
+
+
+def newest_first(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of periods with the newest first, so that a table that is cut has the last ones."""
+    periods = [name for name in ("month", "week", "day", "since") if name in rows.columns]
+    if not periods:
+        return rows
+    return rows.sort(periods, descending=True, nulls_last=True, maintain_order=True)
 
 
 def table_for_people(

@@ -26,6 +26,7 @@ from stateanalytics.cli.output import (
     Request,
     changed_only,
     named_entities,
+    newest_first,
     note_of_empty_window,
     put,
     takes,
@@ -269,7 +270,7 @@ def _for_terminal(
 
 
 def _attention(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
-    """Items, states, findings or contradictions, of one type or severity if asked."""
+    """Items, states, findings or contradictions, of one type, severity or standing if asked."""
     if question.over == "table":
         frame = snap.table(question.table, policy=values["policy"])
     elif question.shown_as == "states":
@@ -279,7 +280,7 @@ def _attention(snap: Snapshot, request: Request, question: Question, values: Giv
         frame = _items(snap, request, values)
     types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
     _check_known("entity_type", values["entity_type"], types)
-    for column in ("entity_type", "severity"):
+    for column in ("entity_type", "severity", "standing"):
         if values[column] is not None:
             frame = frame.filter(pl.col(column).cast(pl.String) == values[column])
     return frame
@@ -343,6 +344,12 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
         _note_meaning_of_failure(snap)
         if frame.is_empty() and question.shown_as in ("faults", "clusters"):
             note("no run failed; try --of calls for failed calls, --show effort for struggles")
+    is_of_calls = values["of"] == "calls" or question.shown_as in ("tools", "calls")
+    if is_of_calls and frame.is_empty():
+        _note_calls(snap)
+    is_table = request.format == "table" and question.shown_as in ("faults", "clusters")
+    if is_table and frame.height > 1:
+        note("one incident may be in several rows, so n_incidents may add up to too many")
     if question.shown_as == "life":
         _note_ids_of_the_ledger(frame)
     return frame
@@ -401,6 +408,21 @@ def _note_meaning_of_failure(snap: Snapshot) -> None:
     for system in all_systems():
         if system.runs.failure_meaning and system.name in snap.sources["system"]:
             note(f"{system.title}: {system.runs.failure_meaning}")
+
+
+def _note_calls(snap: Snapshot) -> None:
+    """Note whether calls were recorded at all, and by which systems they can be."""
+    from stateanalytics.failures import calls
+    from stateanalytics.systems import all_systems
+
+    if n := calls(snap).height:
+        note(f"{count(n, 'call')} recorded; none that failed is counted here")
+        return
+    systems = ", ".join(known.title for known in all_systems() if known.runs.calls is not None)
+    note(
+        f"no calls of tools are recorded in what was read; those of {systems} are read where "
+        "the store has them: `stateanalytics doctor` lists stores"
+    )
 
 
 def _note_ids_of_the_ledger(lives: pl.DataFrame) -> None:
@@ -473,6 +495,15 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     as_of = prices(values["prices"])["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
+    first = frame.filter(pl.col("n_completed") > 0)["n_first_pass"]
+    if first.len() and not first.count():
+        note(
+            "n_first_pass and retries_usd are unknown: no run says which attempt it was; "
+            'sa.read("state.db", bodies=True) compares prompts instead'
+        )
+    elif first.len():
+        none = "; none of these cost a retry" if frame["retries_usd"].max() == 0 else ""
+        note(f"n_first_pass and retries_usd are of runs that say which attempt they were{none}")
     return frame
 
 
@@ -586,5 +617,6 @@ VIEWS: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "entities": named_entities,
     "clusters": _with_short_ids,
     "sessions": _without_turns,
+    "periods": newest_first,
 }
 """How a terminal shows the rows of an answer."""

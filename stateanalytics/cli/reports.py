@@ -21,6 +21,7 @@ from stateanalytics.cli.output import (
     PAGES,
     Request,
     chosen_format,
+    newest_first,
     note_of_last_week,
     program,
     refuse_input_as_output,
@@ -28,6 +29,7 @@ from stateanalytics.cli.output import (
     takes,
 )
 from stateanalytics.core.text import visible
+from stateanalytics.core.windows import WEEK
 from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import SourceNotFoundError
 from stateanalytics.io.budget import OVER_BUDGET
@@ -38,6 +40,7 @@ from stateanalytics.systems.base import expanded
 from stateanalytics.systems.places import usual_places
 
 if TYPE_CHECKING:
+    from stateanalytics.core.facts import Facts
     from stateanalytics.summaries import Summary
 
 
@@ -329,28 +332,50 @@ def sum_up() -> None:
 
     request = Request()
     # On a first run only the newest transcripts, if there are gigabytes; what is skipped is
-    # noted, and the next run goes on with it.
+    # noted, and the next run that reads goes on with it.
     click.get_current_context().meta[options.BUDGET] = f"processor_s={_FIRST_LOOK_S}"
     try:
-        snap = request.opened(is_table=False)
+        snap = request.opened(is_table=False, has_notes=False)
     except SourceNotFoundError:
         options.note("the usual places are empty (see: stateanalytics doctor); this is the sample")
         request = Request(sources=(str(demo_path() / "history"),))
-        snap = request.opened(is_table=False)
+        snap = request.opened(is_table=False, has_notes=False)
+    facts, n_older = _without_older(snap)
+    notes = request.notes(facts)
+    if n_older:
+        notes.append(
+            f"note: {n_older:,} older transcripts are not read yet: this week is complete, its "
+            f"history is not; for all of it: {program()} report"
+        )
+    click.echo("".join(f"{line}\n" for line in notes), err=True, nl=False)
     with snap:
-        page = replace(make_report(snap, sections=_OF_FIRST_SCREEN), program=program())
+        page = replace(make_report(facts, sections=_OF_FIRST_SCREEN), program=program())
     named = shlex.join(["report", *request.sources, "--open"])
     lines = [*page.story(), f"The whole page: {program()} {named}"]
     click.echo("\n".join(lines))
-    # The clock, and a read that goes on next time, change what is said.
-    is_whole = snap.as_of_from == "data" and OVER_BUDGET not in snap.findings["code"]
+    # The clock, and a read that is to go on next time, change what is said.
+    is_whole = snap.as_of_from == "data" and OVER_BUDGET not in facts.findings["code"]
     files = [str(path) for path in (*places, *snap.inputs)]
     read = (files, [str(store.path) for store in snap.stores])
     # The states are those of the read: who writes while the report is made is not missed.
     state = _state(files, (store.state for store in snap.stores), began)
     if cache and is_whole and not request.sources and state:
-        shown = {"notes": request.notes(snap), "lines": lines}
+        shown = {"notes": notes, "lines": lines}
         cache.put(key, {"state": state, "read": read, **shown}, [])
+
+
+def _without_older(snap: Facts) -> tuple[Facts, int]:
+    """The facts without findings that only transcripts before this week were not read; how many.
+
+    The newest are read first: where one that was silent all week was read, all newer ones were.
+    """
+    week_ago, last_at = snap.as_of - WEEK, pl.col("last_activity_at")
+    read_far = snap.entities.group_by("source").agg(last_at.min()).filter(last_at < week_ago)
+    is_older = pl.col("code").eq(OVER_BUDGET) & pl.col("source").is_in(read_far["source"].implode())
+    older = snap.findings.filter(is_older)
+    if older.is_empty():
+        return snap, 0
+    return replace(snap, findings=snap.findings.filter(~is_older)), int(older["n_rows"].sum())
 
 
 def _state(files: Sequence[str], of_stores: Iterable[str | None], now: datetime) -> str:
@@ -394,7 +419,8 @@ def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: b
             for week in frame.filter(coverage="part")["week"].unique().sort():
                 options.note(f"the data cover {week} only in part")
             frame, columns = _by_week(frame), None
-        request.write(frame, columns=columns, inputs=snap.inputs)
+        shown = newest_first(frame) if is_table else frame
+        request.write(shown, columns=columns, inputs=snap.inputs)
 
 
 def _by_week(numbers: pl.DataFrame) -> pl.DataFrame:

@@ -234,7 +234,8 @@ def minute_of(moment: datetime, zone: tzinfo = UTC) -> str:
         moment = moment.astimezone(zone)
     except OverflowError:  # before the first day, or after the last one
         moment = moment.astimezone(UTC)
-    return f"{moment:%Y-%m-%d %H:%M %Z}"
+    # `%Y` of a year before 1000 has four digits on some versions of Python only.
+    return f"{moment.date()} {moment:%H:%M %Z}"
 
 
 def day_of(moment: date) -> str:

@@ -257,10 +257,12 @@ class Costs(Columns, key=("<by>",)):
     n_runs = Integer("runs")
     n_completed = Integer("of these, completed")
     n_merged = Integer("of these, merged")
-    n_first_pass = Integer("of those that completed, by the first attempt")
+    n_first_pass = Integer(
+        "of those that completed, by the first attempt; null: none says which attempt it was"
+    )
     run_s = Real("time of their work together; null: not known", unit="s")
     retries_usd = Real(
-        "total of runs that repeat work (later attempts, repeated prompts)",
+        "total of runs that repeat work (later attempts, repeated prompts); null: none says so",
         unit="USD",
     )
     reported_usd = Real("cost as reported; null: no run reports one", unit="USD")

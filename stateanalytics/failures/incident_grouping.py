@@ -8,6 +8,7 @@ one cause group on one host, or of one task. An incident is a connected componen
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime
 
 import polars as pl
@@ -55,11 +56,18 @@ AT_PROVIDER = (
 )
 
 
-def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0.0) -> pl.DataFrame:
+def add_incidents(
+    rows: pl.DataFrame,
+    *,
+    gap_s: float = GAP_S,
+    span_s: float | pl.Expr = 0.0,
+    apart: int | pl.Expr = 0,
+) -> pl.DataFrame:
     """Add ``incident_id`` to `members`; null: not part of an incident.
 
     ``span_s`` is the length of the observed time: where one outage is all that failed in a
-    week, the failures alone would suggest that so many are usual.
+    week, the failures alone would suggest that so many are usual. Rows of different values of
+    ``apart``, such as weeks, have nothing to do with each other.
 
     Raises
     ------
@@ -68,7 +76,7 @@ def add_incidents(rows: pl.DataFrame, *, gap_s: float = GAP_S, span_s: float = 0
     """
     check_number("gap_s", gap_s, 600)
     # Rows are wide and are sorted four times: only the columns that this needs.
-    linked = _with_components(_with_links(rows, gap_s, span_s))
+    linked = _with_components(_with_links(rows, gap_s, span_s, apart))
     key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     first = (
         linked.lazy()
@@ -96,8 +104,25 @@ def members_within(
 
     The usual distance is the window's own, so that no history before it changes a count.
     """
-    failed = rows.filter(window.holds("failed_at"))
-    return add_incidents(failed, span_s=observed_s(window, as_of, begins))
+    return members_within_each(rows, [window], as_of, begins)[window]
+
+
+def members_within_each(
+    rows: pl.DataFrame, windows: Sequence[Window], as_of: datetime, begins: datetime | None
+) -> dict[Window, pl.DataFrame]:
+    """The `members_within` of several windows, in one pass."""
+    parts = [
+        rows.filter(window.holds("failed_at")).with_columns(
+            window=pl.lit(i, pl.Int64), observed_s=observed_s(window, as_of, begins)
+        )
+        for i, window in enumerate(windows)
+    ]
+    if not parts:
+        return {}
+    linked = add_incidents(
+        pl.concat(parts), span_s=pl.col("observed_s"), apart=pl.col("window")
+    ).drop("observed_s")
+    return {window: linked.filter(window=i).drop("window") for i, window in enumerate(windows)}
 
 
 def observed_s(window: Window, as_of: datetime, begins: datetime | None) -> float:
@@ -149,7 +174,9 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame:
+def _with_links(
+    rows: pl.DataFrame, gap_s: float, span_s: float | pl.Expr, apart: int | pl.Expr
+) -> pl.DataFrame:
     """Rows with the names of their links: rows with the same ``by_…`` are linked."""
     request = pl.coalesce(
         pl.lit("invocation:") + pl.col("invocation_id"),
@@ -174,16 +201,22 @@ def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame
         ),
     }
     request_id = pl.concat_str("source", request, separator="|")
-    linked = (
-        rows.lazy().select(_LINKED).with_columns(by_invocation=request_id).with_row_index("row")
-    )
     # The span of all failures, not of the group: a single burst has no usual distance.
-    first_at, last_at = rows["failed_at"].min(), rows["failed_at"].max()
-    if isinstance(first_at, datetime) and isinstance(last_at, datetime):
-        span_s = max(span_s, (last_at - first_at).total_seconds())
+    failed_at = pl.col("failed_at")
+    failed_s = (failed_at.max() - failed_at.min()).dt.total_microseconds() / 1e6
+    linked = (
+        rows.lazy()
+        .select(*_LINKED, span_s=span_s, apart=apart)
+        .with_columns(
+            span_s=pl.max_horizontal("span_s", failed_s.over("apart")), by_invocation=request_id
+        )
+        .with_row_index("row")
+    )
     # Equal numbers for equal texts are faster to sort.
+    place_apart = pl.col("apart").cast(pl.String).cast(pl.Categorical).to_physical()
     numbered = {
-        name: pl.format(f"{name}|{{}}", group).cast(pl.Categorical).to_physical()
+        name: place_apart.cast(pl.UInt64) * 2**32
+        + pl.format(f"{name}|{{}}", group).cast(pl.Categorical).to_physical()
         for name, group in groups.items()
     }
     place = {
@@ -191,30 +224,31 @@ def _with_links(rows: pl.DataFrame, gap_s: float, span_s: float) -> pl.DataFrame
         "at_s": pl.col("failed_at").dt.epoch("us") / 1e6,
         "hour": pl.col("failed_at").dt.epoch("us") // 3_600_000_000,
     }
-    long = linked.select("row", **place, **numbered).unpivot(
-        list(groups), index=["row", *place], variable_name="link", value_name="group"
+    long = linked.select("row", "span_s", **place, **numbered).unpivot(
+        list(groups), index=["row", "span_s", *place], variable_name="link", value_name="group"
     )
-    found = _bursts(long.drop_nulls("group"), gap_s, span_s)
+    found = _bursts(long.drop_nulls("group"), gap_s)
     names = (pl.col("burst").filter(link=name).first().alias(f"by_{name}") for name in groups)
     bursts = found.group_by("row").agg(names)
     joined = linked.join(bursts, on="row", how="left", maintain_order="left").drop("row")
     return joined.collect()
 
 
-def _bursts(rows: pl.LazyFrame, gap_s: float, span_s: float) -> pl.LazyFrame:
+def _bursts(rows: pl.LazyFrame, gap_s: float) -> pl.LazyFrame:
     """Name each burst: failures of a group that follow each other faster than by chance."""
     # What one request fails within an hour says no more than its first failure.
     failures = rows.sort("group", "at_s", "row").unique(
         ["group", "request", "hour"], keep="first", maintain_order=True
     )
-    busiest = pl.col("n").sort(descending=True).get(int(span_s / 3600 * BUSY), null_on_oob=True)
+    n_busy = (pl.col("span_s").first() / 3600 * BUSY).cast(pl.Int64)
+    busiest = pl.col("n").sort(descending=True).get(n_busy, null_on_oob=True)
     usual = (
         failures.group_by("group", "hour")
-        .agg(n=pl.len())
+        .agg(pl.col("span_s").first(), n=pl.len())
         .group_by("group")
         .agg(n=pl.min_horizontal("n", pl.max_horizontal(pl.lit(N_BUSY), busiest)).sum())
     )
-    limits_s = {n: by_chance * span_s / RHYTHM for n, by_chance in BURSTS.items()}
+    limits_s = {n: by_chance * pl.col("span_s") / RHYTHM for n, by_chance in BURSTS.items()}
     # Most failures are in no burst, and medians take time.
     fast = (
         failures.join(usual, on="group", maintain_order="left")
@@ -230,7 +264,7 @@ def _bursts(rows: pl.LazyFrame, gap_s: float, span_s: float) -> pl.LazyFrame:
     return fast.select("row", "link", burst=begins.cum_sum().cast(pl.String))
 
 
-def _is_fast(n: int, limit_s: float) -> pl.Expr:
+def _is_fast(n: int, limit_s: pl.Expr) -> pl.Expr:
     """Whether n more of its group follow a failure faster than by chance."""
     is_one_group = pl.col("group") == pl.col("group").shift(-n)
     is_rare = pl.col("n") * PAIR_S <= limit_s
@@ -257,6 +291,7 @@ def _with_components(linked: pl.DataFrame) -> pl.DataFrame:
     """Rows with the number of their connected component: that of its first row."""
     row, rows = pl.int_range(pl.len(), dtype=pl.Int64), linked.lazy()
     pairs = pl.concat(
-        rows.select(node=row, id=pl.lit(f"{link}|") + pl.col(f"by_{link}")) for link in LINKS
+        rows.select(node=row, id=pl.format(f"{link}|{{}}|{{}}", "apart", f"by_{link}"))
+        for link in LINKS
     ).drop_nulls()
     return linked.hstack([connected_components(linked.height, pairs)])

@@ -95,7 +95,8 @@ def costs(
     -------
     polars.DataFrame
         One row a group, by period if there is one, the most expensive first: ``n_runs``,
-        ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt;
+        ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt, of runs
+        that say which it was (null where none that completed does);
         ``run_s``, the time of their work; ``retries_usd``, the total cost of runs that repeat
         work (`is_retry`; null where no run says whether it does). By ``model`` these three are
         by the last model of a run. Then for costs as ``reported``, as ``estimated`` from
@@ -126,7 +127,7 @@ def costs(
     >>> costs(demo(), by="month").select("month", "n_runs", "total_usd").head(2).rows()
     [('2026-03', 394, 43.635), ('2026-04', 462, 61.977)]
     >>> costs(demo(), by=()).select("n_completed", "n_first_pass", "retries_usd").rows()
-    [(944, 944, None)]
+    [(944, None, None)]
     """
     groups = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     if unknown := [name for name in groups if name not in GROUPS and "." not in str(name)]:
@@ -150,9 +151,11 @@ def costs(
     runs = counted(here).filter(pl.col("entity_type") == "session")
     runs = runs.with_columns(is_again=is_retry(runs, rows, snap.events))
     took_s, is_again = pl.col("duration_s"), pl.col("is_again")
-    is_good = pl.col("outcome").is_in(GOOD_ENDS).fill_null(value=False)
+    is_again_good = is_again.filter(pl.col("outcome").is_in(GOOD_ENDS))
+    # A run that does not say which attempt it was is no first attempt.
+    is_known = is_again_good.is_not_null().any() | (is_again_good.len() == 0)
     more = {
-        "n_first_pass": (is_good & ~is_again.fill_null(value=False)).sum().cast(pl.Int64),
+        "n_first_pass": pl.when(is_known).then((~is_again_good).sum().cast(pl.Int64)),
         "run_s": pl.when(took_s.is_not_null().any()).then(took_s.sum()),
     }
     retries = count_costs(runs.filter(is_again), used, table, by).select(
@@ -163,14 +166,16 @@ def costs(
     found = found.with_columns(_all=True)
     for measure in (
         runs.group_by(by).agg(
-            n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()), **more
+            n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()),
+            _n=pl.len(),
+            **more,
         ),
         retries,
     ):
         found = found.join(measure, on=by, how="left", nulls_equal=True, maintain_order="left")
-    has_none = pl.col("n_again") == 0
+    has_none = (pl.col("n_again") == 0) | (pl.col("n_runs") == 0)
     return found.with_columns(
-        n_first_pass=pl.col("n_first_pass").fill_null(0),
+        n_first_pass=pl.when(pl.col("_n").is_not_null()).then("n_first_pass").otherwise(0),
         retries_usd=pl.when(has_none).then(0 * pl.col("total_usd")).otherwise("retries_usd"),
     ).select(*names[:place], *more, "retries_usd", *names[place:])
 

@@ -256,7 +256,11 @@ def connect(path: str, mode: str, busy_s: float = 0) -> sqlite3.Connection:
     octets = "".join(f"%{octet:02X}" for octet in os.fsencode(path))
     uri = f"file:{octets}?{mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None)
-    connection.execute("PRAGMA trusted_schema=OFF")
+    try:
+        connection.execute("PRAGMA trusted_schema=OFF")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -90,7 +90,8 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     if len(windows) + 1 < FEWEST_DRAWN:
         return headline
     current = material.named_window
-    failed = {window: material.failed_in(window) for window in (*windows, current)}
+    every = (*windows, current)
+    failed = dict(zip(every, material.failed_in(*every), strict=True))
     counted = numbers_of_ended(material.ever, material.failed_ever, failed, material.facts.as_of)
     n_ended = counted.lazy().filter(measure="completed").select("week", n_ended="n_of")
     series = counted.lazy().join(n_ended, on="week", maintain_order="left").pipe(collected)

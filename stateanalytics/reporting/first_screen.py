@@ -25,7 +25,7 @@ from stateanalytics.reporting.changes import OPEN
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.weekly import TIME_TO_COMPLETE
-from stateanalytics.weekly_limits import WORSE
+from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
 N_NAMED = 2
 _LONGEST_NAME = 60
@@ -87,8 +87,14 @@ def _completed(headline: Plain) -> Plain | None:
 def _lead(headline: Plain, verdict: str | None) -> list[str]:
     """How many runs completed, what is normal and what changed; then how the others ended."""
     first, *others = headline["clauses"]
-    limits = (_completed(headline) or {}).get("limits")
-    clause = say("verdict.normal", completed=first, normal=limits["normal"]) if limits else first
+    completed = _completed(headline) or {}
+    limits, weeks = completed.get("limits"), completed.get("weeks", ())
+    *before, now = [week for week in weeks if week is not None] or [None]
+    is_lowest = len(before) >= FEWEST_WEEKS and now < min(before)
+    name = "verdict.lowest" if is_lowest else "verdict.normal"
+    clause = first
+    if limits:
+        clause = say(name, completed=first, n=len(before) + 1, normal=limits["normal"])
     changed = f" {sentence_of([verdict])}" if verdict else ""
     return [sentence_of([clause]) + changed, sentence_of(others)]
 
@@ -166,7 +172,7 @@ N_ACTIONS = 3
 N_EXAMPLES = 2
 _EXAMPLE = ("source", "entity_type", "entity_id")
 _LONGEST_ACTION_NAME = 84
-_FIRST, _OPEN, _ENDED, _SETTING = range(4)
+_FIRST, _STUCK, _ENDED, _OPEN, _SETTING = range(5)
 
 
 def unassigned(actions: Sequence[Plain]) -> str | None:
@@ -193,10 +199,16 @@ def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
     list of dict
         Each with ``what``, ``why``, ``who`` (None: nobody is known), ``is_owned``, ``command``
         and ``link``, a place on the page. Lost data come first, because every number depends on
-        them; then open work, which can still be saved; then failures by cost; then thresholds.
+        them; then what is stuck now; then failures by cost; then other open work, which always
+        has a place; then thresholds.
     """
-    actions = _possible_actions(summary, place, window)
-    return sorted(actions, key=lambda action: int(action["rank"]))[:N_ACTIONS]
+    actions = sorted(
+        _possible_actions(summary, place, window), key=lambda action: int(action["rank"])
+    )
+    first, still_open = actions[:N_ACTIONS], [one for one in actions if one["rank"] == _OPEN]
+    if still_open and still_open[0] not in first:
+        return [*first[:-1], still_open[0]]
+    return first
 
 
 def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain]:
@@ -242,24 +254,26 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     items = open_work.get("items", ())
     if not items:
         return
-    longest = max(items, key=lambda item: item["silence_s"] or 0.0)
+    first, n_old = items[0], open_work["n_old"]
     n = open_work["n"]
-    name = f"“{longest['name']}”" if longest["name"] else longest["entity_id"]
-    agent, project = longest["agent"], longest["project"]
+    name = f"“{first['name']}”" if first["name"] else first["entity_id"]
+    agent, project = first["agent"], first["project"]
     who = say("action.run_by", agent=agent) if agent else ""
     who += say("action.run_in", project=project) if project else ""
-    what = say("action.open", entity=f"{longest['entity_type'].replace('_', ' ')} {name}")
+    what = say("action.open", entity=f"{first['entity_type'].replace('_', ' ')} {name}")
     if n > 1:
         what += say("action.open_more", n=n - 1)
+    # One command for all of them, and for nothing else.
+    all_open = command("attention", place, "--standing open", window)
     yield _action(
         _OPEN,
         what,
-        f"{longest['when']}. {_hint(longest)}",
-        show_command(longest, place) if n == 1 else command("attention", place, window),
+        f"{first['when']}. {_hint(first)}" + (say("action.open_old", n=n_old) if n_old else ""),
+        show_command(first, place) if n == 1 else all_open,
         "#attention",
-        examples=sorted(items, key=lambda item: -(item["silence_s"] or 0.0)),
+        examples=items,
         who=who.strip() or None,
-        saves_s=longest["silence_s"] or 0.0,
+        saves_s=first["silence_s"] or 0.0,
     )
 
 
@@ -270,14 +284,16 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
         return
     first, n = sessions[0], sum(inside["efforts"].values())
     is_now = bool(inside["n_stuck_now"]) and first["effort"] == "stuck"
+    others = {name: n - (is_now and name == "stuck") for name, n in inside["efforts"].items()}
+    kinds = " or ".join(HARD[name] for name, n in others.items() if n)
     why = f"{first['why']}."
     if is_now:
         what = say("action.stuck", entity=f"“{first['name'] or first['entity_id']}”")
-        yield _action(_OPEN, what, why, first["command"], "#inside", examples=[first])
+        yield _action(_STUCK, what, why, first["command"], "#inside", examples=[first])
     if n > is_now:
         yield _action(
             _ENDED,
-            say("action.hard_others" if is_now else "action.hard", n=n - is_now),
+            say("action.hard_others" if is_now else "action.hard", n=n - is_now, kinds=kinds),
             say("action.hard_why", why=sessions[is_now]["why"]),
             command("failures", place, "--show effort", window),
             "#inside",
@@ -286,6 +302,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
         )
 
 
+HARD = {"stuck": "got stuck", "given_up": "gave up", "struggled": "struggled"}
 FEWEST_SESSIONS = 3
 """A message of failed calls in fewer sessions is nothing to fix for all."""
 
@@ -327,7 +344,12 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
         # The message is part of this action already.
         what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
     owner, ticket = cluster["owner"], cluster["ticket"]
-    lost_in = f"{count(counted['n_incidents'], 'incident')}{cost}"
+    owned = "action.owner_again" if cluster["is_back"] else "action.owner"
+    n_runs, n_incidents = counted["n_sessions"], counted["n_incidents"]
+    # What explains the window counts failed runs; the tables below, incidents.
+    incidents = count(n_incidents, "incident")
+    of = f"{count(n_runs, 'run')} ({incidents})" if n_runs > n_incidents else incidents
+    lost_in = f"{of}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
@@ -337,7 +359,7 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
         command("failures", *part, "--show members --cluster", members),
         f"#cluster-{fault['ranks'][0]}" if fault["ranks"] else "#failures",
         cluster_id=cluster["cluster_id"],
-        who=say("action.owner", name=f"{owner} ({ticket})" if ticket else owner) if owner else None,
+        who=say(owned, name=f"{owner} ({ticket})" if ticket else owner) if owner else None,
         is_owned=bool(owner),
         saves_s=counted["run_s"] or 0.0,
     )

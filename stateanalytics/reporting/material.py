@@ -30,7 +30,7 @@ from stateanalytics.core.windows import (
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.fault_registry import with_registered
-from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.run_costs import prices as price_table
 from stateanalytics.queries import changes
 from stateanalytics.state.definitions import RUN
@@ -267,18 +267,21 @@ class Material:
         """The window as arguments of a command."""
         return arguments_of(self.window, self.facts.as_of)
 
-    def failed_in(self, window: Window) -> pl.DataFrame:
-        """The `members` of a window, with the incidents that it shows."""
-        ever, name = self.failed_ever, f"{window.since} {window.until}"
+    def failed_in(self, *windows: Window) -> list[pl.DataFrame]:
+        """The `members` of each window, with the incidents that it shows."""
+        ever, names = self.failed_ever, [f"{each.since} {each.until}" for each in windows]
         with self._mining_lock:
-            if name not in self._mined:
-                self._mined[name] = members_within(ever, window, self.facts.as_of, self.begins)
-        return self._mined[name]
+            missing = [
+                each for name, each in zip(names, windows, strict=True) if name not in self._mined
+            ]
+            mined = members_within_each(ever, missing, self.facts.as_of, self.begins)
+            self._mined.update((f"{each.since} {each.until}", mined[each]) for each in missing)
+        return [self._mined[name] for name in names]
 
     @property
     def failed(self) -> pl.DataFrame:
         """The `failed_in` of the window of the report."""
-        return self.failed_in(self.window)
+        return self.failed_in(self.window)[0]
 
     @property
     def counted_rows(self) -> pl.DataFrame:

@@ -28,7 +28,7 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.timeline import N_TEXTS, find_entity, timeline_of
+from stateanalytics.timeline import N_TEXTS, find_entity, note_on_texts, timeline_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -77,6 +77,8 @@ def session_page(
     is_entity = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     state = states.filter(is_entity).row(0, named=True)
     why = reasons.filter(is_entity).sort("order")
+    bodies = n_texts is None
+    note = "" if n_texts == 0 else note_on_texts(facts, entity, timeline, bodies=bodies)
     plain = {
         "name": entity["name"] or entity["entity_id"],
         "entity_type": entity["entity_type"],
@@ -90,6 +92,7 @@ def session_page(
         "similar": _similar(facts, rows, is_entity, runs),
         "rows": [line_of(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
         "n_rows": timeline.height,
+        "note_on_texts": note,
     }
     shown, n_masked = clean(plain, secrets=redact)
     return SessionPage({**shown, "n_masked": n_masked.total()}, timeline, facts.inputs, redact)
@@ -159,7 +162,7 @@ class SessionPage:
         lines = [f"{_called(page)}: {page['finding']}"]
         lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in page["rows"]]
         lines += [f"  and {_left(page)} more"] if _left(page) else []
-        return "\n".join([*lines, *filter(None, [page["similar"]["in_words"]]), *_to_do(page)])
+        return "\n".join([*lines, *_notes(page)])
 
     def _repr_html_(self) -> str:
         page = self.summary
@@ -171,15 +174,16 @@ class SessionPage:
         head = _called(page)
         return as_written(
             f"<p><strong>{html.escape(head)}.</strong> {html.escape(page['finding'])}</p>"
-            f"<table>{cells}</table><p>{html.escape(page['similar']['in_words'])}</p>"
-            + "".join(f"<p>{html.escape(line)}</p>" for line in _to_do(page))
+            f"<table>{cells}</table>"
+            + "".join(f"<p>{html.escape(line)}</p>" for line in _notes(page))
         )
 
 
-def _to_do(page: Plain) -> list[str]:
-    """The advice of its reasons, without repeats."""
+def _notes(page: Plain) -> list[str]:
+    """What follows the timeline: its texts, similar failures, and advice without repeats."""
     advice = [reason["what_to_do"] for reason in page["reasons"] if reason["what_to_do"]]
-    return [f"What to do: {text}" for text in dict.fromkeys(advice)]
+    notes = filter(None, (page["note_on_texts"], page["similar"]["in_words"]))
+    return [*notes, *(f"What to do: {text}" for text in dict.fromkeys(advice))]
 
 
 def _called(page: Plain) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from math import fsum
 
 import polars as pl
 
@@ -114,7 +115,7 @@ def _is_clear(part: Plain) -> bool:
 
 
 def _explained(parts: list[Plain], since: datetime, before: str) -> str:
-    total = sum(part["change"] for part in parts)
+    total = fsum(part["change"] for part in parts)
     named = [part for part in parts if part["part"] != REST]
     # What is shown adds up, too.
     rest = round(100 * total) - sum(round(100 * part["change"]) for part in named)

@@ -20,7 +20,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, losses_of
-from stateanalytics.errors import ArgumentError, NoRoomError, SourceError, check_number, in_short
+from stateanalytics.errors import (
+    ArgumentError,
+    NoRoomError,
+    SourceError,
+    StateAnalyticsError,
+    check_number,
+    in_short,
+)
 from stateanalytics.io.archive import compacting
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
@@ -130,7 +137,7 @@ class Archiving:
                 folders = [expanded(str(path)) for path in name]
                 self._refuse_inputs(folder for folder in folders if folder.is_dir())
             except (SourceError, ArgumentError) as error:
-                yield outcome(str(name[0]) if name else "", "", "failed", message=error.problem)
+                yield outcome(str(name[0]) if name else "", "", "failed", message=_with_hint(error))
                 continue
             for place in places:
                 if place.path.resolve() not in seen:
@@ -174,7 +181,7 @@ class Archiving:
                 for store in part.stores:
                     store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
-            return outcome(place.label, system, "failed", message=error.problem)
+            return outcome(place.label, system, "failed", message=_with_hint(error))
 
     def add(
         self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
@@ -261,7 +268,8 @@ class Archiving:
             if statuses[key] == "failed":
                 texts = [row[name].item() for name in ("source", "message")]
                 label, message = map(masked_text, texts) if is_masked else texts
-                failed.append(Attempt(key, label, now, message))
+                # What to type now is no news for who reads the archive later.
+                failed.append(Attempt(key, label, now, message.partition(_HINT)[0]))
         try:
             note_attempts(self.root, failed, [*there, *collected])
             note_looks(self.root, collected, now)
@@ -352,6 +360,7 @@ N_A_BATCH = 16
 N_BEFORE_COMPACTING = 16
 """Tasks whose small files are joined at once, so that they do not become a million."""
 _N_WAITING = 32
+_HINT = " Hint: "
 """Tasks that wait for an executor of the caller, which decides how many run at a time."""
 
 
@@ -595,6 +604,11 @@ def _absent(
         and not os.path.lexists(run.place)
     ]
     return rows + no_longer_there
+
+
+def _with_hint(error: StateAnalyticsError) -> str:
+    """What is wrong and what to type, as commands say it that stop there."""
+    return error.problem + (f"{_HINT}{error.shell}" if error.shell else "")
 
 
 def _key_of_path(name: str) -> str:

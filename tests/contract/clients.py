@@ -18,6 +18,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -243,7 +244,7 @@ def _with_children(process: int) -> Iterator[int]:
 def _newest_session(database: Path) -> str | None:
     if not database.exists():
         return None
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         row = connection.execute("SELECT id FROM sessions ORDER BY created_at DESC LIMIT 1")
         return next((session_id for (session_id,) in row), None)
 

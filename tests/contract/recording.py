@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def restore(recorded: Path, into: Path) -> Path:
     """A recorded store as the client left it: databases are made from their text again."""
     shutil.copytree(recorded, into, ignore=shutil.ignore_patterns("truth.csv"))
     for path in list(into.rglob("*.sql")):
-        with sqlite3.connect(path.with_suffix(".db")) as connection:
+        with closing(sqlite3.connect(path.with_suffix(".db"))) as connection, connection:
             connection.executescript(path.read_text("utf-8"))
         connection.close()
         path.unlink()
@@ -84,7 +85,7 @@ def _clean_lines(text: str, base: Path) -> str:
 
 def _dump(database: Path, target: Path, base: Path) -> None:
     """A database as text: smaller, and a change of it can be read."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as source:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as source, source:
         copy = sqlite3.connect(":memory:")
         source.backup(copy)
     source.close()

@@ -13,8 +13,8 @@ OUT_OF_MEMORY = plugin.ReasonCode(
     "run.failed.no_memory", "pulse", ("session",), "broke", "It ran out of memory.", "Give it more."
 )
 KEY = {"system": "pulse", "entity_type": "session", "kind": "pulse"}
-TEXTS = ("entity_id", "at", "what", "agent", "result", "reason")
-LINE = dict.fromkeys(TEXTS, pl.String) | dict.fromkeys(("limit_s", "load"), pl.Float64)
+TEXTS = ("entity_id", "at", "what", "agent", "result", "reason", "error")
+LINE = dict.fromkeys(TEXTS, pl.String) | dict.fromkeys(("timeout_s", "load"), pl.Float64)
 BEATS = plugin.schema.Frame(
     "pulse_beats",
     "one run of pulse, with its heartbeats",
@@ -50,19 +50,19 @@ def read(path: Path, *, label: str, **_options: object) -> plugin.Parts:
     )
     beats, ends = pl.col("what") == "beat", pl.col("what") == "end"
     runs = rows.group_by("entity_id", maintain_order=True).agg(
-        pl.col("source", "system", "entity_type", "kind", "agent", "limit_s").first(),
+        pl.col("source", "system", "entity_type", "kind", "agent", "timeout_s").first(),
         started_at=pl.col("at").first(),
         ended_at=pl.col("at").filter(ends).last(),
         last_activity_at=pl.col("at").last(),
         raw_status=pl.col("result").filter(ends).last().fill_null("beating"),
         reason_code=pl.col("reason").filter(ends).last(),
+        reason_message=pl.col("error").filter(ends).last(),
         n_beats=beats.sum(),
         load=pl.col("load").last(),
     )
     entities = runs.with_columns(
         session_id="entity_id",
         created_at="started_at",
-        timeout_s="limit_s",
         n_messages="n_beats",
         end_written_by=pl.when(pl.col("ended_at").is_not_null()).then(pl.lit("executor")),
     )

@@ -14,13 +14,14 @@ def write_runs(folder: Path, n: int = 60) -> Path:
     for number in range(n):
         begin = START + (LAST - START) * number / n
         beats = range(1, 4 + number % 7)
-        lines = [{"at": begin, "what": "start", "agent": "ab"[number % 2], "limit_s": 900.0}]
+        lines = [{"at": begin, "what": "start", "agent": "ab"[number % 2], "timeout_s": 900.0}]
         lines += [
             {"at": begin + timedelta(minutes=k), "what": "beat", "load": k / 20} for k in beats
         ]
         end = {"at": lines[-1]["at"] + timedelta(seconds=30), "what": "end", "result": "done"}
         if number % 5 == 0:
-            end |= {"result": "broke", "reason": "run.failed.no_memory"}
+            error = f"worker {number} was killed at 512 MB"
+            end |= {"result": "broke", "reason": "run.failed.no_memory", "error": error}
         _write(folder / f"run-{number:02}.pulse.jsonl", [*lines, end])
     silent = LAST - timedelta(hours=9)
     begun = {"at": silent - timedelta(minutes=1), "what": "start", "agent": "a"}

@@ -36,6 +36,8 @@ def summarize_attention(material: Material) -> Plain:
     all_things = _things(items)
     things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
     by_type = _by_type(rows[["entity_type", "severity"]])
+    still_open, span = things.filter("is_open"), material.window.until - material.window.since
+    is_old = pl.col("silence_s") > span.total_seconds()
     in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
@@ -43,7 +45,7 @@ def summarize_attention(material: Material) -> Plain:
         "by_type": by_type,
         "n_items": items.height,
         "n_things": things.height,
-        "open": _shown(things.filter("is_open"), material),
+        "open": {**_shown(still_open, material), "n_old": still_open.filter(is_old).height},
         "ended": _shown(things.filter(~pl.col("is_open")), material),
         "stopped": _shown(stopped, material),
         "discharged": [
@@ -126,10 +128,10 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
             .over("thing"),
         )
         .unique("thing", keep="first", maintain_order=True)
-        # Open work: the most severe and longest silent first. Ended work: the longest first.
+        # Open work: the most severe first, then what was alive last. Ended work: the longest first.
         .sort(
             pl.when("is_open").then("severity"),
-            pl.when("is_open").then("silence_s").otherwise("lost_s"),
+            pl.when("is_open").then(-pl.col("silence_s")).otherwise("lost_s"),
             *("n_alike", "placed_at", "entity_type", "entity_id", "source"),
             descending=[False, True, True, True, False, False, False],
             nulls_last=True,

@@ -10,7 +10,7 @@ import polars as pl
 
 from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
-from stateanalytics.core.windows import TICK, WEEK, Window, instant
+from stateanalytics.core.windows import WEEK, Window, instant
 from stateanalytics.core.words import (
     capitalised,
     count,
@@ -321,16 +321,16 @@ def _weeks(material: Material) -> pl.LazyFrame:
     weeks = [
         Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
     ]
-    elapsed = (pl.col("failed_at") - instant(since)).dt.total_microseconds() // (WEEK // TICK)
-    places = {*material.failed_ever.select(elapsed.unique()).to_series()}
-    counts = [pl.LazyFrame(schema={"cluster_id": pl.String, "n": pl.Int64, "place": pl.Int64})]
-    for place, week in enumerate(weeks):
-        if place in places:
-            incidents = incident_count().cast(pl.Int64)
-            by_cluster = material.failed_in(week).lazy().group_by("cluster_id")
-            counts.append(by_cluster.agg(n=incidents, place=pl.lit(place, pl.Int64)))
+    counts = (
+        pl.concat(
+            rows.lazy().select(pl.all(), place=pl.lit(place, pl.Int64))
+            for place, rows in enumerate(material.failed_in(*weeks))
+        )
+        .group_by("cluster_id", "place")
+        .agg(n=incident_count().cast(pl.Int64))
+    )
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
-    return pl.concat(counts).group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
+    return counts.group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 
 
 def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
@@ -375,7 +375,10 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
         }
 
 
-_TODO = ("cluster_id", "owner", "ticket", "n_incidents", "run_s", "cost_usd")
+_TODO = (
+    *("cluster_id", "owner", "ticket", "is_back", "n_sessions", "n_incidents", "run_s"),
+    "cost_usd",
+)
 
 
 def _cluster(row: Plain) -> Plain:
