@@ -431,7 +431,7 @@ class Snapshot(Facts):
 
         Returns
         -------
-        polars.DataFrame, shape (n_weeks * n_series, 14)
+        polars.DataFrame, shape (n_weeks * n_series, 15)
             `weekly.WEEKS`, also the SQL table ``weeks``: a row for each ``week``,
             ``measure`` and group, oldest week first, every series in every week. Measures
             are the five numbers of a report (``runs``, ``completed``, ``timed_out``,
@@ -484,7 +484,7 @@ class Snapshot(Facts):
 
         Returns
         -------
-        polars.DataFrame, shape (n_weeks * n_series, 23)
+        polars.DataFrame, shape (n_weeks * n_series, 24)
             `weeks` with ``limit_low`` to ``limit_high``, ``verdict``, ``level_since`` and
             others: see `stateanalytics.weekly_limits.control_limits`, which takes any such
             frame.

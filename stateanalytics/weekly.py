@@ -52,6 +52,7 @@ WEEKS = Frame(
         Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),
         Column("n_of", INTEGER, "of how many; null: of no whole"),
         Column("unit", TEXT, "what the value is counted in"),
+        Column("n_effective", REAL, "how many independent runs its interval rests on; null: a sum"),
     ),
 )
 
@@ -153,7 +154,8 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     series = pl.concat([found, missing], how="diagonal_relaxed").sort(place, maintain_order=True)
     is_covered, measure = pl.col("coverage") != "none", pl.col("measure")
     n, n_of = pl.col("n"), pl.col("n_of")
-    is_nothing = measure.is_in(list(FAILED)) & (n_of == 0)
+    is_sum = measure.is_in(list(FAILED))
+    is_nothing = is_sum & (n_of == 0)
     is_share, is_rate = (
         measure.is_in(_SHARES),
         measure.is_in(["failure_causes", "failure_incidents"]),
@@ -168,7 +170,7 @@ def _grid(calendar: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
             a_week=pl.lit(1.0),
         )
         # Runs of one unit are similar: the interval is that of the effective sample size.
-        .with_columns(n_effective=pl.col("n_effective").fill_null(pl.col("n_of")))
+        .with_columns(n_effective=pl.when(~is_sum).then(pl.col("n_effective").fill_null(n_of)))
         .with_columns(hits_effective=pl.col("n_effective") * pl.col("n") / pl.col("n_of"))
         .with_columns(
             *wilson_columns("hits_effective", "n_effective"), *poisson_columns("n", "a_week")
@@ -255,7 +257,7 @@ def _durations(weeks: Sequence[_Week], top: int | None) -> Iterator[pl.DataFrame
         )
         by = ["week", *_GROUP, "group_label"]
         yield _largest(median_times(named, by), top, "n_of").with_columns(
-            measure=pl.lit(TIME_TO_COMPLETE)
+            measure=pl.lit(TIME_TO_COMPLETE), n_effective="n_units"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
@@ -31,7 +32,7 @@ from stateanalytics.systems.history import begins_at
 from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, median_times
 
 FEWEST_WEEKS = 8
-"""With fewer weeks their variation cannot be estimated."""
+"""This week and those before it: with fewer, their variation cannot be estimated."""
 MOST_WEEKS = 26
 """Older weeks are no evidence about today."""
 
@@ -40,6 +41,10 @@ PER_RUN = ("incidents", "failure_incidents")
 """Counts that grow with the runs that ended: twice the work, twice the incidents."""
 MEASURES = ("runs", *SHARES, *PER_RUN, TIME_TO_COMPLETE)
 """What has limits: what is independent is counted once, so rows and causes have none."""
+WORSE: Mapping[str, int] = MappingProxyType(
+    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, TIME_TO_COMPLETE: 1}
+)
+"""The direction in which each number of the headline gets worse."""
 
 LEAST_VARIANCE = 0.01
 """Of the logarithm of a duration: runs that are all the same are no proof against a second more."""
@@ -48,20 +53,23 @@ USUAL_VARIANCE = math.pi / 2
 
 OF_ALL = "value_of_all"
 VERDICTS = ("above", "below", "within")
-NEEDED = (*("week", "coverage", "measure", "group_kind", "group_id"), *("value", "n", "n_of"))
+NEEDED = (
+    *("week", "coverage", "measure", "group_kind", "group_id"),
+    *("value", "lower", "upper", "n", "n_of", "n_effective"),
+)
 LIMITS = Frame(
     "control_limits",
     "one number of one ISO week, and what chance allows it to be",
     WEEKS.key,
     (
         *WEEKS.columns,
-        Column("expected", REAL, "by the other weeks of the same level; null: no limits"),
-        Column("limit_low", REAL, "below it, a week is judged below"),
-        Column("limit_high", REAL, "above it, a week is judged above"),
-        Column("p_value", REAL, "probability of a number so far off by chance"),
+        Column("expected", REAL, "by the weeks before its level; null: no limits"),
+        Column("limit_low", REAL, "below it, a week is below by itself"),
+        Column("limit_high", REAL, "above it, a week is above by itself"),
+        Column("p_value", REAL, "probability of so clear a change by chance"),
         Column("q_value", REAL, "p-value adjusted for the number of series"),
-        Column("verdict", pl.Enum(VERDICTS), "whether it lies above, below or within"),
-        Column("level_since", TEXT, "the first ISO week of the level"),
+        Column("verdict", pl.Enum(VERDICTS), "the level of the week: above, below or within"),
+        Column("level_since", TEXT, "the first ISO week of the level; within: of the series"),
         Column("level", REAL, "the level at the runs of this week"),
         Column("level_before", REAL, "the level before, at the runs of this week; null: none"),
     ),
@@ -74,26 +82,26 @@ _FOUND = pl.Schema({**dict.fromkeys(_NUMBERS, pl.Float64()), "level_since": pl.S
 
 
 def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
-    """Control limits of each number of each week, and the first week of its level.
+    """Whether each number of each week has changed against the weeks before it, and since when.
 
     Parameters
     ----------
     weeks : polars.DataFrame
         What `Snapshot.weeks` gave, best of 26 weeks; no more are looked at.
     fdr : float
-        Probability that anything of a week is said to have changed where nothing did: one half
-        for weeks above and below, the other for levels.
+        Probability that anything of a week is said to have changed where nothing did.
 
     Returns
     -------
     polars.DataFrame
-        ``weeks`` in its order, with ``expected`` by the other weeks of the same level, at
-        this week's runs; ``limit_low`` to ``limit_high``, which a week must leave for the
-        ``verdict`` above or below; ``p_value``, and ``q_value``, at most half of ``fdr`` where it
-        does; ``level_since``, the first week of the level;
-        ``level`` and ``level_before``, it and the one before at this week's runs
-        (null: none before). All null where there are no limits: of weeks that the data cover
-        in part, of fewer than `FEWEST_WEEKS` weeks, of causes, rows and sums.
+        ``weeks`` in its order, with what a report made at the end of the week would say of it:
+        ``expected`` by the weeks before its level, at this week's runs; ``limit_low`` to
+        ``limit_high``, outside of which a week is a change by itself; the ``verdict``, above or
+        below also where several newest weeks are another level only together; ``p_value``, and
+        ``q_value``, at most ``fdr`` where it changed; ``level_since``, the first week of the
+        level; ``level`` and ``level_before``, it and the one before at this week's runs (null:
+        within). All null where there are no limits: of weeks that the data cover in part, of
+        the first `FEWEST_WEEKS` - 1 weeks, of causes, rows and sums.
 
     Raises
     ------
@@ -104,17 +112,10 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
 
     Notes
     -----
-    The unit is the week: what weeks vary beyond chance is learned from them, whatever hangs
-    together within one (Laney's idea for shares [1]_, quasi-Poisson for counts). Counts and
-    shares are compared as roots and angles, durations as logarithms of medians. Incidents
-    are held against the runs that ended. The series of a ``group_kind`` are one family:
-    limits and levels are Bonferroni's over series; see `stats.process_control`. Weeks must be
-    independent given their level.
-
-    References
-    ----------
-    .. [1] Laney, D. B. (2002). Improved control charts for attributes. Quality Engineering
-       14, 531-537.
+    The judge is that of reports, `stats.process_control.newest_change`. Counts and shares are
+    compared as roots and angles, durations as logarithms of medians. Incidents are held against
+    the runs that ended. The series of a ``group_kind`` are one family: ``fdr`` is divided by
+    their number.
 
     Examples
     --------
@@ -135,11 +136,11 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     found = [
         limited
         for series in ended.partition_by(_SERIES, maintain_order=True)
-        for limited in _of_series(series, fdr / 2, n_series[series["group_kind"][0]])
+        for limited in _of_series(series, fdr, n_series[series["group_kind"][0]])
     ]
     schema = {"_row": rows.schema["_row"], **_FOUND}
-    is_above = pl.col("value") > pl.col("expected")
-    verdict = first_word("below", within=pl.col("q_value") > fdr / 2, above=is_above)
+    is_above = pl.col("level") > pl.col("level_before")
+    verdict = first_word("below", within=pl.col("level_before").is_null(), above=is_above)
     is_known = pl.col("p_value").is_not_null()
     return (
         rows.join(
@@ -152,11 +153,10 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
 
 
 class _Scale(NamedTuple):
-    """The scale on which a measure is compared: to points and back, with the variance by chance."""
+    """The scale on which a measure is compared: to points and back."""
 
     point: Callable[[Mapping[str, Any]], chart.Point | None]
     back: Callable[[float, Mapping[str, Any]], float]
-    least_variance: float = 1.0
 
 
 def _scale(measure: str) -> _Scale:
@@ -166,8 +166,7 @@ def _scale(measure: str) -> _Scale:
             lambda value, row: chart.share_back(value, row["n_of"]),
         )
     if measure == TIME_TO_COMPLETE:
-        back = chart.duration_back
-        return _Scale(_duration_point, lambda value, _: back(value), LEAST_VARIANCE)
+        return _Scale(_duration_point, lambda value, _: chart.duration_back(value))
     name = "n_ended" if measure in PER_RUN else None
     return _Scale(
         lambda row: chart.count_point(row["n"], _of(row, name)) if _of(row, name) else None,
@@ -227,29 +226,22 @@ def _weights_of_times(rows: list[dict[str, Any]], _: list[chart.Point]) -> list[
 
 
 def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tuple[Any, ...]]:
-    """Row number, limits and level of each week that has limits."""
-    alpha = fdr / n_series
+    """Row number, limits and level of each week that has enough weeks before it."""
     rows, points, scale = points_of(series.sort("week"))
-    if len(points) < FEWEST_WEEKS:
-        return
-    back, variance = scale.back, scale.least_variance
-    starts = chart.change_points(points, alpha=alpha, least_variance=variance)
-    limits = chart.limits(points, starts, conf_level=1 - alpha, least_variance=variance)
-    means = chart.means(points, starts)
-    for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
-        if limit is None:
+    worse = WORSE.get(series["measure"][0], 1)
+    for n, row in enumerate(rows, start=1):
+        past = points[:n] if n >= FEWEST_WEEKS else ()
+        if not (found := chart.newest_change(past, alpha=fdr / n_series, worse=worse)):
             continue
-        here = sum(start <= place for start in starts)
-        ends = (limit.expected, limit.low, limit.high)
-        yield (
-            row["_row"],
-            *(back(end, row) for end in ends),
-            limit.p_value,
-            min(1.0, limit.p_value / alpha * fdr),
-            back(means[here], row),
-            back(means[here - 1], row) if here else None,
-            rows[starts[here - 1] if here else 0]["week"],
+        expected, low, high, level = (
+            scale.back(value, row) for value in (found.before, found.low, found.high, found.level)
         )
+        q_value = min(1.0, found.p_value * n_series)
+        limits = (row["_row"], expected, low, high, found.p_value, q_value)
+        if found.start is None:
+            yield *limits, expected, None, rows[0]["week"]
+        else:
+            yield *limits, level, expected, rows[found.start]["week"]
 
 
 _COUNTED = (

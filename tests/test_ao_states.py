@@ -62,25 +62,6 @@ def test_the_table_holds_for_records_on_disk(table: dict, tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.slow
-def test_the_samples_hold_to_the_table_where_nothing_was_reattributed(
-    table: dict, alone: dict[str, sa.Snapshot]
-) -> None:
-    n_checked = 0
-    for samples in alone.values():
-        sessions = samples.detail("ao_sessions").filter(
-            pl.col("is_current") & ~pl.col("is_synthesized") & pl.col("reattribution").is_null()
-        )
-        states = {row["entity_id"]: row for row in sa.states(samples).to_dicts()}
-        for row in sessions.to_dicts():
-            wanted = table.get(tuple(row[name] for name in AXES))
-            if wanted is not None:
-                found = states[row["entity_id"]]
-                assert {name: found[name] for name in STATE} == {n: wanted[n] for n in STATE}
-                n_checked += 1
-    assert n_checked >= (50 if len(alone) > 2 else 13)
-
-
 def test_every_entity_has_one_state_in_the_order_of_the_entities(
     alone: dict[str, sa.Snapshot],
 ) -> None:

@@ -572,15 +572,6 @@ def test_moments_that_no_clock_can_show_are_none(tree: Path) -> None:
     assert found(facts, "cell.not_json")["column"] == "data"
 
 
-def test_a_damaged_database_costs_its_events_only(tree: Path) -> None:
-    put(tree / "activity-events.db", b"SQLite format 3\x00" + b"\xff" * 2000)
-    facts = facts_of(tree)
-    assert facts.entities.height == 1
-    assert found(facts, "file.unreadable")["table"] == "activity-events.db"
-    with pytest.raises(DamagedStoreError):
-        facts_of(tree, on_error="raise")
-
-
 def test_many_faults_of_one_kind_are_counted(tree: Path) -> None:
     for number in range(1005):
         write_json(tree, f"bad-{number}", "{")

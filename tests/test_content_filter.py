@@ -175,6 +175,12 @@ SPELT = {
     ]
     for word, field, text in product(SPELLINGS, ("finish", "rawFinish"), ("", "half an answer"))
 }
+SPELT["a step that failed"] = [
+    event(0, "execution.started"),
+    step(1, "step.started"),
+    step(2, "step.failed", finish="content-filter", error={"type": "unknown", "message": ""}),
+    event(3, "execution.succeeded"),
+]
 WITHOUT_EXECUTIONS = {
     f"{word} in an era without executions": [
         event(0, "next.prompted", input={"id": "in_1"}),
@@ -190,13 +196,14 @@ OPEN = {
 
 
 @pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """States and reasons of each of these lives, which are sessions of one log."""
+def lives(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, ...]:
+    """States, reasons and findings of each of these lives, which are sessions of one log."""
     log = tmp_path_factory.mktemp("lives") / "log.jsonl"
     write(log, in_sessions(SPELT | WITHOUT_EXECUTIONS | OPEN))
     with sa.read(log, progress=False) as snap:
         whose = pl.col("entity_id").str.split(":").list.first().alias("life")
-        return tuple(frame.with_columns(whose) for frame in (sa.states(snap), sa.reasons(snap)))
+        frames = (sa.states(snap), sa.reasons(snap), snap.findings)
+        return tuple(frame.with_columns(whose) for frame in frames)
 
 
 def outcomes(states: pl.DataFrame, entity_type: str) -> list[str]:
@@ -210,6 +217,8 @@ def test_a_content_filter_is_never_a_success_however_it_is_spelt(lives):
         assert outcomes(states, whose) == ["failed"] * len(SPELT), whose
     sessions = states.filter(entity_type="session")
     assert set(sessions["severity"].cast(pl.String)) == {"critical"}
+    stored = lives[2].filter(code="outcome.blocked_as_success")
+    assert {f"{life}:execution:1" for life in SPELT} <= set(stored["entity_id"])
 
 
 @pytest.mark.slow

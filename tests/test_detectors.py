@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.core.words import how_long_each
 from stateanalytics.detectors.catalogue import chosen_detectors, named, registry
 from stateanalytics.detectors.detections import feature_columns, in_words, truths
-from stateanalytics.detectors.frames import DETECTIONS, DETECTORS
+from stateanalytics.detectors.frames import DETECTORS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.detector import CONSTRUCTS, Detector, Entry, catalogue
@@ -186,12 +185,6 @@ def test_an_upper_limit_ends_a_range():
     assert in_words(truths(rows, [slow]), at=NOW)["fires"].to_list() == [False, True, True, False]
 
 
-def test_the_dashboard_counts_whole_seconds():
-    stuck = named("B2")
-    # What `features_of` does: 3600.9 s are 3600 for the page.
-    assert in_words(truths(signs(stuck, 3600.0), [stuck]), at=NOW)["fires"].to_list() == [False]
-
-
 def test_a_run_that_began_before_the_range_is_not_covered():
     stuck = named("dashboard_stuck_60m")
     old = signs(stuck, 90_000.0).with_columns(started_age_s=86_400.001)
@@ -319,18 +312,6 @@ def test_a_detector_shows_itself():
     assert repr(named("B2")) == "Detector 'dashboard_stuck_60m': elapsed_whole_s > 3600 s"
     assert "cannot be evaluated" in repr(registry()["stale_locks_v1"])
     assert "closed by the phantom reaper" in repr(named("B13"))
-
-
-def test_no_rows_give_no_rows():
-    every = chosen_detectors("all")
-    rows = signs(named("B2"), 1.0).clear()
-    assert in_words(truths(rows, every[:3]), at=NOW).schema == DETECTIONS.dtypes
-
-
-def test_durations_are_cut_and_never_rounded_over_a_limit():
-    ages = pl.DataFrame({"s": [3599.999, 7199.99, 119.99, 0.0]})
-    said = ages.select(how_long_each("s")).to_series().to_list()
-    assert said == ["59 min 59 s", "1 h 59 min", "1 min 59 s", "0 s"]
 
 
 def test_the_page_names_every_cause():

@@ -1,7 +1,6 @@
 """The word that lionagi's own pages show, quirks included."""
 
 import polars as pl
-import pytest
 
 from stateanalytics.systems.lionagi.detectors import with_display_status
 
@@ -13,24 +12,6 @@ def shown(status, code=None, message=None, health=None):
         [(status, code, message, health)], schema=dict.fromkeys(COLUMNS, pl.String), orient="row"
     )
     return with_display_status(rows).row(0, named=True)
-
-
-@pytest.mark.parametrize(
-    ("status", "word"),
-    [
-        ("done", "completed"),
-        ("timed_out", "cancelled"),
-        ("error", "failed"),
-        ("scheduled", "queued"),
-        (" Failed ", "failed"),
-        ("completed_empty", "running"),
-        ("merged", "running"),
-        ("", "running"),
-        (None, "running"),
-    ],
-)
-def test_each_status_has_its_word(status, word):
-    assert shown(status)["display_status"] == word
 
 
 def test_a_reaped_run_is_shown_as_orphaned_unless_it_left_locks():

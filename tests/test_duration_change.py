@@ -193,35 +193,6 @@ def test_wrong_columns_and_rates_are_refused():
         changed([], fdr=5)
 
 
-def fan_outs(draw, days_ago, first):
-    """Ten invocations of 24 sessions each, which are alike; nothing differs between weeks."""
-    rows = []
-    for invocation in range(first, first + 10):
-        median_s = 600 * math.exp(draw.gauss(0, 0.5))
-        begun = ago(days=days_ago, hours=-160 * draw.random())
-        for _ in range(24):
-            seconds = median_s * math.exp(draw.gauss(0, 0.5))
-            ended = begun + (ago() - ago(seconds=seconds))
-            row = {"started_at": begun, "ended_at": ended, "agent": "coder"}
-            rows.append(({**row, "invocation_id": f"i{invocation}"}, DONE))
-    return rows
-
-
-def n_false(seed, n):
-    """Weeks of `n` without any change in which an agent is called worse or better."""
-    draw = Random(seed)
-    found = [changed(fan_outs(draw, 14, 0) + fan_outs(draw, 7, 10)) for _ in range(n)]
-    return sum(table["verdict"].is_in(["worse", "better"]).any() for table in found)
-
-
-@pytest.mark.parametrize(
-    ("seed", "n", "most"), [(3, 5, 1), pytest.param(4, 60, 9, marks=pytest.mark.slow)]
-)
-def test_fan_outs_that_are_alike_are_few_witnesses(seed, n, most):
-    """Taken for 240 witnesses, four weeks of ten had a change; the false discovery rate is 0.1."""
-    assert n_false(seed, n) <= most
-
-
 def groups(draw, n_units, size, sd, icc, *, times=1.0, sizes=None):
     """Runs of two weeks whose invocations take alike long and fail alike often."""
     rows = []
@@ -329,13 +300,6 @@ def weeks_with_outages(draw, hours):
 def says_anything(given):
     changed = sa.survival.duration_change(given)["verdict"].is_in(["worse", "better"]).any()
     return bool(changed or sa.failures.lift(given)["is_over_represented"].any())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hours", [1 / 6, 3])
-def test_an_outage_proves_something_once(hours):
-    draw = Random(3)
-    assert not any(says_anything(weeks_with_outages(draw, hours)) for _ in range(4))
 
 
 @pytest.mark.slow

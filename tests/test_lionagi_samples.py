@@ -9,11 +9,9 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.io.parts import Parts
-from stateanalytics.snapshot import read
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.lionagi.frames import CALLS, TURNS
 from stateanalytics.systems.reading import read_facts
-from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import read_part
 
@@ -391,36 +389,3 @@ def test_all_samples_can_be_read_at_once(lionagi_samples):
     assert facts.sources["format"].n_unique() == 4
     assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
     assert facts.sources["n_entities"].sum() == facts.entities.height
-
-
-@pytest.mark.slow
-def test_the_shipped_sample_is_read_as_its_truth_table_describes():
-    folder = ROOT / "data" / "samples"
-    truth = pl.read_csv(folder / "truth.csv", infer_schema=False)
-    part = read_part(folder / "state.db")
-    errors = read(folder / "state.db", progress=False).error_counts()
-    both = truth.join(part.entities, on=["entity_type", "entity_id"], how="full", suffix="_read")
-    assert both.filter(
-        pl.col("entity_id").is_null() | pl.col("entity_id_read").is_null()
-    ).is_empty()
-    wrong = both.filter(
-        pl.col("ended_by").ne_missing(pl.col("end_written_by"))
-        | pl.col("timeout_from").ne_missing(pl.col("timeout_from_read"))
-        | (
-            pl.col("timeout_from").is_not_null()
-            & (pl.col("timeout_s").cast(pl.Float64) != pl.col("timeout_s_read"))
-        )
-        | (
-            (pl.col("entity_type") == "session")
-            & (pl.col("n_messages").cast(pl.Int64) != pl.col("n_messages_read"))
-        )
-    )
-    assert wrong.select("entity_type", "scenario").rows() == []
-    counted = truth.drop_nulls("n_tool_errors").join(
-        errors, left_on="entity_id", right_on="session_id", suffix="_read", how="left"
-    )
-    assert counted.height > 300
-    assert (
-        counted["n_tool_errors"].cast(pl.Int64).to_list()
-        == counted["n_tool_errors_read"].fill_null(0).to_list()
-    )

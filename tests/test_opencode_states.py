@@ -204,28 +204,14 @@ ENDED = {
         "failed", "run.failed.unrecognized",
     ),
 }  # fmt: skip
-FILTERS = {
-    "a step that a filter ended": {"kind": "step.ended", "finish": "content-filter"},
-    "a step that a filter failed": {"kind": "step.failed", "finish": "content-filter"},
-    "a refusal in the provider's own words": {
-        "kind": "step.ended", "finish": "stop", "rawFinish": "SAFETY",
-    },
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """All sessions of the tables above in one log: what ended did so on a day of its own."""
-    error = {"type": "unknown", "message": ""}
-    over = [
-        *((name, (*STARTED, *ended.events)) for name, ended in ENDED.items()),
-        *(
-            (name, (*STARTED, step(2, **({"error": error} | end)), SUCCEEDED))
-            for name, end in FILTERS.items()
-        ),
-    ]
     sessions = {
-        name: ending_at(T0 + day * DAY_MS, *events) for day, (name, events) in enumerate(over)
+        name: ending_at(T0 + day * DAY_MS, *STARTED, *ended.events)
+        for day, (name, ended) in enumerate(ENDED.items())
     } | {name: ending_at(NOW - one.silent_s * 1000, *one.events) for name, one in OPEN.items()}
     return facts_of(tmp_path_factory.mktemp("lives"), *in_sessions(sessions), as_of_ms=NOW)
 
@@ -256,17 +242,6 @@ def test_a_person_and_a_servers_stop_are_kept_apart(
 def test_an_unknown_reason_and_an_unknown_error_stay_visible(lives: Facts) -> None:
     assert "eaten by a dog" in lives.details["opencode_executions"]["interrupt_reason"].to_list()
     assert "provider.tired" in lives.findings["example"].to_list()
-
-
-@pytest.mark.parametrize("session", FILTERS)
-def test_a_filter_wins_over_a_success_that_was_written(
-    lives: Facts, judged: dict, session: str
-) -> None:
-    """A refusal in the provider's own words as well, if nothing was said."""
-    of_session = {row["outcome"] for name, row in judged.items() if session in name}
-    assert of_session == {"failed"}
-    stored = lives.findings.filter(code="outcome.blocked_as_success")
-    assert f"{session}:execution:1" in stored["entity_id"].to_list()
 
 
 def test_a_policy_may_be_more_or_less_patient(lives: Facts, judged: dict) -> None:

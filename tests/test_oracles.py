@@ -46,7 +46,6 @@ def check(name: str, rows: pl.DataFrame) -> None:
     assert wrong.is_empty(), f"{wrong.height} of {found.height} rows: {wrong.head(3).to_dicts()}"
 
 
-@pytest.mark.slow
 @every_file
 def test_every_row_equals_its_oracle(oracles: Path, name: str) -> None:
     check(name, read(oracles / name))

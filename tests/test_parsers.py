@@ -19,7 +19,6 @@ from stateanalytics.io.json_lines import Parser
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems.agent_orchestrator.logs import read_logs
 from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
-from stateanalytics.systems.agent_orchestrator.sessions import NoRecordError, key_value_record
 from stateanalytics.systems.lionagi.schedules import cadence_s
 from stateanalytics.systems.opencode.records import read_record_files
 from tests.examples import examples
@@ -96,19 +95,6 @@ def test_every_line_of_an_opencode_log_is_a_record_or_counted(tmp_path, written,
     n_read = gathered.log.events.height + gathered.messages.height + gathered.parts.height
     sound = [line for line in written if line in {json.dumps(one).encode() for one in SOUND[2:]}]
     assert n_read + n_named >= len(sound)
-
-
-@examples(200)
-@given(
-    st.one_of(ANY, st.lists(st.tuples(ANY, ANY)).map(lambda pairs: "\n".join(map("=".join, pairs))))
-)
-def test_any_text_is_a_record_of_texts_or_none(text):
-    try:
-        record = key_value_record(text)
-    except NoRecordError:
-        return
-    assert record
-    assert all(isinstance(part, str) for pair in record.items() for part in pair)
 
 
 CRON = st.text(string.digits + "*/,-? LW#@abc\t", max_size=25)

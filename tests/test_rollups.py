@@ -104,40 +104,6 @@ def test_children_without_a_parent_are_excluded():
 STATUSES = st.lists(st.sampled_from([*TERMINAL_STATUSES, *ODD]), max_size=5)
 
 
-def one_by_one(statuses, leader):
-    """The slow obvious version of lionagi's three rules."""
-    ended = [status in TERMINAL_STATUSES for status in statuses]
-    for bad in ("timed_out", "failed", "aborted", "cancelled"):
-        if bad in statuses:
-            invocation = bad
-            break
-    else:
-        good = bool(statuses) and all(s in ("completed", "completed_empty") for s in statuses)
-        if good:
-            invocation = "completed_empty" if "completed_empty" in statuses else "completed"
-        elif statuses and leader == "completed":
-            invocation = "completed_empty"
-        else:
-            invocation = leader
-    graded = None
-    if statuses and all(ended):
-        graded = max(enumerate(statuses), key=lambda pair: (EXIT_CODES[pair[1]], pair[0]))[1]
-    if not statuses or not all(ended):
-        return invocation, graded, None
-    if {"cancelled", "aborted"} & set(statuses):
-        return invocation, graded, "cancelled"
-    return invocation, graded, "succeeded" if set(statuses) == {"completed"} else "failed"
-
-
-@examples(80)
-@given(st.lists(STATUSES, max_size=6), st.sampled_from(["completed", "failed", "timed_out"]))
-def test_bulk_equals_group_by_group(groups, leader):
-    named = {str(number): statuses for number, statuses in enumerate(groups)}
-    found = roll_up(parents(*named, leader_status=[leader] * len(named)), children(named))
-    answers = found.select("invocation_status", "grading_status", "lifecycle_outcome").rows()
-    assert answers == [one_by_one(statuses, leader) for statuses in groups]
-
-
 @examples(40)
 @given(STATUSES.filter(bool), st.sampled_from(TERMINAL_STATUSES))
 def test_a_further_child_never_makes_the_worst_status_better(statuses, more):

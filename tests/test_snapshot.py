@@ -120,28 +120,6 @@ def test_several_stores_are_one_snapshot(tmp_path):
     assert sa.read(f"{tmp_path}/*.db").sources.height == 2
 
 
-def test_no_source_looks_in_the_usual_places(tmp_path, monkeypatch, store):
-    monkeypatch.setenv("LIONAGI_HOME", str(store.parent))
-    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-    assert sa.read().sources["source"].to_list() == [str(store)]
-    monkeypatch.setenv("LIONAGI_HOME", str(tmp_path / "empty"))
-    with pytest.raises(sa.errors.SourceNotFoundError, match="usual places are empty"):
-        sa.read()
-
-
-def test_what_is_wrong_with_an_input_is_said(tmp_path):
-    text = tmp_path / "notes.db"
-    text.write_text("no store")
-    for path, kind in (
-        (tmp_path / "gone.db", sa.errors.SourceNotFoundError),
-        (text, sa.errors.NotAStoreError),
-        (tmp_path / "gone" / "*.db", sa.errors.SourceNotFoundError),
-    ):
-        with pytest.raises(kind) as caught:
-            sa.read(path)
-        assert "Hint:" in str(caught.value)
-
-
 def test_the_sample_opens():
     snap = sa.demo()
     assert snap.entities.height > 100
@@ -354,23 +332,6 @@ def test_a_whole_table_has_no_row_cap(demo):
     joined = demo.table("entity_states")
     assert joined.height == demo.entities.height
     assert joined["severity"].dtype == pl.Enum(schema.SEVERITIES)
-
-
-def test_tool_errors_are_counted_on_demand(tmp_path):
-    answer = {"output": "Error: no such file or directory", "error": "boom"}
-    path = write_store(
-        tmp_path / "state.db",
-        sessions=[session("a")],
-        branches=[{"id": "br", "session_id": "a", "progression_id": "p"}],
-        progressions=[{"id": "p", "collection": json.dumps(["m1"])}],
-        messages=[
-            {"id": "m1", "created_at": NOW_S, "content": json.dumps(answer), "role": "action"}
-        ],
-    )
-    snap = sa.read(path)
-    counted = snap.error_counts().row(0, named=True)
-    assert (counted["session_id"], counted["n_tool_errors"]) == ("a", 1)
-    assert snap.sql("SELECT sum(n_tool_errors) FROM error_counts").item() == 1
 
 
 def test_states_of_another_policy_do_not_mix(demo):

@@ -27,6 +27,10 @@ from tests.frames import (
 
 MERGED = {"lifecycle": "merged", "outcome": "merged"}
 START, END = ago(hours=5), ago(hours=4)
+REAPED = {
+    "ended_at": ago(hours=1), "last_activity_at": END, "end_written_by": "observer",
+    "reason_code": "session.phantom.process_dead",
+}  # fmt: skip
 
 
 def measured(entity, state, **asked):
@@ -41,6 +45,14 @@ def measured(entity, state, **asked):
         pytest.param({"ended_at": END}, MERGED, 3600.0, "completed", None, id="merged"),
         pytest.param({"ended_at": END}, FAILED, 3600.0, "failed", None, id="failed"),
         pytest.param({"ended_at": START}, DONE, 0.0, "completed", None, id="no time at all"),
+        pytest.param(
+            {"ended_at": END, "stored_duration_s": 3_600_000.0}, DONE, 3600.0, "completed", None,
+            id="by its two moments, whatever the store computed",
+        ),
+        pytest.param(
+            {"ended_at": START + timedelta(microseconds=1)}, DONE, 1e-6, "completed", None,
+            id="to the microsecond",
+        ),
         pytest.param(
             {"ended_at": END}, TIMED_OUT, 3600.0, "timed_out", "time_limit", id="timed out"
         ),
@@ -78,6 +90,10 @@ def test_a_duration_says_what_was_seen(entity, state, duration_s, ending, cut_of
         pytest.param({"ended_at": END, "recorded_by": "imported"}, DONE, "imported", id="imported"),
         pytest.param({"started_at": None}, DONE, "undated", id="no time at all"),
         pytest.param({"started_at": None, "ended_at": END}, DONE, "no_start", id="no start"),
+        pytest.param(
+            {"started_at": AS_OF.fromtimestamp(0, AS_OF.tzinfo), "ended_at": END}, DONE,
+            "no_start", id="the start of time is none",
+        ),
         pytest.param({}, DONE, "no_end", id="ended without an end"),
         pytest.param({"started_at": ago(hours=-1)}, RUNNING, "starts_later", id="starts later"),
         pytest.param({"ended_at": ago(hours=6)}, DONE, "ends_before_start", id="backwards"),
@@ -87,10 +103,18 @@ def test_a_duration_says_what_was_seen(entity, state, duration_s, ending, cut_of
         pytest.param(
             {"ended_at": END, "end_written_by": "observer"}, FAILED, "end_observed", id="reaped"
         ),
+        pytest.param(
+            {**REAPED, "last_activity_at": START}, FAILED, "end_observed",
+            id="found dead, without a sign of life since its start",
+        ),
+        pytest.param(
+            {**REAPED, "reason_code": "run.cancelled.manual_kill"}, FAILED, "end_observed",
+            id="killed by a person",
+        ),
         pytest.param({"ended_at": END, "end_written_by": "executor"}, DONE, None, id="its own end"),
         pytest.param({"end_written_by": "observer"}, RUNNING, None, id="running has no end"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_trusted_is_left_out_with_its_reason(entity, state, left_out):
     found = measured(entity, state).row(0, named=True)
     assert found["left_out"] == left_out
@@ -157,6 +181,20 @@ def test_a_timeout_is_cut_off_at_its_limit_or_is_an_end(elapsed, limit_s, durati
     assert (ended["duration_s"], ended["ended"], ended["cause"]) == (elapsed, True, "timed_out")
 
 
+def test_who_was_found_dead_died_at_the_last_sign_of_life():
+    found = measured(REAPED, FAILED).row(0, named=True)
+    assert (found["duration_s"], found["cause"], found["end_from"]) == (
+        3600.0, "failed", "last_activity",
+    )  # fmt: skip
+    assert found["end_width_s"] == 3 * 3600
+    assert measured(REAPED, FAILED, observed_ends="left_out")["left_out"].item() == "end_observed"
+
+
+def test_silent_runs_may_be_cut_off_at_as_of():
+    found = measured({"last_activity_at": END}, STALLED, silent_runs="as_of")
+    assert found["duration_s"].item() == 18000.0
+
+
 def test_causes_are_there_where_the_end_was_seen():
     assert measured({"ended_at": END}, FAILED)["cause"].item() == "failed"
     assert measured({}, RUNNING)["cause"].item() is None
@@ -176,6 +214,10 @@ def test_runs_that_were_over_before_the_window_were_not_active_in_it():
     week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
     over = {"started_at": ago(days=20), "ended_at": week.since}
     assert measured(over, DONE, window=week, cohort="active").is_empty()
+    # What began earlier came under observation then, and says nothing about before.
+    active = {**over, "ended_at": week.since + timedelta(days=1)}
+    found = measured(active, DONE, window=week, cohort="active")
+    assert found["entry_s"].item() == (week.since - ago(days=20)).total_seconds()
 
 
 @pytest.mark.parametrize("option", ["cohort", "timeouts", "silent_runs", "observed_ends"])

@@ -139,13 +139,6 @@ def test_what_a_query_may_be(snap, query, rows):
 
 
 @pytest.mark.slow
-def test_every_table_that_is_documented_can_be_selected(snap):
-    for name in snap.sql("SHOW TABLES")["name"]:
-        if name != "error_counts" and not name.startswith("raw_"):
-            assert snap.sql(f"FROM {name} LIMIT 3").columns, name
-
-
-@pytest.mark.slow
 def test_frames_come_back_as_they_are(snap):
     for name in ("entities", "events", "states", "findings", "sources"):
         given = snap.table(name)
@@ -563,23 +556,6 @@ def test_two_threads_do_not_disturb_each_other(snap):
     assert len(errors) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "query",
-    [
-        pytest.param("SELECT list(range) FROM range(1000000000)", id="one list"),
-        pytest.param(
-            "SELECT string_agg(range::VARCHAR, 'xxxxxxxxxxxxxxxxxxxx') FROM range(1000000000)",
-            id="one text",
-        ),
-    ],
-)
-def test_a_query_has_a_memory_limit(snap, query):
-    with pytest.raises(QueryError, match="more memory than its limit of 2 GiB"):
-        snap.sql(query)
-    assert snap.sql("SELECT 1").item() == 1
-
-
 @pytest.mark.parametrize(
     "query",
     [
@@ -892,11 +868,6 @@ def test_nothing_to_ask_gives_no_rows():
     empty = snapshot([])
     for name in ("entities", "states", "reasons", "attention", "running_sessions", "phantoms"):
         assert empty.sql(f"FROM {name}").height == 0, name
-
-
-def test_the_same_question_gives_the_same_answer(snap):
-    query = "SELECT severity, count(*) AS n FROM entity_states GROUP BY ALL ORDER BY ALL"
-    assert snap.sql(query).equals(snap.sql(query))
 
 
 def test_microseconds_and_ages_survive():

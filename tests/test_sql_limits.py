@@ -1,6 +1,7 @@
 """Limits of a query hold wherever the engine is, and what it took is given back."""
 
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -163,6 +164,7 @@ def test_a_limit_of_memory_holds_for_the_result_too(snap):
     assert snap.sql(query).height == 3_000
     with pytest.raises(QueryError, match="limit of 15 MB"):
         snap.sql(query, memory_bytes=15 * MB)
+    assert inspect.signature(snap.sql).parameters["memory_bytes"].default == 2 * 2**30
 
 
 @pytest.mark.parametrize("memory_bytes", [0, -1, 1000, 1.5e9, True, None, "2GB"])

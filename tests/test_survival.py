@@ -1,5 +1,6 @@
 """Curves with censoring, against R's survival package and the slow loop."""
 
+import inspect
 import math
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def test_hall_and_wellners_band_equals_r(aml):
     point = at(confidence_band(kaplan_meier(aml)), 27)
     assert point["band_low"] == pytest.approx(0.1952935740, abs=1e-6)
     assert point["band_high"] == pytest.approx(0.7412021409, abs=1e-6)
+    assert "pointwise" in inspect.getdoc(kaplan_meier)
 
 
 def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
@@ -202,7 +204,7 @@ def test_timeouts_are_cut_offs_and_the_tail_is_not_identified():
     assert found["duration_low_s"].to_list() == [60, 180, 510, None]
     assert found["duration_high_s"].to_list() == [510, None, None, None]
     assert found["in_words"][1] == "50 % end within 8 min 30 s (3 min to not identified)"
-    assert found["in_words"][2].startswith("not identified: ")
+    assert found["in_words"][3] == ("not identified: 32 % outlast the data, which end at 15 min")
 
 
 def test_no_spells_give_no_rows():
@@ -219,16 +221,15 @@ def test_all_censored_stays_at_one_and_no_quantile_is_identified():
     assert curve["survival"].to_list() == [1.0, 1.0]
     assert curve["survival_low"].to_list() == [None, None]
     assert quantiles(curve, [0.5])["is_identified"].to_list() == [False]
+    assert restricted_mean(curve, 2)["mean_s"].item() == 2
     assert cumulative_incidence(running.with_columns(cause=pl.lit(None, pl.String))).height == 0
 
 
 def test_one_spell_and_zero_durations_are_kept():
-    assert kaplan_meier(pl.DataFrame({"duration_s": [0.0], "ended": [True]})).row(0)[:4] == (
-        0.0,
-        1,
-        1,
-        0.0,
-    )
+    spell = pl.DataFrame({"duration_s": [0.0], "ended": [True]})
+    assert kaplan_meier(spell).row(0)[:4] == (0.0, 1, 1, 0.0)
+    more = pl.DataFrame({"duration_s": [0.0, 0.0, 5.0], "ended": [True, False, True]})
+    assert at(kaplan_meier(more), 0)["survival"] == pytest.approx(2 / 3)
 
 
 def test_a_null_stratum_is_a_stratum():
@@ -250,6 +251,7 @@ def test_restricted_mean_beyond_the_data_is_not_identified():
         pytest.param("duration_s", [1.0, -1.0], "1 negative durations", id="negative"),
         pytest.param("duration_s", [1.0, None], "1 null durations", id="null"),
         pytest.param("entry_s", [0.0, 9.0], "end before they are entered", id="entry after end"),
+        pytest.param("entry_s", [0.0, math.nan], "entries that are not finite", id="no entry"),
     ],
 )
 def test_durations_without_meaning_are_refused_in_words(column, values, words):
@@ -358,6 +360,8 @@ def test_groups_that_were_gone_before_the_first_end_are_no_degree_of_freedom():
     assert with_gone["df"].item() == without["df"].item() == 1
     assert with_gone["statistic"].item() == pytest.approx(without["statistic"].item())
     assert with_gone["n_groups"].item() == 3
+    alone = logrank(TYPE_I.with_columns(arm=pl.lit("a")), "arm").row(0, named=True)
+    assert (alone["p_value"], alone["df"], alone["n_groups"]) == (None, 0, 1)
 
 
 def test_one_test_within_each_stratum_equals_testing_each_alone(lung):

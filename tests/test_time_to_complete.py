@@ -101,17 +101,6 @@ def verdicts(n, seed, n_weeks, **how):
 
 
 @pytest.mark.slow
-def test_a_slowdown_by_half_is_found_by_its_second_week():
-    assert verdicts(10, 3, 12, times=1.5, since=2)["higher"] >= 8
-
-
-@pytest.mark.slow
-def test_neither_chance_nor_another_mix_is_a_slowdown():
-    assert verdicts(8, 5, 12, per_week=100) == {"within": 8}
-    assert verdicts(6, 6, 12, since=2, mix=(1, 5, 2, 1)) == {"within": 6}
-
-
-@pytest.mark.slow
 def test_what_fails_sooner_is_never_better():
     """The longest runs die early: the others are shorter, and no more complete by any time."""
     found = verdicts(8, 7, 12, since=2, dies_at=0.2)

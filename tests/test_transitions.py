@@ -3,10 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.lionagi.transitions import (
     EDGES,
@@ -18,7 +15,6 @@ from stateanalytics.systems.lionagi.transitions import (
     classify_transitions,
 )
 from tests.conftest import component
-from tests.examples import examples
 from tests.frames import frame
 
 AFTER = TERMINAL_FLOOR_AT + timedelta(days=30)
@@ -74,6 +70,7 @@ def verdict(*changes, **options):
 )
 def test_each_change_falls_into_one_class(row, expected):
     assert verdict(row) == [expected]
+    assert expected in VERDICTS
 
 
 def test_an_exit_at_the_release_of_0_28_was_already_refused():
@@ -112,51 +109,6 @@ def test_override_events_repeat_no_row():
 
 def test_no_changes_give_no_verdicts():
     assert verdict() == []
-
-
-STATUSES = sorted({word.raw_status for word in STATUS_WORDS} | {"done", ""})
-CHANGES = st.lists(
-    st.builds(
-        change,
-        st.sampled_from([cycle.entity_type for cycle in LIFECYCLES] + ["branch"]),
-        st.none() | st.sampled_from(STATUSES),
-        st.none() | st.sampled_from(STATUSES),
-        at=st.sampled_from([BEFORE, AFTER]),
-        code=st.none() | st.just("session.reopened.by_resume"),
-    ),
-    max_size=20,
-)
-
-
-def one_by_one(row):
-    """The slow obvious version."""
-    entity_type, before, after = row["entity_type"], row["previous_status"], row["status"]
-    is_managed = entity_type in {cycle.entity_type for cycle in LIFECYCLES}
-    words = KNOWN[entity_type] if is_managed else ()
-    if before is None:
-        return "first"
-    if before not in words or after not in words:
-        return "unknown"
-    if (entity_type, before, after) in {(e.entity_type, e.before, e.after) for e in EDGES}:
-        return "legal"
-    if before == after:
-        return "same_status"
-    if row["reason_code"] == "session.reopened.by_resume":
-        return "override"
-    is_end = any(
-        word.is_terminal
-        for word in STATUS_WORDS
-        if (word.entity_type, word.raw_status) == (entity_type, before)
-    )
-    return "illegal_before_0_28" if is_end and row["at"] == BEFORE else "illegal"
-
-
-@examples(60)
-@given(CHANGES)
-def test_bulk_equals_row_by_row(changes):
-    found = verdict(*changes)
-    assert found == [one_by_one(row) for row in changes]
-    assert set(found) <= set(VERDICTS)
 
 
 def test_the_graphs_are_those_of_the_installed_lionagi():

@@ -26,7 +26,7 @@ import polars as pl
 
 from stateanalytics.charts.style import FONT_SIZE, Palette, Source, wrapped
 from stateanalytics.core.redaction import redact_texts
-from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.text import shortened, texts_within, visible
 from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import needing
 
@@ -269,7 +269,7 @@ def shared_selections() -> Iterator[None]:
 
 def _without_secrets(spec: Any) -> Any:
     """A specification with masked secrets; equal secrets get equal masks."""
-    texts = pl.Series(list(dict.fromkeys(_texts(spec))), dtype=pl.String)
+    texts = pl.Series(list(dict.fromkeys(texts_within(spec))), dtype=pl.String)
     masked = dict(zip(texts, redact_texts(texts)[0], strict=True))
 
     def walk(part: Any) -> Any:
@@ -280,14 +280,6 @@ def _without_secrets(spec: Any) -> Any:
         return masked[part] if isinstance(part, str) else part
 
     return walk(spec)
-
-
-def _texts(part: Any) -> Iterator[str]:
-    if isinstance(part, str):
-        yield part
-    elif isinstance(part, Mapping | list):
-        for value in part.values() if isinstance(part, Mapping) else part:
-            yield from _texts(value)
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 
 # Colours and cursor moves (CSI) and titles and links (OSC): decoration, dropped whole.
 ANSI = (
@@ -132,6 +133,15 @@ def without_formula(text: str) -> str:
     ("'=HYPERLINK(1)", 'plain')
     """
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def texts_within(plain: object) -> Iterator[str]:
+    """Every text in nested mappings and lists, without their keys."""
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, Mapping | list):
+        for value in plain.values() if isinstance(plain, Mapping) else plain:
+            yield from texts_within(value)
 
 
 def _escaped(character: str) -> str:

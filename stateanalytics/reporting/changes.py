@@ -32,14 +32,11 @@ from stateanalytics.weekly_limits import (
     FEWEST_WEEKS,
     OF_ALL,
     SHARES,
+    WORSE,
     numbers_of_ended,
     points_of,
 )
 
-WORSE: Mapping[str, int] = MappingProxyType(
-    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, "time_to_complete": 1}
-)
-"""The direction in which each number of the headline gets worse."""
 FAILURES = ("incidents", "causes")
 BURSTS = 2.0
 """Variance of their counts over that of chance alone, where earlier weeks do not show it."""

@@ -21,11 +21,11 @@ from stateanalytics.core.words import (
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale
-from stateanalytics.reporting.changes import OPEN, WORSE
+from stateanalytics.reporting.changes import OPEN
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.weekly import TIME_TO_COMPLETE
-from stateanalytics.weekly_limits import FEWEST_WEEKS
+from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
 N_NAMED = 2
 _LONGEST_NAME = 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
@@ -16,7 +16,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import with_group
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
-from stateanalytics.core.text import shortened, visible
+from stateanalytics.core.text import shortened, texts_within, visible
 from stateanalytics.core.windows import (
     TICK,
     WEEK,
@@ -419,7 +419,7 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
         Whether to mask secrets too; control characters are always made visible and
         long texts always cut, except for commands.
     """
-    texts = list(_texts(plain))
+    texts = list(texts_within(plain))
     # Half of a surrogate pair fits in no column; it is shown as an escape.
     encodable = pl.Series(
         [text.encode(errors="backslashreplace").decode() for text in texts], dtype=pl.String
@@ -439,14 +439,6 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
         return [walk(value) for value in part] if isinstance(part, list) else part
 
     return walk(plain), n_masked
-
-
-def _texts(part: Any) -> Iterator[str]:
-    if isinstance(part, str):
-        yield part
-    elif isinstance(part, Mapping | list):
-        for value in part.values() if isinstance(part, Mapping) else part:
-            yield from _texts(value)
 
 
 def _shown(text: str) -> str:

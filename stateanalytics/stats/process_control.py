@@ -1,4 +1,4 @@
-"""Short weekly series: their levels, control limits, and a sequential test of the current week.
+"""Short weekly series: their newest level, and a sequential test of the current week.
 
 Counts and shares are transformed to the scale where chance has the same variance at every
 level, so that one Gaussian method serves both; what weeks vary beyond that is estimated
@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
 
 from stateanalytics.stats.distributions import gamma_cdf, solve, student_quantile, student_tail
 
-SHORTEST = 2
-"""Fewest weeks of a level: a single week is an outlier, which its control limits show."""
 # Anscombe's 3/8: with it the variance stays the same down to a few events.
 _CONTINUITY = 0.375
 
@@ -34,24 +32,6 @@ class Point:
 
     value: float
     weight: float
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Control limits of a week, from the other weeks of its level.
-
-    Attributes
-    ----------
-    expected, low, high : float
-        Mean of the other weeks, and the interval for one more week like them.
-    p_value : float
-        Two-sided probability of a week further away by chance.
-    """
-
-    expected: float
-    low: float
-    high: float
-    p_value: float
 
 
 def count_point(n: float, exposure: float) -> Point:
@@ -105,158 +85,6 @@ def duration_back(value: float) -> float:
     return math.exp(value)
 
 
-def change_points(
-    points: Sequence[Point], *, alpha: float = 0.05, least_variance: float = 1.0
-) -> list[int]:
-    """Positions of the weeks at which a new level begins.
-
-    Parameters
-    ----------
-    points : sequence of Point
-        In the order of time.
-    alpha : float
-        Probability to report a change in a series that has none.
-    least_variance : float
-        Variance factor of chance alone: 1 for counts and shares, 0 where it is not known.
-
-    Notes
-    -----
-    Binary segmentation [1]_: the series is cut where Student's t between the two parts is
-    largest, with the variance estimated within the parts, and p-values are corrected by
-    Bonferroni over the positions. Every further cut needs the first, so that a series without
-    change is cut in at most ``alpha`` of cases. Weeks must be independent given their level:
-    a slow drift is reported as steps.
-
-    References
-    ----------
-    .. [1] Scott, A. J. and Knott, M. (1974). A cluster analysis method for grouping means in
-       the analysis of variance. Biometrics 30, 507-512.
-
-    Examples
-    --------
-    >>> change_points([count_point(n, 1.0) for n in (9, 11, 8, 12, 10, 31, 28, 33, 30)])
-    [5]
-    """
-    n = len(points)
-    cuts = range(SHORTEST, n - SHORTEST + 1)
-    if n < 2 * SHORTEST + 1:
-        return []
-    statistics = {cut: _t_statistic(points, cut, least_variance) for cut in cuts}
-    best = max(statistics, key=lambda cut: statistics[cut])
-    if student_tail(statistics[best], n - 2) * len(cuts) > alpha:
-        return []
-    before, after = (
-        change_points(part, alpha=alpha, least_variance=least_variance)
-        for part in (points[:best], points[best:])
-    )
-    return [*before, best, *(best + cut for cut in after)]
-
-
-def limits(
-    points: Sequence[Point],
-    starts: Sequence[int] = (),
-    *,
-    conf_level: float = 0.95,
-    least_variance: float = 1.0,
-) -> list[Limits | None]:
-    """Control limits of each week, from the other weeks of its level.
-
-    Parameters
-    ----------
-    points : sequence of Point
-        In the order of time.
-    starts : sequence of int
-        What `change_points` gave.
-    conf_level : float
-        Of the limits.
-    least_variance : float
-        As for `change_points`.
-
-    Returns
-    -------
-    list of Limits or None
-        None where the level has no other week, or its weeks do not vary at all.
-
-    Notes
-    -----
-    Student's prediction interval for one more observation. The variance is common to all
-    levels and estimated without the week itself, so that an outlier does not widen its own
-    limits. It is never below that of chance.
-
-    Examples
-    --------
-    >>> weeks = [count_point(n, 1.0) for n in (9, 11, 8, 12, 10, 9, 11, 40)]
-    >>> [limit.p_value < 0.05 for limit in limits(weeks)][-2:]
-    [False, True]
-    """
-    levels = _split(points, starts)
-    squares = [_squares(level) for level in levels]
-    degrees = len(points) - len(levels) - 1
-    quantile = student_quantile(conf_level, degrees) if degrees > 0 else math.inf
-    results: list[Limits | None] = []
-    for level, squares_of_level in zip(levels, squares, strict=True):
-        for index, point in enumerate(level):
-            others = [*level[:index], *level[index + 1 :]]
-            if not others or degrees < 1:
-                results.append(None)
-                continue
-            residual = sum(squares) - squares_of_level + _squares(others)
-            variance = max(least_variance, residual / degrees)
-            results.append(_prediction(point, others, variance, degrees, quantile))
-    return results
-
-
-def means(points: Sequence[Point], starts: Sequence[int] = ()) -> list[float]:
-    """Mean of each level.
-
-    Examples
-    --------
-    >>> means([Point(1.0, 1.0), Point(4.0, 2.0), Point(7.0, 1.0)], [2])
-    [3.0, 7.0]
-    """
-    return [_mean(level) for level in _split(points, starts)]
-
-
-def _split(points: Sequence[Point], starts: Sequence[int]) -> list[Sequence[Point]]:
-    return [points[first:last] for first, last in pairwise([0, *starts, len(points)])]
-
-
-def _prediction(
-    point: Point, others: Sequence[Point], variance: float, degrees: int, quantile: float
-) -> Limits | None:
-    weight = sum(other.weight for other in others)
-    spread = math.sqrt(variance * (1 / point.weight + 1 / weight))
-    if spread <= 0:
-        return None
-    expected = _mean(others)
-    p_value = student_tail((point.value - expected) / spread, degrees)
-    return Limits(expected, expected - quantile * spread, expected + quantile * spread, p_value)
-
-
-def _t_statistic(points: Sequence[Point], cut: int, least_variance: float) -> float:
-    """Student's t between the weeks before a cut and those after it."""
-    before, after = points[:cut], points[cut:]
-    degrees = len(points) - 2
-    variance = max(least_variance, (_squares(before) + _squares(after)) / degrees)
-    weights = [sum(point.weight for point in part) for part in (before, after)]
-    difference = abs(_mean(after) - _mean(before))
-    if variance <= 0:
-        return math.inf if difference else 0.0
-    return difference / math.sqrt(variance * (1 / weights[0] + 1 / weights[1]))
-
-
-def _mean(points: Sequence[Point]) -> float:
-    # Relative to the first point: the mean of equal values is then that value to the last bit.
-    first = points[0].value
-    offset = sum(point.weight * (point.value - first) for point in points)
-    return first + offset / sum(point.weight for point in points)
-
-
-def _squares(points: Sequence[Point]) -> float:
-    mean = _mean(points)
-    return sum(point.weight * (point.value - mean) ** 2 for point in points)
-
-
 MOST_NEW = 8
 """Most newest weeks that are compared with all weeks before them: an older level is usual."""
 N_TESTS = (2.0, 5.0)
@@ -284,6 +112,8 @@ class Newest:
         The level before, and the limits that a newest week must leave to be a change alone.
     level, level_low, level_high : float
         The level since, and its 95 % interval.
+    p_value : float
+        Probability of so clear a change where there is none; at most ``alpha`` where there is one.
     """
 
     start: int | None
@@ -293,6 +123,7 @@ class Newest:
     level: float
     level_low: float
     level_high: float
+    p_value: float
 
 
 def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 1) -> Newest | None:
@@ -340,7 +171,8 @@ def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 
             t = (level - before) / math.sqrt(sum(_variances(points, cut)))
             is_worse = (t > 0) == (worse > 0)
             tails[cut] = student_tail(t, degrees) / (2 * _share_of(is_worse=is_worse))
-    has_changed = any(tail * N_TESTS[cut < n - 1] <= alpha for cut, tail in tails.items())
+    p_value = min(1.0, *(tail * N_TESTS[cut < n - 1] for cut, tail in tails.items()))
+    has_changed = p_value <= alpha
     cut = min(tails, key=lambda cut: tails[cut]) if has_changed else n - 1
     before, level = _mean(points[:cut]), _mean(points[cut:])
     of_before, of_level = _variances(points, cut)
@@ -355,11 +187,24 @@ def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 
         cut if has_changed else None,
         *(before, before - low, before + high),
         *(level, level - half, level + half),
+        p_value,
     )
 
 
 def _share_of(*, is_worse: bool) -> float:
     return WORSE_SHARE if is_worse else 1 - WORSE_SHARE
+
+
+def _mean(points: Sequence[Point]) -> float:
+    # Relative to the first point: the mean of equal values is then that value to the last bit.
+    first = points[0].value
+    offset = sum(point.weight * (point.value - first) for point in points)
+    return first + offset / sum(point.weight for point in points)
+
+
+def _squares(points: Sequence[Point]) -> float:
+    mean = _mean(points)
+    return sum(point.weight * (point.value - mean) ** 2 for point in points)
 
 
 def _variances(points: Sequence[Point], cut: int, since: int | None = None) -> tuple[float, float]:
@@ -375,6 +220,7 @@ def _variances(points: Sequence[Point], cut: int, since: int | None = None) -> t
     return before, after
 
 
+@cache
 def _inflation(n: int) -> float:
     """The variance of the mean of weeks that persist, over that of as many independent ones."""
     return 1 + 2 * sum((1 - lag / n) * PERSISTENCE**lag for lag in range(1, n))

@@ -14,13 +14,11 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.stats.process_control import limits, share_back, share_point
+from stateanalytics.stats.process_control import newest_change, share_back, share_point
 
 # Longest window (days), the step that it is cut into, and the name of that step.
 STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
 LONGEST_STEP = ("1mo", "month")
-FEWEST_STEPS = 4
-"""With fewer steps, the others do not show what is usual."""
 
 
 def summarize_over_time(material: Material) -> Plain:
@@ -155,13 +153,13 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
-    ended = steps.lazy().filter(pl.col("n") > 0).sort("from_at").pipe(collected)
+    is_worst = pl.col("from_at") == worst["from_at"]
+    ended = steps.lazy().filter(pl.col("n") > 0).sort(is_worst, "from_at").pipe(collected)
     points = [share_point(*row) for row in ended[["n_failed", "n"]].iter_rows()]
-    found = limits(points, conf_level=1 - 0.05 / max(len(points), 1))
-    limit = found[ended["from_at"].to_list().index(worst["from_at"])]
-    if limit is None or len(points) < FEWEST_STEPS:
+    found = newest_change(points, alpha=0.05 / max(len(points), 1))
+    if found is None:
         return ""
-    high = share_back(limit.high, worst["n"])
+    high = share_back(found.high, worst["n"])
     is_beyond = worst["n_failed"] / worst["n"] > high
     name = "over_time.beyond_chance" if is_beyond else "over_time.within_chance"
     return say(name, high=high, n=len(points))
