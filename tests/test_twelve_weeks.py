@@ -70,8 +70,8 @@ def week(snap):
 def test_the_page_says_how_many_completed_and_what_is_normal_and_then_what_changed(week):
     first = week.summary["lead"][0]
     assert re.match(
-        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks, normal range .*\d+ to \d+ %\. "
-        r"(Worse than before|Better than before|Slower|Faster): ",
+        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks, "
+        r"normal range .*\d+ to \d+ %\. (Worse than before|Better than before|Slower|Faster): ",
         first,
     )
     assert f"<strong>{first}</strong>" in week.as_html()
