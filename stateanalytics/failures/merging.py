@@ -17,6 +17,7 @@ from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.failures.masking import (
     CLOSE,
     KEPT,
+    METHODS,
     NAME_WITH_NUMBER,
     NAMES,
     OPEN,
@@ -27,13 +28,13 @@ from stateanalytics.failures.masking import (
 
 #: A column of this kind varies when it takes so many values between the same others. What an
 #: envelope says (``"message": "…"``) never does: several sentences are several failures.
-N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "command": 2}
+N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "command": 2, "flag": 2}
 #: Where several of them vary at once, each takes so many values.
-N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2}
+N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2, "flag": 2}
 #: Between so many words fewer values do: of a word, and of names together.
 N_FRAME, N_WORD_IN_FRAME, N_NAMES_IN_FRAME = 5, 4, 3
 #: A template keeps at least so many constant words, so that it still says something.
-N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "command"), 2)
+N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "command", "flag"), 2)
 N_CONSTANT |= {"payload": 3, "quoted": 1}
 #: Pairs of placeholders are looked at in patterns with at most so many.
 N_PAIRED = 12
@@ -70,13 +71,17 @@ _NAME = (
 )
 _ITEM = rf"(?:{PLACEHOLDER}|{_NAME})"
 _LIST = rf"{_ITEM}(?:, {_ITEM})+|[A-Za-z][\w-]*(?:, [A-Za-z][\w-]*){{2,}}"
+# Values in a row, whose number may vary.
+_ROW = rf"{PLACEHOLDER}(?:(?:,{PLACEHOLDER})+|(?: {PLACEHOLDER}){{2,}})"
 _KEY = r"""[{,]\s*(?:"[^"\n]*"|'[^'\n]*')\s*:"""
 _BRACKETS = (
     r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]|\((?:[^()\n]|\([^()\n]*\))*\)|\{(?:[^{}\n]|\{[^{}\n]*\})*\}"
 )
 # An object with such a key describes an error; any other is the input of something.
 _ERROR_KEY = r"""["'](?:error|errors|message|msg|code|type|detail|status|reason)["']\s*:"""
-_SAID = rf"""{_ERROR_KEY}\s*(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
+_TELLING = "err|errors?|message|msg|details?|reason|cause"
+_SAID_KEY = rf"(?:{_ERROR_KEY}\s*|(?-u:\b)(?:{_TELLING})=)"
+_SAID = rf"""{_SAID_KEY}(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
 # What comes before the message of another program or layer: ends of it are never free.
 _WRAPPER = (
     r"^((?:(?:Error: )?Exit code \d{1,3}\s+|(?:Error: )?stream disconnected before completion: "
@@ -101,6 +106,8 @@ _MODELS = next(pattern for name, pattern in KEPT if name == "model")
 
 _IS_WILD = rf"^(?:{PLACEHOLDER}|(?:(?:{OPEN}[A-Z]+{CLOSE}|'{PLACEHOLDER}')(?:, )?)+)$"
 _OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(OPPOSITES))})(?-u:\b)"
+_REQUEST = rf"^.(?:{METHODS}) {PLACEHOLDER} "
+_OPPOSITE_KEY = rf"(?i)(?:^|is|has|_)(?:{'|'.join(sorted(OPPOSITES))})$"
 #: Exceptions and models tell failures apart wherever they stand.
 NEVER = rf"(?:^|[{PARTING}`])(?:{NAMES[1:-1]}|{_MODELS})(?:$|[{PARTING}`])"
 
@@ -121,7 +128,8 @@ def merge(texts: pl.Series) -> pl.Series:
     wrapped = texts.str.extract(_WRAPPER).fill_null("")
     if (wrapped != "").any():
         return wrapped + _merge_repeated(texts.str.replace(_WRAPPER, ""))
-    merged = pl.DataFrame({"text": texts, "merged": _merge_what_is_said(texts)})
+    said = _merge_what_is_said(texts)
+    merged = pl.DataFrame({"text": texts, "merged": _merge_rows(said)})
     steps = (
         lambda distinct: _merge_columns(distinct, WORDS),
         lambda distinct: _merge_columns(distinct, BRACKETS),
@@ -147,7 +155,7 @@ def _merge_what_is_said(texts: pl.Series) -> pl.Series:
     said = texts.str.extract_all(_SAID).explode().drop_nulls()
     if said.is_empty():
         return texts
-    quoted = said.str.replace(rf"^{_ERROR_KEY}\s*", "").unique().sort()
+    quoted = said.str.replace(f"^{_SAID_KEY}", "").unique().sort()
     quote, own = quoted.str.head(1), quoted.str.slice(1, quoted.str.len_chars() - 2)
     mined = quote + _merge_repeated(own) + quote
     changed = quoted != mined
@@ -155,6 +163,16 @@ def _merge_what_is_said(texts: pl.Series) -> pl.Series:
         return texts
     whole, template = (part.filter(changed).to_list() for part in (quoted, mined))
     return texts.str.replace_many(whole, template, leftmost=True)
+
+
+def _merge_rows(texts: pl.Series) -> pl.Series:
+    """Patterns with one placeholder for values in a row, where only their number differs."""
+    short = texts.str.replace_all(_ROW, WILD)
+    if (short == texts).all():
+        return texts
+    varies = pl.col("text").n_unique().over("short") > 1
+    rows = pl.DataFrame({"text": texts, "short": short})
+    return rows.select(pl.when(varies).then("short").otherwise("text")).to_series()
 
 
 def unmerged(texts: pl.Series) -> pl.Series:
@@ -181,17 +199,29 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
     )
     # The text behind an error key is a sentence, though it stands in quotes. Where JSON was cut
     # off, the closing quote is missing, and all words up to the end are kept.
-    key, piece = pl.col("is_error_key"), pl.col("piece")
+    piece = pl.col("piece")
+    before = _earlier("piece", 1)
     is_behind_key = (
-        key.shift(1).over("number") | (key.shift(2) & (piece.shift(1) == " ")).over("number")
-    ).fill_null(value=False)
+        _earlier("is_error_key", 1)
+        | (_earlier("is_error_key", 2) & (before == " "))
+        | (_earlier("is_telling", 2) & (before == "="))
+    )
+    # Of `key=true` the key says what is meant, except where it is a word like `success`.
+    is_flag = pl.col("is_flag") & before.is_in(["=", ":"]) & ~_earlier("is_opposite", 2)
     is_opened = is_behind_key & piece.is_in(['"', "'"])
     known = described.with_columns(
-        may_vary=pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted")),
+        may_vary=is_flag | (pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted"))),
+        kind=pl.when(is_flag).then(pl.lit("flag")).otherwise("kind"),
         is_kept=pl.col("is_kept") | is_opened.cum_max().over("number"),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     )
-    return known.drop("is_error_key", "is_list")
+    return known.drop("is_error_key", "is_telling", "is_list", "is_flag", "is_opposite")
+
+
+def _earlier(name: str, n: int) -> pl.Expr:
+    """What the piece so many columns before this one has; empty or false where none is."""
+    first = pl.lit("" if name == "piece" else False)
+    return pl.when(pl.col("column") >= n).then(pl.col(name).shift(n)).otherwise(first)
 
 
 def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
@@ -230,13 +260,16 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
                 | piece.str.contains(f"^{NAME_WITH_NUMBER}$")
             )
             & ~pl.col("inside").str.to_lowercase().is_in(sorted(OPPOSITES))
-            & ~piece.str.contains(NEVER)
+            & ~piece.str.contains(f"{NEVER}|{_REQUEST}")
             & ~((pl.col("kind") == "bracket") & piece.str.contains(_SAID))
             & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
             & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
             # A list of placeholders becomes one: its length varies, too.
             is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
             is_error_key=piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY),
+            is_telling=piece.str.contains(f"^(?:{_TELLING})$"),
+            is_flag=piece.str.contains("^(?i:true|false|null|none|nil)$"),
+            is_opposite=piece.str.contains(_OPPOSITE_KEY),
             is_kept=piece.str.contains("[0-9]")
             | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
             blank=pl.when(in_marks & (pl.col("kind") != "payload"))
