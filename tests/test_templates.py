@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.failures import merging
 from stateanalytics.failures.masking import patterns_of
 from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
 from tests.examples import examples
+from tests.generators.failure_corpus import failure_corpus
 
 
 def templates(*messages: str) -> list[str]:
@@ -671,6 +673,22 @@ def test_a_value_is_one_however_it_is_written(template, messages):
 )
 def test_what_tells_failures_apart_by_its_position_is_kept(messages):
     assert len(set(templates(*messages))) == 2
+
+
+@pytest.mark.parametrize("envelope", ["none", "behind"])
+def test_work_in_parts_gives_what_work_at_once_does(monkeypatch, envelope):
+    said = in_envelope({"none": "SAID", "behind": BEHIND}[envelope], sentences(300))
+    few = [f"[{n}] job {n % 7} of {word}: {said[n][: 40 + n]}" for n, word in
+           enumerate(SYLLABLES * 4)]  # fmt: skip
+    messages = pl.Series([*failure_corpus(1_000)["message"], *said, *few])
+    at_once = mine_templates(messages)
+    parts = []
+    cut = merging._merge_in_rounds
+    monkeypatch.setattr(merging, "_merge_in_rounds", lambda *args: parts.append(args) or cut(*args))
+    monkeypatch.setattr(merging, "N_CHARS", 2_000)
+    monkeypatch.setattr(merging, "N_RUNS", 500)
+    assert mine_templates(messages).equals(at_once)
+    assert len(parts) > 20
 
 
 # --- texts that nobody meant to be a message ------------------------------------------------

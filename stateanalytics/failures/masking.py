@@ -261,7 +261,8 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         .group_by("text", "kept", "numbered", "trace")
         .agg(numbers="number")
     )
-    whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
+    taken_out = patterns.select("text", "kept", "numbered")
+    whole = [_put_back(*row) for row in taken_out.iter_rows()]
     shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String))).str.replace_all(*DURATION)
     return collected(
         patterns.lazy()

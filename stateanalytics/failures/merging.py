@@ -8,8 +8,9 @@ the order of patterns never matters.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import polars as pl
 
@@ -52,8 +53,9 @@ N_IN_BEGINNING = {"name": 3, "bracket": 3, "payload": 2, "quoted": 3, "command":
 N_SAID, N_SWALLOWED = 3, 8
 #: So many words in a row are looked up together.
 N_RUN = 3
-#: Pairs of templates and texts that are held in memory at a time.
-N_PAIRS = 200_000
+#: What is held in memory at a time: pairs of templates and texts; characters of patterns that
+#: are cut into pieces; runs of words.
+N_PAIRS, N_CHARS, N_RUNS = 200_000, 2_000_000, 2_000_000
 
 WILD = OPEN + CLOSE
 PLACEHOLDER = f"{OPEN}[A-Z]*{CLOSE}"
@@ -108,6 +110,7 @@ _IS_WILD = rf"^(?:{PLACEHOLDER}|(?:(?:{OPEN}[A-Z]+{CLOSE}|'{PLACEHOLDER}')(?:, )
 _OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(OPPOSITES))})(?-u:\b)"
 _REQUEST = rf"^.(?:{METHODS}) {PLACEHOLDER} "
 _OPPOSITE_KEY = rf"(?i)(?:^|is|has|_)(?:{'|'.join(sorted(OPPOSITES))})$"
+_ROLES = pl.Enum(["key", "telling", "opposite", "flag", "other"])
 #: Exceptions and models tell failures apart wherever they stand.
 NEVER = rf"(?:^|[{PARTING}`])(?:{NAMES[1:-1]}|{_MODELS})(?:$|[{PARTING}`])"
 
@@ -185,11 +188,14 @@ def unmerged(texts: pl.Series) -> pl.Series:
 # --- pieces of patterns -------------------------------------------------------------------
 
 
-def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
-    """One row for each piece of each pattern: its kind, and whether it may vary."""
+def _cut_into_pieces(texts: pl.Series, columns: str, first: int = 0) -> pl.LazyFrame:
+    """One row for each piece of each pattern: its kind, and whether it may vary.
+
+    ``first`` is the number of the first pattern.
+    """
     pieces = (
         pl.LazyFrame({"text": texts})
-        .with_row_index("number")
+        .with_row_index("number", first)
         .select("number", piece=pl.col("text").str.extract_all(columns))
         .explode("piece", empty_as_null=True)
         .with_columns(pl.col("piece").fill_null(""), column=pl.int_range(pl.len()).over("number"))
@@ -199,15 +205,18 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
     )
     # The text behind an error key is a sentence, though it stands in quotes. Where JSON was cut
     # off, the closing quote is missing, and all words up to the end are kept.
-    piece = pl.col("piece")
-    before = _earlier("piece", 1)
+    piece, role = pl.col("piece"), pl.col("role")
+    # No piece before the second or third of a pattern is another pattern's.
+    before = pl.when(pl.col("column") > 0).then(piece.shift(1))
+    role_before = pl.when(pl.col("column") > 0).then(role.shift(1))
+    named = pl.when(pl.col("column") > 1).then(role.shift(2)).fill_null("other")
     is_behind_key = (
-        _earlier("is_error_key", 1)
-        | (_earlier("is_error_key", 2) & (before == " "))
-        | (_earlier("is_telling", 2) & (before == "="))
+        (role_before == "key").fill_null(value=False)
+        | ((named == "key") & (before == " "))
+        | ((named == "telling") & (before == "="))
     )
     # Of `key=true` the key says what is meant, except where it is a word like `success`.
-    is_flag = pl.col("is_flag") & before.is_in(["=", ":"]) & ~_earlier("is_opposite", 2)
+    is_flag = (role == "flag") & before.is_in(["=", ":"]) & (named == "other")
     is_opened = is_behind_key & piece.is_in(['"', "'"])
     known = described.with_columns(
         may_vary=is_flag | (pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted"))),
@@ -215,13 +224,7 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
         is_kept=pl.col("is_kept") | is_opened.cum_max().over("number"),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     )
-    return known.drop("is_error_key", "is_telling", "is_list", "is_flag", "is_opposite")
-
-
-def _earlier(name: str, n: int) -> pl.Expr:
-    """What the piece so many columns before this one has; empty or false where none is."""
-    first = pl.lit("" if name == "piece" else False)
-    return pl.when(pl.col("column") >= n).then(pl.col(name).shift(n)).otherwise(first)
+    return known.drop("role", "is_list")
 
 
 def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
@@ -266,10 +269,16 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
             & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
             # A list of placeholders becomes one: its length varies, too.
             is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
-            is_error_key=piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY),
-            is_telling=piece.str.contains(f"^(?:{_TELLING})$"),
-            is_flag=piece.str.contains("^(?i:true|false|null|none|nil)$"),
-            is_opposite=piece.str.contains(_OPPOSITE_KEY),
+            role=pl.when(piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY))
+            .then(pl.lit("key"))
+            .when(piece.str.contains(f"^(?:{_TELLING})$"))
+            .then(pl.lit("telling"))
+            .when(piece.str.contains("^(?i:true|false|null|none|nil)$"))
+            .then(pl.lit("flag"))
+            .when(piece.str.contains(_OPPOSITE_KEY))
+            .then(pl.lit("opposite"))
+            .otherwise(pl.lit("other"))
+            .cast(_ROLES),
             is_kept=piece.str.contains("[0-9]")
             | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
             blank=pl.when(in_marks & (pl.col("kind") != "payload"))
@@ -302,10 +311,46 @@ def _as_text(pieces: pl.LazyFrame) -> pl.Series:
     return texts.sort("number").pipe(collected)["text"]
 
 
+def _in_parts(texts: pl.Series, work: Callable[[pl.Series, int], pl.LazyFrame]) -> pl.DataFrame:
+    """What is done with each text alone, a part of them at a time, so that it needs less memory.
+
+    ``work`` takes texts and the number of the first of them.
+    """
+    part = texts.str.len_bytes().cum_sum() // N_CHARS
+    starts = [0, *part.rle_id().arg_unique()[1:], texts.len()]
+    return pl.concat(
+        work(texts[start:end], start).pipe(collected) for start, end in itertools.pairwise(starts)
+    )
+
+
+def _shares(rows: pl.DataFrame, key: str) -> Iterator[pl.LazyFrame]:
+    """The rows, a share at a time, of which none has a key that another has."""
+    n = 1 + rows.height // N_RUNS
+    return (rows.lazy().filter(pl.col(key) % n == share) for share in range(n))
+
+
 # --- columns that vary --------------------------------------------------------------------
 
 
 def _merge_columns(texts: pl.Series, columns: str) -> pl.Series:
+    """Merge patterns with as many pieces: a part at a time, as others never merge."""
+    if texts.str.len_bytes().sum() <= N_CHARS:
+        return _merge_in_rounds(texts, columns)
+    sized = pl.DataFrame({"text": texts, "n": texts.str.count_matches(columns)})
+    by_length = (
+        sized.with_row_index("place")
+        .sort("n", "place")
+        .with_columns(so_far=pl.col("text").str.len_bytes().cum_sum())
+        .with_columns(part=pl.col("so_far").max().over("n") // N_CHARS)
+    )
+    merged = [
+        part.select("place", merged=_merge_in_rounds(part["text"], columns))
+        for part in by_length.partition_by("part")
+    ]
+    return pl.concat(merged).sort("place")["merged"]
+
+
+def _merge_in_rounds(texts: pl.Series, columns: str) -> pl.Series:
     """Merge over single columns, and pairs of them, round by round, until nothing changes.
 
     A round looks at every pattern without one of its columns. Where that shortened
@@ -464,47 +509,35 @@ def _merge_ends(texts: pl.Series) -> pl.Series:
     What distinguishes failures, such as an exception or an exit code, is never part of an end
     that is merged.
     """
-    framed = _framed(texts)
-    ends = _free_ends(framed).select("number", cut="column", group="prefix")
-    pieces = framed.join(ends, on="number", how="left", maintain_order="left")
-    place = (pl.col("column") - pl.col("cut")).fill_null(0)
+    if texts.len() < N_FEW_ENDS or (ends := _free_ends(texts).sort("number")).is_empty():
+        return texts
+    place = (pl.col("column") - pl.col("cut")).cast(pl.Int64)
+    is_trace = pl.col("piece").str.starts_with(TRACE_HERE)
+    # Of what follows the beginning of a free end, only a trace stays.
+    begun = texts.gather(ends["number"])
+    pieces = _in_parts(
+        begun,
+        lambda part, first: (
+            _cut_into_pieces(part, BRACKETS, first)
+            .join(ends.lazy().drop("number").with_row_index("number"), on="number")
+            .filter((place <= 1) | is_trace)
+        ),
+    ).sort("number", "column")
     n_values = pl.col("piece").n_unique().over("group", "column")
     n_needed = pl.col("kind").replace_strict(N_IN_BEGINNING, default=None, return_dtype=pl.UInt32)
     varies = _may_vary_in_beginning() & (place < 0) & (n_values >= n_needed)
-    is_trace = pl.col("piece").str.starts_with(TRACE_HERE)
-    return _as_text(
-        pieces.with_columns(
-            piece=pl.when(place == 1)
-            .then(pl.lit(WILD))
-            .when((place > 0) & ~is_trace)
-            .then(pl.lit(""))
-            .when(varies.fill_null(value=False))
-            .then("blank")
-            .otherwise("piece")
-        )
+    merged = pieces.lazy().with_columns(
+        piece=pl.when(place == 1)
+        .then(pl.lit(WILD))
+        .when(varies.fill_null(value=False))
+        .then("blank")
+        .otherwise("piece")
     )
+    return texts.replace(begun, _as_text(merged))
 
 
 def _may_vary_in_beginning() -> pl.Expr:
     return pl.col("may_vary") & pl.col("kind").is_in(list(N_IN_BEGINNING))
-
-
-def _framed(texts: pl.Series) -> pl.LazyFrame:
-    """Each piece of each pattern with counts of the pieces before and behind it."""
-    pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS))
-    piece, is_free = pl.col("piece"), pl.col("is_free")
-    ends_sentence = (piece == " ") & (piece.shift(1).over("number") == ".")
-    return pieces.with_columns(is_free=_may_vary_in_beginning() | pl.col("is_wild")).with_columns(
-        prefix=pl.when(is_free).then("open").otherwise("part").cum_sum().over("number"),
-        n_fixed=_n_so_far(pl.col("is_constant") & ~is_free),
-        n_free=_n_so_far(is_free),
-        next=piece.shift(-1).over("number"),
-        n_rest=pl.len().over("number") - pl.col("column") - 1,
-        n_words=_n_after(pl.col("is_constant")),
-        n_kept=_n_after(pl.col("is_kept")),
-        ends_line=piece.str.contains("\n", literal=True),
-        ends_part=piece.str.contains(r":\s+$") | ends_sentence,
-    )
 
 
 def _n_so_far(condition: pl.Expr) -> pl.Expr:
@@ -517,33 +550,76 @@ def _n_after(condition: pl.Expr) -> pl.Expr:
     return condition.cast(pl.UInt32).sum().over("number") - _n_so_far(condition)
 
 
-def _free_ends(framed: pl.LazyFrame) -> pl.LazyFrame:
-    """The last piece of each pattern behind which a free end begins."""
-    n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
-    is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
-    # Where a colon follows the same words every time, what follows is one of many errors.
-    may_end = pl.col("ends_part") & ((n_free > 0) | (n_fixed >= 2 * N_BEGINNING))
-    is_open = is_beginning & (pl.col("ends_line") | may_end)
-    n_texts, n_next = pl.col("n_texts"), pl.col("n_next")
+def _free_ends(texts: pl.Series) -> pl.DataFrame:
+    """The last piece of each pattern behind which a free end begins.
+
+    ``number`` and ``cut``, its column; patterns of a ``group`` have one beginning.
+    """
+    # Rows of many texts are few columns first, and the others only where they are needed.
+    is_one_part = texts.str.len_bytes().sum() <= N_CHARS
+    columns = pl.all() if is_one_part else pl.col("number", "prefix")
+    rows = _in_parts(texts, lambda part, first: _may_end(part, first).select(columns))
+    is_several = pl.len().over("prefix") >= N_FEW_ENDS
+    candidates = pl.concat(
+        share.filter(is_several).pipe(collected) for share in _shares(rows, "prefix")
+    )
+    del rows
+    if not is_one_part:
+        numbers = candidates["number"].unique().sort()
+        prefixes = candidates.lazy().select("prefix").unique()
+        candidates = _in_parts(
+            texts.gather(numbers),
+            lambda part, first: _may_end(part, first).join(prefixes, on="prefix", how="semi"),
+        ).with_columns(number=pl.lit(numbers).gather("number"))
+    n_texts, n_next, n_fixed = pl.col("n_texts"), pl.col("n_next"), pl.col("n_fixed")
     n_needed = pl.when(n_fixed < N_EXACT).then(N_ENDS).otherwise(N_FEW_ENDS)
     is_free_after = (
         ((n_texts >= n_needed) | (pl.col("n_long") >= N_FEW_ENDS))
-        & (n_next > pl.when(n_fixed + n_free < 2 * N_BEGINNING).then(2).otherwise(1))
+        & (n_next > pl.when(n_fixed + pl.col("n_free") < 2 * N_BEGINNING).then(2).otherwise(1))
         & (pl.col("n_lengths") > 1)
     )
     is_free_anywhere = (n_texts >= N_ENDS) & (n_next > 3) & (pl.col("n_lengths") > 2)
-    return (
-        framed.filter((is_open | (n_fixed > N_BEGINNING)) & (pl.col("n_rest") > 0))
-        .filter(pl.col("n_kept") == 0)
+    return collected(
+        candidates.lazy()
         .with_columns(
             n_texts=pl.col("number").n_unique().over("prefix"),
             n_long=pl.col("number").filter(pl.col("n_words") >= N_LONG).n_unique().over("prefix"),
             n_next=pl.col("next").n_unique().over("prefix"),
             n_lengths=pl.col("n_rest").n_unique().over("prefix"),
         )
-        .filter(pl.when(is_open).then(is_free_after).otherwise(is_free_anywhere))
+        .filter(pl.when("is_open").then(is_free_after).otherwise(is_free_anywhere))
         .sort("column", descending=True)
         .unique("number", keep="first", maintain_order=True)
+        .select("number", cut="column", group="prefix")
+    )
+
+
+def _may_end(texts: pl.Series, first: int) -> pl.LazyFrame:
+    """The pieces behind which a free end may begin, with counts of those before and behind."""
+    pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS, first))
+    piece, is_free = pl.col("piece"), pl.col("is_free")
+    n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
+    ends_sentence = (piece == " ") & (piece.shift(1).over("number") == ".")
+    is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
+    # Where a colon follows the same words every time, what follows is one of many errors.
+    may_end = pl.col("ends_part") & ((n_free > 0) | (n_fixed >= 2 * N_BEGINNING))
+    is_open = is_beginning & (piece.str.contains("\n", literal=True) | may_end)
+    counts = ("number", "column", "prefix", "n_words", "n_rest", "n_fixed", "n_free", "next")
+    return (
+        pieces.with_columns(is_free=_may_vary_in_beginning() | pl.col("is_wild"))
+        .with_columns(
+            prefix=pl.when(is_free).then("open").otherwise("part").cum_sum().over("number"),
+            n_fixed=_n_so_far(pl.col("is_constant") & ~is_free),
+            n_free=_n_so_far(is_free),
+            next=piece.shift(-1).hash(),
+            n_rest=pl.len().over("number") - pl.col("column") - 1,
+            n_words=_n_after(pl.col("is_constant")),
+            n_kept=_n_after(pl.col("is_kept")),
+            ends_part=piece.str.contains(r":\s+$") | ends_sentence,
+        )
+        .filter((is_open | (n_fixed > N_BEGINNING)) & (pl.col("n_rest") > 0))
+        .filter(pl.col("n_kept") == 0)
+        .select(*counts, is_open=is_open)
     )
 
 
@@ -602,49 +678,53 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     Looked up by the rarest word or run of words of each: comparing every pair would take
     quadratic time, and so would words alone where many sentences are made of the same few.
     """
-    text = pl.col("text")
-    words = (
-        distinct.lazy()
-        .select(
-            "text",
-            "n_words",
-            first=text.str.extract(rf"^([^{PARTING}]+)"),
-            last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
-            in_order=text.str.extract_all(rf"[^{PARTING}]+"),
-        )
-        .with_row_index("number")
-    )
-    places = _runs(words.select("number", "in_order"))
-    described = words.select(
-        *("number", "text", "first", "last"),
-        words=pl.col("in_order")
-        .list.unique()
-        .list.filter(~pl.element().str.contains(OPEN, literal=True)),
-    )
-    rarest = (
-        words.filter(text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID))
-        .select("number")
-        .join(places, on="number")
-        .join(places.group_by("run").len(), on="run")
+    text, number = pl.col("text"), pl.col("number")
+    numbered = distinct.with_row_index("number")
+    places = _in_parts(distinct["text"], _runs)
+    is_template = text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID)
+    templates = numbered.lazy().filter(is_template).select("number")
+    of_shares = [
+        share.join(templates, on="number")
+        .join(share.group_by("run").len(), on="run")
         .sort("len", "run", "number")
         .unique("number", keep="first", maintain_order=True)
-        .join(described, on="number", maintain_order="left")
-        .select("run", "len", pl.exclude("run", "len").name.suffix("_wanted"))
+        .pipe(collected)
+        for share in _shares(places, "run")
+    ]
+    rarest = collected(
+        pl.concat(of_shares)
+        .lazy()
+        .sort("len", "run", "number")
+        .unique("number", keep="first", maintain_order=True)
         .with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
     )
+    places = collected(places.lazy().join(rarest.lazy(), on="run", how="semi"))
+    ends = {
+        "first": text.str.extract(rf"^([^{PARTING}]+)"),
+        "last": text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
+    }
     has_same_end = [
         (pl.col(end) == pl.col(f"{end}_wanted")) & ~pl.col(end).str.contains(OPEN, literal=True)
-        for end in ("first", "last")
+        for end in ends
     ]
-    batches, of_runs, of_texts = collected_all(rarest, places, described)
-    for batch in batches.partition_by("batch"):
+    words = text.str.extract_all(rf"[^{PARTING}]+").list.unique()
+    is_other = pl.element().str.contains(OPEN, literal=True)
+    wanted = pl.col("text_wanted").str.extract_all(rf"[^{PARTING}]+").list.filter(~is_other)
+    texts = numbered.lazy().select("number", "text", **ends).pipe(collected).lazy()
+    for batch in rarest.partition_by("batch"):
         yield from (
             batch.lazy()
-            .join(of_runs.lazy(), on="run")
-            .filter(pl.col("number") != pl.col("number_wanted"))
-            .join(of_texts.lazy(), on="number")
+            .select("run", "number")
+            .join(places.lazy(), on="run", suffix="_other")
+            .filter(number != pl.col("number_other"))
+            .join(
+                texts.select(pl.all().name.suffix("_wanted")),
+                left_on="number",
+                right_on="number_wanted",
+            )
+            .join(texts, left_on="number_other", right_on="number")
             .filter(pl.any_horizontal(has_same_end))
-            .filter(pl.col("words_wanted").list.set_difference("words").list.len() == 0)
+            .filter(wanted.list.set_difference(words).list.len() == 0)
             .group_by("text_wanted")
             .agg("text")
             .pipe(collected)
@@ -652,18 +732,19 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
         )
 
 
-def _runs(words: pl.LazyFrame) -> pl.LazyFrame:
+def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:
     """The hashes of the words that each text has as they are, and of `N_RUN` words in a row.
 
     A text that a template matches has the runs between its placeholders, too.
     """
-    word, number = pl.col("in_order"), pl.col("number")
+    word, number, run = pl.col("word"), pl.col("number"), pl.col("run")
     hashed = (
-        words.explode("in_order", empty_as_null=True)
+        pl.LazyFrame({"word": texts.str.extract_all(rf"[^{PARTING}]+")})
+        .with_row_index("number", first)
+        .explode("word", empty_as_null=True)
         .drop_nulls()
         .select("number", run=pl.when(~word.str.contains(OPEN, literal=True)).then(word.hash(7)))
     )
-    run = pl.col("run")
     in_a_row = hashed.select(
         "number",
         run=pl.sum_horizontal(
