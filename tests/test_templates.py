@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
+from stateanalytics.failures import merging
 from stateanalytics.failures.masking import patterns_of
 from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
 from tests.examples import examples
+from tests.generators.failure_corpus import failure_corpus
 
 
 def templates(*messages: str) -> list[str]:
@@ -558,6 +560,7 @@ SENTENCES = (
         'GaxiosError: [{\n  "error": {\n    "code": 400,\n    "message": "SAID"\n  }\n}]',
         "stream disconnected before completion: SAID",
         "Error: Exit code 1\nSAID",
+        'time=NUMBER level=error msg="SAID" request=req_NUMBER',
     ],
 )
 def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelope):
@@ -571,6 +574,121 @@ def test_sentences_of_one_envelope_are_never_one_template_by_their_count(envelop
     users = [envelope.replace("SAID", f"user {name} is not here") for name in
              ("ada", "ben", "cyd", "dov", "eve", "fay")]  # fmt: skip
     assert mine_templates([*messages, *users])["template"].n_unique() == len(SENTENCES) + 1
+
+
+# --- values by their position, in whatever form they are written ------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "messages"),
+    [
+        pytest.param(
+            "<*> bytes copied, <*> s, <*>",
+            [
+                "512 bytes copied, 0.0001 s, 5.1 MB/s",
+                "2000 bytes (2.0 kB) copied, 0.01 s, 200 kB/s",
+                "1048576 bytes (1.0 MB, 1.0 MiB) copied, 0.00123 s, 851 MB/s",
+            ],
+            id="a size that dd says again",
+        ),
+        pytest.param(
+            "=== <*> failed, <*> passed in <*> ===",
+            [
+                "=== 1 failed, 3 passed in 3.20s ===",
+                "=== 2 failed, 9 passed in 63.20s (0:01:03) ===",
+            ],
+            id="a time that pytest says again",
+        ),
+        pytest.param(
+            "upload of a part stopped, elapsed <*>",
+            [
+                "upload of a part stopped, elapsed 00:02",
+                "upload of a part stopped, elapsed 1:20:02",
+                "upload of a part stopped, elapsed <1 sec",
+            ],
+            id="a clock, or less than its unit",
+        ),
+        pytest.param(
+            '<*> "GET <*> <*>" <*> <*>',
+            [
+                '10.0.0.1 "GET /health HTTP/1.1" 200 17',
+                '10.0.0.1,10.0.0.2 "GET /users?id=7&x=y HTTP/2.0" 204 0',
+                '10.0.0.1,10.0.0.2,10.0.0.3 "GET /a/b.js HTTP/1.1" 200 90210',
+            ],
+            id="proxies before a client",
+        ),
+        pytest.param(
+            "evicted pods <*>",
+            [
+                "evicted pods web-1",
+                "evicted pods web-1 web-2 web-3",
+                "evicted pods db-7 db-8 db-9 web-17 web-18",
+            ],
+            id="as many ids as there are",
+        ),
+        pytest.param(
+            "run <*> failed retryable=<*> attempt=<*>",
+            [
+                "run 7 failed retryable=true attempt=1",
+                "run 8 failed retryable=false attempt=2",
+                "run 9 failed retryable=None attempt=2",
+            ],
+            id="a flag",
+        ),
+        pytest.param(
+            "close of panel force=<*> delayed=<*> shown=<*>",
+            [
+                "close of panel force=true delayed=true shown=true",
+                "close of panel force=false delayed=false shown=true",
+                "close of panel force=false delayed=false shown=false",
+            ],
+            id="several flags that vary together",
+        ),
+        pytest.param(
+            "fetch of https://<*>: refused by peer",
+            [
+                "fetch of https://a.io/b: refused by peer",
+                "fetch of https://a.io/c/d.html: refused by peer",
+            ],
+            id="a link before a colon",
+        ),
+    ],
+)
+def test_a_value_is_one_however_it_is_written(template, messages):
+    assert set(templates(*messages)) == {template}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param(["run 7 ended success=true", "run 8 ended success=false"], id="success"),
+        pytest.param(["run 7 ended isValid:true", "run 8 ended isValid:false"], id="is valid"),
+        pytest.param(["box 7 gone oom_killed=true", "box 8 gone oom_killed=false"], id="killed"),
+        pytest.param(["has it ended: true", "has it ended: false"], id="prose"),
+        pytest.param(["lost nodes a1", "lost nodes a1 a2"], id="two are no list"),
+        pytest.param(['"GET /a HTTP/1.1" 200 7', '"POST /a HTTP/1.1" 200 7'], id="methods"),
+        pytest.param(['"GET /a HTTP/1.1" 404 7', '"GET /a HTTP/1.1" 500 7'], id="statuses"),
+        pytest.param(['level=error msg="disk full"', 'level=error msg="no host"'], id="sentences"),
+    ],
+)
+def test_what_tells_failures_apart_by_its_position_is_kept(messages):
+    assert len(set(templates(*messages))) == 2
+
+
+@pytest.mark.parametrize("envelope", ["none", "behind"])
+def test_work_in_parts_gives_what_work_at_once_does(monkeypatch, envelope):
+    said = in_envelope({"none": "SAID", "behind": BEHIND}[envelope], sentences(300))
+    few = [f"[{n}] job {n % 7} of {word}: {said[n][: 40 + n]}" for n, word in
+           enumerate(SYLLABLES * 4)]  # fmt: skip
+    messages = pl.Series([*failure_corpus(1_000)["message"], *said, *few])
+    at_once = mine_templates(messages)
+    parts = []
+    cut = merging._merge_in_rounds
+    monkeypatch.setattr(merging, "_merge_in_rounds", lambda *args: parts.append(args) or cut(*args))
+    monkeypatch.setattr(merging, "N_CHARS", 2_000)
+    monkeypatch.setattr(merging, "N_RUNS", 500)
+    assert mine_templates(messages).equals(at_once)
+    assert len(parts) > 20
 
 
 # --- texts that nobody meant to be a message ------------------------------------------------

@@ -52,7 +52,7 @@ MASKS: tuple[tuple[str, str], ...] = (
         rf"\b{MONTH} \d\d?(?:st|nd|rd|th)?(?:, \d{{4}})?,?(?: at)? \d\d?(?::\d\d)? ?[AaPp][Mm]\b",
     ),
     ("EMAIL", r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
-    ("SIZE", r"\b\d+(?:\.\d+)? ?[KMGTP]?i?B\b"),
+    ("SIZE", r"\b\d+(?:\.\d+)? ?[kKMGTP]?i?B\b"),
     ("TIME", r"\b(?:\d+h )?\d+m \d+(?:\.\d+)?s\b"),
 )
 #: An API key whose middle was redacted.
@@ -70,8 +70,27 @@ ADDRESSES: tuple[tuple[str, str], ...] = (
 #: How host names end; Java packages begin so.
 HOST_ENDINGS = "com|org|net|io|ai|dev|app|cloud|edu|gov|internal|local"
 
-#: A link keeps its scheme: a problem with http differs from one with file.
-LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]+"""
+#: A link keeps its scheme: a problem with http differs from one with file. A colon behind it
+#: is none of it.
+LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]*[^\s'"\])>,;|:]"""
+
+_UNIT = r"(?:bytes|[kKMGTP]?i?B|ms|s|secs?|seconds?|mins?|minutes?|h|hours?)"
+_AMOUNT = rf"[0-9][0-9.,]* ?{_UNIT}"
+_AGAIN = rf"(?:{_AMOUNT}|(?:[0-9]+:)?[0-9]+:[0-9]{{2}}(?:\.[0-9]+)?)"
+#: An amount that is said again in another unit is one: ``1190 bytes (1.16 KB)``.
+SAID_AGAIN = (rf"(?-u:\b)({_AMOUNT}) \({_AGAIN}(?:, {_AGAIN})*\)", "${1}")
+#: How long something took is one value, as a clock or as less than a unit.
+DURATION = (
+    r"(?i)(?-u:\b)(lifetime|duration|elapsed|uptime|runtime|took|eta)([:=]? ?)"
+    rf"(?:<\*>(?::<\*>){{1,2}}|< ?<\*>(?: {_UNIT}(?-u:\b))?)",
+    "${1}${2}<TIME>",
+)
+METHODS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS"
+#: Of the line that asks a server for something, the method tells requests apart.
+REQUEST = (
+    rf"(?-u:\b)({METHODS}) [^\s\"']+ (HTTP/[0-9])",
+    f"${{1}} {OPEN}{CLOSE} ${{2}}",
+)
 
 #: Numbers and names that tell failures apart: (kind, pattern).
 #: Matched at the beginning of a word; the word stays as it is and is never merged away.
@@ -177,7 +196,9 @@ _REPLACED: tuple[tuple[str | None, tuple[tuple[str, str], ...]], ...] = (
         "(?:[:-][0-9A-Fa-f]{0,4}){2}[:-]",
         tuple((pattern, f"{OPEN}{name}{CLOSE}") for name, pattern in ADDRESSES),
     ),
+    (r"[A-Za-z] \([0-9]", (SAID_AGAIN,)),
     (None, tuple((pattern, f"{OPEN}{name}{CLOSE}") for name, pattern in MASKS)),
+    (" HTTP/[0-9]", (REQUEST,)),
     (r"\*\*", ((SECRET, f"{OPEN}KEY{CLOSE}"),)),
     (
         r"[/\\]",
@@ -240,8 +261,9 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         .group_by("text", "kept", "numbered", "trace")
         .agg(numbers="number")
     )
-    whole = [_put_back(*row) for row in patterns.select("text", "kept", "numbered").rows()]
-    shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String)))
+    taken_out = patterns.select("text", "kept", "numbered")
+    whole = [_put_back(*row) for row in taken_out.iter_rows()]
+    shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String))).str.replace_all(*DURATION)
     return collected(
         patterns.lazy()
         .group_by(pattern=pl.concat_str(shown, "trace"))

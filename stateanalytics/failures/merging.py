@@ -8,8 +8,9 @@ the order of patterns never matters.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import polars as pl
 
@@ -17,6 +18,7 @@ from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.failures.masking import (
     CLOSE,
     KEPT,
+    METHODS,
     NAME_WITH_NUMBER,
     NAMES,
     OPEN,
@@ -27,13 +29,13 @@ from stateanalytics.failures.masking import (
 
 #: A column of this kind varies when it takes so many values between the same others. What an
 #: envelope says (``"message": "…"``) never does: several sentences are several failures.
-N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "command": 2}
+N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "command": 2, "flag": 2}
 #: Where several of them vary at once, each takes so many values.
-N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2}
+N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2, "flag": 2}
 #: Between so many words fewer values do: of a word, and of names together.
 N_FRAME, N_WORD_IN_FRAME, N_NAMES_IN_FRAME = 5, 4, 3
 #: A template keeps at least so many constant words, so that it still says something.
-N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "command"), 2)
+N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "command", "flag"), 2)
 N_CONSTANT |= {"payload": 3, "quoted": 1}
 #: Pairs of placeholders are looked at in patterns with at most so many.
 N_PAIRED = 12
@@ -51,8 +53,9 @@ N_IN_BEGINNING = {"name": 3, "bracket": 3, "payload": 2, "quoted": 3, "command":
 N_SAID, N_SWALLOWED = 3, 8
 #: So many words in a row are looked up together.
 N_RUN = 3
-#: Pairs of templates and texts that are held in memory at a time.
-N_PAIRS = 200_000
+#: What is held in memory at a time: pairs of templates and texts; characters of patterns that
+#: are cut into pieces; runs of words.
+N_PAIRS, N_CHARS, N_RUNS = 200_000, 2_000_000, 2_000_000
 
 WILD = OPEN + CLOSE
 PLACEHOLDER = f"{OPEN}[A-Z]*{CLOSE}"
@@ -70,13 +73,17 @@ _NAME = (
 )
 _ITEM = rf"(?:{PLACEHOLDER}|{_NAME})"
 _LIST = rf"{_ITEM}(?:, {_ITEM})+|[A-Za-z][\w-]*(?:, [A-Za-z][\w-]*){{2,}}"
+# Values in a row, whose number may vary.
+_ROW = rf"{PLACEHOLDER}(?:(?:,{PLACEHOLDER})+|(?: {PLACEHOLDER}){{2,}})"
 _KEY = r"""[{,]\s*(?:"[^"\n]*"|'[^'\n]*')\s*:"""
 _BRACKETS = (
     r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]|\((?:[^()\n]|\([^()\n]*\))*\)|\{(?:[^{}\n]|\{[^{}\n]*\})*\}"
 )
 # An object with such a key describes an error; any other is the input of something.
 _ERROR_KEY = r"""["'](?:error|errors|message|msg|code|type|detail|status|reason)["']\s*:"""
-_SAID = rf"""{_ERROR_KEY}\s*(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
+_TELLING = "err|errors?|message|msg|details?|reason|cause"
+_SAID_KEY = rf"(?:{_ERROR_KEY}\s*|(?-u:\b)(?:{_TELLING})=)"
+_SAID = rf"""{_SAID_KEY}(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
 # What comes before the message of another program or layer: ends of it are never free.
 _WRAPPER = (
     r"^((?:(?:Error: )?Exit code \d{1,3}\s+|(?:Error: )?stream disconnected before completion: "
@@ -101,6 +108,9 @@ _MODELS = next(pattern for name, pattern in KEPT if name == "model")
 
 _IS_WILD = rf"^(?:{PLACEHOLDER}|(?:(?:{OPEN}[A-Z]+{CLOSE}|'{PLACEHOLDER}')(?:, )?)+)$"
 _OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(OPPOSITES))})(?-u:\b)"
+_REQUEST = rf"^.(?:{METHODS}) {PLACEHOLDER} "
+_OPPOSITE_KEY = rf"(?i)(?:^|is|has|_)(?:{'|'.join(sorted(OPPOSITES))})$"
+_ROLES = pl.Enum(["key", "telling", "opposite", "flag", "other"])
 #: Exceptions and models tell failures apart wherever they stand.
 NEVER = rf"(?:^|[{PARTING}`])(?:{NAMES[1:-1]}|{_MODELS})(?:$|[{PARTING}`])"
 
@@ -121,7 +131,8 @@ def merge(texts: pl.Series) -> pl.Series:
     wrapped = texts.str.extract(_WRAPPER).fill_null("")
     if (wrapped != "").any():
         return wrapped + _merge_repeated(texts.str.replace(_WRAPPER, ""))
-    merged = pl.DataFrame({"text": texts, "merged": _merge_what_is_said(texts)})
+    said = _merge_what_is_said(texts)
+    merged = pl.DataFrame({"text": texts, "merged": _merge_rows(said)})
     steps = (
         lambda distinct: _merge_columns(distinct, WORDS),
         lambda distinct: _merge_columns(distinct, BRACKETS),
@@ -147,7 +158,7 @@ def _merge_what_is_said(texts: pl.Series) -> pl.Series:
     said = texts.str.extract_all(_SAID).explode().drop_nulls()
     if said.is_empty():
         return texts
-    quoted = said.str.replace(rf"^{_ERROR_KEY}\s*", "").unique().sort()
+    quoted = said.str.replace(f"^{_SAID_KEY}", "").unique().sort()
     quote, own = quoted.str.head(1), quoted.str.slice(1, quoted.str.len_chars() - 2)
     mined = quote + _merge_repeated(own) + quote
     changed = quoted != mined
@@ -155,6 +166,16 @@ def _merge_what_is_said(texts: pl.Series) -> pl.Series:
         return texts
     whole, template = (part.filter(changed).to_list() for part in (quoted, mined))
     return texts.str.replace_many(whole, template, leftmost=True)
+
+
+def _merge_rows(texts: pl.Series) -> pl.Series:
+    """Patterns with one placeholder for values in a row, where only their number differs."""
+    short = texts.str.replace_all(_ROW, WILD)
+    if (short == texts).all():
+        return texts
+    varies = pl.col("text").n_unique().over("short") > 1
+    rows = pl.DataFrame({"text": texts, "short": short})
+    return rows.select(pl.when(varies).then("short").otherwise("text")).to_series()
 
 
 def unmerged(texts: pl.Series) -> pl.Series:
@@ -167,11 +188,14 @@ def unmerged(texts: pl.Series) -> pl.Series:
 # --- pieces of patterns -------------------------------------------------------------------
 
 
-def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
-    """One row for each piece of each pattern: its kind, and whether it may vary."""
+def _cut_into_pieces(texts: pl.Series, columns: str, first: int = 0) -> pl.LazyFrame:
+    """One row for each piece of each pattern: its kind, and whether it may vary.
+
+    ``first`` is the number of the first pattern.
+    """
     pieces = (
         pl.LazyFrame({"text": texts})
-        .with_row_index("number")
+        .with_row_index("number", first)
         .select("number", piece=pl.col("text").str.extract_all(columns))
         .explode("piece", empty_as_null=True)
         .with_columns(pl.col("piece").fill_null(""), column=pl.int_range(pl.len()).over("number"))
@@ -181,17 +205,26 @@ def _cut_into_pieces(texts: pl.Series, columns: str) -> pl.LazyFrame:
     )
     # The text behind an error key is a sentence, though it stands in quotes. Where JSON was cut
     # off, the closing quote is missing, and all words up to the end are kept.
-    key, piece = pl.col("is_error_key"), pl.col("piece")
+    piece, role = pl.col("piece"), pl.col("role")
+    # No piece before the second or third of a pattern is another pattern's.
+    before = pl.when(pl.col("column") > 0).then(piece.shift(1))
+    role_before = pl.when(pl.col("column") > 0).then(role.shift(1))
+    named = pl.when(pl.col("column") > 1).then(role.shift(2)).fill_null("other")
     is_behind_key = (
-        key.shift(1).over("number") | (key.shift(2) & (piece.shift(1) == " ")).over("number")
-    ).fill_null(value=False)
+        (role_before == "key").fill_null(value=False)
+        | ((named == "key") & (before == " "))
+        | ((named == "telling") & (before == "="))
+    )
+    # Of `key=true` the key says what is meant, except where it is a word like `success`.
+    is_flag = (role == "flag") & before.is_in(["=", ":"]) & (named == "other")
     is_opened = is_behind_key & piece.is_in(['"', "'"])
     known = described.with_columns(
-        may_vary=pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted")),
+        may_vary=is_flag | (pl.col("may_vary") & ~(is_behind_key & (pl.col("kind") == "quoted"))),
+        kind=pl.when(is_flag).then(pl.lit("flag")).otherwise("kind"),
         is_kept=pl.col("is_kept") | is_opened.cum_max().over("number"),
         piece=pl.when("is_list").then("blank").otherwise("piece"),
     )
-    return known.drop("is_error_key", "is_list")
+    return known.drop("role", "is_list")
 
 
 def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
@@ -230,13 +263,22 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
                 | piece.str.contains(f"^{NAME_WITH_NUMBER}$")
             )
             & ~pl.col("inside").str.to_lowercase().is_in(sorted(OPPOSITES))
-            & ~piece.str.contains(NEVER)
+            & ~piece.str.contains(f"{NEVER}|{_REQUEST}")
             & ~((pl.col("kind") == "bracket") & piece.str.contains(_SAID))
             & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
             & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
             # A list of placeholders becomes one: its length varies, too.
             is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
-            is_error_key=piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY),
+            role=pl.when(piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY))
+            .then(pl.lit("key"))
+            .when(piece.str.contains(f"^(?:{_TELLING})$"))
+            .then(pl.lit("telling"))
+            .when(piece.str.contains("^(?i:true|false|null|none|nil)$"))
+            .then(pl.lit("flag"))
+            .when(piece.str.contains(_OPPOSITE_KEY))
+            .then(pl.lit("opposite"))
+            .otherwise(pl.lit("other"))
+            .cast(_ROLES),
             is_kept=piece.str.contains("[0-9]")
             | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
             blank=pl.when(in_marks & (pl.col("kind") != "payload"))
@@ -269,10 +311,46 @@ def _as_text(pieces: pl.LazyFrame) -> pl.Series:
     return texts.sort("number").pipe(collected)["text"]
 
 
+def _in_parts(texts: pl.Series, work: Callable[[pl.Series, int], pl.LazyFrame]) -> pl.DataFrame:
+    """What is done with each text alone, a part of them at a time, so that it needs less memory.
+
+    ``work`` takes texts and the number of the first of them.
+    """
+    part = texts.str.len_bytes().cum_sum() // N_CHARS
+    starts = [0, *part.rle_id().arg_unique()[1:], texts.len()]
+    return pl.concat(
+        work(texts[start:end], start).pipe(collected) for start, end in itertools.pairwise(starts)
+    )
+
+
+def _shares(rows: pl.DataFrame, key: str) -> Iterator[pl.LazyFrame]:
+    """The rows, a share at a time, of which none has a key that another has."""
+    n = 1 + rows.height // N_RUNS
+    return (rows.lazy().filter(pl.col(key) % n == share) for share in range(n))
+
+
 # --- columns that vary --------------------------------------------------------------------
 
 
 def _merge_columns(texts: pl.Series, columns: str) -> pl.Series:
+    """Merge patterns with as many pieces: a part at a time, as others never merge."""
+    if texts.str.len_bytes().sum() <= N_CHARS:
+        return _merge_in_rounds(texts, columns)
+    sized = pl.DataFrame({"text": texts, "n": texts.str.count_matches(columns)})
+    by_length = (
+        sized.with_row_index("place")
+        .sort("n", "place")
+        .with_columns(so_far=pl.col("text").str.len_bytes().cum_sum())
+        .with_columns(part=pl.col("so_far").max().over("n") // N_CHARS)
+    )
+    merged = [
+        part.select("place", merged=_merge_in_rounds(part["text"], columns))
+        for part in by_length.partition_by("part")
+    ]
+    return pl.concat(merged).sort("place")["merged"]
+
+
+def _merge_in_rounds(texts: pl.Series, columns: str) -> pl.Series:
     """Merge over single columns, and pairs of them, round by round, until nothing changes.
 
     A round looks at every pattern without one of its columns. Where that shortened
@@ -431,47 +509,35 @@ def _merge_ends(texts: pl.Series) -> pl.Series:
     What distinguishes failures, such as an exception or an exit code, is never part of an end
     that is merged.
     """
-    framed = _framed(texts)
-    ends = _free_ends(framed).select("number", cut="column", group="prefix")
-    pieces = framed.join(ends, on="number", how="left", maintain_order="left")
-    place = (pl.col("column") - pl.col("cut")).fill_null(0)
+    if texts.len() < N_FEW_ENDS or (ends := _free_ends(texts).sort("number")).is_empty():
+        return texts
+    place = (pl.col("column") - pl.col("cut")).cast(pl.Int64)
+    is_trace = pl.col("piece").str.starts_with(TRACE_HERE)
+    # Of what follows the beginning of a free end, only a trace stays.
+    begun = texts.gather(ends["number"])
+    pieces = _in_parts(
+        begun,
+        lambda part, first: (
+            _cut_into_pieces(part, BRACKETS, first)
+            .join(ends.lazy().drop("number").with_row_index("number"), on="number")
+            .filter((place <= 1) | is_trace)
+        ),
+    ).sort("number", "column")
     n_values = pl.col("piece").n_unique().over("group", "column")
     n_needed = pl.col("kind").replace_strict(N_IN_BEGINNING, default=None, return_dtype=pl.UInt32)
     varies = _may_vary_in_beginning() & (place < 0) & (n_values >= n_needed)
-    is_trace = pl.col("piece").str.starts_with(TRACE_HERE)
-    return _as_text(
-        pieces.with_columns(
-            piece=pl.when(place == 1)
-            .then(pl.lit(WILD))
-            .when((place > 0) & ~is_trace)
-            .then(pl.lit(""))
-            .when(varies.fill_null(value=False))
-            .then("blank")
-            .otherwise("piece")
-        )
+    merged = pieces.lazy().with_columns(
+        piece=pl.when(place == 1)
+        .then(pl.lit(WILD))
+        .when(varies.fill_null(value=False))
+        .then("blank")
+        .otherwise("piece")
     )
+    return texts.replace(begun, _as_text(merged))
 
 
 def _may_vary_in_beginning() -> pl.Expr:
     return pl.col("may_vary") & pl.col("kind").is_in(list(N_IN_BEGINNING))
-
-
-def _framed(texts: pl.Series) -> pl.LazyFrame:
-    """Each piece of each pattern with counts of the pieces before and behind it."""
-    pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS))
-    piece, is_free = pl.col("piece"), pl.col("is_free")
-    ends_sentence = (piece == " ") & (piece.shift(1).over("number") == ".")
-    return pieces.with_columns(is_free=_may_vary_in_beginning() | pl.col("is_wild")).with_columns(
-        prefix=pl.when(is_free).then("open").otherwise("part").cum_sum().over("number"),
-        n_fixed=_n_so_far(pl.col("is_constant") & ~is_free),
-        n_free=_n_so_far(is_free),
-        next=piece.shift(-1).over("number"),
-        n_rest=pl.len().over("number") - pl.col("column") - 1,
-        n_words=_n_after(pl.col("is_constant")),
-        n_kept=_n_after(pl.col("is_kept")),
-        ends_line=piece.str.contains("\n", literal=True),
-        ends_part=piece.str.contains(r":\s+$") | ends_sentence,
-    )
 
 
 def _n_so_far(condition: pl.Expr) -> pl.Expr:
@@ -484,33 +550,76 @@ def _n_after(condition: pl.Expr) -> pl.Expr:
     return condition.cast(pl.UInt32).sum().over("number") - _n_so_far(condition)
 
 
-def _free_ends(framed: pl.LazyFrame) -> pl.LazyFrame:
-    """The last piece of each pattern behind which a free end begins."""
-    n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
-    is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
-    # Where a colon follows the same words every time, what follows is one of many errors.
-    may_end = pl.col("ends_part") & ((n_free > 0) | (n_fixed >= 2 * N_BEGINNING))
-    is_open = is_beginning & (pl.col("ends_line") | may_end)
-    n_texts, n_next = pl.col("n_texts"), pl.col("n_next")
+def _free_ends(texts: pl.Series) -> pl.DataFrame:
+    """The last piece of each pattern behind which a free end begins.
+
+    ``number`` and ``cut``, its column; patterns of a ``group`` have one beginning.
+    """
+    # Rows of many texts are few columns first, and the others only where they are needed.
+    is_one_part = texts.str.len_bytes().sum() <= N_CHARS
+    columns = pl.all() if is_one_part else pl.col("number", "prefix")
+    rows = _in_parts(texts, lambda part, first: _may_end(part, first).select(columns))
+    is_several = pl.len().over("prefix") >= N_FEW_ENDS
+    candidates = pl.concat(
+        share.filter(is_several).pipe(collected) for share in _shares(rows, "prefix")
+    )
+    del rows
+    if not is_one_part:
+        numbers = candidates["number"].unique().sort()
+        prefixes = candidates.lazy().select("prefix").unique()
+        candidates = _in_parts(
+            texts.gather(numbers),
+            lambda part, first: _may_end(part, first).join(prefixes, on="prefix", how="semi"),
+        ).with_columns(number=pl.lit(numbers).gather("number"))
+    n_texts, n_next, n_fixed = pl.col("n_texts"), pl.col("n_next"), pl.col("n_fixed")
     n_needed = pl.when(n_fixed < N_EXACT).then(N_ENDS).otherwise(N_FEW_ENDS)
     is_free_after = (
         ((n_texts >= n_needed) | (pl.col("n_long") >= N_FEW_ENDS))
-        & (n_next > pl.when(n_fixed + n_free < 2 * N_BEGINNING).then(2).otherwise(1))
+        & (n_next > pl.when(n_fixed + pl.col("n_free") < 2 * N_BEGINNING).then(2).otherwise(1))
         & (pl.col("n_lengths") > 1)
     )
     is_free_anywhere = (n_texts >= N_ENDS) & (n_next > 3) & (pl.col("n_lengths") > 2)
-    return (
-        framed.filter((is_open | (n_fixed > N_BEGINNING)) & (pl.col("n_rest") > 0))
-        .filter(pl.col("n_kept") == 0)
+    return collected(
+        candidates.lazy()
         .with_columns(
             n_texts=pl.col("number").n_unique().over("prefix"),
             n_long=pl.col("number").filter(pl.col("n_words") >= N_LONG).n_unique().over("prefix"),
             n_next=pl.col("next").n_unique().over("prefix"),
             n_lengths=pl.col("n_rest").n_unique().over("prefix"),
         )
-        .filter(pl.when(is_open).then(is_free_after).otherwise(is_free_anywhere))
+        .filter(pl.when("is_open").then(is_free_after).otherwise(is_free_anywhere))
         .sort("column", descending=True)
         .unique("number", keep="first", maintain_order=True)
+        .select("number", cut="column", group="prefix")
+    )
+
+
+def _may_end(texts: pl.Series, first: int) -> pl.LazyFrame:
+    """The pieces behind which a free end may begin, with counts of those before and behind."""
+    pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS, first))
+    piece, is_free = pl.col("piece"), pl.col("is_free")
+    n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
+    ends_sentence = (piece == " ") & (piece.shift(1).over("number") == ".")
+    is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
+    # Where a colon follows the same words every time, what follows is one of many errors.
+    may_end = pl.col("ends_part") & ((n_free > 0) | (n_fixed >= 2 * N_BEGINNING))
+    is_open = is_beginning & (piece.str.contains("\n", literal=True) | may_end)
+    counts = ("number", "column", "prefix", "n_words", "n_rest", "n_fixed", "n_free", "next")
+    return (
+        pieces.with_columns(is_free=_may_vary_in_beginning() | pl.col("is_wild"))
+        .with_columns(
+            prefix=pl.when(is_free).then("open").otherwise("part").cum_sum().over("number"),
+            n_fixed=_n_so_far(pl.col("is_constant") & ~is_free),
+            n_free=_n_so_far(is_free),
+            next=piece.shift(-1).hash(),
+            n_rest=pl.len().over("number") - pl.col("column") - 1,
+            n_words=_n_after(pl.col("is_constant")),
+            n_kept=_n_after(pl.col("is_kept")),
+            ends_part=piece.str.contains(r":\s+$") | ends_sentence,
+        )
+        .filter((is_open | (n_fixed > N_BEGINNING)) & (pl.col("n_rest") > 0))
+        .filter(pl.col("n_kept") == 0)
+        .select(*counts, is_open=is_open)
     )
 
 
@@ -569,49 +678,53 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     Looked up by the rarest word or run of words of each: comparing every pair would take
     quadratic time, and so would words alone where many sentences are made of the same few.
     """
-    text = pl.col("text")
-    words = (
-        distinct.lazy()
-        .select(
-            "text",
-            "n_words",
-            first=text.str.extract(rf"^([^{PARTING}]+)"),
-            last=text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
-            in_order=text.str.extract_all(rf"[^{PARTING}]+"),
-        )
-        .with_row_index("number")
-    )
-    places = _runs(words.select("number", "in_order"))
-    described = words.select(
-        *("number", "text", "first", "last"),
-        words=pl.col("in_order")
-        .list.unique()
-        .list.filter(~pl.element().str.contains(OPEN, literal=True)),
-    )
-    rarest = (
-        words.filter(text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID))
-        .select("number")
-        .join(places, on="number")
-        .join(places.group_by("run").len(), on="run")
+    text, number = pl.col("text"), pl.col("number")
+    numbered = distinct.with_row_index("number")
+    places = _in_parts(distinct["text"], _runs)
+    is_template = text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID)
+    templates = numbered.lazy().filter(is_template).select("number")
+    of_shares = [
+        share.join(templates, on="number")
+        .join(share.group_by("run").len(), on="run")
         .sort("len", "run", "number")
         .unique("number", keep="first", maintain_order=True)
-        .join(described, on="number", maintain_order="left")
-        .select("run", "len", pl.exclude("run", "len").name.suffix("_wanted"))
+        .pipe(collected)
+        for share in _shares(places, "run")
+    ]
+    rarest = collected(
+        pl.concat(of_shares)
+        .lazy()
+        .sort("len", "run", "number")
+        .unique("number", keep="first", maintain_order=True)
         .with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
     )
+    places = collected(places.lazy().join(rarest.lazy(), on="run", how="semi"))
+    ends = {
+        "first": text.str.extract(rf"^([^{PARTING}]+)"),
+        "last": text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
+    }
     has_same_end = [
         (pl.col(end) == pl.col(f"{end}_wanted")) & ~pl.col(end).str.contains(OPEN, literal=True)
-        for end in ("first", "last")
+        for end in ends
     ]
-    batches, of_runs, of_texts = collected_all(rarest, places, described)
-    for batch in batches.partition_by("batch"):
+    words = text.str.extract_all(rf"[^{PARTING}]+").list.unique()
+    is_other = pl.element().str.contains(OPEN, literal=True)
+    wanted = pl.col("text_wanted").str.extract_all(rf"[^{PARTING}]+").list.filter(~is_other)
+    texts = numbered.lazy().select("number", "text", **ends).pipe(collected).lazy()
+    for batch in rarest.partition_by("batch"):
         yield from (
             batch.lazy()
-            .join(of_runs.lazy(), on="run")
-            .filter(pl.col("number") != pl.col("number_wanted"))
-            .join(of_texts.lazy(), on="number")
+            .select("run", "number")
+            .join(places.lazy(), on="run", suffix="_other")
+            .filter(number != pl.col("number_other"))
+            .join(
+                texts.select(pl.all().name.suffix("_wanted")),
+                left_on="number",
+                right_on="number_wanted",
+            )
+            .join(texts, left_on="number_other", right_on="number")
             .filter(pl.any_horizontal(has_same_end))
-            .filter(pl.col("words_wanted").list.set_difference("words").list.len() == 0)
+            .filter(wanted.list.set_difference(words).list.len() == 0)
             .group_by("text_wanted")
             .agg("text")
             .pipe(collected)
@@ -619,18 +732,19 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
         )
 
 
-def _runs(words: pl.LazyFrame) -> pl.LazyFrame:
+def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:
     """The hashes of the words that each text has as they are, and of `N_RUN` words in a row.
 
     A text that a template matches has the runs between its placeholders, too.
     """
-    word, number = pl.col("in_order"), pl.col("number")
+    word, number, run = pl.col("word"), pl.col("number"), pl.col("run")
     hashed = (
-        words.explode("in_order", empty_as_null=True)
+        pl.LazyFrame({"word": texts.str.extract_all(rf"[^{PARTING}]+")})
+        .with_row_index("number", first)
+        .explode("word", empty_as_null=True)
         .drop_nulls()
         .select("number", run=pl.when(~word.str.contains(OPEN, literal=True)).then(word.hash(7)))
     )
-    run = pl.col("run")
     in_a_row = hashed.select(
         "number",
         run=pl.sum_horizontal(

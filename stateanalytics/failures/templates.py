@@ -110,6 +110,7 @@ def mine_templates(
     of_texts = rows.lazy().drop_nulls().group_by("message").agg("row")
     distinct = of_texts.pipe(collected).with_row_index("number")
     masked = mask(distinct[["number", "message"]], kinds)
+    rows, distinct = rows.drop("message"), distinct.drop("message")
     known = [masked] if earlier is None else [masked, _patterns(earlier, "mine_templates")]
     named = masked.join(merge_templates(*known), on="pattern").with_row_index("which")
     # Row numbers are joined, not texts: only the few patterns are compared as text.
@@ -120,7 +121,7 @@ def mine_templates(
         .join(distinct.lazy().select("number", "row"), on="number")
         .explode("row")
     )
-    placed = rows.lazy().select("row").join(which, on="row", how="left", maintain_order="left")
+    placed = rows.lazy().join(which, on="row", how="left", maintain_order="left")
     return named.select(pl.col(COLUMNS).gather(placed.pipe(collected)["which"]))
 
 
@@ -175,11 +176,10 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
             template_typed=as_shown(pl.col("merged")),
         )
     )
-    templates = texts["template"].unique().to_list()
-    ids = pl.Series([template_id(text) for text in templates], dtype=pl.String)
-    return texts.with_columns(
-        template_id=pl.col("template").replace_strict(templates, ids, return_dtype=pl.String)
+    ids = texts.select(pl.col("template").unique()).with_columns(
+        template_id=pl.col("template").map_elements(template_id, return_dtype=pl.String)
     )
+    return texts.join(ids, on="template", how="left", maintain_order="left")
 
 
 def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
