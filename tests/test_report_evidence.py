@@ -21,7 +21,7 @@ def week():
 
 
 def test_each_thing_to_do_has_the_last_steps_of_two_examples(week):
-    waits, hard, failed = week.summary["actions"]
+    failed, hard, waits = week.summary["actions"]
     [one] = waits["examples"]
     assert one["rows"][0]["words"] == "message · user: Choose a database"
     assert one["stop"] == "Esc in its terminal"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _OF_FIRST_SCREEN = ("headline", "attention", "inside", "failures", "costs", "thresholds")
 """The sections that a verdict and what to do first are read from; no charts are drawn."""
-_FIRST_LOOK_S = 6
+_FIRST_LOOK_S = 4
 _FORMS = {**PAGES, "email": PAGES["html"], "md": (".md",), "json": (".json",), "slack": (".json",)}
 """What a report is written as, and the suffixes of each."""
 # Columns of the table of weeks, by measure.

@@ -286,7 +286,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
     is_now = bool(inside["n_stuck_now"]) and first["effort"] == "stuck"
     others = {name: n - (is_now and name == "stuck") for name, n in inside["efforts"].items()}
     kinds = " or ".join(HARD[name] for name, n in others.items() if n)
-    why = f"{first['why']}."
+    why = f"{_first_sign(first)}."
     if is_now:
         what = say("action.stuck", entity=f"“{first['name'] or first['entity_id']}”")
         yield _action(_STUCK, what, why, first["command"], "#inside", examples=[first])
@@ -294,12 +294,17 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
         yield _action(
             _HARD,
             say("action.hard_others" if is_now else "action.hard", n=n - is_now, kinds=kinds),
-            say("action.hard_why", why=sessions[is_now]["why"]),
+            say("action.hard_why", why=_first_sign(sessions[is_now])),
             command("failures", place, "--show effort", window),
             "#inside",
             examples=sessions[is_now:],
             saves_s=inside["lost_s"] or 0.0,
         )
+
+
+def _first_sign(session: Plain) -> str:
+    why: str = session["why"]
+    return why.partition("; ")[0]
 
 
 HARD = {"stuck": "got stuck", "given_up": "gave up", "struggled": "struggled"}
