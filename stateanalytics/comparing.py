@@ -55,6 +55,7 @@ from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.linking import used_tokens
 from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS
+from stateanalytics.weekly_limits import MEASURES as JUDGED
 
 BEFORE = "before"
 LEAST = 5
@@ -285,20 +286,30 @@ def compare(
     cells = cells.sort(order, descending=ranks, nulls_last=True).select(
         *groups, *(pl.col(name).cast(COMPARED.dtypes[name]) for name in shown)
     )
-    judged_by = "" if against is None else _judged_by(now or whole, whole, is_steps=past is None)
+    judged_by = ""
+    if against is not None:
+        is_on_page = asked.name in JUDGED and not groups
+        judged_by = _judged_by(now or whole, whole, every, past, is_on_page=is_on_page)
     return Comparison(cells, asked, groups, every, tz, **ask.query(now), judged_by=judged_by)
 
 
-def _judged_by(now: Window, whole: Window, *, is_steps: bool) -> str:
+def _judged_by(
+    now: Window, whole: Window, every: str | None, past: Window | None, *, is_on_page: bool
+) -> str:
     """What a verdict on two windows rests on, next to that of a page, which knows more of them."""
-    if is_steps:
-        return "Each step is judged by the one before it alone; snap.control_limits() by all weeks."
+    if past is None:
+        alone = "Each step is judged by the one before it alone"
+        return f"{alone}; snap.control_limits() by all weeks." if is_on_page else f"{alone}."
+    if every:
+        return "Each step is judged by the earlier window alone."
+    alone = "Judged by these two windows alone"
+    if not is_on_page:
+        return f"{alone}."
     n = 1 + min(MOST_WEEKS - 1, max(0, (now.since - whole.since) // (now.until - now.since)))
     if n < FEWEST_WEEKS:
-        return f"Judged by these two windows alone: there are fewer than {FEWEST_WEEKS} such ones."
+        return f"{alone}: there are fewer than {FEWEST_WEEKS} windows of this length."
     return (
-        f"Judged by these two windows alone; a page judges by all {n} of this length, "
-        f"weeks as snap.control_limits({n}) does."
+        f"{alone}; a page judges by all {n} of this length, weeks as snap.control_limits({n}) does."
     )
 
 

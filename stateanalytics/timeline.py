@@ -179,7 +179,7 @@ def note_on_texts(
         others = "the transcripts of its agents may hold them"
         more = "" if bodies else "; --bodies shows what its events hold"
         title = own.title if own else entity["system"]
-        return f"No texts of messages: none are read from {title}, {others}{more}."
+        return f"No texts of messages: none are read from {title}; {others}{more}."
     if not any(map(is_archive, facts.inputs)):
         return "No texts of messages: the store holds none of this run."
     store = f"show the run from the store itself ({entity['source']}) while that has it"

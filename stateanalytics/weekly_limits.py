@@ -78,7 +78,9 @@ _SERIES = ["measure", "group_kind", "group_id"]
 _NUMBERS = (
     *("expected", "limit_low", "limit_high", "p_value", "q_value", "level", "level_before"),
 )
-_FOUND = pl.Schema({**dict.fromkeys(_NUMBERS, pl.Float64()), "level_since": pl.String()})
+_FOUND = pl.Schema(
+    {**dict.fromkeys(_NUMBERS, pl.Float64()), "level_since": pl.String(), "is_above": pl.Boolean()}
+)
 
 
 def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
@@ -94,7 +96,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``weeks`` in its order, with what a report made at the end of the week would say of it:
+        ``weeks`` in its order, each with the verdict of the test of reports, at its end:
         ``expected`` by the weeks before its level, at this week's runs; ``limit_low`` to
         ``limit_high``, outside of which a week is a change by itself; the ``verdict``, above or
         below also where several newest weeks are another level only together; ``p_value``, and
@@ -112,10 +114,11 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
 
     Notes
     -----
-    The judge is that of reports, `stats.process_control.newest_change`. Counts and shares are
-    compared as roots and angles, durations as logarithms of medians. Incidents are held against
-    the runs that ended. The series of a ``group_kind`` are one family: ``fdr`` is divided by
-    their number.
+    The test is that of reports, `stats.process_control.newest_change`; a report has a budget of
+    false alarms of its own for each number, and joins runs that share an incident. Counts and
+    shares are compared as roots and angles, durations as logarithms of medians. Incidents are
+    held against the runs that ended; of ``runs``, more is looked for most. The series of a
+    ``group_kind`` are one family: ``fdr`` is divided by their number.
 
     Examples
     --------
@@ -139,8 +142,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
         for limited in _of_series(series, fdr, n_series[series["group_kind"][0]])
     ]
     schema = {"_row": rows.schema["_row"], **_FOUND}
-    is_above = pl.col("level") > pl.col("level_before")
-    verdict = first_word("below", within=pl.col("level_before").is_null(), above=is_above)
+    verdict = first_word("below", within=pl.col("level_before").is_null(), above="is_above")
     is_known = pl.col("p_value").is_not_null()
     return (
         rows.join(
@@ -227,11 +229,14 @@ def _weights_of_times(rows: list[dict[str, Any]], _: list[chart.Point]) -> list[
 
 def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tuple[Any, ...]]:
     """Row number, limits and level of each week that has enough weeks before it."""
-    rows, points, scale = points_of(series.sort("week"))
-    worse = WORSE.get(series["measure"][0], 1)
-    for n, row in enumerate(rows, start=1):
-        past = points[:n] if n >= FEWEST_WEEKS else ()
-        if not (found := chart.newest_change(past, alpha=fdr / n_series, worse=worse)):
+    worse, in_order = WORSE.get(series["measure"][0], 1), series.sort("week")
+    for n in range(FEWEST_WEEKS, series.height + 1):
+        # What later weeks show about chance was not known at the end of this one.
+        rows, points, scale = points_of(in_order.head(n))
+        row = in_order.row(n - 1, named=True)
+        if len(rows) < FEWEST_WEEKS or rows[-1]["_row"] != row["_row"]:
+            continue
+        if not (found := chart.newest_change(points, alpha=fdr / n_series, worse=worse)):
             continue
         expected, low, high, level = (
             scale.back(value, row) for value in (found.before, found.low, found.high, found.level)
@@ -239,9 +244,11 @@ def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tupl
         q_value = min(1.0, found.p_value * n_series)
         limits = (row["_row"], expected, low, high, found.p_value, q_value)
         if found.start is None:
-            yield *limits, expected, None, rows[0]["week"]
+            yield *limits, expected, None, rows[0]["week"], None
         else:
-            yield *limits, level, expected, rows[found.start]["week"]
+            # By the scale: back from it, ends of shares meet.
+            is_above = found.level > found.before
+            yield *limits, level, expected, rows[found.start]["week"], is_above
 
 
 _COUNTED = (

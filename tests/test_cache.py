@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
-from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -284,18 +283,30 @@ def test_a_first_look_leaves_out_only_older_transcripts_and_is_kept(tmp_path, mo
     assert code == 0
     assert re.search(r"note: \d older transcripts are not read yet: this week is complete", notes)
     assert "Data of" not in told
-    monkeypatch.setattr("stateanalytics.snapshot.read_for_once", None)
-    assert summed_up(capsys) == first
+    with monkeypatch.context() as patched:
+        patched.setattr("stateanalytics.snapshot.read_for_once", None)
+        assert summed_up(capsys) == first
+    sa.read(place)  # another command reads the older ones as well
+    assert "older transcripts" not in summed_up(capsys)[2]
 
 
-@pytest.mark.parametrize(("days", "n_older"), [(8, 3), (6, 0)])
-def test_what_a_first_look_leaves_out_is_older_only_where_the_week_was_read(days, n_older):
-    row = {"entity_id": "a", "source": "claude", "last_activity_at": AS_OF - timedelta(days=days)}
-    spent = {"source": "claude", "code": OVER_BUDGET, "severity": "warning", "n_rows": 3}
-    read = facts([row], findings=[spent])
+@pytest.mark.parametrize(
+    ("days", "name", "n_older"),
+    [(8, "a.jsonl", 3), (6, "a.jsonl", 0), (8, "messages", 0), (8, "gone.jsonl", 0)],
+)
+def test_only_transcripts_of_weeks_before_are_left_out_without_a_loss(
+    tmp_path, days, name, n_older
+):
+    """By the newest one that was not read: of tables nothing says which week is missing."""
+    for file in ("a.jsonl", "messages"):
+        (tmp_path / file).touch()
+        os.utime(tmp_path / file, (AS_OF.timestamp() - days * 86_400,) * 2)
+    spent = {"source": str(tmp_path), "code": OVER_BUDGET, "severity": "warning", "n_rows": 3}
+    other = {**spent, "code": "x", "table": "a.jsonl"}
+    read = facts([{"entity_id": "a"}], findings=[{**spent, "table": name}, other])
     without, n = reports._without_older(read)
     assert n == n_older
-    assert without.findings.height == (n_older == 0)
+    assert without.findings["code"].to_list() == ["x"] if n_older else read.findings.height == 2
 
 
 def spoilt(path, rng):

@@ -363,14 +363,27 @@ def test_one_incident_of_many_runs_is_one():
     [
         ({"window": "2026-W21", "against": "before"}, "these two windows alone; a page judges by "
          "all 12 of this length, weeks as snap.control_limits(12) does."),
-        ({"window": "2026-W12", "against": "2026-W11"}, "alone: there are fewer than 8 such ones."),
+        ({"window": "2026-W12", "against": "2026-W11"}, "alone: there are fewer than 8 windows"),
         ({"every": "1mo", "against": "before"}, "Each step is judged by the one before it alone"),
         ({"window": "2026-W21"}, ""),
     ],
 )  # fmt: skip
 def test_a_comparison_says_what_it_judged_by(asked, words):
-    found = sa.demo().compare("failed", **asked)
+    found = sa.demo().compare("completed", **asked)
     assert words in found.judged_by
     assert repr(found).endswith(f"{found.frame}\n{found.judged_by}".rstrip("\n"))
     assert (found.judged_by in found._repr_html_()) and bool(words) == bool(found.judged_by)
     assert "judged_by" not in found.frame.columns
+
+
+@pytest.mark.parametrize(
+    ("measure", "asked", "words"),
+    [
+        ("cost_usd", {}, "Judged by these two windows alone."),
+        ("completed", {"by": "project"}, "Judged by these two windows alone."),
+        ("completed", {"every": "1d"}, "Each step is judged by the earlier window alone."),
+    ],
+)
+def test_a_comparison_names_the_page_only_where_a_page_judges_it(measure, asked, words):
+    found = sa.demo().compare(measure, window="2026-W21", against="2026-W20", **asked)
+    assert found.judged_by == words

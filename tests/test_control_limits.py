@@ -91,6 +91,30 @@ def test_a_level_says_since_when(values, n_of, measure):
     assert last["level"] == pytest.approx(now / (n_of or 1), rel=0.05)
 
 
+def shares_of(n, n_of, n_effective):
+    weeks = weeks_of("timed_out", n, n_of=1)
+    return weeks.with_columns(
+        n_of=pl.Series(n_of), n_effective=pl.Series(n_effective, dtype=pl.Float64),
+        value=pl.col("n") / pl.Series(n_of),
+    )  # fmt: skip
+
+
+def test_a_rise_is_above_also_in_a_week_too_small_to_show_it():
+    n, n_of = [*[1] * 9, 25, 30, 28, 0], [*[1000] * 12, 3]
+    limited = control_limits(shares_of(n, n_of, n_of))
+    assert limited["verdict"].to_list()[9:12] == ["above"] * 3
+    assert limited["verdict"][-1] != "below"
+
+
+def test_what_later_weeks_show_about_chance_changes_no_verdict_of_before():
+    n, n_of = [*[10] * 8, 38, *[10] * 10], [100] * 19
+    clear, dependent = [100.0] * 9, [20.0] * 10
+    now = control_limits(shares_of(n[:9], n_of[:9], clear))
+    later = control_limits(shares_of(n, n_of, [*clear, *dependent]))
+    assert now["verdict"][-1] == "above"
+    assert later.head(9).equals(now)
+
+
 def test_three_times_the_work_has_three_times_the_incidents():
     n_ended = [100] * 10 + [300]
     doubled = weeks_of("incidents", (*STEADY, 30))

@@ -123,7 +123,7 @@ def test_open_work_always_has_a_place_and_names_what_is_left_over():
         "Fix “b”",
         "Resume or stop session s and 1 other",
     ]
-    assert found[2]["why"].endswith(" 1 is silent for longer than this window: stop those.")
+    assert found[2]["why"].endswith(" 1 is silent for longer than this window: stop it.")
 
 
 def test_a_failure_that_was_resolved_is_reopened_for_its_owner():

@@ -1,10 +1,13 @@
 """Ends of runs over time, and what has run long."""
 
 import random
+from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from stateanalytics.reporting import report
+from stateanalytics.reporting.sections.over_time import _chance_of_worst
 from tests.frames import AS_OF, ago, facts
 from tests.test_report_compare import ended, some
 
@@ -132,3 +135,17 @@ def test_a_snapshot_without_rows_has_both_sections():
     made = report(facts([]), sections=["over_time", "slow"])
     assert made.summary["slow"]["finding"].startswith("No run is open; none ended")
     assert "Nothing to show: over time, slow" in made.as_html()
+
+
+def test_what_chance_does_on_the_worst_step_does_not_depend_on_the_order_of_the_others():
+    worst, usual, high = (30, 100), [(10, 100)] * 8, [(n, 100) for n in range(20, 26)]
+    said = set()
+    for counts in ([*usual, *high, worst], [*high, *usual, worst], [worst, *high, *usual]):
+        rows = [
+            {"from_at": AS_OF + timedelta(days=day), "n_failed": n_failed, "n": n}
+            for day, (n_failed, n) in enumerate(counts)
+        ]
+        steps, place = pl.DataFrame(rows), counts.index(worst)
+        said.add(_chance_of_worst(steps, steps.row(place, named=True)))
+    assert len(said) == 1
+    assert "chance (up to" in said.pop()

@@ -502,7 +502,7 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
             'sa.read("state.db", bodies=True) compares prompts instead'
         )
     elif first.len():
-        none = "; none of these cost a retry" if frame["retries_usd"].max() == 0 else ""
+        none = "; no retry cost anything" if frame["retries_usd"].max() == 0 else ""
         note(f"n_first_pass and retries_usd are of runs that say which attempt they were{none}")
     return frame
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -324,15 +324,16 @@ def sum_up() -> None:
     kept = None if cache is None else cache.get(key)
     if kept is not None:
         files, stores = kept.head["read"]
-        if kept.head["state"] == _state(files, map(state_of_store, stores), began):
+        is_newest = kept.head["besides"] in (None, cache and cache.bytes_besides(key))
+        if is_newest and kept.head["state"] == _state(files, map(state_of_store, stores), began):
             click.echo("".join(f"{line}\n" for line in kept.head["notes"]), err=True, nl=False)
             return click.echo("\n".join(kept.head["lines"]))
     from stateanalytics.demo_data import demo_path
     from stateanalytics.reporting import report as make_report
 
     request = Request()
-    # On a first run only the newest transcripts, if there are gigabytes; what is skipped is
-    # noted, and the next run that reads goes on with it.
+    # On a first run only the newest transcripts, if there are gigabytes. What is skipped is
+    # noted; the next run goes on with it where anything changed.
     click.get_current_context().meta[options.BUDGET] = f"processor_s={_FIRST_LOOK_S}"
     try:
         snap = request.opened(is_table=False, has_notes=False)
@@ -359,23 +360,32 @@ def sum_up() -> None:
     read = (files, [str(store.path) for store in snap.stores])
     # The states are those of the read: who writes while the report is made is not missed.
     state = _state(files, (store.state for store in snap.stores), began)
-    if cache and is_whole and not request.sources and state:
-        shown = {"notes": notes, "lines": lines}
+    if cache is not None and is_whole and not request.sources and state:
+        # Once another command has read the older ones, they are no longer left out.
+        besides = cache.bytes_besides(key) if n_older else None
+        shown = {"notes": notes, "lines": lines, "besides": besides}
         cache.put(key, {"state": state, "read": read, **shown}, [])
 
 
 def _without_older(snap: Facts) -> tuple[Facts, int]:
-    """The facts without findings that only transcripts before this week were not read; how many.
+    """The facts without findings on transcripts that were last written before this week; how many.
 
-    The newest are read first: where one that was silent all week was read, all newer ones were.
+    The newest are read first, and a finding names the first one that was not.
     """
-    week_ago, last_at = snap.as_of - WEEK, pl.col("last_activity_at")
-    read_far = snap.entities.group_by("source").agg(last_at.min()).filter(last_at < week_ago)
-    is_older = pl.col("code").eq(OVER_BUDGET) & pl.col("source").is_in(read_far["source"].implode())
-    older = snap.findings.filter(is_older)
-    if older.is_empty():
+    week_ago, spent = snap.as_of - WEEK, pl.col("code") == OVER_BUDGET
+    names = snap.findings.filter(spent).select("source", "table")
+    older = [_is_older(Path(source, file or ""), week_ago) for source, file in names.iter_rows()]
+    if not any(older):
         return snap, 0
-    return replace(snap, findings=snap.findings.filter(~is_older)), int(older["n_rows"].sum())
+    skipped = snap.findings.filter(spent).filter(pl.Series(older))
+    left = [snap.findings.filter(~spent), snap.findings.filter(spent).filter(~pl.Series(older))]
+    return replace(snap, findings=pl.concat(left)), int(skipped["n_rows"].sum())
+
+
+def _is_older(file: Path, week_ago: datetime) -> bool:
+    with suppress(OSError, ValueError):
+        return file.suffix == ".jsonl" and file.stat().st_mtime < week_ago.timestamp()
+    return False
 
 
 def _state(files: Sequence[str], of_stores: Iterable[str | None], now: datetime) -> str:

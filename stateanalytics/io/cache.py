@@ -153,6 +153,11 @@ class Cache:
         with suppress(OSError):
             self._path(key).unlink()
 
+    def bytes_besides(self, key: str) -> int:
+        """Bytes of all files but that of a key: another number where something was read since."""
+        own = self._path(key)
+        return sum(status.st_size for path, status in self._files() if path != own)
+
     def usage(self) -> tuple[int, int]:
         """Number of files and of bytes."""
         sizes = [status.st_size for _, status in self._files()]

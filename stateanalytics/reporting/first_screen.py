@@ -27,7 +27,7 @@ from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.weekly import TIME_TO_COMPLETE
 from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
-N_NAMED = 2
+N_NAMED, DAYS_A_WEEK = 2, 7
 _LONGEST_NAME = 60
 _LIVES = (("new", "news.new"), ("growing", "news.growing"), ("back", "news.back"))
 
@@ -58,7 +58,7 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     return {
         "story": story or dict.fromkeys(("explained", "parts", "cost")),
         "verdict": verdict,
-        "lead": _lead(summary["headline"], verdict),
+        "lead": _lead(summary, verdict),
         "lost": _lost(failures.get("lost"), lost_before, is_judged=_has_weeks(summary)),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
     }
@@ -84,17 +84,19 @@ def _completed(headline: Plain) -> Plain | None:
     return next((one for one in headline["numbers"] if one["name"] == "completed"), None)
 
 
-def _lead(headline: Plain, verdict: str | None) -> list[str]:
+def _lead(summary: Plain, verdict: str | None) -> list[str]:
     """How many runs completed, what is normal and what changed; then how the others ended."""
-    first, *others = headline["clauses"]
-    completed = _completed(headline) or {}
+    first, *others = summary["headline"]["clauses"]
+    completed = _completed(summary["headline"]) or {}
     limits, weeks = completed.get("limits"), completed.get("weeks", ())
     *before, now = [week for week in weeks if week is not None] or [None]
-    is_lowest = len(before) >= FEWEST_WEEKS and now < min(before)
+    is_lowest = len(before) + 1 >= FEWEST_WEEKS and now < min(before)
     name = "verdict.lowest" if is_lowest else "verdict.normal"
     clause = first
     if limits:
-        clause = say(name, completed=first, n=len(before) + 1, normal=limits["normal"])
+        unit = "weeks" if summary["window"]["days"] == DAYS_A_WEEK else "windows"
+        given = {"n": len(before) + 1, "unit": unit} if is_lowest else {}
+        clause = say(name, completed=first, normal=limits["normal"], **given)
     changed = f" {sentence_of([verdict])}" if verdict else ""
     return [sentence_of([clause]) + changed, sentence_of(others)]
 
@@ -255,7 +257,7 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     if not items:
         return
     first, n_old = items[0], open_work["n_old"]
-    n = open_work["n"]
+    n, is_left = open_work["n"], n_old and open_work["n"] > 1
     name = f"“{first['name']}”" if first["name"] else first["entity_id"]
     agent, project = first["agent"], first["project"]
     who = say("action.run_by", agent=agent) if agent else ""
@@ -268,7 +270,7 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     yield _action(
         _OPEN,
         what,
-        f"{first['when']}. {_hint(first)}" + (say("action.open_old", n=n_old) if n_old else ""),
+        f"{first['when']}. {_hint(first)}" + (say("action.open_old", n=n_old) if is_left else ""),
         show_command(first, place) if n == 1 else all_open,
         "#attention",
         examples=items,

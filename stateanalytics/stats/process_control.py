@@ -126,7 +126,9 @@ class Newest:
     p_value: float
 
 
-def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 1) -> Newest | None:
+def newest_change(
+    points: Sequence[Point], *, alpha: float = 0.05, worse: int = 1, most_new: int = MOST_NEW
+) -> Newest | None:
     """Whether the newest weeks have another level than those before; None: too few weeks.
 
     Parameters
@@ -137,10 +139,12 @@ def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 
         Probability of a change where there is none.
     worse : int
         1 where more is worse, -1 where less is: that side has most of ``alpha``.
+    most_new : int
+        So many of the newest weeks may be another level.
 
     Notes
     -----
-    Student's t of the newest 1 to `MOST_NEW` weeks against all before; the level begins where
+    Student's t of the newest 1 to ``most_new`` weeks against all before; the level begins where
     t is least likely. The variance within both parts is shrunk towards that of chance
     (`PRIOR_WEEKS`) [1]_ and never below it; what is beyond chance goes on in the weeks after
     (`PERSISTENCE`), so that a mean of several weeks is less sure than independent weeks were.
@@ -159,7 +163,7 @@ def newest_change(points: Sequence[Point], *, alpha: float = 0.05, worse: int = 
     7
     """
     n = len(points)
-    cuts = range(n - 1, max(_FEWEST_BEFORE, n - MOST_NEW) - 1, -1)
+    cuts = range(n - 1, max(_FEWEST_BEFORE, n - most_new) - 1, -1)
     if not cuts:
         return None
     degrees = n - 2 + PRIOR_WEEKS

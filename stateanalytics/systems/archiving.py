@@ -359,8 +359,8 @@ N_A_BATCH = 16
 """Sources of a task: enough to outweigh its start, few enough to repeat after a crash."""
 N_BEFORE_COMPACTING = 16
 """Tasks whose small files are joined at once, so that they do not become a million."""
-_N_WAITING = 32
 _HINT = " Hint: "
+_N_WAITING = 32
 """Tasks that wait for an executor of the caller, which decides how many run at a time."""
 
 

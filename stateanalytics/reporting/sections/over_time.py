@@ -156,7 +156,7 @@ def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     is_worst = pl.col("from_at") == worst["from_at"]
     ended = steps.lazy().filter(pl.col("n") > 0).sort(is_worst, "from_at").pipe(collected)
     points = [share_point(*row) for row in ended[["n_failed", "n"]].iter_rows()]
-    found = newest_change(points, alpha=0.05 / max(len(points), 1))
+    found = newest_change(points, alpha=0.05 / max(len(points), 1), most_new=1)
     if found is None:
         return ""
     high = share_back(found.high, worst["n"])
