@@ -350,9 +350,9 @@ def test_a_session_of_a_system_that_is_not_installed_has_a_timeline():
         ({}, True, False, "made with --bodies shows them with --bodies; otherwise show the run "
          "from the store itself (/lib/state.db) while that has it."),
         ({}, True, True, "this archive holds none of this run; show the run from the store"),
-        ({"system": "agent_orchestrator"}, False, False, "none are read from Agent Orchestrator, "
+        ({"system": "agent_orchestrator"}, False, False, "none are read from Agent Orchestrator; "
          "the transcripts of its agents may hold them; --bodies shows"),
-        ({"system": "gone"}, True, True, "none are read from gone, the transcripts"),
+        ({"system": "gone"}, True, True, "none are read from gone; the transcripts"),
         ({"entity_type": "invocation"}, True, False, ""),
     ],
 )  # fmt: skip
