@@ -1,5 +1,6 @@
 """A year is archived week by week while its store forgets: every week's report stays as it was."""
 
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -145,7 +146,7 @@ def without_memory(summary):
     told.pop("verdict")
     # What is normal, and what changed.
     first, others = told["lead"]
-    told["lead"] = [first.partition(", normal")[0].partition(". ")[0], others]
+    told["lead"] = [re.split(r", lowest|, normal|\. ", first)[0], others]
     told["headline"] = {**headline, "numbers": numbers, "weeks": None}
     told.pop("news")
     if "failures" in told:
