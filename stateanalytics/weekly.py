@@ -52,11 +52,7 @@ WEEKS = Frame(
         Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),
         Column("n_of", INTEGER, "of how many; null: of no whole"),
         Column("unit", TEXT, "what the value is counted in"),
-        Column(
-            "n_effective",
-            REAL,
-            "independent runs of its interval; null: a count or a sum",
-        ),
+        Column("n_effective", REAL, "independent runs of its interval; null: a count or a sum"),
     ),
 )
 

@@ -372,14 +372,16 @@ def _without_older(snap: Facts) -> tuple[Facts, int]:
 
     The newest are read first, and a finding names the first one that was not.
     """
-    week_ago, spent = snap.as_of - WEEK, pl.col("code") == OVER_BUDGET
-    names = snap.findings.filter(spent).select("source", "table")
-    older = [_is_older(Path(source, file or ""), week_ago) for source, file in names.iter_rows()]
-    if not any(older):
-        return snap, 0
-    skipped = snap.findings.filter(spent).filter(pl.Series(older))
-    left = [snap.findings.filter(~spent), snap.findings.filter(spent).filter(~pl.Series(older))]
-    return replace(snap, findings=pl.concat(left)), int(skipped["n_rows"].sum())
+    week_ago, named = snap.as_of - WEEK, snap.findings.select("code", "source", "table")
+    is_older = pl.Series(
+        [
+            code == OVER_BUDGET and _is_older(Path(source, file or ""), week_ago)
+            for code, source, file in named.iter_rows()
+        ],
+        dtype=pl.Boolean,
+    )
+    older, others = snap.findings.filter(is_older), snap.findings.filter(~is_older)
+    return replace(snap, findings=others), int(older["n_rows"].sum())
 
 
 def _is_older(file: Path, week_ago: datetime) -> bool:

@@ -86,7 +86,7 @@ DURATION = (
     "${1}${2}<TIME>",
 )
 METHODS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS"
-#: Of the line that asks a server for something, the method tells requests apart.
+#: In the first line of an HTTP request only the path varies: method and version stay.
 REQUEST = (
     rf"(?-u:\b)({METHODS}) [^\s\"']+ (HTTP/[0-9])",
     f"${{1}} {OPEN}{CLOSE} ${{2}}",

@@ -376,8 +376,8 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
 
 
 _TODO = (
-    *("cluster_id", "owner", "ticket", "is_back", "n_sessions", "n_incidents", "run_s"),
-    "cost_usd",
+    *("cluster_id", "owner", "ticket", "is_back"),
+    *("n_sessions", "n_incidents", "run_s", "cost_usd"),
 )
 
 
