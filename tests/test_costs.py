@@ -201,6 +201,35 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
     assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, 0.0)]
 
 
+def test_a_wait_for_the_next_prompt_is_no_time_of_work() -> None:
+    """Two turns of a minute, an hour apart; where the end of one is unknown, the whole span."""
+    minute = timedelta(minutes=1)
+    session = {"entity_id": "s", "session_id": "s", "raw_status": "failed", "cost_usd": 1.0,
+               "started_at": AT, "ended_at": AT + 62 * minute}  # fmt: skip
+    turns: list[dict[str, object]] = [
+        {**session, "entity_id": name, "entity_type": "turn", "started_at": at,
+         "ended_at": at + minute, "raw_status": status, "cost_usd": None}
+        for name, at, status in (("t1", AT, "completed"), ("t2", AT + 61 * minute, "failed"))
+    ]  # fmt: skip
+
+    def times(rows: list[dict[str, object]]) -> tuple[float, float]:
+        snap = facts(rows)
+        [lost] = sa.failures.members(snap).filter(entity_type="session")["run_s"]
+        [hours] = sa.failures.costs(snap, by=())["run_s"]
+        return lost, hours
+
+    assert times([session, *turns]) == (120.0, 120.0)
+    assert times([session, turns[0], {**turns[1], "ended_at": None}]) == (3720.0, 3720.0)
+    assert times([session]) == (3720.0, 3720.0)
+    # Turns that overlap do not take longer than their session.
+    assert times([session, *({**turn, "ended_at": AT + 62 * minute} for turn in turns)]) == (
+        3720.0,
+        3720.0,
+    )
+    elsewhere = [{**turn, "source": "another"} for turn in turns]
+    assert times([session, *elsewhere]) == (3720.0, 3720.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("by", [(), ("system",), ("system", "kind"), "week"])
 def test_first_passes_and_retries_are_parts_of_all(snap: sa.Snapshot, by: object) -> None:

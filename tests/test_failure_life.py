@@ -48,6 +48,19 @@ def entries(**columns):
     return pl.DataFrame(schema=SCHEMA).join(frame, on=frame.columns, how="full", coalesce=True)
 
 
+def test_the_past_of_another_source_does_not_make_a_failure_new():
+    """Ten weeks of one store say nothing of a store that was not there before."""
+
+    def chance(**source):
+        past = [run(f"r{day}", status="completed", ended=ago(days=day)) for day in range(1, 71)]
+        [life] = lives(*past, *broke("New", 1, 2, 3, **source)).values()
+        assert life["state"] == "new"
+        return life["new_chance"]
+
+    assert chance() < 0.01
+    assert chance(source="another") == 1.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("days", "state", "n_quiet"),

@@ -21,7 +21,7 @@ from stateanalytics.reporting.first_screen import actions_of, opening, tripped, 
 from stateanalytics.reporting.material import arguments_of, clean
 from tests.conftest import ROOT, component
 from tests.failures import run
-from tests.frames import AS_OF, facts
+from tests.frames import AS_OF, ago, facts
 from tests.lionagi_stores import session, write_store
 from tests.report_parts import material_of
 from tests.samples import SAMPLES
@@ -74,7 +74,7 @@ def summary(clusters=(), items=(), n_old=0, **more):
         "window": {"label": "W21"},
         "headline": {"finding": "fine", "numbers": [number()]}, "lead": ["fine.", ""],
         "failures": {"clusters": list(clusters), "codes": [], "faults": faults_of(clusters)},
-        "attention": {"open": {"n": len(items), "n_old": n_old, "items": list(items)}},
+        "attention": {"open": {"n_runs": len(items), "n_runs_old": n_old, "items": list(items)}},
         **more,
     }  # fmt: skip
 
@@ -124,6 +124,20 @@ def test_open_work_always_has_a_place_and_names_what_is_left_over():
         "Resume or stop session s and 1 other",
     ]
     assert found[2]["why"].endswith(" 1 is silent for longer than this window: stop it.")
+
+
+def test_open_runs_of_one_request_are_as_many_as_the_number_says():
+    """One answer clears both of them; the number and what to do count runs."""
+    quiet = dict.fromkeys(("started_at", "last_message_at", "last_activity_at"), ago(days=2))
+    rows = [
+        run(name, status="running", ended_at=None, invocation_id=request, **quiet)
+        for name, request in (("a", "i"), ("b", "i"), ("c", "j"))
+    ]
+    made = sa.report(facts(rows), shown=False)
+    said = {one["name"]: one for one in made.summary["headline"]["numbers"]}["unresolved"]
+    assert (said["n"], said["of"]) == (3, 3)
+    [action] = made.summary["actions"]
+    assert action["what"].endswith("and 2 others")
 
 
 def test_a_failure_that_was_resolved_is_reopened_for_its_owner():

@@ -7,7 +7,7 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.facts import changed_facts
-from stateanalytics.reporting.material import LONGEST_SHOWN
+from stateanalytics.reporting.evidence import LONGEST_STEP
 from tests.samples import SAMPLES
 from tests.transcripts import begun_transcript, facts_of, transcript_maker
 
@@ -58,7 +58,7 @@ def test_their_texts_are_escaped_masked_and_cut(tmp_path):
     [example] = action["examples"]
     said = [row["words"] for row in example["rows"] if "script" in row["words"]]
     assert said
-    assert all(len(words) <= LONGEST_SHOWN for words in said)
+    assert all(len(words) <= LONGEST_STEP for words in said)
     assert "hunter2" not in made.as_json()
     assert "<script" not in made.as_html()
 

@@ -54,6 +54,7 @@ from stateanalytics.failures.weekly_change import (
     period_before,
     quiet_chance,
     quiet_until,
+    source_histories,
 )
 from stateanalytics.io.outputs import alone_in
 from stateanalytics.systems.history import begins_at
@@ -134,7 +135,7 @@ def life(
         where it was away as long before); ``first_at``, ``last_at``, ``n_quiet_weeks`` without a
         failure and ``quiet_chance``, the chance of that at the rate before it (null: never
         before); ``quiet_chance_before``, that of the part before the window; ``new_chance``,
-        that of none in the history before, where it is new;
+        that of none in the history before of its sources, where it is new;
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
         ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
         now (null: not reported, or nothing failed now); ``ratio`` of the incidents per run to
@@ -205,9 +206,6 @@ def count_lives(
     )
     # Of a week that is not over, only what has passed was without a failure.
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
-    known_since = min(
-        filter(None, (ended["placed_at"].min(), known["failed_at"].min(), seen.since))
-    )
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
     since = instant(now.since)
     days = (failed_at - failed_at.min()).dt.total_days().unique().sort()
@@ -218,6 +216,7 @@ def count_lives(
     on_id: Any = {"on": "cluster_id", "how": "left"}
     lives = (
         known.lazy()
+        .join(source_histories(ended, seen), on="source", how="left")
         .group_by(KEY)
         .agg(
             pl.col("cause_group", "fault_id").first(),
@@ -226,9 +225,7 @@ def count_lives(
             first_at=failed_at.min(),
             last_at=failed_at.max(),
             n_quiet_weeks=n_quiet_weeks(seen),
-            new_chance=pl.when(failed_at.min() >= since).then(
-                new_chance(known_since, seen, ended["placed_at"])
-            ),
+            new_chance=pl.when(failed_at.min() >= since).then(new_chance(seen)),
             quiet_chance=quiet_chance(now.since, quiet_until(seen)),
             silence_chance=quiet_chance(seen.until, instant(seen.until)),
             quiet_chance_before=quiet_chance(now.since, since),

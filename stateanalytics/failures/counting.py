@@ -39,16 +39,18 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     Notes
     -----
     An end that a reaper wrote, or that is approximate, is the time of the observation: such
-    work ends at its last message, and without one its length is not known. Rows
-    share a unit: sum over distinct units.
+    work ends at its last message, and without one its length is not known. A session is worked
+    on during its turns (`turn_times`). Rows share a unit: sum over distinct units.
     """
     row_key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
     # Filtering by id first leaves few rows for which the keys have to be built.
     ids = pl.concat([failed["entity_id"], failed["session_id"]]).unique().implode()
     needed = entities.lazy().filter(pl.col("entity_id").is_in(ids))
-    priced = needed.select(row_key.alias("unit"), _run_s(), _tokens(), "cost_usd").unique(
-        subset="unit", keep="first", maintain_order=True
+    priced = (
+        needed.join(turn_times(entities), on=[*SESSION_KEY, "entity_type"], how="left")
+        .select(row_key.alias("unit"), during_turns(_run_s()).alias("run_s"), _tokens(), "cost_usd")
+        .unique(subset="unit", keep="first", maintain_order=True)
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
     unit = pl.when(~is_container).then(pl.coalesce(session_key, row_key))
@@ -58,6 +60,33 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
         .with_columns(unit=unit)
         .join(priced, on="unit", how="left", maintain_order="left")
     )
+
+
+SESSION_KEY = ("source", "system", "session_id")
+
+
+def turn_times(entities: pl.DataFrame) -> pl.LazyFrame:
+    """How long the turns of each session took together; a wait for the next prompt is no work.
+
+    Returns
+    -------
+    polars.LazyFrame
+        `SESSION_KEY`, ``entity_type`` (``session``) and ``turns_s`` (seconds; null where the
+        time of a turn is not known). A session without turns has no row.
+    """
+    turns = entities.lazy().filter(pl.col("entity_type") == "turn")
+    total = pl.when(pl.col("run_s").is_not_null().all()).then(pl.col("run_s").sum())
+    return (
+        turns.select(*SESSION_KEY, _run_s())
+        .group_by(SESSION_KEY)
+        .agg(turns_s=total)
+        .with_columns(entity_type=pl.lit("session"))
+    )
+
+
+def during_turns(seconds: pl.Expr) -> pl.Expr:
+    """A time from start to end, without what lies between the turns of `turn_times`."""
+    return pl.when(seconds.is_not_null()).then(pl.min_horizontal(seconds, "turns_s"))
 
 
 def sum_costs() -> dict[str, pl.Expr]:

@@ -397,7 +397,7 @@ def ended_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
 
 def placed_runs(rows: pl.DataFrame, of: str = RUNS) -> pl.DataFrame:
     """`ended_runs` with their moments alone: copying all columns takes memory in large stores."""
-    return ended_runs(rows[["entity_type", "left_out", *_PLACE]], of)
+    return ended_runs(rows[["entity_type", "left_out", "source", *_PLACE]], of)
 
 
 def window_of(snap: Facts, window: object, tz: str | None = None) -> Window | None:

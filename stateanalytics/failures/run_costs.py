@@ -31,6 +31,7 @@ from stateanalytics.core.joins import collected, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import zone_of
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
+from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times
 from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS, RUN, is_failure
@@ -97,8 +98,9 @@ def costs(
         One row a group, by period if there is one, the most expensive first: ``n_runs``,
         ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt, of runs
         that say which it was (null where none that completed does);
-        ``run_s``, the time of their work; ``retries_usd``, the total cost of runs that repeat
-        work (`is_retry`; null where no run says whether it does). By ``model`` these three are
+        ``run_s``, the time of their work (of sessions with turns, of these); ``retries_usd``,
+        the total cost of runs that repeat work (`is_retry`; null where no run says whether it
+        does). By ``model`` these three are
         by the last model of a run. Then for costs as ``reported``, as ``estimated`` from
         list prices, and in ``total``
         (reported where possible, else estimated): ``…_usd``, null where
@@ -150,7 +152,10 @@ def costs(
     used, table = used_tokens(snap), _price_table(prices)
     runs = counted(here).filter(pl.col("entity_type") == "session")
     runs = runs.with_columns(is_again=is_retry(runs, rows, snap.events))
-    took_s, is_again = pl.col("duration_s"), pl.col("is_again")
+    runs = runs.join(
+        turn_times(snap.entities).collect(), on=[*SESSION_KEY, "entity_type"], how="left"
+    )
+    took_s, is_again = during_turns(pl.col("duration_s")), pl.col("is_again")
     is_again_good = is_again.filter(pl.col("outcome").is_in(GOOD_ENDS))
     # A run that does not say which attempt it was is no first attempt.
     is_known = is_again_good.is_not_null().any() | (is_again_good.len() == 0)

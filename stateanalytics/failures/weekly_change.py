@@ -243,19 +243,35 @@ def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
     return pl.when(n > 1).then(share.pow((n - 1) / bursts)).when(n == 1).then(1.0)
 
 
-def new_chance(since: datetime, now: Window, runs_at: pl.Series) -> pl.Expr:
-    """The chance that a new cluster did not fail earlier, in the history that began ``since``.
+def source_histories(runs: pl.DataFrame, now: Window) -> pl.LazyFrame:
+    """Since when each ``source`` has `placed_runs`, and how many before a window and in it."""
+    placed_at = pl.col("placed_at")
+    return (
+        runs.lazy()
+        .group_by("source")
+        .agg(
+            known_since=placed_at.min(),
+            n_runs_before=(placed_at < instant(now.since)).sum(),
+            n_runs_now=now.holds("placed_at").sum(),
+        )
+    )
+
+
+def new_chance(now: Window) -> pl.Expr:
+    """The chance that a new cluster did not fail earlier, in the histories of its sources.
 
     At a constant rate, each of its days or incidents falls into the window with a chance of the
     window's share of the history, or of its runs where that is more: nothing fails where
-    nothing runs.
+    nothing runs. A source that never had the failure says nothing of those that have it. Of
+    failures with the columns of `source_histories`.
     """
-    share = (now.until - now.since) / (now.until - min(since, now.since))
-    n_now = runs_at.is_between(now.since, now.until, closed="left").arg_true().len()
-    n_before = (runs_at < now.since).arg_true().len()
-    if n_now:
-        share = max(share, n_now / (n_now + n_before))
-    return pl.lit(min(share, 1.0)).pow(_n_apart(pl.lit(value=True)))
+    is_first = pl.col("source").is_first_distinct()
+    before, here = (pl.col(f"n_runs_{when}").filter(is_first).sum() for when in ("before", "now"))
+    since = pl.min_horizontal(pl.col("known_since").min(), pl.lit(now.since))
+    share = (now.until - now.since) / (pl.lit(now.until) - since)
+    # 0 / 0, which is no number: no run of its sources has ended.
+    share = pl.max_horizontal(share, (here / (here + before)).fill_nan(None)).clip(upper_bound=1.0)
+    return share.pow(_n_apart(pl.lit(value=True)))
 
 
 def _n_apart(is_meant: pl.Expr) -> pl.Expr:

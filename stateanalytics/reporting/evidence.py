@@ -16,6 +16,7 @@ from stateanalytics.systems import stop_commands
 from stateanalytics.timeline import last_steps
 
 _KEY = ("source", "entity_type", "entity_id")
+LONGEST_STEP = 160
 
 
 def with_evidence(actions: list[Plain], material: Material, place: str) -> list[Plain]:
@@ -70,7 +71,7 @@ def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
 
 def _example(row: Plain, material: Material, place: str) -> Plain:
     steps = last_steps(material.facts, row, material.calls)
-    lines = [line_of(step) for step in steps.iter_rows(named=True)]
+    lines = [_in_brief(line_of(step)) for step in steps.iter_rows(named=True)]
     ended = ": ".join(filter(None, (row["raw_status"], row["reason_message"])))
     if row["ended_at"] is not None and ended:
         lines.append({"at": iso(row["ended_at"]), "words": ended})
@@ -81,6 +82,14 @@ def _example(row: Plain, material: Material, place: str) -> Plain:
         "command": show_command(row, place),
         "stop": own.replace("ID", shlex.quote(row["entity_id"])) if own else None,
     }
+
+
+def _in_brief(line: Plain) -> Plain:
+    """A step as long as tells what it was; its command shows all of it."""
+    words = line["words"]
+    return (
+        line if len(words) <= LONGEST_STEP else {**line, "words": f"{words[: LONGEST_STEP - 1]}…"}
+    )
 
 
 def line_of(row: dict[str, Any]) -> Plain:

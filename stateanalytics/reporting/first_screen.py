@@ -256,8 +256,8 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     items = open_work.get("items", ())
     if not items:
         return
-    first, n_old = items[0], open_work["n_old"]
-    n, is_left = open_work["n"], n_old and open_work["n"] > 1
+    first, n_old = items[0], open_work["n_runs_old"]
+    n, is_left = open_work["n_runs"], n_old and open_work["n_runs"] > 1
     name = f"“{first['name']}”" if first["name"] else first["entity_id"]
     agent, project = first["agent"], first["project"]
     who = say("action.run_by", agent=agent) if agent else ""

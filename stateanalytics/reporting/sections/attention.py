@@ -37,7 +37,7 @@ def summarize_attention(material: Material) -> Plain:
     things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
     by_type = _by_type(rows[["entity_type", "severity"]])
     still_open, span = things.filter("is_open"), material.window.until - material.window.since
-    is_old = pl.col("silence_s") > span.total_seconds()
+    old = still_open.filter(pl.col("silence_s") > span.total_seconds())
     in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
@@ -45,7 +45,11 @@ def summarize_attention(material: Material) -> Plain:
         "by_type": by_type,
         "n_items": items.height,
         "n_things": things.height,
-        "open": {**_shown(still_open, material), "n_old": still_open.filter(is_old).height},
+        "open": {
+            **_shown(still_open, material),
+            "n_runs": int(still_open["n_runs"].sum()),
+            "n_runs_old": int(old["n_runs"].sum()),
+        },
         "ended": _shown(things.filter(~pl.col("is_open")), material),
         "stopped": _shown(stopped, material),
         "discharged": [
@@ -119,6 +123,8 @@ def _things(items: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(
             n_alike=pl.len().over("thing"),
+            # As many as the number of open runs that need attention counts; or what is no run.
+            n_runs=(~is_no_session).sum().over("thing").clip(1),
             n_causes=pl.struct("source", "cluster").n_unique().over("thing"),
             # What ended together with a session shares its time, which counts one time.
             lost_s=pl.when(pl.col("entity_type") == pl.col("entity_type").first().over("thing"))
