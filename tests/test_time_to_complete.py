@@ -1,6 +1,7 @@
 """How long runs took, week by week: a slowdown is found in time, and nothing is made up."""
 
 import math
+import re
 from collections import Counter
 from datetime import timedelta
 from random import Random
@@ -10,7 +11,7 @@ import pytest
 
 from stateanalytics.core.windows import Window
 from stateanalytics.reporting import report
-from stateanalytics.reporting.changes import LIMITS, against_its_past
+from stateanalytics.reporting.changes import LIMITS, against_its_past, timed
 from stateanalytics.survival.run_spells import to_completion
 from stateanalytics.weekly import median_times
 from stateanalytics.weekly_limits import times_of_started
@@ -148,6 +149,7 @@ def test_the_page_says_since_when_it_takes_longer():
     assert limits["verdict"] == "higher" and number["change"]["is_clear"]
     assert made.summary["verdict"].startswith("Slower: median time to complete 37 min 53 s since ")
     assert "Median time to complete" in made.tripped("regression")[0]
+    assert re.fullmatch(r"\d+ of \d+ runs completed", number["counted"])
     low, high = number["interval"]
     assert low < number["weeks"][-1] < high
     assert limits["interval"][1] < number["weeks"][-1]
@@ -164,6 +166,20 @@ def test_the_page_says_since_when_it_takes_longer():
 def test_too_few_weeks_have_no_time_to_complete():
     made = report(facts_of(fleet(Random(2), 6, per_week=20)), window=(AS_OF - WEEK, AS_OF))
     assert "time_to_complete" not in [one["name"] for one in made.summary["headline"]["numbers"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "noun"),
+    [
+        ([("turn", 0)], "turns"),
+        ([("session", 0)], "runs"),
+        ([("session", 0), ("session", 1)], "attempts"),
+        ([("session", 0), ("turn", 0)], "attempts"),
+    ],
+)
+def test_the_median_names_what_it_is_of(rows, noun):
+    """A page of transcripts has more turns than runs, and says so."""
+    assert timed(pl.DataFrame(rows, ["entity_type", "n_resumed"], orient="row")) == noun
 
 
 HAND = spells_of([

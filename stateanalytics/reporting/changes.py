@@ -124,6 +124,7 @@ def time_figure(material: Material) -> Plain | None:
     ends = [now["lower"], now["upper"]]
     is_sure = None not in ends
     shown = [how_long(end, is_estimate=True) for end in (now["value"], *ends)]
+    counted = say(f"headline.{timed(material.attempts)}", n=now["n"], n_of=now["n_of"])
     return {
         "name": TIME_TO_COMPLETE,
         "title": say("headline.duration"),
@@ -133,11 +134,20 @@ def time_figure(material: Material) -> Plain | None:
         "unit": "invocation",
         **share_fields(None),
         "n_units": now["n_units"],
-        "note": say("headline.note_duration", n=now["n"], n_of=now["n_of"]),
+        "counted": f"{counted} completed",
+        "note": say("headline.note_duration", counted=counted),
         "denominator": "",
         "limits": limits,
         **_weeks(series["value"]),
     }
+
+
+def timed(attempts: pl.DataFrame) -> str:
+    """What has a time to complete, of `spells`: turns of transcripts, or runs and attempts."""
+    is_turn = attempts["entity_type"] == "turn"
+    if is_turn.all():
+        return "turns"
+    return "attempts" if is_turn.any() or (attempts["n_resumed"] > 0).any() else "runs"
 
 
 def _weeks(values: pl.Series) -> Plain:

@@ -16,7 +16,7 @@ from stateanalytics.systems import stop_commands
 from stateanalytics.timeline import last_steps
 
 _KEY = ("source", "entity_type", "entity_id")
-LONGEST_STEP = 160
+N_STEPS, LONGEST_STEP = 5, 90
 
 
 def with_evidence(actions: list[Plain], material: Material, place: str) -> list[Plain]:
@@ -70,7 +70,7 @@ def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
 
 
 def _example(row: Plain, material: Material, place: str) -> Plain:
-    steps = last_steps(material.facts, row, material.calls)
+    steps = last_steps(material.facts, row, material.calls, n=N_STEPS)
     lines = [_in_brief(line_of(step)) for step in steps.iter_rows(named=True)]
     ended = ": ".join(filter(None, (row["raw_status"], row["reason_message"])))
     if row["ended_at"] is not None and ended:
