@@ -83,6 +83,23 @@ def test_the_message_says_more_than_the_code_and_the_code_more_than_nothing():
     assert grouped(None, None) is None
 
 
+ENDED = "CLI subprocess exited with code 1 and wrote nothing to stderr"
+
+
+@pytest.mark.parametrize(
+    "said, group",
+    [
+        ("ProviderQuotaError: Claude Code said: API Error: 429 slow down; ", "provider_limit"),
+        ("ProviderContextError: Claude Code said: Prompt is too long; ", "context_length"),
+        ("ProviderError: Claude Code said: <*>'s safeguards flagged this; ", "content_filter"),
+        ("ValueError: ", "command_failed"),
+        ("", "command_failed"),
+    ],
+)
+def test_what_a_client_said_is_the_cause_and_not_that_its_process_then_ended(said, group):
+    assert grouped(said + ENDED) == group
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "template, group",

@@ -225,6 +225,26 @@ def test_the_last_turn_is_read_from_its_records(tmp_path: Path) -> None:
         assert (row["outcome"], code in row["reason_codes"].split(", ")) == (outcome, True), name
 
 
+@pytest.mark.parametrize("name", ["a refusal as an error", "the output limit as an error"])
+def test_an_error_that_is_none_keeps_its_words_but_not_its_tag(tmp_path: Path, name) -> None:
+    transcript = begun_transcript()
+    [record] = LAST_TURNS[name][0]
+    overloaded(transcript)
+    record(transcript)
+    facts = facts_of(tmp_path, transcript)
+    [turn] = facts.detail(frames.TURNS).to_dicts()
+    assert (turn["error_message"], turn["error_type"]) == ("API Error: stopped", None)
+    assert set(facts.entities["reason_message"]) == {"API Error: stopped"}
+
+
+def test_a_refusal_without_an_error_does_not_take_that_of_a_retry(tmp_path: Path) -> None:
+    transcript = begun_transcript()
+    transcript.retry(1, 20_000.0)
+    answer("no", "refusal")(transcript)
+    [turn] = facts_of(tmp_path, transcript).detail(frames.TURNS).to_dicts()
+    assert (turn["situation"], turn["error_message"]) == ("refused", None)
+
+
 def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Path) -> None:
     transcript = begun_transcript()
     asked = transcript.parent

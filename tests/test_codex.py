@@ -84,6 +84,15 @@ def test_commands_have_exit_codes_and_durations(sample: Facts) -> None:
     assert rows["call_w1"] == (None, None, 600.0)
 
 
+def test_events_name_the_tool_and_show_how_long_it_and_the_turn_took(sample: Facts) -> None:
+    events = sample.events.filter(entity_id=IDS["good"]).sort("seq")
+    named = events.drop_nulls("name").select("kind", "name").rows()
+    tools = ("exec_command", "exec_command", "apply_patch")
+    assert named == [("call", tool) for tool in tools]
+    timed = events.drop_nulls("duration_s").select("kind", "duration_s").rows()
+    assert timed[:3] == [("message", 1.5), ("message", 31.0), ("turn_complete", 9.0)]
+
+
 def test_what_is_inherited_is_counted_in_the_parent_only(sample: Facts) -> None:
     rows = {row["thread_id"]: row for row in sample.detail(frames.SESSIONS).to_dicts()}
     fork, child = rows[IDS["fork"]], rows[IDS["child"]]

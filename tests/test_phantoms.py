@@ -231,6 +231,13 @@ def test_adr0033_ends_at_once_what_a_watchdog_saw_die():
     assert closed(ended, judged={"a": {"is_terminal": True}}) == {}
 
 
+def test_sessions_of_other_systems_are_never_closed_by_lionagis_reapers():
+    other = entity(raw_status=None, entity_id="b", system="agent_orchestrator", **OLD)
+    judged = {"b": {"health": "process_dead", "age_s": 9e9}}
+    assert preview(other, judged=judged).is_empty()
+    assert closed(entity(raw_status=None, **OLD), other, judged=judged)
+
+
 def test_every_reaper_writes_a_known_reason_and_a_word_of_the_vocabulary():
     rows = preview(
         entity(**OLD),

@@ -155,8 +155,9 @@ class Client:
 
     @property
     def stores(self) -> list[Path]:
-        """What is read."""
-        return [self.home / place for place in PLACES[self.name]]
+        """What is read: of what it starts, only those that some scenario started."""
+        own, *others = (self.home / place for place in PLACES[self.name])
+        return [own, *(place for place in others if place.exists())]
 
     def start(
         self, name: str, how: str = "begin", session_id: str | None = None

@@ -421,11 +421,13 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         pl.when(~is_open).then(pl.coalesce("answer_at", "last_activity_at")),
     )
     is_waiting = pl.col("situation") == "retrying"
+    has_error = is_waiting | (pl.col("situation") == "failed")
+    # Of a refusal or an output limit that is recorded as an error, only the words are right.
+    is_worded = pl.col("situation").is_in(["refused", "truncated"])
+    has_words = has_error | (is_worded & (pl.col("last_answer") == "api_error"))
     only_if = {
-        **dict.fromkeys(
-            ("error_type", "error_status", "error_message", "cause"),
-            is_waiting | (pl.col("situation") == "failed"),
-        ),
+        **dict.fromkeys(("error_type", "error_status", "cause"), has_error),
+        "error_message": has_words,
         **dict.fromkeys(
             ("open_tool", "open_since", "open_timeout_s", "patience_s"),
             pl.col("situation").is_in(["open_tool", "question"]),

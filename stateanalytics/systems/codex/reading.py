@@ -276,7 +276,7 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     kind = pl.when(what == "other").then(pl.coalesce("kind", "type", "what")).otherwise(what)
     columns = (
-        *("line_no", "at", "type", "kind", "what", "error_message"),
+        *("line_no", "at", "type", "kind", "what", "name", "duration_s", "error_message"),
         *("is_prompt", "is_answer", "is_copied"),
     )
     return schema.EVENTS.conform(

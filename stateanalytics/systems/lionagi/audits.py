@@ -126,7 +126,8 @@ def phantoms(facts: Facts, states: pl.DataFrame, *, policy: Policy | None = None
     judged = states.select(
         *schema.ENTITY_KEY, pl.col("health").cast(pl.String), "is_terminal", "is_legacy", "age_s"
     )
-    aged = facts.entities.with_columns(
+    # A reaper closes rows of its own store, whatever else was read with it.
+    aged = facts.entities.filter(system="lionagi").with_columns(
         (pl.lit(facts.as_of) - pl.col(f"{what}_at"))
         .dt.total_microseconds()
         .truediv(1e6)
