@@ -268,7 +268,7 @@ def explained(frame: pl.DataFrame) -> tuple[list[str], dict[str, str]] | None:
     notes = described(frame)
     known = notes.drop_nulls("frame")["frame"]
     # One or two names that many frames have say nothing.
-    if known.len() < min(3, frame.width) or 2 * known.len() < frame.width or frame.width < 2:
+    if known.len() < min(2, frame.width) or 2 * known.len() < frame.width or frame.width < 2:
         return None
     of = known.value_counts(sort=True)["frame"][0]
     first = next(
