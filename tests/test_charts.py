@@ -21,7 +21,7 @@ from stateanalytics.charts import (
     to_svg,
     vega,
 )
-from stateanalytics.charts.style import ORDER
+from stateanalytics.charts.style import OF_GROUPS, ORDER
 from stateanalytics.charts.svg import inert
 from stateanalytics.errors import ArgumentError, ColumnTypeError
 from stateanalytics.reporting.entities import COLOURS
@@ -242,9 +242,20 @@ def f(t: float) -> float:
     "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
 )
 def test_fills_stay_apart_for_every_kind_of_sight(palette, sight):
-    for one, other in itertools.combinations(ORDER, 2):
+    pairs = [pair for names in (ORDER, OF_GROUPS) for pair in itertools.combinations(names, 2)]
+    for one, other in pairs:
         apart = math.dist(lab(palette[one], sight), lab(palette[other], sight))
         assert apart >= 20, (one, other, apart)
+
+
+@pytest.mark.parametrize(
+    "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
+)
+def test_no_group_looks_like_an_outcome(palette):
+    """A kind of work in the colour of failures would look like one that failed."""
+    for group, outcome in itertools.product(OF_GROUPS, ("critical", "warning", "success")):
+        apart = math.dist(lab(palette[group], "normal"), lab(palette[outcome], "normal"))
+        assert apart >= 25, (group, outcome, apart)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +264,7 @@ def test_fills_stay_apart_for_every_kind_of_sight(palette, sight):
 def test_type_on_charts_can_be_read_and_fills_can_be_seen(palette):
     for text in ("text", "muted"):
         assert contrast(palette["surface"], palette[text]) >= 4.5
-    for fill in ("critical", "info", "neutral", "success"):
+    for fill in ("critical", "info", "neutral", "success", "second", "third"):
         assert contrast(palette["surface"], palette[fill]) >= 2.9
 
 

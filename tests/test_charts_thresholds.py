@@ -19,8 +19,8 @@ from stateanalytics.charts import (
     chart_worksheet,
     to_svg,
 )
-from stateanalytics.charts.style import ticks_between
-from stateanalytics.charts.survival import COLOURS, DASHES, MOST, say_survival
+from stateanalytics.charts.style import OF_GROUPS, ticks_between
+from stateanalytics.charts.survival import DASHES, MOST, say_survival
 from stateanalytics.charts.thresholds import say_worksheet
 from stateanalytics.errors import ArgumentError
 from stateanalytics.survival.curves import kaplan_meier
@@ -110,7 +110,7 @@ def test_survival_says_its_median_and_how_many_were_at_risk():
 def test_lines_are_named_where_they_end_and_have_a_dash_each():
     shown = texts(CHARTS["strata"]())
     assert shown.count("agent") == shown.count("flow") == 2  # at the line, and in its row of counts
-    assert len(DASHES) == len(COLOURS) == MOST
+    assert len(DASHES) == len(OF_GROUPS) == MOST
     assert len({tuple(dash) for dash in DASHES}) == MOST
 
 

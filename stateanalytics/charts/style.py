@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FONT_SIZE = 12
 Palette: TypeAlias = Mapping[str, str]
 
+# Groups, such as kinds of work: none of them looks like an outcome.
+OF_GROUPS = ("info", "second", "text", "third", "neutral")
 # The most severe comes first, everywhere.
 ORDER = ("critical", "warning", "info", "neutral", "success")
 
@@ -39,6 +41,8 @@ LIGHT: Palette = MappingProxyType(
         "info": "#175CD3",
         "neutral": "#8A94A6",
         "success": "#0B8F6A",
+        "second": "#7A4B1E",
+        "third": "#5B2A86",
         "text": "#1F2937",
         "muted": "#5B6472",
         "line": "#D8DCE3",
@@ -52,6 +56,8 @@ DARK: Palette = MappingProxyType(
         "info": "#5B8DEF",
         "neutral": "#6B7280",
         "success": "#5EEAD4",
+        "second": "#B97A45",
+        "third": "#CFC66A",
         "text": "#E5E7EB",
         "muted": "#A3ACBA",
         "line": "#374151",

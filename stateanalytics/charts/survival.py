@@ -15,6 +15,7 @@ from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
+    OF_GROUPS,
     SHORTEST_S,
     Palette,
     Source,
@@ -43,7 +44,6 @@ _STEPS = 300
 _MOST_LABELS = 150
 MOST = 5
 """More lines cannot be distinguished; the largest strata are drawn."""
-COLOURS = ("info", "critical", "success", "warning", "neutral")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 ALL = "all"
 # A single stratum needs no name.
@@ -115,7 +115,7 @@ def chart_survival(
         width=room,
     )
     share = share_axis("survival", "still going")
-    fill = alt.Scale(domain=names, range=[palette[name] for name in COLOURS[: len(names)]])
+    fill = alt.Scale(domain=names, range=[palette[name] for name in OF_GROUPS[: len(names)]])
     dashes = alt.Scale(domain=names, range=list(DASHES[: len(names)]))
     key = None if names == [ALL] else _key(palette)
     colour = alt.Color("stratum:N", scale=fill, legend=key, title=None)
