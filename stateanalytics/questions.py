@@ -601,7 +601,7 @@ QUESTIONS: tuple[Question, ...] = (
         "thresholds.recommend",
         "thresholds",
         options=("costs", "settings"),
-        columns=("name", "today_s", "recommended_s", "verdict", "n", "in_words"),
+        columns=("name", "today_s", "recommended_s", "in_words"),  # begins with the verdict
         part="frame",
         tool=Tool(
             "thresholds",
