@@ -310,9 +310,9 @@ def changes(
     Returns
     -------
     polars.DataFrame, shape (n_changes, 8)
-        `schema.CHANGED`, oldest first. A version is a change at its first run in a system that
-        had another before; a model, provider or playbook if 30 runs of the agent or system
-        were without it.
+        `schema.CHANGED`, oldest first. A version is a change at its first run if its system had
+        another one before; a model, provider or playbook if the agent or system had 30 runs without
+        it before.
 
     Raises
     ------

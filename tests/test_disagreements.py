@@ -104,7 +104,7 @@ ROWS = [
     ),
     pytest.param(
         session(ended_at=ago(seconds=40)), ("B16", "A6"), "construct",
-        "B16 asks: running, and has an end, A6 counts 40 s of silence",
+        "B16 fires for “running, and has an end”, A6 counts 40 s of silence",
         id="a verdict beside a silence",
     ),
     pytest.param(

@@ -98,7 +98,7 @@ class Facts:
     as_of : datetime
         The instant that ages are measured at, in UTC.
     as_of_from : str
-        Where it is known from: ``given``, ``data`` or ``clock``.
+        Where it comes from: ``given``, ``data`` or ``clock``.
     inputs : tuple of pathlib.Path
         Files and directories that were read; nothing is ever written over them.
     named : tuple of str

@@ -311,7 +311,7 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
     Returns
     -------
     polars.DataFrame, shape (n_sets * n_detectors, 6)
-        `INTERSECTIONS`: a row a set and detector. Detectors that flag nothing are excluded;
+        `INTERSECTIONS`: one row per set and detector. Detectors that flag nothing are excluded;
         sets of one size are sorted by name. A row that a detector cannot judge counts as not
         flagged by it: see ``covered``.
 
@@ -409,11 +409,10 @@ def disagreements(
 
     Notes
     -----
-    The cause is the first difference that would have changed the answer of the detector that
-    did not fire: does it look at the row at all; did the other fire for what it assumes about
-    the process; do they look at different things; would the other's limit, or the other's
-    column, have made it fire too. An answer that one of them cannot know is no disagreement,
-    and neither are two detectors that never look at the same rows.
+    The cause is the first difference that would have changed the answer of the detector that did
+    not fire: whether it covers the row; what the other one assumes about the process; whether they
+    measure different things; the other's limit; the other's column. An answer that one of them
+    cannot know is no disagreement, and neither are two detectors that never cover the same rows.
 
     Examples
     --------
@@ -651,7 +650,7 @@ def _words() -> pl.Expr:
             "{} is the rule of {}: {}; {} that of {}: {}",
             *(a, "born_a", "rule_a", b, "born_b", "rule_b"),
         ),
-        "condition": pl.format("{} goes by “{}”, {} by “{}”", a, "rule_a", b, "rule_b"),
+        "condition": pl.format("the rule of {} is “{}”, that of {} “{}”", a, "rule_a", b, "rule_b"),
     }
     own = (
         pl.when(pl.col("cause") == cause).then(sentence) for cause, sentence in sentences.items()
@@ -664,7 +663,7 @@ def _counted(side: str) -> pl.Expr:
     name, measured = pl.col(f"title_{side}"), pl.col(f"measured_{side}_s")
     counts = pl.col(f"counts_{side}")
     counted = pl.format("{} counts {} {}", name, how_long_each(measured, "never"), counts)
-    rule = pl.format("{} asks: {}", name, f"rule_{side}")
+    rule = pl.format("{} fires for “{}”", name, f"rule_{side}")
     return pl.when(measured.is_not_null()).then(counted).otherwise(rule)
 
 

@@ -470,11 +470,11 @@ def detect(
     Returns
     -------
     Detections
-        ``fires`` has a column a detector; ``rows`` has a row an entity and detector of its
-        type and system, with reasons. An entity that a detector does not look at, or whose
-        source lacks its inputs, is not covered and its ``fires`` is null, which never means
-        fine. Where the inputs of a rule were overwritten since the instant, ``is_knowable`` is
-        false and ``fires`` null.
+        ``fires`` has one column per detector; ``rows`` has one row per entity and detector of its
+        type and system, with reasons. An entity that a detector does not cover, or whose source
+        lacks its inputs, is not covered and its ``fires`` is null, which never means fine. Where
+        the inputs of a rule were overwritten since the instant, ``is_knowable`` is false and
+        ``fires`` null.
 
     Raises
     ------

@@ -104,7 +104,7 @@ def signs(snap: Facts, *, window: object = None, policy: Policy | None = None) -
     window : str, pair of moments or Window, optional
         Only calls and turns that began in it: as in `read_window`; None: all time.
     policy : Policy, optional
-        From when on calls and turns are a sign (``signs``); v1 by default.
+        Numbers from which calls and turns are a sign (``signs``); v1 by default.
 
     Returns
     -------
@@ -342,7 +342,7 @@ def effort(snap: Facts, *, window: object = None, policy: Policy | None = None) 
     window : str, pair of moments or Window, optional
         Only calls and turns that began in it: as in `read_window`; None: all time.
     policy : Policy, optional
-        From when on calls and turns are a sign (``signs``); v1 by default.
+        Numbers from which calls and turns are a sign (``signs``); v1 by default.
 
     Returns
     -------

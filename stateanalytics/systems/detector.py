@@ -209,7 +209,7 @@ class Detector:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is evaluated where nobody names detectors."""
+        """Whether it is evaluated by default."""
         return self.is_offline and not self.entry.until and self.entry.is_chosen
 
     @property

@@ -60,7 +60,7 @@ def review(
     policy: Policy | None = None,
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Whether false alarms and stopped runs changed as promised after a threshold changed.
+    """Whether false alarms and stopped runs changed as predicted after a threshold changed.
 
     Parameters
     ----------
