@@ -610,7 +610,7 @@ QUESTIONS: tuple[Question, ...] = (
         ),
     ),
     Question(
-        "a time limit for each kind that few runs exceed which would end well, without costs",
+        "a time limit for each kind that stops few runs that would end well; needs no costs",
         "thresholds.covering",
         "thresholds --covering",
         options=("loses",),

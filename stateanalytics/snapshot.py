@@ -552,8 +552,8 @@ class Snapshot(Facts):
             )
         if self._read_by != os.getpid():
             raise ArgumentError(
-                "This snapshot was read by another process, of which this one is a fork: the "
-                "threads that read frames are not in it, and it would wait for them for ever.",
+                "This snapshot was read by another process, of which this one is a fork: it "
+                "lacks the threads that read frames, and would wait for them forever.",
                 'sa.read(…) in a process of multiprocessing.get_context("spawn")',
             )
         asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
@@ -608,7 +608,7 @@ class Snapshot(Facts):
 
         if bodies and not self.has_bodies:
             raise ArgumentError(
-                "Texts of messages were not read, so that they cannot be archived.",
+                "Texts of messages were not read, so they cannot be archived.",
                 'sa.read("state.db", bodies=True).archive("history/", bodies=True)',
             )
         named = () if self._asked is None else self._asked.paths
@@ -808,7 +808,7 @@ def _loaded(
 
     if asked.probe and asked.as_of is not None:
         raise ArgumentError(
-            "Processes can be looked for only now, and as-of is given.",
+            "Processes can be checked only as of now; found as-of.",
             "omit as_of, or probe=True",
             shell="omit --as-of, or --probe",
         )

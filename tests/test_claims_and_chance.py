@@ -166,7 +166,9 @@ def test_more_incidents_than_in_the_window_before_have_their_chance(n, before, w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("times", "words"), [(1, ", no significant change."), (8, ", a significant change.")])
+@pytest.mark.parametrize(
+    ("times", "words"), [(1, ", no significant change."), (8, ", a significant change.")]
+)
 def test_what_failures_cost_more_than_before_has_its_chance(times, words):
     rows = []
     for week in range(2):

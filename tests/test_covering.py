@@ -1,4 +1,4 @@
-"""The limit that few runs exceed which would end well keeps its promise, whatever the work."""
+"""The limit that stops few runs that would end well keeps its promise, whatever the work."""
 
 import math
 from random import Random

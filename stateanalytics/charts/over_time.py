@@ -257,7 +257,7 @@ def chart_compare(
     >>> weeks = sa.demo().compare("failed", by="project", every="1w")
     >>> chart = sa.charts.chart_compare(weeks)
     >>> print(chart.description)
-    failed (share): ended runs that failed, timed out too
+    failed (share): ended runs that failed or timed out
     """
     import altair as alt
 

@@ -60,7 +60,7 @@ def write_sqlite(tables: Tables, path: Path) -> None:
     try:
         _fill_sqlite(tables, path)
     except sqlite3.Error as error:  # a full disk, say
-        raise OSError(f"SQLite says: {error}") from error
+        raise OSError(f"SQLite reports: {error}") from error
 
 
 def _fill_sqlite(tables: Tables, path: Path) -> None:

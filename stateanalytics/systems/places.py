@@ -289,7 +289,7 @@ def ask_system(known: System, function: Callable[[Any], Any], place: Any, label:
         if known.name in BUILT_IN:
             raise
         warnings.warn(
-            f"The system {known.name!r} cannot look at {label!r} and is passed over: "
+            f"The system {known.name!r} cannot examine {label!r} and is skipped: "
             f"{type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=3,

@@ -104,7 +104,7 @@ class Stale(QualityOfService, key=("<by>", "threshold_s")):
 
 
 class Covering(Columns, key=("<by>",)):
-    """A limit for one group of work that few runs exceed which would end well."""
+    """A limit for one group of work that stops few runs that would end well."""
 
     by = QualityOfService.by
     loses = Real("chance that one more invocation that would end well exceeds the limit")
