@@ -43,9 +43,9 @@ TIMELINE = schema.Frame(
         schema.Column("what", schema.TEXT, "the status, ending, message, entity or silence"),
         schema.Column("detail", schema.TEXT, "why, or which limits a silence is past"),
         schema.Column("duration_s", schema.REAL, "how long, of an event before it", "s"),
-        schema.Column("outcome", schema.TEXT, "of a call or a relative: how it ended"),
-        schema.Column("entity_type", schema.TEXT, "of a relative: its type"),
-        schema.Column("entity_id", schema.TEXT, "of a relative: its id"),
+        schema.Column("outcome", schema.TEXT, "of a call, parent or child: how it ended"),
+        schema.Column("entity_type", schema.TEXT, "of a parent or child: its type"),
+        schema.Column("entity_id", schema.TEXT, "of a parent or child: its id"),
     ),
 )
 

@@ -46,7 +46,7 @@ WEEKS = Frame(
         Column("group_kind", TEXT, "kind, cluster or code; null: everything together"),
         Column("group_id", TEXT, "which of them; null in a group: none was stored"),
         Column("group_label", TEXT, "the same for people: of a cluster its template"),
-        Column("value", REAL, "the number; null: no data, nothing to share, not identified"),
+        Column("value", REAL, "the number; null: no data, no runs to share, not identified"),
         Column("lower", REAL, "lower end of its 95 % interval; null: a count of everything"),
         Column("upper", REAL, "upper end of its 95 % interval; null also: not bounded"),
         Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),

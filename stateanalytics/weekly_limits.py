@@ -59,7 +59,7 @@ NEEDED = (
 )
 LIMITS = Frame(
     "control_limits",
-    "one number of one ISO week, and what chance allows it to be",
+    "one number of one ISO week, with its control limits",
     WEEKS.key,
     (
         *WEEKS.columns,
@@ -380,18 +380,24 @@ def times_of_started(
 
 ALARM = Frame(
     "failure_alarm",
-    "whether incidents of failed runs are more this week, so far, than chance does",
+    "whether this week has more incidents of failed runs so far than chance explains",
     ("week",),
     (
         Column("week", TEXT, "the ISO week that holds as-of"),
-        Column("at", MOMENT, "the moment of the look"),
+        Column("at", MOMENT, "when it was evaluated"),
         Column("n_incidents", INTEGER, "incidents of failed runs so far"),
         Column("n_runs", INTEGER, "runs that ended so far"),
-        Column("n_expected", REAL, "incidents of so many runs in the weeks before"),
-        Column("n_weeks", INTEGER, "weeks before that this was learned from"),
-        Column("dispersion", REAL, "so many incidents count as one, because they come in bursts"),
-        Column("evidence", REAL, "how many times likelier at a higher rate; null: too few weeks"),
-        Column("is_alarm", pl.Boolean(), "whether chance does this in at most one of 20 weeks"),
+        Column("n_expected", REAL, "incidents of as many runs in the weeks before"),
+        Column("n_weeks", INTEGER, "earlier weeks that the estimate is based on"),
+        Column(
+            "dispersion", REAL, "number of incidents that count as one, because they come in bursts"
+        ),
+        Column(
+            "evidence", REAL, "how many times more likely at a higher rate; null: too few weeks"
+        ),
+        Column(
+            "is_alarm", pl.Boolean(), "whether chance alone gives this in at most one of 20 weeks"
+        ),
         Column("in_words", TEXT, "the same as a sentence"),
     ),
 )

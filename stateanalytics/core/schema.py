@@ -276,7 +276,7 @@ class Calls(OfInput, key=("source", "entity_id")):
         "ok, failed, expected_nonzero, denied, timed_out, interrupted; unknown: without a result"
     )
     cause = Text("why it is not ok, as in reason codes")
-    message = Text("words of that (at most 500 characters)")
+    message = Text("its error in words (at most 500 characters)")
     exit_code = Integer("exit code of a command; null: not recorded")
     n_answer_tokens = Integer("tokens of the answer that asked for it", unit="tokens")
     is_retry_of = Text("the call before it in its thread, where tool and input are equal")
