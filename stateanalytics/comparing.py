@@ -106,7 +106,7 @@ class Comparison:
     Attributes
     ----------
     frame : polars.DataFrame
-        One row a group and step.
+        One row per group and step.
     measure : Measure
         What was asked for, with its unit and meaning.
     by : tuple of str

@@ -280,7 +280,7 @@ QUESTIONS: tuple[Question, ...] = (
         view="entities",
         table="audit",
     ),
-    Question("why every state is what it is", "reasons", table="reasons"),
+    Question("the reasons of every state", "reasons", table="reasons"),
     Question(
         "the entities that a reaper would close, with which status and reason",
         "phantoms",

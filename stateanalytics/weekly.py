@@ -232,7 +232,7 @@ def _failures(rows: pl.DataFrame, top: int | None) -> Iterator[pl.DataFrame]:
 
 
 def _long(groups: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The measures of groups of failures, one frame a measure."""
+    """The measures of groups of failures, one frame per measure."""
     n_work = pl.col("n_work")
     run, cost = n_work - pl.col("n_run_unreported"), n_work - pl.col("n_cost_unreported")
     columns: Mapping[str, Mapping[str, pl.Expr]] = {

@@ -468,8 +468,8 @@ def failure_alarm(
     row: dict[str, Any] = {**this, "at": snap.as_of, "n_weeks": len(known), "is_alarm": False}
     if len(known) < FEWEST_WEEKS:
         row["in_words"] = (
-            f"Nothing is known of what is usual: {len(known)} of the {FEWEST_WEEKS} whole "
-            "weeks before that it takes."
+            f"Too little history: {len(known)} of the {FEWEST_WEEKS} whole earlier weeks that are "
+            "needed."
         )
         return ALARM.conform(pl.DataFrame([row]))
     bursts = _dispersion(failed, ended, weeks, now)
@@ -509,9 +509,9 @@ def _alarm_in_words(row: dict[str, Any], alpha: float) -> str:
     n, of = row["n_incidents"], row["n_runs"]
     seen = (
         f"{n} incident{'' if n == 1 else 's'} in {of:,} ended runs of {row['week']} so far, "
-        f"{row['n_expected']:.1f} expected by {row['n_weeks']} weeks before"
+        f"{row['n_expected']:.1f} expected from {row['n_weeks']} earlier weeks"
     )
     if not row["is_alarm"]:
         return f"{seen}: no alarm."
     often = f"{100 * alpha:g} of 100 weeks"
-    return f"{seen}: chance does that in at most {often}, however often one looks."
+    return f"{seen}: by chance this happens in at most {often}, however often it is checked."

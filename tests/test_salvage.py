@@ -440,7 +440,7 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     assert f"lost: {path}: " in capsys.readouterr().err
     assert run(["attention", "--show", "states", str(path)]) == 2
     assert capsys.readouterr().err.endswith(
-        "Hint: read a backup; or what is left of it, with --salvage\n"
+        "Hint: read a backup, or its intact parts with --salvage\n"
     )
 
 

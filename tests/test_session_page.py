@@ -351,7 +351,7 @@ def test_a_session_of_a_system_that_is_not_installed_has_a_timeline():
          "from the store itself (/lib/state.db) while that has it."),
         ({}, True, True, "this archive holds none of this run; show the run from the store"),
         ({"system": "agent_orchestrator"}, False, False, "none are read from Agent Orchestrator; "
-         "the transcripts of its agents may hold them; --bodies shows"),
+         "the transcripts of its agents may have them; --bodies shows"),
         ({"system": "gone"}, True, True, "none are read from gone; the transcripts"),
         ({"entity_type": "invocation"}, True, False, ""),
     ],

@@ -216,7 +216,7 @@ def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataFrame:
-    """How many were at risk just before each tick, one row a stratum and tick."""
+    """How many were at risk just before each tick, one row per stratum and tick."""
     asked = pl.DataFrame({"stratum": names}, schema={"stratum": pl.String}).join(
         pl.DataFrame({"duration_s": [float(tick) for tick in ticks]}), how="cross"
     )

@@ -17,7 +17,7 @@ from stateanalytics.errors import ArgumentError, found
 AS_OF_FROM = {
     "given": "as asked",
     "data": "the newest moment in the data",
-    "clock": "the clock, as the store is in use",
+    "clock": "now, because the store is in use",
 }
 
 MOSTLY_UNREAD = "source.mostly_unread"

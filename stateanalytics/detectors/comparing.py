@@ -44,8 +44,8 @@ CAUSES = MappingProxyType({row["cause"]: row["meaning"] for row in _CAUSES})
 # A row's last write stands for its last sign of life.
 _SAME = {"write": "silence"}
 _OF_LIVENESS = {
-    "not asked": "does not ask for the process",
-    "assumed": "takes every process for alive",
+    "not asked": "does not check the process",
+    "assumed": "assumes that every process is alive",
     "unknown is dead": "treats a process that was not checked as dead",
     "unknown stays unknown": "judges a process that was not checked by its silence",
 }
@@ -74,7 +74,7 @@ class Agreement:
     Attributes
     ----------
     pairs : polars.DataFrame
-        `frames.AGREEMENT`: a row a pair, cross table first.
+        `frames.AGREEMENT`: a row per pair, cross table first.
     overall : polars.DataFrame
         `frames.AGREEMENT_OVERALL`: one row, or one a group.
     """
@@ -362,9 +362,9 @@ class Disagreements:
     Attributes
     ----------
     rows : polars.DataFrame
-        `frames.DISAGREEMENTS`: a row an entity that ``a`` flags and ``b`` does not.
+        `frames.DISAGREEMENTS`: a row per entity that ``a`` flags and ``b`` does not.
     causes : polars.DataFrame
-        `frames.DISAGREEMENT_CAUSES`: a row a pair and cause, the worst contradiction
+        `frames.DISAGREEMENT_CAUSES`: a row per pair and cause, the worst contradiction
         first: rules about runs, those that stood on one page, then by the number of entities.
     worst : str or None
         The worst contradiction in a sentence; None where all agree.
@@ -560,7 +560,7 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
 
 
 def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
-    """The traits of detectors that causes follow from: one row a detector."""
+    """The traits of detectors that causes follow from: one row per detector."""
     rows = [
         {
             "detector": rule.name,

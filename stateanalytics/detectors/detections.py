@@ -99,7 +99,7 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A row an entity: ``schema.ENTITIES``, those columns of `feature_columns` that the system
+        A row per entity: ``schema.ENTITIES``, those columns of `feature_columns` that the system
         has, and a Boolean ``lost_<what>`` for each of `history.LOST`.
     """
     columns = ("is_terminal", "is_legacy", "age_s")
@@ -327,7 +327,7 @@ def _compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Detections:
-    """Answers of detectors for every entity, a column a detector.
+    """Answers of detectors for every entity, a column per detector.
 
     Attributes
     ----------
@@ -405,7 +405,7 @@ class Detections:
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """`frames.DETECTIONS` by entity: a row an entity and detector of its type and system.
+        """`frames.DETECTIONS` by entity: a row per entity and detector of its type and system.
 
         Computed on first use.
         """

@@ -135,7 +135,7 @@ def _request() -> pl.Expr:
 
 
 def _values(described: pl.LazyFrame) -> pl.LazyFrame:
-    """The values of the runs of each request: one row a request, dimension and value."""
+    """The values of the runs of each request: one row per request, dimension and value."""
     return (
         described.with_columns(ended_at=pl.col("ended_at").min().over("request"))
         .unpivot(DIMENSIONS, index=["request", "ended_at"], variable_name="dimension")

@@ -158,7 +158,7 @@ def incidents(
     nested: bool = False,
     of: str = RUNS,
 ) -> pl.DataFrame:
-    """Failures that belong together, one row an incident.
+    """Failures that belong together, one row per incident.
 
     Parameters
     ----------

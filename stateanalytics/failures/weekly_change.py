@@ -550,7 +550,7 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     Parameters
     ----------
     incidents : polars.DataFrame
-        ``cluster_id`` and ``at``, the moment of its first failure; one row an incident.
+        ``cluster_id`` and ``at``, the moment of its first failure; one row per incident.
     runs : polars.DataFrame
         ``at``, when each run is counted: weekends with few runs are not taken for bursts.
     now : Window

@@ -298,7 +298,7 @@ def _no_head(folder: Path, kind: Kind, error: Exception) -> Exception:
             f"There is no file or directory {str(folder)!r}.", f"make one: {kind.made_by}"
         )
     if (folder / HEAD).exists() and not isinstance(error, OSError):
-        return _damaged(folder, kind, "its head is none")
+        return _damaged(folder, kind, "its header is wrong")
     return NotAStoreError(f"{str(folder)!r} is no {kind.name}.", f"make one: {kind.made_by}")
 
 

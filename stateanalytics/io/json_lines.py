@@ -395,7 +395,7 @@ class Parser:
         Returns
         -------
         polars.DataFrame
-            ``row``, ``is_object`` and one column a field, in the order of the input.
+            ``row``, ``is_object`` and one column per field, in the order of the input.
         """
         measured = lengths or {}
         paths = {path: kind for places, kind in fields.values() for path in places}

@@ -37,7 +37,7 @@ def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFou
     elif text == ":memory:":
         hint = "a store in memory belongs to one process; write it to a file first"
     elif os.path.islink(path):  # noqa: PTH114
-        hint = f"it is a link to {os.readlink(path)!r}; mend the link"  # noqa: PTH115
+        hint = f"it is a link to {os.readlink(path)!r}; repair the link"  # noqa: PTH115
     why = (error.strerror if isinstance(error, OSError) else str(error)) or "not found"
     return SourceNotFoundError(
         f"A SQLite store was needed, and nothing is at {str(path)!r} ({why.lower()}).", hint

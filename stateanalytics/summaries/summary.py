@@ -254,12 +254,12 @@ def _problem(name: str, frame: pl.DataFrame) -> str | None:
     """Why a frame cannot hold counts; None where it can. Losses may have null counts."""
     counts = [] if name == "losses" else frame.select(pl.col(pl.Int64)).get_columns()
     if any(column.null_count() or not (column >= 0).all() for column in counts):
-        return "counts that are none"
+        return "invalid counts"
     if any(float(column.cast(pl.Float64).sum()) > _MOST for column in counts):
-        return "more than there can be"
+        return "too large counts"
     weeks = [frame[column] for column in ("week", "began_week") if column in frame.columns]
     if not all(week.str.contains(r"^\d{4}-W\d\d$").all() for week in weeks):
-        return "weeks that are none"
+        return "invalid weeks"
     return None
 
 

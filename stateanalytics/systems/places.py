@@ -542,7 +542,7 @@ def description_of(path: Path) -> str | None:
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
     sizes = [size for file in inputs for part in _opened(known, file) if (size := size_of([part]))]
     owners, versions = zip(*(_version(known, file) for file in inputs), strict=True)
-    title = next((owner.title for owner in owners if owner), "nobody that is known")
+    title = next((owner.title for owner in owners if owner), "an unknown program")
     shown = " ".join([title, ", ".join(dict.fromkeys(filter(None, versions)))]).rstrip()
     n_files = f"{len(sizes):,} file{'' if len(sizes) == 1 else 's'}"
     return f"{shown}: {n_files}, {megabytes(sum(sizes))}"
