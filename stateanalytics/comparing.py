@@ -101,7 +101,7 @@ MEASURES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The answer of `compare`.
+    """The result of `compare`.
 
     Attributes
     ----------

@@ -203,7 +203,7 @@ def with_action_key(items: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     items : polars.DataFrame
-        What `attention` gave, or rows with its columns.
+        The result of `attention`, or rows with its columns.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def grouped_items(items: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     items : polars.DataFrame
-        What `attention` gave.
+        The result of `attention`.
 
     Returns
     -------

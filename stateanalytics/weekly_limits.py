@@ -89,7 +89,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     Parameters
     ----------
     weeks : polars.DataFrame
-        What `Snapshot.weeks` gave, best of 26 weeks; no more are looked at.
+        From `Snapshot.weeks`, ideally of 26 weeks; no more are used.
     fdr : float
         Probability that anything of a week is said to have changed where nothing did.
 
@@ -117,8 +117,8 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     The test is that of reports, `stats.process_control.newest_change`; a report has a budget of
     false alarms of its own for each number, and joins runs that share an incident. Counts and
     shares are compared as roots and angles, durations as logarithms of medians. Incidents are
-    held against the runs that ended; of ``runs``, more is looked for most. The series of a
-    ``group_kind`` are one family: ``fdr`` is divided by their number.
+    compared with the runs that ended; for ``runs``, most of the error budget is spent on increases.
+    The series of a ``group_kind`` are one family: ``fdr`` is divided by their number.
 
     Examples
     --------
@@ -406,16 +406,16 @@ ALARM = Frame(
 def failure_alarm(
     snap: Facts, *, policy: Policy | None = None, alpha: float = 0.05
 ) -> pl.DataFrame:
-    """Whether more fails this week, so far, than by chance, however often one looks.
+    """Whether more runs failed this week so far than chance explains, however often it is checked.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave; its as-of is the moment of the look.
+        From `read`; its as-of is the moment of the check.
     policy : Policy, optional
         Which states count; v1 by default.
     alpha : float
-        Share of usual weeks with a false alarm, at most, however often one looks.
+        Largest share of usual weeks with a false alarm, however often it is checked.
 
     Returns
     -------
@@ -429,17 +429,17 @@ def failure_alarm(
 
     Notes
     -----
-    Limits for a whole week are exceeded by chance far more often than their level when one
-    looks every hour. The evidence of a sequential test is not: see `evidence_of_more`.
-    Incidents are compared with the runs that ended, so that a quiet Sunday is no good news
-    and a busy Monday no bad news. The rate of a week varies as it did in 8 to 26 whole weeks
-    before, and incidents in bursts count less (`dispersions`).
+    Limits for a whole week are exceeded by chance far more often than their level if they are
+    checked every hour. The evidence of a sequential test is not: see `evidence_of_more`. Incidents
+    are compared with the runs that ended, so that a quiet Sunday is no good news and a busy Monday
+    no bad news. The rate of a week varies as it did in 8 to 26 whole weeks before, and incidents in
+    bursts count less (`dispersions`).
 
     Examples
     --------
     >>> from stateanalytics import demo
     >>> failure_alarm(demo())["in_words"].item()
-    '7 incidents in 20 ended runs of 2026-W22 so far, 3.3 expected by 11 weeks before: no alarm.'
+    '7 incidents in 20 ended runs of 2026-W22 so far, 3.3 expected from 11 earlier weeks: no alarm.'
     """
     checked_snapshot(snap, "failure_alarm")
     check_share("alpha", alpha, 0.05)

@@ -214,7 +214,7 @@ def test_marimo_shows_the_drawing_above_the_words(one, monkeypatch):
 
 
 def test_a_kind_that_did_not_happen_is_said():
-    with pytest.raises(ArgumentError, match=r"'massage' happened(.|\n)*'message'"):
+    with pytest.raises(ArgumentError, match=r"kind 'massage'(.|\n)*'message'"):
         sa.session(made(), "session:s-1").choose("massage")
 
 

@@ -118,7 +118,7 @@ class Facts:
 
     @property
     def why_as_of(self) -> str:
-        """Where the instant is known from, in words."""
+        """Where the instant comes from, in words."""
         why = AS_OF_FROM.get(self.as_of_from, self.as_of_from)
         n = self.sources.height
         return why if n < 2 else f"{why}, one instant for all {n:,} inputs"

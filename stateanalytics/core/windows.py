@@ -34,14 +34,14 @@ def instant(at: datetime) -> pl.Expr:
 
 @dataclass(frozen=True)
 class Window:
-    """From ``since`` up to, but without, ``until``.
+    """A half-open window: ``since`` is part of it, ``until`` is not.
 
     Attributes
     ----------
     since, until : datetime
         In UTC; ``since < until``.
     label : str
-        How people call it.
+        What people call it.
     """
 
     since: datetime

@@ -76,7 +76,7 @@ class Agreement:
     pairs : polars.DataFrame
         `frames.AGREEMENT`: a row per pair, cross table first.
     overall : polars.DataFrame
-        `frames.AGREEMENT_OVERALL`: one row, or one a group.
+        `frames.AGREEMENT_OVERALL`: one row, or one per group.
     """
 
     pairs: pl.DataFrame
@@ -365,7 +365,7 @@ class Disagreements:
         `frames.DISAGREEMENTS`: a row per entity that ``a`` flags and ``b`` does not.
     causes : polars.DataFrame
         `frames.DISAGREEMENT_CAUSES`: a row per pair and cause, the worst contradiction
-        first: rules about runs, those that stood on one page, then by the number of entities.
+        first: rules about runs, those that one page showed, then by the number of entities.
     worst : str or None
         The worst contradiction in a sentence; None where all agree.
     """

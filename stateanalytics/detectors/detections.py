@@ -337,7 +337,7 @@ class Detections:
         Boolean, in the order of ``units``; null where a detector does not cover the entity or
         cannot know: null never means fine.
     covered : polars.DataFrame, shape (n_units, n_detectors)
-        Whether the detector looks at the entity at all; null: another entity type.
+        Whether the detector covers the entity; null: another entity type.
     is_knowable : polars.DataFrame, shape (n_units, n_detectors)
         Whether the data of that instant still exist; null likewise.
     """

@@ -243,7 +243,7 @@ def count_changes(changed: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     changed : polars.DataFrame
-        What `compare_policies` gave.
+        The result of `compare_policies`.
 
     Returns
     -------
