@@ -480,7 +480,7 @@ def test_what_cannot_be_read_at_all_says_so(tmp_path):
     with pytest.raises(errors.SourceError, match=r"store|Store"):
         sa.read(path, on_error="salvage", progress=False)
     path.write_bytes(b"SQLite format 3\0" + bytes(84))
-    with pytest.raises(errors.DamagedStoreError, match=r"nothing of it can be read: .*header"):
+    with pytest.raises(errors.DamagedStoreError, match=r"nothing in it can be read: .*header"):
         open_store(path, salvage=True)
 
 
