@@ -8,9 +8,9 @@
     snap.sql("SELECT severity, count(*) AS n FROM attention GROUP BY ALL ORDER BY severity")
     sa.report(snap).write_html("week.html")
 
-What a week needs stands at the top; the rest in `failures`, `survival`, `detectors`,
-`thresholds` and `errors`. The names are listed once, in the stub next to this file, and
-loaded when they are first used, so that this import costs next to nothing.
+The functions for a weekly review are at the top, the others in `failures`, `survival`, `detectors`,
+`thresholds` and `errors`. The names are listed once, in the stub next to this file, and loaded when
+they are first used, so that this import costs next to nothing.
 """
 
 import sys

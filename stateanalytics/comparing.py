@@ -101,12 +101,12 @@ MEASURES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The answer of `compare`.
+    """The result of `compare`.
 
     Attributes
     ----------
     frame : polars.DataFrame
-        One row a group and step.
+        One row per group and step.
     measure : Measure
         What was asked for, with its unit and meaning.
     by : tuple of str
@@ -257,7 +257,7 @@ def compare(
     past = None
     if against == BEFORE and every is None:
         if now is None:
-            raise ArgumentError("Nothing is before all time.", _HOW)
+            raise ArgumentError("There is no earlier window than all time.", _HOW)
         past = period_before(now, window, zone)
     elif against is not None and against != BEFORE:
         past = read_window(against, as_of=snap.as_of, tz=tz)
@@ -396,7 +396,7 @@ class _Asked(NamedTuple):
         if steps is not None:
             edges = steps.select("since")
             if edges.height * max(wanted.height, 1) > _MOST_CELLS:
-                raise ArgumentError("So many steps are more than a table shows.", _HOW)
+                raise ArgumentError("The window has too many steps for a table.", _HOW)
             dated = rows.drop_nulls("placed_at").sort("placed_at")
             rows = dated.join_asof(edges, left_on="placed_at", right_on="since")
             rows = rows.drop_nulls("since")
@@ -532,7 +532,7 @@ def _steps(
     ends = pl.Series([since, max(since, until - TICK)], dtype=pl.Datetime("us", "UTC"))
     local = ends.dt.convert_time_zone(tz).dt.replace_time_zone(None).dt.truncate(every)
     if (until - since) / timedelta(hours=1) > _MOST_CELLS and every == "1h":
-        raise ArgumentError("So many hours are more than a table shows.", 'every="1d"')
+        raise ArgumentError("The window has too many hours for a table.", 'every="1d"')
     edges = pl.datetime_range(local[0], local[1], every, eager=True, time_unit="us")
     edges = edges.extend(edges[-1:].dt.offset_by(every))
     # Where clocks go forward at midnight, the day begins an hour later.

@@ -64,7 +64,7 @@ def watch(
     on_escalating: Callable[[pl.DataFrame], None] | None = None,
     on_look: Callable[[Snapshot], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Changes of severity as they happen, without end.
+    """Yield changes of severity as they happen, until stopped.
 
     Parameters
     ----------
@@ -77,17 +77,17 @@ def watch(
     clock, sleep : callable
         The clock that ages are measured by, and how to wait.
     on_alarm : callable, optional
-        Called with what `failure_alarm` gave, once a week at most: when more has failed
-        in it than chance does in one week of 20, however often one looks.
+        Called with the result of `failure_alarm`, at most once a week: when the week has more
+        failures than chance gives in one week of 20, however often it is checked.
     on_escalating : callable, optional
-        Called with the rows of `failures.escalating` that the look before did not have.
+        Called with the rows of `failures.escalating` that are new since the last refresh.
     on_look : callable, optional
         Called with the snapshot of each refresh, which is closed after the next one.
 
     Yields
     ------
     polars.DataFrame
-        `CHANGES` since the last look, with rows or without; one frame a look.
+        `CHANGES` since the last refresh: one frame per refresh, which may be empty.
 
     Raises
     ------
@@ -98,9 +98,8 @@ def watch(
 
     Notes
     -----
-    A look takes a consistent private copy, as `read` does, so that no writer ever waits
-    for it longer than for any reader in WAL mode: not at all. Of inputs that nobody wrote
-    to nothing is copied; silence alone may still change a severity.
+    A refresh takes a consistent private copy, as `read` does, so in WAL mode no writer ever waits.
+    Inputs that did not change are not copied; silence alone may still change a severity.
     """
     checked_snapshot(snap, "watch")
     check_number("every_s", every_s, 5, is_above=True)

@@ -227,7 +227,7 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
     Parameters
     ----------
     snap : Snapshot
-        What `read` gave; its instant is that of every answer.
+        The result of `read`; its instant is that of every answer.
     policy : Policy, optional
         The rules of states; v1 by default.
     has_sql : bool

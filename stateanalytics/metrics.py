@@ -123,7 +123,7 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     kinds = few("kind")
     seconds = "seconds"
     as_of = pl.DataFrame({"value": [snap.as_of.timestamp()]})
-    yield _gauge("as_of_timestamp", "The instant that all of this was read at.", as_of, seconds)
+    yield _gauge("as_of_timestamp", "The instant of all these metrics.", as_of, seconds)
     newest = snap.sources.group_by("system").agg(value=pl.col("last_at").max().dt.epoch("s"))
     yield _gauge("newest_timestamp", "The newest moment in the data.", newest, seconds)
     yield _gauge(
@@ -133,7 +133,7 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     )
     yield _gauge(
         "attention_items",
-        "What waits for a person.",
+        "Items that need attention.",
         _counts(
             attention_items(
                 snap, states, reasons, policy=policy, efforts=judged_effort(snap, policy)
@@ -143,7 +143,7 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
         ),
     )
     findings = all_findings(snap, states, audit(snap, policy=policy, states=states))
-    yield _gauge("findings", "What is wrong in the data themselves.", _counts(findings, "severity"))
+    yield _gauge("findings", "Problems in the data themselves.", _counts(findings, "severity"))
     yield _gauge("open_runs", "Open runs.", _counts(opened, "system", kinds))
     for measure, words in (("silence", "silence"), ("age", "age")):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())

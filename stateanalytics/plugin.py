@@ -139,7 +139,7 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        One row a model: ``model`` and the prices in dollars, ``input_usd`` and the like.
+        One row per model: ``model`` and the prices in dollars, ``input_usd`` and the like.
 
     Examples
     --------

@@ -203,7 +203,7 @@ def with_action_key(items: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     items : polars.DataFrame
-        What `attention` gave, or rows with its columns.
+        The result of `attention`, or rows with its columns.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def grouped_items(items: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     items : polars.DataFrame
-        What `attention` gave.
+        The result of `attention`.
 
     Returns
     -------
@@ -310,9 +310,9 @@ def changes(
     Returns
     -------
     polars.DataFrame, shape (n_changes, 8)
-        `schema.CHANGED`, oldest first. A version is a change at its first run in a system that
-        had another before; a model, provider or playbook if 30 runs of the agent or system
-        were without it.
+        `schema.CHANGED`, oldest first. A version is a change at its first run if its system had
+        another one before; a model, provider or playbook if the agent or system had 30 runs without
+        it before.
 
     Raises
     ------

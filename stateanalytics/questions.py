@@ -280,7 +280,7 @@ QUESTIONS: tuple[Question, ...] = (
         view="entities",
         table="audit",
     ),
-    Question("why every state is what it is", "reasons", table="reasons"),
+    Question("the reasons of every state", "reasons", table="reasons"),
     Question(
         "the entities that a reaper would close, with which status and reason",
         "phantoms",
@@ -610,7 +610,7 @@ QUESTIONS: tuple[Question, ...] = (
         ),
     ),
     Question(
-        "a time limit for each kind that few runs exceed which would end well, without costs",
+        "a time limit for each kind that stops few runs that would end well; needs no costs",
         "thresholds.covering",
         "thresholds --covering",
         options=("loses",),

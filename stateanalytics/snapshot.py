@@ -66,7 +66,7 @@ class Snapshot(Facts):
     as_of : datetime
         The instant that ages are measured at, in UTC.
     as_of_from : str
-        Where it is known from: ``given``, ``data`` or ``clock``.
+        Where it comes from: ``given``, ``data`` or ``clock``.
     inputs : tuple of pathlib.Path
         Files and directories that were read; nothing is ever written over them.
     stores : tuple of Store
@@ -113,7 +113,7 @@ class Snapshot(Facts):
         policy: Policy | None = None,
         redact: bool = False,
     ) -> pl.DataFrame:
-        """The answer of one SELECT over this snapshot.
+        """The result of one SELECT over this snapshot.
 
         Parameters
         ----------
@@ -127,16 +127,16 @@ class Snapshot(Facts):
         max_rows : int
             A longer result is cut, and a `TruncatedWarning` says so.
         timeout_s : float
-            Seconds that the query may take, from the first look at its text; computing
-            states or reading raw tables, the first time they are named, does not count.
+            Seconds that the query may take, parsing included; computing states or reading raw
+            tables, the first time they are named, does not count.
         memory_bytes : int
             Memory that the query may take, in addition to the tables that it names.
         policy : Policy, optional
             For ``states``, ``reasons`` and ``attention``; v1 by default.
         redact : bool
             Whether secrets are masked in the tables, names included, before the query sees
-            them, so that no function of it brings one back. Where different values of a column
-            that it names are equal then, a `MaskedWarning` says so.
+            them, so that no function of it brings one back. If masking makes different values of a
+            column in the query equal, a `MaskedWarning` names it.
 
         Returns
         -------
@@ -147,7 +147,8 @@ class Snapshot(Facts):
         Raises
         ------
         QueryError
-            If it is no SQL, names what is not there, or fails; says what is there.
+            If it is not SQL, names an unknown table or column, or fails; the message lists known
+            names.
         QueryRefusedError
             If it asks for anything but this snapshot: files, settings, other statements.
         QueryTimeoutError
@@ -156,9 +157,9 @@ class Snapshot(Facts):
         Notes
         -----
         Each query runs in another process, in a new DuckDB in memory that sees nothing but
-        this snapshot and leaves nothing behind. What that protects from, and what not, says
-        `stateanalytics.sql`. Text in the answer is as it is in the store: escape it
-        where it is shown.
+        this snapshot and leaves nothing behind. `stateanalytics.sql` explains what this protects
+        from and what it does not. Text in the result is as it is in the store: escape it where it
+        is shown.
 
         Examples
         --------
@@ -186,12 +187,12 @@ class Snapshot(Facts):
         return answer
 
     def with_table(self, name: str, rows: Any) -> Snapshot:
-        """The same snapshot with a table of yours, to be joined in SQL: who owns what, say.
+        """Add a table of your own to join in SQL, such as owners; returns a new snapshot.
 
         Parameters
         ----------
         name : str
-            What SQL calls it: small letters, digits and ``_``.
+            Its name in SQL: lower-case letters, digits and ``_``.
         rows : frame, str or pathlib.Path
             A frame of polars, pandas or Arrow, or a CSV, Parquet or JSON file.
 
@@ -203,7 +204,7 @@ class Snapshot(Facts):
         Raises
         ------
         ArgumentError
-            If the name is taken or none, or the rows are no table.
+            If the name is taken or invalid, or the rows are not a table.
 
         Examples
         --------
@@ -226,16 +227,16 @@ class Snapshot(Facts):
         policy: Policy | None = None,
         redact: bool = True,
     ) -> Path:
-        """Every table in one file that other programs open.
+        """Write every table into one file for other programs.
 
         Parameters
         ----------
         to : str or pathlib.Path
-            ``x.duckdb``, ``x.sqlite`` or ``x.xlsx``; of one table ``x.csv`` or ``x.parquet``;
-            anything else is a new folder, with a Parquet file a table.
+            ``x.duckdb``, ``x.sqlite`` or ``x.xlsx``; for one table ``x.csv`` or ``x.parquet``; any
+            other name is a new folder with one Parquet file per table.
         tables : sequence of str, optional
-            Only these; by default every frame, predefined view and table of yours. Raw tables
-            are copied where they are named.
+            Only these; by default every frame, predefined view and table of your own. Raw tables
+            are only exported if named here.
         policy : Policy, optional
             For ``states``, ``reasons`` and ``attention``; v1 by default.
         redact : bool
@@ -244,12 +245,12 @@ class Snapshot(Facts):
         Returns
         -------
         pathlib.Path
-            Where it is; a file of that name is replaced once the new one is whole.
+            The path; an existing file is replaced once the new one is complete.
 
         Raises
         ------
         ArgumentError
-            If it cannot be written there, a table is not there, or does not fit.
+            If it cannot be written, or a table does not exist or does not fit the format.
         MissingComponentError
             If an Excel file is asked for and xlsxwriter is not installed.
 
@@ -271,7 +272,7 @@ class Snapshot(Facts):
         return export_tables(loaders, to, as_of=self.as_of, inputs=self.inputs, is_masked=redact)
 
     def duckdb(self, *, policy: Policy | None = None) -> DuckDBPyConnection:
-        """A DuckDB in memory of your own with every frame and view, and all that DuckDB can do.
+        """An in-memory DuckDB with every frame and view, and all features of DuckDB.
 
         Parameters
         ----------
@@ -417,7 +418,7 @@ class Snapshot(Facts):
     def weeks(
         self, n: int = 12, *, policy: Policy | None = None, top: int | None = 10
     ) -> pl.DataFrame:
-        """The numbers of the last ISO weeks, each as it stood at its end, for charts and limits.
+        """The numbers of the last ISO weeks, each as of its own end, for charts and limits.
 
         Parameters
         ----------
@@ -445,17 +446,17 @@ class Snapshot(Facts):
         Raises
         ------
         ArgumentError
-            If a number is none, or out of range.
+            If an argument is not a number, or out of range.
 
         Notes
         -----
-        A week is read off the facts of its own end (``known_at``): the five numbers are
-        those of ``sa.report(snap, window=week, as_known_at=known_at)``. Before the first
-        moment of the data everything is null and ``coverage`` *none*; the week in which the
-        data begin and the one that as-of cuts are *part*: leave them out of control limits.
-        Intervals: Wilson's of shares, Garwood's of causes a week, Brookmeyer and Crowley's
-        of medians; of the other counts and sums there is none, since rows of one cause are
-        not independent. Clusters are named by the templates of all the weeks together.
+        A week is computed from what was known at its own end (``known_at``): the five numbers are
+        those of ``sa.report(snap, window=week, as_known_at=known_at)``. Before the first moment of
+        the data everything is null and ``coverage`` *none*; the week in which the data begin and
+        the one that as-of cuts are *part*: leave them out of control limits. Intervals: Wilson's of
+        shares, Garwood's of causes a week, Brookmeyer and Crowley's of medians; other counts and
+        sums have none, because rows of one cause are not independent. Clusters are named by the
+        templates of all the weeks together.
 
         Examples
         --------
@@ -471,7 +472,7 @@ class Snapshot(Facts):
     def control_limits(
         self, n: int = 26, *, policy: Policy | None = None, top: int | None = 10, fdr: float = 0.05
     ) -> pl.DataFrame:
-        """The numbers of the last weeks, what chance allows each, and since when they hold.
+        """The numbers of the last weeks with their control limits, and since when each level holds.
 
         Parameters
         ----------
@@ -492,7 +493,7 @@ class Snapshot(Facts):
         Raises
         ------
         ArgumentError
-            If a number is none, or out of range.
+            If an argument is not a number, or out of range.
 
         Examples
         --------
@@ -506,13 +507,13 @@ class Snapshot(Facts):
     def refresh(
         self, *, as_of: datetime | date | str | float | None = None, progress: bool | None = None
     ) -> Snapshot:
-        """The same inputs as they are now: a new snapshot; this one stays what it is.
+        """A new snapshot of the same inputs as they are now; this one does not change.
 
         Parameters
         ----------
         as_of : datetime, date, str or number, optional
-            The instant of the new one; by default chosen as this one's was, so that an
-            instant that was given stays.
+            The instant of the new one; by default determined as for this one; a given instant is
+            kept.
         progress : bool, optional
             As for `read`.
 
@@ -531,13 +532,12 @@ class Snapshot(Facts):
 
         Notes
         -----
-        Only inputs that were written to are reread. SQLite's own counters of commits show
-        that, and the sizes and times of all other files, which prove nothing within two
-        seconds of a write. Of a store that was written to, only rows on changed pages are
-        reread, and only what follows from them is computed; with an open writer in WAL mode
-        only the log of the store is read. Where a changed page is not accounted for, the
-        whole store is reread. Raw tables of a snapshot stay those of its own instant until it
-        is closed.
+        Only inputs that were written to are reread. SQLite's own counters of commits show that for
+        databases; for all other files their sizes and times do, except within two seconds of a
+        write. Of a store that was written to, only rows on changed pages are reread, and only what
+        follows from them is computed; with an open writer in WAL mode only the log of the store is
+        read. If a changed page cannot be attributed, the whole store is reread. Raw tables of a
+        snapshot stay those of its own instant until it is closed.
 
         Examples
         --------
@@ -552,8 +552,8 @@ class Snapshot(Facts):
             )
         if self._read_by != os.getpid():
             raise ArgumentError(
-                "This snapshot was read by another process, of which this one is a fork: the "
-                "threads that read frames are not in it, and it would wait for them for ever.",
+                "This snapshot was read by another process, of which this one is a fork: it "
+                "lacks the threads that read frames, and would wait for them forever.",
                 'sa.read(…) in a process of multiprocessing.get_context("spawn")',
             )
         asked = self._asked if as_of is None else replace(self._asked, as_of=_instant(as_of))
@@ -568,14 +568,14 @@ class Snapshot(Facts):
         Parameters
         ----------
         to : str or pathlib.Path
-            A folder that is an archive, or shall become one.
+            An archive, or a folder in which to create one.
         bodies : bool
             Whether to keep texts of messages, too; they must have been read.
         redact : bool
             Whether to mask what looks like a secret, in all texts but ids.
         compact : bool
-            Whether to join all files of the archive into one table a frame and week at the
-            end, however few they are.
+            Whether to join all files of the archive at the end, however few they are, into one per
+            frame and week.
 
         Returns
         -------
@@ -589,7 +589,7 @@ class Snapshot(Facts):
             If the folder is in an input or is something else, or rows were excluded by an
             earlier as-of.
         NoRoomError
-            If it cannot be written; what was archived before is there still.
+            If it cannot be written; what was archived before is kept.
 
         Notes
         -----
@@ -608,7 +608,7 @@ class Snapshot(Facts):
 
         if bodies and not self.has_bodies:
             raise ArgumentError(
-                "Texts of messages were not read, so that they cannot be archived.",
+                "Texts of messages were not read, so they cannot be archived.",
                 'sa.read("state.db", bodies=True).archive("history/", bodies=True)',
             )
         named = () if self._asked is None else self._asked.paths
@@ -616,7 +616,7 @@ class Snapshot(Facts):
         return archiving.add_facts(self, named, is_compacted=compact)
 
     def close(self) -> None:
-        """Delete the private copies; frames stay, raw tables and calls in them cannot be read."""
+        """Delete the private copies: frames remain; raw tables and calls are gone."""
         for store in self.stores:
             store.close()
         self._masked.clear()
@@ -715,43 +715,42 @@ def read(
     ----------
     *paths : str or pathlib.Path
         Stores, directories that hold one, archives, or patterns such as ``"~/fleet/*/state.db"``;
-        the system is detected for each. None: the usual places are looked up, and
-        ``snap.sources`` lists what was found.
+        the system is detected for each. None: the usual places are searched, and ``snap.sources``
+        lists what was found.
     as_of : datetime, date, str or number, optional
         The instant that ages are measured at: a datetime (one without a zone is in UTC),
-        ISO text, or epoch seconds. By default the newest moment that the data prove, for
-        copies; the clock, for a store that somebody has open. With an instant that is given
-        all is as it stood then: what began later is excluded, what was written over is
-        rebuilt from the history or null, both counted in ``findings``; raw tables keep it.
+        ISO text, or epoch seconds. By default the newest timestamp in the data; for a store that is
+        in use, now. With a given instant everything is as it was then: what began later is
+        excluded, and what was overwritten later is rebuilt from the history or null. Both are
+        counted in ``findings``; raw tables are not changed.
     bodies : bool
         Whether to read messages of people and models, too.
     on_error : {"skip", "raise", "salvage"}
-        What a file of a directory that cannot be read does: it is skipped and named in
-        ``findings``, or it ends the load. A store that is named itself always ends it,
-        unless ``salvage`` reads what is left of one that is damaged: what was lost stands
-        in ``findings`` under codes that begin with ``salvage.``, in the snapshot's own
-        words and on top of every report.
+        What to do about an unreadable file in a directory: skip it and name it in ``findings``, or
+        raise an error. A store that you name yourself always raises one, unless ``salvage`` reads
+        the intact parts of a damaged store: losses are in ``findings`` under codes that begin with
+        ``salvage.``, in the snapshot's text and at the top of every report.
     weeks : str, optional
-        Of an archive only the files of these ISO weeks, such as ``"2026-W10..W21"``, and
-        those of work that spans weeks; a finding says how many bytes that was. Where the
-        archive goes on after them, as-of is the end of the last one.
+        Read only the files of these ISO weeks of an archive, such as ``"2026-W10..W21"``, and those
+        of work that spans weeks; a finding has the number of bytes. If the archive continues after
+        them, as-of is the end of the last one.
     probe : bool
-        Whether to look for the processes that a system wrote down, on this machine: it fills
-        ``process_alive``, a session whose process is gone is *process dead*, and as-of is
-        the clock.
+        Whether to check the processes that a system recorded, on this machine: it fills
+        ``process_alive``, a session whose process no longer exists is *process dead*, and as-of is
+        now.
     budget : Budget or str, optional
         What the read may cost in bytes, rows, processor time and memory, such as
-        ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"``: whatever it
-        takes. What is beyond is skipped and named in ``findings``; by default sound stores of
-        gigabytes are read whole.
+        ``sa.Budget(processor_s=60)`` or ``"processor_s=60,n_rows=1000"``; ``"off"`` has no limits.
+        What exceeds them is skipped and named in ``findings``; by default intact stores of
+        gigabytes are read completely.
     cache : bool
         Whether to keep what is read in the user's cache, and to use what is there: of a store
         or tree above a megabyte, the next process reads only what changed. ``STATEANALYTICS_CACHE``
         names the folder, or is ``off``. With ``bodies``, an ``on_error`` other than ``"skip"``
-        or a ``budget`` of more than ``processor_s`` nothing is cached; what this cut of
-        transcripts is read by the next.
+        or a ``budget`` with other limits than ``processor_s`` nothing is cached. Transcripts that
+        ``processor_s`` cut are completed by the next read.
     progress : bool, optional
-        Whether to show progress; by default where a person looks.
+        Whether to show progress; by default on a terminal.
 
     Returns
     -------
@@ -809,7 +808,7 @@ def _loaded(
 
     if asked.probe and asked.as_of is not None:
         raise ArgumentError(
-            "Processes can be looked for only now, and as-of is given.",
+            "Processes can be checked only as of now; found as-of.",
             "omit as_of, or probe=True",
             shell="omit --as-of, or --probe",
         )

@@ -43,9 +43,9 @@ TIMELINE = schema.Frame(
         schema.Column("what", schema.TEXT, "the status, ending, message, entity or silence"),
         schema.Column("detail", schema.TEXT, "why, or which limits a silence is past"),
         schema.Column("duration_s", schema.REAL, "how long, of an event before it", "s"),
-        schema.Column("outcome", schema.TEXT, "of a call or a relative: how it ended"),
-        schema.Column("entity_type", schema.TEXT, "of a relative: its type"),
-        schema.Column("entity_id", schema.TEXT, "of a relative: its id"),
+        schema.Column("outcome", schema.TEXT, "of a call, parent or child: how it ended"),
+        schema.Column("entity_type", schema.TEXT, "of a parent or child: its type"),
+        schema.Column("entity_id", schema.TEXT, "of a parent or child: its id"),
     ),
 )
 
@@ -176,7 +176,7 @@ def note_on_texts(
         return ""
     own = next((known for known in all_systems() if known.name == entity["system"]), None)
     if own is None or own.runs.texts is None:
-        others = "the transcripts of its agents may hold them"
+        others = "the transcripts of its agents may have them"
         more = "" if bodies else "; --bodies shows what its events hold"
         title = own.title if own else entity["system"]
         return f"No texts of messages: none are read from {title}; {others}{more}."
@@ -221,7 +221,7 @@ def _is(entity: dict[str, Any]) -> pl.Expr:
 
 
 def _states(changes: pl.DataFrame, entity: dict[str, Any]) -> pl.DataFrame:
-    """One row a status; where no change was recorded, the one that the row has."""
+    """One row per status; where no change was recorded, the one that the row has."""
     if changes.is_empty():
         at, until = entity["started_at"] or entity["created_at"], entity["ended_at"]
         row = {"at": at, "what": entity["raw_status"], "detail": entity["reason_message"]}

@@ -46,7 +46,7 @@ WEEKS = Frame(
         Column("group_kind", TEXT, "kind, cluster or code; null: everything together"),
         Column("group_id", TEXT, "which of them; null in a group: none was stored"),
         Column("group_label", TEXT, "the same for people: of a cluster its template"),
-        Column("value", REAL, "the number; null: no data, nothing to share, not identified"),
+        Column("value", REAL, "the number; null: no data, no runs to share, not identified"),
         Column("lower", REAL, "lower end of its 95 % interval; null: a count of everything"),
         Column("upper", REAL, "upper end of its 95 % interval; null also: not bounded"),
         Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),
@@ -232,7 +232,7 @@ def _failures(rows: pl.DataFrame, top: int | None) -> Iterator[pl.DataFrame]:
 
 
 def _long(groups: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The measures of groups of failures, one frame a measure."""
+    """The measures of groups of failures, one frame per measure."""
     n_work = pl.col("n_work")
     run, cost = n_work - pl.col("n_run_unreported"), n_work - pl.col("n_cost_unreported")
     columns: Mapping[str, Mapping[str, pl.Expr]] = {

@@ -59,7 +59,7 @@ NEEDED = (
 )
 LIMITS = Frame(
     "control_limits",
-    "one number of one ISO week, and what chance allows it to be",
+    "one number of one ISO week, with its control limits",
     WEEKS.key,
     (
         *WEEKS.columns,
@@ -89,7 +89,7 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     Parameters
     ----------
     weeks : polars.DataFrame
-        What `Snapshot.weeks` gave, best of 26 weeks; no more are looked at.
+        From `Snapshot.weeks`, ideally of 26 weeks; no more are used.
     fdr : float
         Probability that anything of a week is said to have changed where nothing did.
 
@@ -117,8 +117,8 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     The test is that of reports, `stats.process_control.newest_change`; a report has a budget of
     false alarms of its own for each number, and joins runs that share an incident. Counts and
     shares are compared as roots and angles, durations as logarithms of medians. Incidents are
-    held against the runs that ended; of ``runs``, more is looked for most. The series of a
-    ``group_kind`` are one family: ``fdr`` is divided by their number.
+    compared with the runs that ended; for ``runs``, most of the error budget is spent on increases.
+    The series of a ``group_kind`` are one family: ``fdr`` is divided by their number.
 
     Examples
     --------
@@ -380,18 +380,24 @@ def times_of_started(
 
 ALARM = Frame(
     "failure_alarm",
-    "whether incidents of failed runs are more this week, so far, than chance does",
+    "whether this week has more incidents of failed runs so far than chance explains",
     ("week",),
     (
         Column("week", TEXT, "the ISO week that holds as-of"),
-        Column("at", MOMENT, "the moment of the look"),
+        Column("at", MOMENT, "when it was evaluated"),
         Column("n_incidents", INTEGER, "incidents of failed runs so far"),
         Column("n_runs", INTEGER, "runs that ended so far"),
-        Column("n_expected", REAL, "incidents of so many runs in the weeks before"),
-        Column("n_weeks", INTEGER, "weeks before that this was learned from"),
-        Column("dispersion", REAL, "so many incidents count as one, because they come in bursts"),
-        Column("evidence", REAL, "how many times likelier at a higher rate; null: too few weeks"),
-        Column("is_alarm", pl.Boolean(), "whether chance does this in at most one of 20 weeks"),
+        Column("n_expected", REAL, "incidents of as many runs in the weeks before"),
+        Column("n_weeks", INTEGER, "earlier weeks that the estimate is based on"),
+        Column(
+            "dispersion", REAL, "number of incidents that count as one, because they come in bursts"
+        ),
+        Column(
+            "evidence", REAL, "how many times more likely at a higher rate; null: too few weeks"
+        ),
+        Column(
+            "is_alarm", pl.Boolean(), "whether chance alone gives this in at most one of 20 weeks"
+        ),
         Column("in_words", TEXT, "the same as a sentence"),
     ),
 )
@@ -400,16 +406,16 @@ ALARM = Frame(
 def failure_alarm(
     snap: Facts, *, policy: Policy | None = None, alpha: float = 0.05
 ) -> pl.DataFrame:
-    """Whether more fails this week, so far, than by chance, however often one looks.
+    """Whether more runs failed this week so far than chance explains, however often it is checked.
 
     Parameters
     ----------
     snap : Snapshot or Facts
-        What `read` gave; its as-of is the moment of the look.
+        From `read`; its as-of is the moment of the check.
     policy : Policy, optional
         Which states count; v1 by default.
     alpha : float
-        Share of usual weeks with a false alarm, at most, however often one looks.
+        Largest share of usual weeks with a false alarm, however often it is checked.
 
     Returns
     -------
@@ -423,17 +429,17 @@ def failure_alarm(
 
     Notes
     -----
-    Limits for a whole week are exceeded by chance far more often than their level when one
-    looks every hour. The evidence of a sequential test is not: see `evidence_of_more`.
-    Incidents are compared with the runs that ended, so that a quiet Sunday is no good news
-    and a busy Monday no bad news. The rate of a week varies as it did in 8 to 26 whole weeks
-    before, and incidents in bursts count less (`dispersions`).
+    Limits for a whole week are exceeded by chance far more often than their level if they are
+    checked every hour. The evidence of a sequential test is not: see `evidence_of_more`. Incidents
+    are compared with the runs that ended, so that a quiet Sunday is no good news and a busy Monday
+    no bad news. The rate of a week varies as it did in 8 to 26 whole weeks before, and incidents in
+    bursts count less (`dispersions`).
 
     Examples
     --------
     >>> from stateanalytics import demo
     >>> failure_alarm(demo())["in_words"].item()
-    '7 incidents in 20 ended runs of 2026-W22 so far, 3.3 expected by 11 weeks before: no alarm.'
+    '7 incidents in 20 ended runs of 2026-W22 so far, 3.3 expected from 11 earlier weeks: no alarm.'
     """
     checked_snapshot(snap, "failure_alarm")
     check_share("alpha", alpha, 0.05)
@@ -462,8 +468,8 @@ def failure_alarm(
     row: dict[str, Any] = {**this, "at": snap.as_of, "n_weeks": len(known), "is_alarm": False}
     if len(known) < FEWEST_WEEKS:
         row["in_words"] = (
-            f"Nothing is known of what is usual: {len(known)} of the {FEWEST_WEEKS} whole "
-            "weeks before that it takes."
+            f"Too little history: {len(known)} of the {FEWEST_WEEKS} whole earlier weeks that are "
+            "needed."
         )
         return ALARM.conform(pl.DataFrame([row]))
     bursts = _dispersion(failed, ended, weeks, now)
@@ -503,9 +509,9 @@ def _alarm_in_words(row: dict[str, Any], alpha: float) -> str:
     n, of = row["n_incidents"], row["n_runs"]
     seen = (
         f"{n} incident{'' if n == 1 else 's'} in {of:,} ended runs of {row['week']} so far, "
-        f"{row['n_expected']:.1f} expected by {row['n_weeks']} weeks before"
+        f"{row['n_expected']:.1f} expected from {row['n_weeks']} earlier weeks"
     )
     if not row["is_alarm"]:
         return f"{seen}: no alarm."
     often = f"{100 * alpha:g} of 100 weeks"
-    return f"{seen}: chance does that in at most {often}, however often one looks."
+    return f"{seen}: by chance this happens in at most {often}, however often it is checked."

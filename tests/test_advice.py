@@ -207,7 +207,7 @@ def test_too_few_sessions_are_not_enough_and_19_are():
     few = judge(stale, gaps(18, death_share=0.3), Costs())
     assert few.row["verdict"] == "not_enough_data"
     assert few.row["in_words"] == (
-        "Not enough data: 18 invocations alive; it takes 19. 1 h 30 min gives 9.6 false alarms "
+        "Not enough data: 18 invocations alive; 19 are needed. 1 h 30 min gives 9.6 false alarms "
         "per 100 session-hours; 6 h: none seen; 1 d: none seen. As observed, 4 h makes no more "
         "mistakes than 6 h, and waits less."
     )

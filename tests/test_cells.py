@@ -294,7 +294,7 @@ def test_a_cell_that_is_too_large_is_named_and_is_no_damage(tmp_path):
     path = store_of(tmp_path / "s.db", ["a"])
     for sql, words in (
         ("CAST(zeroblob(2000000000) AS TEXT)", r"string or blob too big\.\nHint: .*huge"),
-        ("nosuch(c)", r"SQLite says: no such function: nosuch\.\nHint: exclude"),
+        ("nosuch(c)", r"SQLite reports: no such function: nosuch\.\nHint: exclude"),
     ):
         with open_store(path) as store, pytest.raises(SourceError, match=words):
             read_table(store, "t", {"c": Cell("text", sql)})

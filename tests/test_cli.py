@@ -684,6 +684,19 @@ def test_report_says_what_is_wrong(run, store, tmp_path, monkeypatch, arguments,
 
 
 @pytest.mark.parametrize(
+    ("command", "last", "words"),
+    [("sql", "FROM states", "The query comes last"), ("show", "6009d20f", "The id comes last")],
+)
+def test_a_source_behind_the_query_or_the_id_is_one_line_that_says_so(
+    run, store, command, last, words
+):
+    code, out, err = run(command, last, str(store))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+    assert f"Hint: stateanalytics {command} {store} " in err
+
+
+@pytest.mark.parametrize(
     ("make", "words"),
     [
         pytest.param(lambda folder: folder / "gone.db", "no file or directory", id="no such path"),

@@ -283,15 +283,16 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
     assert verdicts[0] == (
         "17 of 20 ended runs completed (85 %), normal range 61 to 100 %. No significant change."
     )
-    assert [words[:49] for words in verdicts[1:]] == [
-        "Worse than before: completed 40 % since 2026-W11,",
-        "Worse than before: completed 42 % since 2026-W11,",
-        "Worse than before: completed 40 % since 2026-W11,",
+    assert [words[:50] for words in verdicts[1:]] == [
+        "Worse than before: completed, 40 % since 2026-W11,",
+        "Worse than before: completed, 42 % since 2026-W11,",
+        "Worse than before: completed, 40 % since 2026-W11,",
     ]
     whole = report(many_weeks(weeks[:10]), window="2026-W11", compare="previous").summary
     assert whole["verdict"].startswith("Worse than before: ")
     assert re.search(
-        r"Why: \d+ points more of all runs did not complete since .* than before: ",
+        r"Why: since .*, the share of runs that did not complete rose by \d+ points against "
+        "the time before: ",
         whole["story"]["explained"],
     )
     over = report(many_weeks((*weeks[:9], 13, 2)), window="2026-W12", compare="previous")

@@ -409,7 +409,7 @@ def test_an_unknown_release_lists_the_known_ones(asked):
 
 @pytest.mark.parametrize("asked", ["lionag@0.29", "codex@1.0", "@", "@0.29"])
 def test_a_system_without_known_releases_lists_those_that_have_some(asked):
-    with pytest.raises(ArgumentError, match="known of agent_orchestrator, lionagi"):
+    with pytest.raises(ArgumentError, match="releases: agent_orchestrator, lionagi"):
         chosen_detectors(asked)
 
 

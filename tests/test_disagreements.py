@@ -67,7 +67,7 @@ ROWS = [
     ),
     pytest.param(
         session(**silent(minutes=3)), ("A3", "A2"), "liveness",
-        "A3 treats a process that was not checked as dead, A2 does not ask for the process; "
+        "A3 treats a process that was not checked as dead, A2 does not check the process; "
         "A3 counts 3 min of silence, A2 counts 3 min of silence (limit 6 h)",
         id="process nobody saw",
     ),
@@ -104,7 +104,7 @@ ROWS = [
     ),
     pytest.param(
         session(ended_at=ago(seconds=40)), ("B16", "A6"), "construct",
-        "B16 asks: running, and has an end, A6 counts 40 s of silence",
+        "B16 fires for “running, and has an end”, A6 counts 40 s of silence",
         id="a verdict beside a silence",
     ),
     pytest.param(

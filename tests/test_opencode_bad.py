@@ -175,7 +175,7 @@ def test_each_kind_of_bad_record_is_named_or_ends_the_load(
     assert (told["severity"], told["n_rows"], told["system"]) == ("warning", 1, "opencode")
     assert told["example"]
     with pytest.raises(
-        DamagedStoreError, match=r"was to be read completely.*1 times, first: (?s:.*)Hint: .*skip"
+        DamagedStoreError, match=r"cannot be read completely.*1 times, first: (?s:.*)Hint: .*skip"
     ):
         read_facts(path, on_error="raise")
 

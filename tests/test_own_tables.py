@@ -242,7 +242,7 @@ def test_what_a_writer_cannot_do_is_one_line(odd, tmp_path, monkeypatch):
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(frame_files, "_fill_sqlite", full)
-    with pytest.raises(ArgumentError, match="SQLite says: database or disk is full"):
+    with pytest.raises(ArgumentError, match="SQLite reports: database or disk is full"):
         odd.export(tmp_path / "x.sqlite", tables=["odd"])
     monkeypatch.setattr(frame_files, "_LONGEST_NAME", 2)
     with pytest.raises(ArgumentError, match="longer name than a sheet"):

@@ -89,6 +89,6 @@ def test_an_installed_system_that_cannot_look_hides_no_store_of_others(folder, m
     broken = dataclasses.replace(pulse, files=dataclasses.replace(pulse.files, find=fail))
     known = tuple(broken if system is pulse else system for system in systems.all_systems())
     monkeypatch.setattr("stateanalytics.systems.places.all_systems", lambda: known[::-1])
-    with pytest.warns(RuntimeWarning, match="'pulse' cannot look at .*boom"):
+    with pytest.warns(RuntimeWarning, match="'pulse' cannot examine .*boom"):
         snap = sa.read(ROOT / "data" / "samples" / "opencode", progress=False)
     assert snap.sources["system"].unique().to_list() == ["opencode"]

@@ -1,11 +1,13 @@
 """Tables of a package are checked cell by cell when they are loaded."""
 
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import polars as pl
 import pytest
 
-from stateanalytics.core.package_tables import package_table, rows_as
+import stateanalytics
+from stateanalytics.core.package_tables import package_table, rows_as, table_rows
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator import go_sessions
 from stateanalytics.systems.lionagi import frames
@@ -74,6 +76,17 @@ def test_every_table_of_meanings_loads():
     for system in ("agent_orchestrator", "claude_code", "codex"):
         table = package_table(f"stateanalytics.systems.{system}", "situations.csv", Situation)
         assert len(table) > 10
+
+
+def test_no_table_of_the_package_has_a_row_twice():
+    """The later of two rows of one key would win, and a change of the first would do nothing."""
+    tables = sorted(Path(stateanalytics.__file__).parent.rglob("*.csv"))
+    lines = {table: table.read_text("utf-8").splitlines() for table in tables}
+    assert len(tables) > 50
+    assert not [table for table in tables if len(set(lines[table])) < len(lines[table])]
+    for name, n_keys in (("derived_reasons.csv", 1), ("inferred_codes.csv", 2)):
+        keys = [tuple(row.values())[:n_keys] for row in table_rows("stateanalytics.state", name)]
+        assert len(set(keys)) == len(keys), name
 
 
 @pytest.mark.parametrize("module", [go_sessions, frames, tables])

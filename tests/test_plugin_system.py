@@ -355,7 +355,7 @@ def test_a_system_that_cannot_look_at_a_store_is_passed_over(failing):
     (sample, with_beats), said = read_failing(folder, *asked)
     assert sample.splitlines() == ["['lionagi'] True", "[]"], said
     assert "not a known store" in with_beats
-    assert "The system 'failing' cannot look at" in said
+    assert "The system 'failing' cannot examine" in said
 
 
 def test_two_packages_with_one_name_are_an_error(tmp_path):

@@ -143,7 +143,7 @@ def test_a_process_that_nobody_waited_for_is_dead() -> None:
 
 
 def test_an_instant_cannot_be_probed(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="only now, and as-of is given"):
+    with pytest.raises(ArgumentError, match="checked only as of now; found as-of"):
         sa.read(root_with(tmp_path), as_of=BEGAN + timedelta(days=1), probe=True)
 
 

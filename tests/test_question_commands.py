@@ -54,7 +54,11 @@ def rows_of(run):
     ("command", "arguments", "words"),
     [
         ("failures", ["--show", "rules"], "needs a file of rules. Hint: --rules"),
-        ("durations", ["--show", "compare", "--by", "none"], "needs a column of which it compares"),
+        (
+            "durations",
+            ["--show", "compare", "--by", "none"],
+            "needs a column whose values it compares",
+        ),
         ("failures", ["--cluster", ""], "There is no cluster ''"),
         ("failures", ["--against", STORE], "--against belongs to --show change"),
         ("failures", ["--leave-out-mass"], "--leave-out-mass belongs to --show change"),

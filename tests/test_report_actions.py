@@ -237,7 +237,7 @@ def test_what_to_do_is_in_the_order_of_faults_though_the_page_shows_few_clusters
 
 def test_thresholds_come_last_and_facts_without_a_source_have_no_place():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
-             "in_words": "1 h (mixed; other limits hold, too) to 2 h: 1 h gives 9.5 false alarms, "
+             "in_words": "1 h (mixed; other limits apply, too) to 2 h: 1 h gives 9.5 false alarms, "
              "2 h 3; saves 40 min. "
              "Evidence: 99 invocations."}, {"verdict": "keep"}]  # fmt: skip
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "", WEEK)
@@ -382,7 +382,7 @@ def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week):
     # No part of the change is clear, so what most runs failed by is named.
     assert lead.startswith(
         "146 of 255 ended runs completed (57 %). "
-        "Worse than before: incidents 41 more than 24 before"
+        "Worse than before: incidents, 41 more than the 24 before"
     )
     explained = demo_week.summary["story"]["explained"]
     assert lead.endswith(explained) and explained.startswith("Why: 30 of 93 failures")

@@ -95,7 +95,7 @@ MOVED = {
                              "unresolved", {"another policy or as-of": 1}),
     "another window": (THREE_DAYS, THREE_DAYS, {"window": (ago(days=2), AS_OF)}, "runs",
                        {"another window": -1}),
-    "rows that are gone": (THREE_DAYS, OLD, {}, "runs", {"rows that are gone": -1}),
+    "removed rows": (THREE_DAYS, OLD, {}, "runs", {"removed rows": -1}),
     "a row that was written to": (OLD, [OLD[0], entity("b", "completed")], {}, "completed",
                                   {"changed rows": 1}),
 }  # fmt: skip

@@ -119,7 +119,7 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     news = {one["title"]: one["n"] for one in made.summary["news"]}
     assert (news["Reappeared"], news["No longer seen"]) == (1, 1)
     assert made.summary["failures"]["finding"].endswith(
-        "3 new, 1 reappeared after weeks without and 1 no longer seen, in 7 weeks of history."
+        "3 new, 1 reappeared after weeks and 1 no longer seen, in 7 weeks of history."
     )
 
 
@@ -139,7 +139,7 @@ def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
     assert (it["has_ledger"], it["n_unknown"]) == (True, 1)
     page = " ".join(re.sub(r"<[^>]+>", " ", made.as_html()).split())
     for words in ("ada", "OPS-1", "unassigned", "resolved in 1.4, but reappeared", "2099-01-01",
-                  "1 entry of the ledger fits no failure"):  # fmt: skip
+                  "1 entry of the ledger matches no failure"):  # fmt: skip
         assert words in page
     with pytest.raises(ArgumentError, match="which was read"):
         made.write_html(path)

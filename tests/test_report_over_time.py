@@ -148,4 +148,4 @@ def test_what_chance_does_on_the_worst_step_does_not_depend_on_the_order_of_the_
         steps, place = pl.DataFrame(rows), counts.index(worst)
         said.add(_chance_of_worst(steps, steps.row(place, named=True)))
     assert len(said) == 1
-    assert "chance (up to" in said.pop()
+    assert " (up to" in said.pop()

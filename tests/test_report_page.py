@@ -262,10 +262,10 @@ def test_chapters_without_content_are_one_line(demo_page, demo_week):
 
 
 def test_the_first_screen_says_what_failures_cost_and_counts_what_is_new(demo_page, demo_week):
-    assert "Worse than before: incidents 41 more than 24 before" in demo_page.text
+    assert "Worse than before: incidents, 41 more than the 24 before" in demo_page.text
     assert demo_week.summary["lost"] == (
         "1 d 9 h of runs, cost $7.27 (53 not reported); before: 9 h 44 min, $2.36, "
-        "a difference beyond chance."
+        "a significant change."
     )
     # Where failures are rare and history is short, new ones are counted and are no news.
     assert demo_week.summary["news"] == []

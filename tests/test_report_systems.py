@@ -268,7 +268,7 @@ def test_the_page_has_the_section_once_and_links_to_it(whole):
     page = Page(whole.as_html())
     assert [one.get("id") for one in page.all("div")].count("systems") == 1
     assert {"href": "#systems"} in page.all("a")
-    for title in ("lionagi", "Agent Orchestrator", "opencode", "All of them"):
+    for title in ("lionagi", "Agent Orchestrator", "opencode", "All systems"):
         assert title in page.text
     # Seed 004's case is among what needs a look.
     assert "Failed · Blocked by provider content filter" in page.text

@@ -440,7 +440,7 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     assert f"lost: {path}: " in capsys.readouterr().err
     assert run(["attention", "--show", "states", str(path)]) == 2
     assert capsys.readouterr().err.endswith(
-        "Hint: read a backup; or what is left of it, with --salvage\n"
+        "Hint: read a backup, or its intact parts with --salvage\n"
     )
 
 
@@ -480,7 +480,7 @@ def test_what_cannot_be_read_at_all_says_so(tmp_path):
     with pytest.raises(errors.SourceError, match=r"store|Store"):
         sa.read(path, on_error="salvage", progress=False)
     path.write_bytes(b"SQLite format 3\0" + bytes(84))
-    with pytest.raises(errors.DamagedStoreError, match=r"nothing of it can be read: .*header"):
+    with pytest.raises(errors.DamagedStoreError, match=r"nothing in it can be read: .*header"):
         open_store(path, salvage=True)
 
 

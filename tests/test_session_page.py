@@ -214,7 +214,7 @@ def test_marimo_shows_the_drawing_above_the_words(one, monkeypatch):
 
 
 def test_a_kind_that_did_not_happen_is_said():
-    with pytest.raises(ArgumentError, match=r"'massage' happened(.|\n)*'message'"):
+    with pytest.raises(ArgumentError, match=r"kind 'massage'(.|\n)*'message'"):
         sa.session(made(), "session:s-1").choose("massage")
 
 
@@ -351,7 +351,7 @@ def test_a_session_of_a_system_that_is_not_installed_has_a_timeline():
          "from the store itself (/lib/state.db) while that has it."),
         ({}, True, True, "this archive holds none of this run; show the run from the store"),
         ({"system": "agent_orchestrator"}, False, False, "none are read from Agent Orchestrator; "
-         "the transcripts of its agents may hold them; --bodies shows"),
+         "the transcripts of its agents may have them; --bodies shows"),
         ({"system": "gone"}, True, True, "none are read from gone; the transcripts"),
         ({"entity_type": "invocation"}, True, False, ""),
     ],

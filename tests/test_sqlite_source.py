@@ -716,7 +716,7 @@ def test_a_truncated_store_is_damaged(tmp_path, journal, size):
     path = written(tmp_path / "state.db", journal=journal, n_rows=2000)
     os.truncate(path, size)
     message = refusal(path, errors.DamagedStoreError)
-    assert "was to be read whole, but it is damaged" in message
+    assert "cannot be read completely, because it is damaged" in message
     if size > 100:
         assert f"truncated: {size} of " in message, message
 

@@ -430,10 +430,10 @@ NO_SUMMARY = {
     "an instant of no zone": (
         lambda folder: lie(folder, as_of="2026-05-27T00:00:00"), DamagedStoreError, "makes no sense"
     ),
-    "another kind": (lambda folder: lie(folder, kind="x"), DamagedStoreError, "its head is none"),
+    "another kind": (lambda folder: lie(folder, kind="x"), DamagedStoreError, "header is wrong"),
     "a pickle": (
         lambda folder: (folder / "head.json").write_bytes(b"\x80\x04\x95"),
-        DamagedStoreError, "its head is none",
+        DamagedStoreError, "its header is wrong",
     ),
     "a device": (
         lambda folder: (folder / "head.json").rename(folder / "h")
@@ -442,7 +442,7 @@ NO_SUMMARY = {
     ),
     "nested": (
         lambda folder: (folder / "head.json").write_text("[" * 100_000),
-        DamagedStoreError, "its head is none",
+        DamagedStoreError, "its header is wrong",
     ),
     "k of nothing": (lambda folder: lie(folder, k=0), DamagedStoreError, "makes no sense"),
     "a way out": (
@@ -476,19 +476,19 @@ NO_SUMMARY = {
         lambda folder: vouch(
             folder, "states", frame_of(folder, "states").with_columns(n=pl.lit(-1, pl.Int64))
         ),
-        DamagedStoreError, "has counts that are none",
+        DamagedStoreError, "has invalid counts",
     ),
     "more than there are": (
         lambda folder: vouch(
             folder, "states", frame_of(folder, "states").with_columns(n=pl.lit(2**62, pl.Int64))
         ),
-        DamagedStoreError, "has more than there can be",
+        DamagedStoreError, "has too large counts",
     ),
     "a week of nothing": (
         lambda folder: vouch(
             folder, "groups", frame_of(folder, "groups").with_columns(week=pl.lit("<script>"))
         ),
-        DamagedStoreError, "has weeks that are none",
+        DamagedStoreError, "has invalid weeks",
     ),
     "an unknown word": (
         lambda folder: vouch(

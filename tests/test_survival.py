@@ -584,7 +584,7 @@ def test_fewer_than_five_at_once_give_no_curve_and_say_so():
     curve = kaplan_meier(EARLY.head(4))
     assert curve["from_s"].null_count() == curve["survival"].null_count() == 4
     assert quantiles(curve, [0.5])["in_words"].item() == (
-        "not identified: all came late, and too few were there at once"
+        "not identified: all came under observation late, and too few at the same time"
     )
     assert not restricted_mean(curve, 60)["is_identified"].item()
 

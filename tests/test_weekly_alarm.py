@@ -121,7 +121,7 @@ def test_watch_tells_an_alarm_once_a_week(tmp_path):
         with closing(seen):
             n_alarms = [len(alarms) for _ in range(3) if next(seen) is not None]
     assert n_alarms == [0, 1, 1]
-    assert alarms[0]["in_words"].item().endswith("however often one looks.")
+    assert alarms[0]["in_words"].item().endswith("however often it is checked.")
 
 
 @pytest.mark.slow

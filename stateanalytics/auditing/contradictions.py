@@ -142,7 +142,7 @@ TOLERANCE_S = 1.0
 
 SILENT = ("stalled", "process_dead", "orphaned")
 _IN_WORDS = {
-    "stalled": "silent for longer than its kind of work ever should be",
+    "stalled": "silent for longer than its kind of work may be",
     "process_dead": "its process was checked and no longer exists",
     "orphaned": "it left no output, and its process no longer exists",
 }
@@ -222,7 +222,7 @@ def end_times(cases: Cases) -> pl.LazyFrame:
                 "audit.end_missing",
                 at="last_activity_at",
                 says=_status(),
-                against=pl.lit("no usable moment of its end was recorded"),
+                against=pl.lit("no usable end time was recorded"),
             ),
             audit_rows(
                 early,

@@ -45,12 +45,11 @@ def chart_disagreement(
     Parameters
     ----------
     pairs : polars.DataFrame
-        `Agreement.pairs`: ``a``, ``b``, ``n`` (rows both look at), ``n_only_a``,
-        ``n_only_b``.
+        `Agreement.pairs`: ``a``, ``b``, ``n`` (rows that both cover), ``n_only_a``, ``n_only_b``.
     detectors : sequence of str, optional
         Which, in which order; by default the twelve that disagree most, by that.
     sentence : str
-        Heading: what the chart proves.
+        Heading: what the chart shows.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -155,7 +154,7 @@ def chart_intersections(
     sets : polars.DataFrame
         From `intersections`.
     sentence : str
-        Heading: what the chart proves.
+        Heading: what the chart shows.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -259,7 +258,7 @@ def chart_alarms(
     alarms : polars.DataFrame
         Rows of `alarms` for the same session.
     sentence : str
-        Heading: what the chart proves.
+        Heading: what the chart shows.
     palette : mapping of str to str, optional
         Colours by name.
     width : int

@@ -281,7 +281,7 @@ def chart_limits(
     runs : polars.DataFrame
         From `timeouts`; runs without a limit or a duration are not drawn.
     sentence : str, optional
-        Heading; by default what the chart proves (`say_limits`), "" for none.
+        Heading; by default what the chart shows (`say_limits`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width, height : int

@@ -58,7 +58,7 @@ def chart_failure_codes(
     codes : polars.DataFrame
         From `failures.codes`.
     sentence : str
-        Heading: what the chart proves.
+        Heading: what the chart shows.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -159,7 +159,7 @@ def chart_failure_trend(
     since : datetime
         Where the trends begin: the window's start.
     sentence : str
-        Heading: what the chart proves.
+        Heading: what the chart shows.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -284,7 +284,7 @@ def chart_incidents(
     incidents : polars.DataFrame
         From `failures.incidents`.
     sentence : str
-        Heading: what the chart proves.
+        Heading: what the chart shows.
     palette : mapping of str to str, optional
         Colours by name.
     width : int

@@ -225,7 +225,7 @@ def chart_compare(
     palette: style.Palette = style.LIGHT,
     width: int = 620,
 ) -> alt.FacetChart | alt.LayerChart:
-    """What `Snapshot.compare` found: a row for each group over time, or groups side by side.
+    """The result of `Snapshot.compare`: a row for each group over time, or groups side by side.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def chart_compare(
     sentence : str
         Heading; by default the measure and its meaning.
     changes : polars.DataFrame, optional
-        From `changes`: each is a thin rule, over time, that says what changed.
+        From `changes`: each is a thin labelled rule where time is drawn.
     palette : mapping of str to str, optional
         Colours by name.
     width : int
@@ -257,7 +257,7 @@ def chart_compare(
     >>> weeks = sa.demo().compare("failed", by="project", every="1w")
     >>> chart = sa.charts.chart_compare(weeks)
     >>> print(chart.description)
-    failed (share): ended runs that failed, timed out too
+    failed (share): ended runs that failed or timed out
     """
     import altair as alt
 

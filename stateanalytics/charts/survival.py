@@ -69,7 +69,7 @@ def chart_survival(
     what : str
         What the runs are called.
     sentence : str, optional
-        Heading; by default what the curve proves (`say_survival`), "" for none.
+        Heading; by default what the curve shows (`say_survival`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width, height : int
@@ -216,7 +216,7 @@ def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataFrame:
-    """How many were at risk just before each tick, one row a stratum and tick."""
+    """How many were at risk just before each tick, one row per stratum and tick."""
     asked = pl.DataFrame({"stratum": names}, schema={"stratum": pl.String}).join(
         pl.DataFrame({"duration_s": [float(tick) for tick in ticks]}), how="cross"
     )
@@ -316,7 +316,7 @@ def chart_cumulative_incidence(
     at_s : float
         The duration in the sentence.
     sentence : str, optional
-        Heading; by default what the chart proves (`say_cumulative_incidence`), "" for none.
+        Heading; by default what the chart shows (`say_cumulative_incidence`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width, height : int
@@ -326,7 +326,7 @@ def chart_cumulative_incidence(
     -------
     altair.LayerChart
         Good ends lie at the bottom, what still runs on top; each area is named at its
-        right end, and white lines part them. Shares add up to 1 at every duration.
+        right end, separated by white lines. Shares add up to 1 at every duration.
 
     Raises
     ------

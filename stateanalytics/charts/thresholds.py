@@ -49,7 +49,7 @@ def chart_worksheet(
     curve : polars.DataFrame
         Rows of `Advice.curves` for one constant.
     sentence : str, optional
-        Heading; by default what the chart proves (`say_worksheet`), "" for none.
+        Heading; by default what the chart shows (`say_worksheet`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width, height : int
@@ -185,7 +185,7 @@ def chart_false_alarms(
     what : str
         What the sessions are called.
     sentence : str, optional
-        Heading; by default what the chart proves (`say_false_alarms`), "" for none.
+        Heading; by default what the chart shows (`say_false_alarms`), "" for none.
     palette : mapping of str to str, optional
         Colours by name.
     width, height : int

@@ -211,7 +211,7 @@ def _write_views(folder: Path) -> None:
 )
 @click.option("--bodies", is_flag=True, help="Also archive the texts of messages.")
 @click.option("--redact", is_flag=True, help="Mask text that looks like a secret.")
-@click.option("--compact", is_flag=True, help="Only join the files of FOLDER into few.")
+@click.option("--compact", is_flag=True, help="Only join the small files of FOLDER.")
 @salvage_option
 @click.pass_context
 def archive(

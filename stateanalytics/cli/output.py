@@ -348,8 +348,8 @@ def note_of_last_week(window: object, snap: Snapshot, tz: object = None) -> None
     by_clock = read_window(LAST_WEEK, as_of=datetime.now(UTC), tz=tz)
     if counted != by_clock:
         note(
-            f"last-week is {counted.label}, the last that is over at {minute_of(snap.as_of)} "
-            f"({snap.why_as_of}); by the clock it is another: "
+            f"last-week is {counted.label}, the last week over at {minute_of(snap.as_of)} "
+            f"({snap.why_as_of}); by today's date it is another: "
             f"--week {iso_week(by_clock.since.astimezone(zone_of(tz)).date())}"
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 import warnings
 from dataclasses import replace
@@ -14,6 +16,7 @@ from stateanalytics.cli import options
 from stateanalytics.cli.output import FORMATS, Request, chosen_format, put, takes
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.errors import MaskedWarning, TruncatedWarning
+from stateanalytics.systems.base import expanded
 
 SCHEMA_FORMATS = {**FORMATS, "markdown": (".md",)}
 _ALL_FRAMES = "all"
@@ -128,6 +131,11 @@ def sql(
     if query is None:
         raise click.UsageError(
             "Missing argument 'QUERY'. Hint: stateanalytics sql state.db \"FROM states\""
+        )
+    if query and os.path.exists(expanded(query)):  # noqa: PTH110
+        raise click.UsageError(
+            f"The query comes last, after the sources; found the path {query!r} there. Hint: "
+            f'stateanalytics sql {shlex.quote(query)} "FROM states"'
         )
     values = options.pairs_given(params, "A parameter is NAME=VALUE", "-p since=2026-05-18")
     text = sys.stdin.read() if query == "-" else query

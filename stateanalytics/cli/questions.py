@@ -214,8 +214,7 @@ def _check(request: Request, question: Question, given: Given) -> None:
         raise click.UsageError("--show rules needs a file of rules. Hint: --rules rules.toml")
     if question.shown_as == "compare" and given["by"] == ["none"]:
         raise click.UsageError(
-            "--show compare needs a column of which it compares the values; "
-            "found 'none'. Hint: --by model"
+            "--show compare needs a column whose values it compares; found 'none'. Hint: --by model"
         )
     if "severity" in given:
         from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES

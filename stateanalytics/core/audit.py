@@ -73,7 +73,7 @@ class Cases:
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """One row an entity, with the columns of its state."""
+        """One row per entity, with the columns of its state."""
         judged = self.states.select(
             *schema.ENTITY_KEY,
             *(

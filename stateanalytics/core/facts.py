@@ -17,7 +17,7 @@ from stateanalytics.errors import ArgumentError, found
 AS_OF_FROM = {
     "given": "as asked",
     "data": "the newest moment in the data",
-    "clock": "the clock, as the store is in use",
+    "clock": "now, because the store is in use",
 }
 
 MOSTLY_UNREAD = "source.mostly_unread"
@@ -98,7 +98,7 @@ class Facts:
     as_of : datetime
         The instant that ages are measured at, in UTC.
     as_of_from : str
-        Where it is known from: ``given``, ``data`` or ``clock``.
+        Where it comes from: ``given``, ``data`` or ``clock``.
     inputs : tuple of pathlib.Path
         Files and directories that were read; nothing is ever written over them.
     named : tuple of str
@@ -118,7 +118,7 @@ class Facts:
 
     @property
     def why_as_of(self) -> str:
-        """Where the instant is known from, in words."""
+        """Where the instant comes from, in words."""
         why = AS_OF_FROM.get(self.as_of_from, self.as_of_from)
         n = self.sources.height
         return why if n < 2 else f"{why}, one instant for all {n:,} inputs"

@@ -1,4 +1,4 @@
-"""Frames next to each other: one row an entity, joins by its key, stacks, a user's own columns."""
+"""Frames next to each other: one row per entity, joins by its key, stacks, a user's own columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def collected_all(*plans: pl.LazyFrame) -> list[pl.DataFrame]:
 
 
 def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first") -> pl.DataFrame:
-    """One row an entity: the first or the last of several with the same key.
+    """One row per entity: the first or the last of several with the same key.
 
     Examples
     --------

@@ -93,7 +93,7 @@ _BY_LENGTH = sorted(PLACEHOLDERS, key=lambda kind: -len(PLACEHOLDERS[kind]))
 
 
 def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
-    """A frame without what looks like a secret, and how many of each kind were taken out.
+    """Mask what looks like a secret in a frame, and count how many of each kind were masked.
 
     Parameters
     ----------
@@ -103,15 +103,15 @@ def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
     Returns
     -------
     tuple of polars.DataFrame and Counter
-        The same rows and columns. In a text, a secret gives way to the placeholder of its
-        kind, such as ``[API key]``, always the same; all else stays, but that a map is a list
-        of its pairs (in a map, keys with the same mask would be one). The kinds that are
+        The same rows and columns. In a text, a secret is replaced by the placeholder of its kind,
+        such as ``[API key]``, always the same; everything else stays, except that a map becomes a
+        list of its pairs (in a map, keys with the same mask would be one). The kinds that are
         counted are the keys of `stateanalytics.core.redaction.PLACEHOLDERS`.
 
     Notes
     -----
-    Shapes are looked for, not meaning: a password in prose that looks like a word stays.
-    Redacting twice is redacting once. Time grows with the length of the text.
+    Secrets are recognised by format, not by meaning: a password in prose that looks like a word
+    stays. Redacting twice is redacting once. Time grows with the length of the text.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """Every canonical frame: what a row is, its key, and each column with its meaning.
 
-Everything that leaves `sources` has the shape written here, whatever system it
-came from. The page `stateanalytics sql --schema`, ``snap.schema()`` and the tables that
-SQL sees are all made from this module.
+Everything that the readers in `systems` return has the shape written here. The page `stateanalytics
+sql --schema`, ``snap.schema()`` and the tables that SQL sees are all made from this module.
 
 Conventions, everywhere: moments are ``Datetime("us", "UTC")`` and end in ``_at``;
 durations are float seconds and end in ``_s``; counts start with ``n_``; Booleans
@@ -248,7 +247,7 @@ INPUTS = frame(Inputs)
 
 
 class Results(Columns, key=("result_digest",)):
-    """What a call of a tool gave back."""
+    """What a call of a tool returned."""
 
     result_digest = Text("digest of its result: equal digests are equal results")
     test_result = Text("passed or failed, by the last summary of a known runner of tests in it")
@@ -277,7 +276,7 @@ class Calls(OfInput, key=("source", "entity_id")):
         "ok, failed, expected_nonzero, denied, timed_out, interrupted; unknown: without a result"
     )
     cause = Text("why it is not ok, as in reason codes")
-    message = Text("words of that (at most 500 characters)")
+    message = Text("its error in words (at most 500 characters)")
     exit_code = Integer("exit code of a command; null: not recorded")
     n_answer_tokens = Integer("tokens of the answer that asked for it", unit="tokens")
     is_retry_of = Text("the call before it in its thread, where tool and input are equal")

@@ -27,12 +27,12 @@ class StatusWord:
     lifecycle : str
         ADR-0033's word for it.
     outcome : str or None
-        The entity's own terminal word; None while not terminal, and for entities
-        that end without an outcome (teams, schedules).
+        The entity's own terminal word; None while it is open, and for entities that end without an
+        outcome (teams, schedules).
     is_terminal, is_initial : bool
-        May nothing follow; may a history begin with it.
+        Whether it is final; whether a history may begin with it.
     process_exit_code : int or None
-        What the process that ends so returns to its shell, where it returns.
+        The exit code of a process that ends in this status, if it has one.
     """
 
     entity_type: str
@@ -60,13 +60,13 @@ class ReasonCode:
     since_release, since_date, since_commit, constant : str
         Where its system got it from; empty where that is not recorded.
     is_emitted : bool
-        Does shipped code ever write it.
+        Whether shipped code ever writes it.
     emitted_by : str
-        Which part of the system does.
+        Which part of the system writes it.
     meaning, what_to_do : str
         The reason in words, and the operator's next step.
     nearest : tuple of str
-        For a code that no system writes: the codes that one writes in such a case.
+        For a code that no system writes: the codes that a system writes instead.
     """
 
     code: str

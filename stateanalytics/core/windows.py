@@ -34,14 +34,14 @@ def instant(at: datetime) -> pl.Expr:
 
 @dataclass(frozen=True)
 class Window:
-    """From ``since`` up to, but without, ``until``.
+    """A half-open window: ``since`` is part of it, ``until`` is not.
 
     Attributes
     ----------
     since, until : datetime
         In UTC; ``since < until``.
     label : str
-        How people call it.
+        What people call it.
     """
 
     since: datetime
@@ -151,7 +151,7 @@ def period_before(window: Window, asked: object, zone: tzinfo = UTC) -> Window:
             length = window.until - window.since
             return Window(window.since - length, window.since, "the time before")
     except OverflowError:
-        raise ArgumentError("Nothing is before the first year.", _HOW) from None
+        raise ArgumentError("There is no window before the first year.", _HOW) from None
     text = asked.strip()
     if text == LAST_WEEK or "W" in text.upper():
         return _calendar(iso_week(last), zone)

@@ -58,10 +58,10 @@ def alarms(
     nothing followed up to as-of, a rule that fires *at* its threshold (``>=``) has an alarm of
     zero length.
 
-    Between an end and the restart of the same work nothing is on. Rules over columns that
-    are overwritten (``updated_at``) have no history. Other conditions of a rule (is the process
-    alive, was there output) are not known for the past either: a classifier's alarm is that of
-    its silence. Messages of which only the time of the last one is stored make no gap.
+    Between an end and the restart of the same work no alarm is on. Rules over columns that are
+    overwritten (``updated_at``) have no history. Other conditions of a rule (is the process alive,
+    was there output) are not known for the past either: a classifier's alarm is that of its
+    silence. Messages of which only the time of the last one is stored make no gap.
 
     Examples
     --------

@@ -165,8 +165,8 @@ def _group(asked: object) -> list[Detector] | None:
     name = name.replace("-", "_")
     if name not in releases:
         raise ArgumentError(
-            f"No releases are known of the detectors of {name!r:.80}.",
-            f"they are known of {', '.join(sorted(releases))}" + did_you_mean(name, releases),
+            f"{name!r:.80} has no known releases of its detectors.",
+            f"systems with releases: {', '.join(sorted(releases))}" + did_you_mean(name, releases),
         )
     place = _place(version, releases[name])
     if place is None:

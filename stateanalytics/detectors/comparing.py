@@ -44,8 +44,8 @@ CAUSES = MappingProxyType({row["cause"]: row["meaning"] for row in _CAUSES})
 # A row's last write stands for its last sign of life.
 _SAME = {"write": "silence"}
 _OF_LIVENESS = {
-    "not asked": "does not ask for the process",
-    "assumed": "takes every process for alive",
+    "not asked": "does not check the process",
+    "assumed": "assumes that every process is alive",
     "unknown is dead": "treats a process that was not checked as dead",
     "unknown stays unknown": "judges a process that was not checked by its silence",
 }
@@ -74,9 +74,9 @@ class Agreement:
     Attributes
     ----------
     pairs : polars.DataFrame
-        `frames.AGREEMENT`: a row a pair, cross table first.
+        `frames.AGREEMENT`: a row per pair, cross table first.
     overall : polars.DataFrame
-        `frames.AGREEMENT_OVERALL`: one row, or one a group.
+        `frames.AGREEMENT_OVERALL`: one row, or one per group.
     """
 
     pairs: pl.DataFrame
@@ -311,7 +311,7 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
     Returns
     -------
     polars.DataFrame, shape (n_sets * n_detectors, 6)
-        `INTERSECTIONS`: a row a set and detector. Detectors that flag nothing are excluded;
+        `INTERSECTIONS`: one row per set and detector. Detectors that flag nothing are excluded;
         sets of one size are sorted by name. A row that a detector cannot judge counts as not
         flagged by it: see ``covered``.
 
@@ -362,10 +362,10 @@ class Disagreements:
     Attributes
     ----------
     rows : polars.DataFrame
-        `frames.DISAGREEMENTS`: a row an entity that ``a`` flags and ``b`` does not.
+        `frames.DISAGREEMENTS`: a row per entity that ``a`` flags and ``b`` does not.
     causes : polars.DataFrame
-        `frames.DISAGREEMENT_CAUSES`: a row a pair and cause, the worst contradiction
-        first: rules about runs, those that stood on one page, then by the number of entities.
+        `frames.DISAGREEMENT_CAUSES`: a row per pair and cause, the worst contradiction
+        first: rules about runs, those that one page showed, then by the number of entities.
     worst : str or None
         The worst contradiction in a sentence; None where all agree.
     """
@@ -409,11 +409,10 @@ def disagreements(
 
     Notes
     -----
-    The cause is the first difference that would have changed the answer of the detector that
-    did not fire: does it look at the row at all; did the other fire for what it assumes about
-    the process; do they look at different things; would the other's limit, or the other's
-    column, have made it fire too. An answer that one of them cannot know is no disagreement,
-    and neither are two detectors that never look at the same rows.
+    The cause is the first difference that would have changed the answer of the detector that did
+    not fire: whether it covers the row; what the other one assumes about the process; whether they
+    measure different things; the other's limit; the other's column. An answer that one of them
+    cannot know is no disagreement, and neither are two detectors that never cover the same rows.
 
     Examples
     --------
@@ -561,7 +560,7 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
 
 
 def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
-    """The traits of detectors that causes follow from: one row a detector."""
+    """The traits of detectors that causes follow from: one row per detector."""
     rows = [
         {
             "detector": rule.name,
@@ -651,7 +650,7 @@ def _words() -> pl.Expr:
             "{} is the rule of {}: {}; {} that of {}: {}",
             *(a, "born_a", "rule_a", b, "born_b", "rule_b"),
         ),
-        "condition": pl.format("{} goes by “{}”, {} by “{}”", a, "rule_a", b, "rule_b"),
+        "condition": pl.format("the rule of {} is “{}”, that of {} “{}”", a, "rule_a", b, "rule_b"),
     }
     own = (
         pl.when(pl.col("cause") == cause).then(sentence) for cause, sentence in sentences.items()
@@ -664,7 +663,7 @@ def _counted(side: str) -> pl.Expr:
     name, measured = pl.col(f"title_{side}"), pl.col(f"measured_{side}_s")
     counts = pl.col(f"counts_{side}")
     counted = pl.format("{} counts {} {}", name, how_long_each(measured, "never"), counts)
-    rule = pl.format("{} asks: {}", name, f"rule_{side}")
+    rule = pl.format("{} fires for “{}”", name, f"rule_{side}")
     return pl.when(measured.is_not_null()).then(counted).otherwise(rule)
 
 

@@ -99,7 +99,7 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        A row an entity: ``schema.ENTITIES``, those columns of `feature_columns` that the system
+        A row per entity: ``schema.ENTITIES``, those columns of `feature_columns` that the system
         has, and a Boolean ``lost_<what>`` for each of `history.LOST`.
     """
     columns = ("is_terminal", "is_legacy", "age_s")
@@ -327,7 +327,7 @@ def _compared(detector: Detector, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Detections:
-    """Answers of detectors for every entity, a column a detector.
+    """Answers of detectors for every entity, a column per detector.
 
     Attributes
     ----------
@@ -337,7 +337,7 @@ class Detections:
         Boolean, in the order of ``units``; null where a detector does not cover the entity or
         cannot know: null never means fine.
     covered : polars.DataFrame, shape (n_units, n_detectors)
-        Whether the detector looks at the entity at all; null: another entity type.
+        Whether the detector covers the entity; null: another entity type.
     is_knowable : polars.DataFrame, shape (n_units, n_detectors)
         Whether the data of that instant still exist; null likewise.
     """
@@ -405,7 +405,7 @@ class Detections:
 
     @cached_property
     def rows(self) -> pl.DataFrame:
-        """`frames.DETECTIONS` by entity: a row an entity and detector of its type and system.
+        """`frames.DETECTIONS` by entity: a row per entity and detector of its type and system.
 
         Computed on first use.
         """
@@ -470,11 +470,11 @@ def detect(
     Returns
     -------
     Detections
-        ``fires`` has a column a detector; ``rows`` has a row an entity and detector of its
-        type and system, with reasons. An entity that a detector does not look at, or whose
-        source lacks its inputs, is not covered and its ``fires`` is null, which never means
-        fine. Where the inputs of a rule were overwritten since the instant, ``is_knowable`` is
-        false and ``fires`` null.
+        ``fires`` has one column per detector; ``rows`` has one row per entity and detector of its
+        type and system, with reasons. An entity that a detector does not cover, or whose source
+        lacks its inputs, is not covered and its ``fires`` is null, which never means fine. Where
+        the inputs of a rule were overwritten since the instant, ``is_knowable`` is false and
+        ``fires`` null.
 
     Raises
     ------

@@ -59,7 +59,7 @@ class DetectorKey(EntityKey):
 
 
 class Detections(DetectorKey, key=(*ENTITY_KEY, "detector", "at")):
-    """Result of one detector for one entity at one instant."""
+    """The result of one detector for one entity at one instant."""
 
     at = Moment("the instant of the evaluation")
     covered = YesNo("does it evaluate this row at all; not covered never means fine")
@@ -150,7 +150,7 @@ class DisagreementRows(EntityKey, key=(*ENTITY_KEY, "at", "a", "b")):
     a = Text("the detector that fires")
     b = Text("the one that does not")
     label_a = Text("the word of the first")
-    says_b = Text("fine, or does not look")
+    says_b = Text("fine, or does not cover it")
     cause = Text("why: one of `CAUSES`")
     measured_a_s = Real("the time that a compared", unit="s")
     threshold_a_s = Real("the limit of a", unit="s")
@@ -201,7 +201,7 @@ class DetectionAnswers(Columns):
 
 
 class GapSums(Columns, key=("<by>", "threshold_s")):
-    """Sums over the silences of one group at one threshold."""
+    """The sums over the silences of one group at one threshold."""
 
     by = Anything("each column that `by` names, as it is in the input", name="<by>")
     threshold_s = Real("longer silences are flagged", unit="s")

@@ -227,11 +227,10 @@ def silence_gaps(
     polars.DataFrame, shape (n_gaps, 4 + n_by + 9)
         The key, the columns ``by``; ``started_at`` and ``ended_at`` of the silence,
         ``gap_s`` between them in seconds; ``closed_by``, one of `CLOSED_BY`; ``is_last``:
-        the last of a stretch of work; ``is_censored``: it might have gone on (every last
-        one but a death); ``is_dead``, and ``dead_known_at``, when the death was observed,
-        null where there is none; ``left_out`` (null: counted; else a key of
-        `LEFT_OUT_OF_SILENCES`).
-        In the order of ``entities``, then of time.
+        the last of a stretch of work; ``is_censored``: it might have continued (every last one
+        except a death); ``is_dead``, and ``dead_known_at``, when the death was observed, null where
+        there is none; ``left_out`` (null: counted; else a key of `LEFT_OUT_OF_SILENCES`). In the
+        order of ``entities``, then of time.
 
     Raises
     ------

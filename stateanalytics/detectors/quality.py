@@ -175,10 +175,10 @@ def gap_sums(
     Parameters
     ----------
     gaps : polars.DataFrame or LazyFrame, shape (n_gaps, ...)
-        One row a silence: ``gap_s`` in seconds and ``closed_by``, as `silence_gaps` gives
-        them; without ``closed_by``, ``is_last`` and ``is_dead`` are read, each False where
-        it is absent. Rows with a ``left_out`` are not counted. A LazyFrame is streamed,
-        so it may be larger than memory.
+        One row per silence: ``gap_s`` in seconds and ``closed_by``, as `silence_gaps` gives them;
+        without ``closed_by``, ``is_last`` and ``is_dead`` are read, each False where it is absent.
+        Rows with a ``left_out`` are not counted. A LazyFrame is streamed, so it may be larger than
+        memory.
     thresholds_s : iterable of float, optional
         Seconds; by default common settings from 10 s to a week.
     by : str or sequence of str

@@ -135,7 +135,7 @@ def _request() -> pl.Expr:
 
 
 def _values(described: pl.LazyFrame) -> pl.LazyFrame:
-    """The values of the runs of each request: one row a request, dimension and value."""
+    """The values of the runs of each request: one row per request, dimension and value."""
     return (
         described.with_columns(ended_at=pl.col("ended_at").min().over("request"))
         .unpivot(DIMENSIONS, index=["request", "ended_at"], variable_name="dimension")
@@ -255,7 +255,7 @@ def faults(
     of: str = RUNS,
     registry: object = None,
 ) -> pl.DataFrame:
-    """What one person would fix, one row a fault, the most expensive first.
+    """What one person would fix, one row per fault, the most expensive first.
 
     Parameters
     ----------
@@ -280,12 +280,12 @@ def faults(
         ``fault_id``, the same in every week and store where the table of faults names it;
         ``title`` and ``code`` of its most expensive cluster, and the columns of `clusters`
         that count; ``registry_change``, what the registry merged, split or renamed from the
-        window's first day to its end; ``is_consequence`` (`is_consequence`), which is after
+        window's first day to its end; ``is_consequence`` (`is_consequence`), which is listed after
         all causes, and ``cause_id``, the fault that failed most often in the requests of a
-        consequence, which its title names; ``n_clusters`` and ``cluster_ids``; ``where`` it
-        is concentrated, in words: the value of `CONCENTRATED` with the smallest p-value among
-        those of `lift` that are over-represented, with ``n_in`` of ``n_fault`` requests and
-        ``lift``; ``seen_after``, the version of the agent's program since which alone it fails.
+        consequence, which its title names; ``n_clusters`` and ``cluster_ids``; ``where`` it is
+        concentrated, in words: the value of `CONCENTRATED` with the smallest p-value among those of
+        `lift` that are over-represented, with ``n_in`` of ``n_fault`` requests and ``lift``;
+        ``seen_after``, the version of the agent's program with and since which alone it fails.
 
     Raises
     ------

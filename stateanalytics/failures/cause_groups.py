@@ -114,7 +114,7 @@ def proposed_cause(text: str, rules: tuple[CauseRule, ...] = RULES) -> str | Non
 
     Its n-grams of characters are compared with those of each group's titles, patterns, faults
     and the meanings of its codes, rare ones with more weight. A proposal for a person: no group,
-    id or count depends on it. None: nothing is near enough to tell.
+    id or count depends on it. None: nothing is similar enough.
 
     Examples
     --------

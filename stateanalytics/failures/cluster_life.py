@@ -127,24 +127,25 @@ def life(
         The key of `clusters`, ``fault_id``, ``registry_change`` (as in `faults`),
         ``cause_group``, ``rule_name``; ``state`` (`STATES`: new,
         where nothing failed before; renamed, where it is the same failure in other words as the
-        cluster ``renamed_from``, which is over, or ``renamed_to``, which it became; flapping,
-        where it was back at least twice in `FLAPPING_WEEKS` weeks (``n_comebacks``); back after at
-        least `QUIET_WEEKS` weeks without a failure that are no chance; growing, where this
-        week, or this and the last, have more than the 16 weeks before (`growth`); gone, where
-        nothing fails now, the window is over and that is no chance; quiet, where it may be, or
-        where it was away as long before); ``first_at``, ``last_at``, ``n_quiet_weeks`` without a
-        failure and ``quiet_chance``, the chance of that at the rate before it (null: never
-        before); ``quiet_chance_before``, that of the part before the window; ``new_chance``,
-        that of none in the history before of its sources, where it is new;
+        cluster ``renamed_from``, which is over, or ``renamed_to``, which it became; flapping, where
+        it reappeared at least twice in `FLAPPING_WEEKS` weeks (``n_comebacks``); back after at
+        least `QUIET_WEEKS` weeks without a failure that chance does not explain; growing, where
+        this week, or this and the last, have more than the 16 weeks before (`growth`); gone, where
+        nothing fails in a window that is over and chance does not explain it; quiet, where chance
+        may explain it, or where it was absent as long before); ``first_at``, ``last_at``,
+        ``n_quiet_weeks`` without a failure and ``quiet_chance``, the chance of that at the rate
+        before it (null: never before); ``quiet_chance_before``, that of the part before the window;
+        ``new_chance``, that of none in the earlier history of its sources, where it is new;
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
-        ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd``
-        now (null: not reported, or nothing failed now); ``ratio`` of the incidents per run to
-        those of the 16 weeks before, and ``q_value`` of the test of growth; the columns of the
-        ledger and ``ledger_id``, the id it has there (another where the cluster's id has changed
-        since); ``is_back``: the ledger has it as resolved, and the id of the ledger failed after
-        that day (null: not resolved, no day, or matched by its template); ``is_expected``:
-        expected until a day that the window does not end after (null: not expected). Entries of
-        no cluster have rows, too. The most expensive first: see `sorted_by_cost`.
+        ``n_incidents`` of both
+        periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not reported, or
+        nothing failed now); ``ratio`` of the incidents per run to those of the 16 weeks before, and
+        ``q_value`` of the test of growth; the columns of the ledger and ``ledger_id``, the id it
+        has there (another where the cluster's id has changed since); ``is_back``: the ledger has it
+        as resolved, and the id of the ledger failed after that day (null: not resolved, no day, or
+        matched by its template); ``is_expected``: expected until a day that the window does not end
+        after (null: not expected). Entries of no cluster have rows, too. The most expensive first:
+        see `sorted_by_cost`.
 
     Raises
     ------
@@ -348,7 +349,7 @@ def escalating(snap: Facts, *, policy: Policy | None = None) -> pl.DataFrame:
     -----
     Requests count (an invocation, else a run) and not incidents: an outage is one incident,
     however much it stops, and a fan-out that fails is no outage. It is a simple form of the
-    forecasts by which error trackers say that an issue escalates [1]_.
+    forecasts with which error trackers detect that an issue escalates [1]_.
 
     References
     ----------
@@ -429,7 +430,7 @@ def register(
     rules: object = None,
     of: str = RUNS,
 ) -> pl.DataFrame:
-    """Assign an id to each fault in a registry, for good, and say what changed.
+    """Assign a permanent id to each fault in a registry, and list what changed.
 
     Parameters
     ----------

@@ -229,7 +229,7 @@ def add_trend(
     Parameters
     ----------
     groups : polars.DataFrame
-        One row a group, with the columns ``by``.
+        One row per group, with the columns ``by``.
     rows : polars.DataFrame
         With ``by`` and ``failed_at``.
     by : sequence of str

@@ -37,7 +37,7 @@ def explained_change(
     rules: object = None,
     n: int | None = None,
 ) -> pl.DataFrame:
-    """The change of the share of runs that do not complete, split over what they ended by.
+    """The change in the share of runs that do not complete, split by fault and outcome.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ def mass_failures(
     least: int = LEAST,
     policy: Policy | None = None,
 ) -> pl.DataFrame:
-    """How many of the runs that started in each interval failed, and which are mass failures.
+    """How many of the runs that started in each interval failed, and whether it is a mass failure.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def mass_failures(
         Seconds of an interval, at most 366 days; intervals are counted from 1970-01-01 (UTC),
         so that lengths that divide a day begin at midnight.
     share : float
-        In a mass failure more than this share of the starts failed.
+        An interval is a mass failure if more than this share of its starts failed.
     least : int
-        And there were at least so many starts.
+        And if it has at least this many starts.
     policy : Policy, optional
         Which states count; v1 by default.
 

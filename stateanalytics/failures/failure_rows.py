@@ -75,16 +75,15 @@ def members(
     Returns
     -------
     polars.DataFrame
-        A row for each failed or timed-out entity of every type but branches (and what died,
-        where a system calls that failed though its ``outcome`` is aborted), newest first.
-        In addition to canonical columns: ``code`` (null: none was stored), ``message``,
-        ``template`` and ``template_id`` (without a message: the run's last activities; null:
-        none), ``cluster_id`` (of code and template), ``fault_id`` (`faults`), ``cause_group``
-        (a key of `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of
-        your rules claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: not
-        part of one), ``is_mass`` (started during a mass failure: `mass_failures`),
-        ``failed_at``, and the ``unit`` of work with its ``run_s``,
-        ``n_tokens`` and ``cost_usd`` (null: not reported).
+        A row for each failed or timed-out entity of every type but branches (and what died, where a
+        system calls that failed although its ``outcome`` is aborted), newest first. In addition to
+        canonical columns: ``code`` (null: none was stored), ``message``, ``template`` and
+        ``template_id`` (without a message: the run's last activities; null: none), ``cluster_id``
+        (of code and template), ``fault_id`` (`faults`), ``cause_group`` (a key of
+        `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your rules
+        claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: not part of one),
+        ``is_mass`` (started during a mass failure: `mass_failures`), ``failed_at``, and the
+        ``unit`` of work with its ``run_s``, ``n_tokens`` and ``cost_usd`` (null: not reported).
 
     Raises
     ------
@@ -159,7 +158,7 @@ def incidents(
     nested: bool = False,
     of: str = RUNS,
 ) -> pl.DataFrame:
-    """Failures that belong together, one row an incident.
+    """Failures that belong together, one row per incident.
 
     Parameters
     ----------

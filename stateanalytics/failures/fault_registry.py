@@ -1,6 +1,6 @@
 """The registry of faults: a CSV file next to the ledger of owners that keeps the id of each fault.
 
-A line a cluster::
+A line per cluster::
 
     member,code,template,title,fault_id,computed_id,since,split_from,version
 

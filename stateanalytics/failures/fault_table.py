@@ -142,7 +142,7 @@ def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataF
 
 
 def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
-    """A row a cluster of `members`, with its fault and title, and what else is ``counted``."""
+    """A row per cluster of `members`, with its fault and title, and what else is ``counted``."""
     named = rows.group_by(KEY).agg(
         pl.col("cause_group").first(),
         pl.col("rule_name").sort().first(),

@@ -331,11 +331,13 @@ class Life(ClusterKey, key=("cluster_id",)):
     )
     renamed_from = Text("the cluster that this one is in other words; null: none is known")
     renamed_to = Text("the cluster that it is now, in other words; null: none is known")
-    n_comebacks = Integer("how often it came back in 26 weeks after silences that are no chance")
+    n_comebacks = Integer(
+        "how often it reappeared in 26 weeks after absences that chance does not explain"
+    )
     first_at = Moment("first failure of all time")
     last_at = Moment("last failure of all time")
     n_quiet_weeks = Integer("weeks without it before it reappeared, or since the last failure")
-    quiet_chance = Real("chance of that at its rate before; null: never before")
+    quiet_chance = Real("chance of such an absence at its earlier rate; null: never before")
     quiet_chance_before = Real("the same for the part of it before the window")
     new_chance = Real("chance of none in the earlier history of its sources; null: not new")
     n_causes_before = Change.n_causes_before
@@ -396,8 +398,12 @@ class Faults(Columns, key=("fault_id",)):
     counts = Counts
     rank = FailureClusters.rank
     registry_change = Life.registry_change
-    is_consequence = YesNo("it says only that something else failed, and is after all causes")
-    cause_id = Text("the fault that failed with most of a consequence; null: not known, or none")
+    is_consequence = YesNo(
+        "it says only that something else failed, and is listed after all causes"
+    )
+    cause_id = Text(
+        "of a consequence: the fault that failed most often with it; null: not known, or none"
+    )
     n_clusters = Codes.n_clusters
     cluster_ids = Text("its clusters, most expensive first; a list with `nested=True`")
     code = Text("reason code of the most expensive cluster; null: none was stored")
@@ -539,7 +545,7 @@ class Owners(Columns, key=("cluster_id",)):
 
 
 class Prices(Columns, key=("model",)):
-    """List prices of one model, for a million tokens."""
+    """The list prices of one model, for a million tokens."""
 
     model = Text("the model")
     input_usd = Real("tokens read without a cache", unit="USD")

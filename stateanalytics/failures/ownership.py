@@ -1,6 +1,6 @@
 """Owners of failures: a ledger that a team keeps in its repository.
 
-A CSV file, one line a cluster::
+A CSV file, one line per cluster::
 
     cluster_id,code,template,owner,ticket,note,resolved_in,resolved_on,expected_until
     v1:3dd4831bf7f3,run.failed.exception,KeyError: '<*>',ada,OPS-17,,1.4.2,2026-05-20,
@@ -82,7 +82,7 @@ def owners(path: str | Path) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame, shape (n_entries, 9)
-        One row a cluster, sorted by ``cluster_id``: ``code``, ``template``, ``owner``,
+        One row per cluster, sorted by ``cluster_id``: ``code``, ``template``, ``owner``,
         ``ticket``, ``note``, ``resolved_in`` (a release, a commit, a day, a week),
         ``resolved_on`` (since which day; by default the last one of a day or week in
         ``resolved_in``), ``expected_until`` (the last day). Null: empty in the ledger.

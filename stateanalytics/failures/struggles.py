@@ -34,7 +34,7 @@ WORDS = {
     "gave_up": "the last answer gives up",
     "empty_answer": "the last answer is empty",
     "cut_answer": "the last answer is cut",
-    "tool_down": "call to a server that is not there, or that a sandbox refuses",
+    "tool_down": "call to a server that is not available or that a sandbox refuses",
     "denied": "refused call",
     "provider_retries": "request tried again",
     "only_answers": "turn with answers in a row and no call",
@@ -42,7 +42,7 @@ WORDS = {
     "interrupted": "stopped by a person",
     "corrected": "corrected by a person",
     "taken_back": "change taken back",
-    "unchanged_retry": "call that failed before, unchanged",
+    "unchanged_retry": "failed call, repeated unchanged",
     "compacted": "conversation compacted",
 }
 """Each sign in words, after its number; those that say most come first."""
@@ -104,7 +104,7 @@ def signs(snap: Facts, *, window: object = None, policy: Policy | None = None) -
     window : str, pair of moments or Window, optional
         Only calls and turns that began in it: as in `read_window`; None: all time.
     policy : Policy, optional
-        From when on calls and turns are a sign (``signs``); v1 by default.
+        Numbers from which calls and turns are a sign (``signs``); v1 by default.
 
     Returns
     -------
@@ -342,7 +342,7 @@ def effort(snap: Facts, *, window: object = None, policy: Policy | None = None) 
     window : str, pair of moments or Window, optional
         Only calls and turns that began in it: as in `read_window`; None: all time.
     policy : Policy, optional
-        From when on calls and turns are a sign (``signs``); v1 by default.
+        Numbers from which calls and turns are a sign (``signs``); v1 by default.
 
     Returns
     -------

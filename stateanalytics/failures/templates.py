@@ -69,9 +69,9 @@ def mine_templates(
         What was mined before, with ``pattern``: these patterns count as if their messages
         were here, too, so that a week is mined together with all weeks before.
     keep : collection of str
-        Numbers that tell failures apart and are not replaced: kinds of
-        `stateanalytics.failures.masking.KEPT`, such as ``"exit code"``; by default all. Logs
-        in which every number is a value need none: ``keep=()``.
+        Numbers that distinguish failures and are not replaced: kinds of
+        `stateanalytics.failures.masking.KEPT`, such as ``"exit code"``; by default all. Logs in
+        which every number is a value need none: ``keep=()``.
 
     Returns
     -------

@@ -107,15 +107,14 @@ def change(
     polars.DataFrame, shape (n_clusters, 30)
         The key of `clusters` and ``rule_name``; ``status``: new where there was no failure
         before the window, back after at least `QUIET_WEEKS` weeks without one and gone where
-        there is none now, both only where that is no chance (`quiet_chance`), growing and
-        shrinking where ``q_value`` is at most ``fdr``, steady where the interval of the ratio
-        lies between a half and two, else unclear;
-        ``why`` in words; ``n_causes``, ``incident_count`` and ``n_rows`` of both periods;
-        ``n_runs``, the runs that ended; ``run_s`` and ``cost_usd`` of both (null: not reported,
-        or no failure); ``dispersion``, how many times as much as by chance incidents vary
-        from day to day, now and in the periods before; ``rate``, incidents per run, and
-        their ``ratio`` with its exact 95 % interval; ``p_value`` and ``q_value`` (null: no
-        runs to compare); ``is_seen_before``: also before both periods; ``first_at``,
+        there is none now, both only where chance does not explain it (`quiet_chance`), growing and
+        shrinking where ``q_value`` is at most ``fdr``, steady where the interval of the ratio lies
+        between a half and two, else unclear; ``why`` in words; ``n_causes``, ``incident_count`` and
+        ``n_rows`` of both periods; ``n_runs``, the runs that ended; ``run_s`` and ``cost_usd`` of
+        both (null: not reported, or no failure); ``dispersion``, how many times as much as by
+        chance incidents vary from day to day, now and in the periods before; ``rate``, incidents
+        per run, and their ``ratio`` with its exact 95 % interval; ``p_value`` and ``q_value``
+        (null: no runs to compare); ``is_seen_before``: also before both periods; ``first_at``,
         ``last_at`` of all time. In the order of `STATUSES`; the smallest p-value first.
 
     Raises
@@ -567,7 +566,7 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     Parameters
     ----------
     incidents : polars.DataFrame
-        ``cluster_id`` and ``at``, the moment of its first failure; one row an incident.
+        ``cluster_id`` and ``at``, the moment of its first failure; one row per incident.
     runs : polars.DataFrame
         ``at``, when each run is counted: weekends with few runs are not taken for bursts.
     now : Window

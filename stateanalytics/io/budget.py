@@ -51,20 +51,20 @@ def _most_memory() -> int | None:
 class Budget:
     """Limits of one read; data beyond them is skipped, and counted in ``findings``.
 
-    The defaults are far beyond the needs of a sound store of gigabytes. None is no limit.
+    The defaults are far beyond the needs of a sound store of gigabytes. None means no limit.
 
     Attributes
     ----------
     growth_ratio : float, optional
         Bytes of a file when it is read, per byte on disk; 1 MiB is always allowed. It limits
-        compressed files and files with holes. The number of records is limited to one per byte
-        on disk, with 50,000 always allowed.
+        compressed and sparse files. The number of records is limited to one per byte on disk, with
+        50,000 always allowed.
     file_bytes : int, optional
         Bytes of one file.
     document_bytes : int, optional
         Bytes of one file that must be read as a whole: an export, a log, a table of your own.
     grown_bytes : int, optional
-        Bytes of all compressed and converted files together, when they are read.
+        Total bytes of all compressed and converted files when they are read.
     n_rows : int, optional
         Rows of tables and records of files together. A table is read whole or not at all.
     processor_s : float, optional
@@ -138,12 +138,12 @@ class Budget:
             ) from None
 
     def most_bytes(self, status: os.stat_result, most: float | None = None) -> float:
-        """Most bytes to read of one file, by the room that it takes on disk."""
+        """Maximum number of bytes to read of a file, given its size on disk."""
         bounds = (self.file_bytes, most, self._by_room(LEAST_BYTES, self.growth_ratio, status))
         return min(map(_beyond_none, bounds))
 
     def most_rows(self, status: os.stat_result) -> float:
-        """Most records to read of one file."""
+        """Maximum number of records to read of a file."""
         return _beyond_none(self._by_room(LEAST_ROWS, 1, status))
 
     def _by_room(self, least: int, ratio: float | None, status: os.stat_result) -> float | None:

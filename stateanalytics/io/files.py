@@ -111,9 +111,9 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def beginning_of(path: Path, n_bytes: int = 1 << 16) -> bytes:
-    """The first bytes of a file, those of UTF-16 as UTF-8; none where it cannot be opened.
+    """The first bytes of a file, UTF-16 converted to UTF-8; empty if it cannot be opened.
 
-    A file that may not be read so hides no other from whoever looks through a folder.
+    So an unreadable file does not hide the others in its folder.
     """
     try:
         with open_regular(path) as file:

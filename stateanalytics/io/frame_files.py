@@ -60,7 +60,7 @@ def write_sqlite(tables: Tables, path: Path) -> None:
     try:
         _fill_sqlite(tables, path)
     except sqlite3.Error as error:  # a full disk, say
-        raise OSError(f"SQLite says: {error}") from error
+        raise OSError(f"SQLite reports: {error}") from error
 
 
 def _fill_sqlite(tables: Tables, path: Path) -> None:
@@ -298,7 +298,7 @@ def _no_head(folder: Path, kind: Kind, error: Exception) -> Exception:
             f"There is no file or directory {str(folder)!r}.", f"make one: {kind.made_by}"
         )
     if (folder / HEAD).exists() and not isinstance(error, OSError):
-        return _damaged(folder, kind, "its head is none")
+        return _damaged(folder, kind, "its header is wrong")
     return NotAStoreError(f"{str(folder)!r} is no {kind.name}.", f"make one: {kind.made_by}")
 
 

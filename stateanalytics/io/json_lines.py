@@ -244,7 +244,7 @@ def _unpacking(raw: BinaryIO) -> Callable[[int], bytes]:
         try:
             return bytes(file.read(n_bytes))
         except (zstd.ZstdError, EOFError) as error:
-            raise OSError(f"Zstandard says: {error}") from error
+            raise OSError(f"Zstandard reports: {error}") from error
 
     return read
 
@@ -395,7 +395,7 @@ class Parser:
         Returns
         -------
         polars.DataFrame
-            ``row``, ``is_object`` and one column a field, in the order of the input.
+            ``row``, ``is_object`` and one column per field, in the order of the input.
         """
         measured = lengths or {}
         paths = {path: kind for places, kind in fields.values() for path in places}
@@ -592,7 +592,7 @@ def refuse_losses(lost: pl.DataFrame, source: str, on_error: str) -> None:
         return
     first = damage.row(0, named=True)
     raise DamagedStoreError(
-        f"{source!r} was to be read completely, but it has {first['message']} "
+        f"{source!r} cannot be read completely: it has {first['message']} "
         f"({first['n_rows']} times, first: {first['example'] or first['table']}).",
         'read the rest with on_error="skip"',
     )

@@ -37,7 +37,7 @@ def nothing_there(path: str | Path, error: OSError | ValueError) -> SourceNotFou
     elif text == ":memory:":
         hint = "a store in memory belongs to one process; write it to a file first"
     elif os.path.islink(path):  # noqa: PTH114
-        hint = f"it is a link to {os.readlink(path)!r}; mend the link"  # noqa: PTH115
+        hint = f"it is a link to {os.readlink(path)!r}; repair the link"  # noqa: PTH115
     why = (error.strerror if isinstance(error, OSError) else str(error)) or "not found"
     return SourceNotFoundError(
         f"A SQLite store was needed, and nothing is at {str(path)!r} ({why.lower()}).", hint
@@ -49,7 +49,7 @@ def explained(
 ) -> SourceError:
     """The error for a problem that `sqlite_copy` reports."""
     name, needed = repr(str(path)), "A SQLite store was needed, and"
-    wanted = f"The store {name} was to be read, but"
+    wanted = f"The store {name} cannot be read:"
     owner = "read it as the user who owns it, or copy it to where you may read"
     begin = bytes.fromhex(found) if problem == "not_sqlite" else b""
     errors: dict[str, Callable[[], SourceError]] = {
@@ -57,18 +57,18 @@ def explained(
         "not_a_file": lambda: NotAStoreError(f"{needed} {name} is no file.", "name a file"),
         "empty": lambda: NotAStoreError(
             f"{needed} {name} is empty (0 bytes).",
-            "name another file; a store is filled by the first run that is recorded",
+            "name another file; a store stays empty until the first run is recorded",
         ),
         "not_sqlite": lambda: NotAStoreError(*what_it_is(path, begin)),
         "untrusted": lambda: NotAStoreError(
-            f"{wanted} an index or column of it runs what this SQLite does not trust: {found}.",
+            f"{wanted} an index or column runs a function that SQLite does not trust: {found}.",
             "read a copy without it: `sqlite3 COPY 'DROP INDEX NAME'`",
         ),
         "no_room": lambda: no_room(path, found, size_bytes),
-        "no_permission": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
-        "unreadable": lambda: StoreBusyError(f"{wanted} the system says: {found}.", owner),
+        "no_permission": lambda: StoreBusyError(f"{wanted} {found}.", owner),
+        "unreadable": lambda: StoreBusyError(f"{wanted} {found}.", owner),
         "busy": lambda: StoreBusyError(
-            f"{wanted} for {busy_s:g} s: {found}.",
+            f"{wanted} it was busy for {busy_s:g} s ({found}).",
             "wait for the program that uses it, or stop it, and try again",
         ),
     }
@@ -97,16 +97,16 @@ def damaged(path: str | Path, problems: list[str]) -> DamagedStoreError:
     shown = "; ".join(line[:120] for line in problems[:3])
     more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
     return DamagedStoreError(
-        f"The store {str(path)!r} was to be read whole, but it is damaged: {shown}{more}.",
-        "read a backup; or what is left of it, with on_error='salvage' (--salvage)",
-        shell="read a backup; or what is left of it, with --salvage",
+        f"The store {str(path)!r} cannot be read completely, because it is damaged: {shown}{more}.",
+        "read a backup, or its intact parts with on_error='salvage' (--salvage)",
+        shell="read a backup, or its intact parts with --salvage",
     )
 
 
 def beyond_salvage(path: str | Path, reason: str) -> DamagedStoreError:
     """The error for a damaged store of which nothing can be read."""
     return DamagedStoreError(
-        f"The store {str(path)!r} was to be salvaged, but nothing of it can be read: {reason}.",
+        f"The store {str(path)!r} cannot be salvaged, because nothing in it can be read: {reason}.",
         "read a backup",
     )
 
@@ -116,7 +116,7 @@ def unreadable(path: str | Path, reason: str) -> SourceError:
     hint = "exclude it; a fresh copy with `sqlite3 STORE .dump | sqlite3 NEW` may help"
     if "too big" in reason or "out of memory" in reason:
         hint = "look for a huge cell: `sqlite3 STORE 'SELECT max(length(COLUMN)) FROM TABLE'`"
-    return SourceError(f"The store {str(path)!r} was to be read, but SQLite says: {reason}.", hint)
+    return SourceError(f"The store {str(path)!r} cannot be read. SQLite reports: {reason}.", hint)
 
 
 def closed(label: str) -> ArgumentError:

@@ -224,7 +224,7 @@ Ledger = dict[str, Line]
 CAUSES = (
     "another input",
     "another window",
-    "rows that are gone",
+    "removed rows",
     "new rows",
     "late rows",
     "closed censoring",
@@ -334,7 +334,7 @@ def _departure(was: Line, before: Side, after: Side) -> str:
     # Open work may have ended outside of the window; the ledger does not record where.
     if not is_within(was, after.since, after.until):
         return "another window"
-    return "rows that are gone"
+    return "removed rows"
 
 
 def _counted_as(line: Line) -> tuple[str, bool, str | None]:

@@ -44,8 +44,10 @@ SESSION_WORDS = _words(
     "user current_user session_user current_role current_catalog current_database current_schema"
 )
 
-_CLOCK = "the clock makes the same query give other rows tomorrow: write as_of()"
-_CHANCE = "chance makes the same query give other rows tomorrow: WHERE hash(entity_id) % 10 = 0"
+_CLOCK = "with the clock the same query gives other rows tomorrow: write as_of()"
+_CHANCE = (
+    "with random values the same query gives other rows tomorrow: WHERE hash(entity_id) % 10 = 0"
+)
 _FILES = (
     "a query sees the snapshot only, no files and no network; a table of yours comes along "
     'with snap.with_table("teams", "teams.csv"), or --table teams=teams.csv'

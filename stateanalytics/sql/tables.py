@@ -376,7 +376,7 @@ def own_table(name: str, rows: Any, known: Collection[str]) -> pl.DataFrame:
     Raises
     ------
     ArgumentError
-        If the name is taken or none, or the rows are no table.
+        If the name is taken or invalid, or the rows are not a table.
     """
     if not isinstance(name, str) or not _OWN_NAME.fullmatch(name) or name.startswith("raw_"):
         raise ArgumentError(

@@ -145,7 +145,7 @@ class Evaluation:
     adapter : EngineAdapter
         How the result goes back to the caller.
     frame : narwhals.LazyFrame
-        One row an entity, in the order of the input, with ``age_s``, ``silence_s``,
+        One row per entity, in the order of the input, with ``age_s``, ``silence_s``,
         ``updated_age_s`` and the positions that the rules found.
     table : StatusTable
         What the positions of statuses mean.
@@ -379,7 +379,7 @@ def _session_id(table: StatusTable) -> nw.Expr:
 
 
 def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
-    """Facts of the sessions that work for other rows, one row a session."""
+    """Facts of the sessions that work for other rows, one row per session."""
     quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in QUIET_SESSION]
     workers = own.select("source", "system", _session_id(table))
     sessions = own.filter(table.is_type("session")).select(
@@ -399,7 +399,7 @@ def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
 
 
 def _children(own: Frame, table: StatusTable) -> Frame:
-    """Facts of the plays of shows and the runs of schedules, one row a parent."""
+    """Facts of the plays of shows and the runs of schedules, one row per parent."""
     is_child = (table.is_type("play") & (nw.col("parent_type") == "show")) | (
         table.is_type("schedule_run") & (nw.col("parent_type") == "schedule")
     )

@@ -28,11 +28,11 @@ from stateanalytics.systems import limits_of_systems
 
 LIMITS = MappingProxyType(
     {
-        "stalled_after_s": "silent for at least so long: stalled",
-        "dead_after_s": "silent for at least so long, and nothing claims to resume it: dead",
-        "tool_factor": "so many times longer for both, while a part of it is at work",
+        "stalled_after_s": "silent for at least this long: stalled",
+        "dead_after_s": "silent for at least this long, and nothing claims to resume it: dead",
+        "tool_factor": "factor of both limits while a part of it is running",
         "retry_grace_s": "a retry that is later than that is overdue: stalled",
-        "min_runaway_steps": "steps that ended for no known reason make it degraded: it runs away",
+        "min_runaway_steps": "this many steps with an unknown end make it degraded (runaway)",
     }
 )
 """Every limit that a system can have, and what follows beyond it."""

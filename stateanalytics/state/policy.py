@@ -121,7 +121,7 @@ SIGN_LIMITS = MappingProxyType(
         "corrected_within_s": 120.0,
     }
 )
-"""From when on calls and turns of one thread are a sign of struggle."""
+"""Numbers from which calls and turns of one thread are a sign of struggle."""
 
 _PAIRS, LAYERED = ("stalled_after_s", "signs"), ("stalled_after_s", "signs", "read_as", "limits")
 """Fields that a mapping is laid over, and does not replace."""
@@ -341,7 +341,7 @@ class Policy:
     version : str
         Stamped on every state.
     severity_rules : tuple of SeverityRule
-        The cascade, first match wins; the last rule takes everything.
+        The cascade, first match wins; the last rule matches everything.
     read_as : tuple of (str, str, str)
         Entity type, stored status (`NULL` and `EMPTY` for none), and the status of that
         type it is read as.
@@ -351,8 +351,7 @@ class Policy:
     idle_after_s : float
         Silence after which running work is idle (strictly longer).
     slow_after_s, stuck_after_s : float
-        Age above which a session, of whatever system, is slow, and stuck: ADR-0025's
-        dashboard thresholds.
+        Age above which a session of any system is slow or stuck: ADR-0025's dashboard thresholds.
     play_stalled_after_s, schedule_run_stalled_after_s : float
         Silence at which a play without a session, and a fire of a schedule, is stalled
         (at least as long: sweepers use >= here).
@@ -361,23 +360,23 @@ class Policy:
         and longer than one cadence plus ``overdue_grace_s``; without a cadence, when its
         planned time is longer ago than ``overdue_grace_s``.
     phantom_after_s : float
-        Age of a phantom before the preview of the reaper lists it.
+        Age from which `phantoms` lists a session.
     approximate_end_confidence : float
         Confidence in a stored reason whose end was estimated later.
     limits : tuple of (str, str, float)
-        System, name of one of its limits (`health.LIMITS` explains each), and
-        what it is instead of the system's own; give a mapping of mappings. What the system
-        has itself is omitted.
+        System, name of one of its limits (`health.LIMITS` explains each), and the value that
+        replaces the system's own; give a mapping of mappings. Values equal to the system's own are
+        omitted.
     signs : tuple of (str, float)
-        From when on calls and turns of one thread are a sign of struggle (`SIGN_LIMITS`
+        Numbers from which calls and turns of one thread are a sign of struggle (`SIGN_LIMITS`
         explains each number); give a mapping.
     is_unseen_dead : bool
-        Is open work that nobody saw (no output, nobody looked for its process, no moment)
-        dead or stalled at once, as for its recorder. Else its health is unknown, until it was
-        silent for too long.
+        Whether open work that was never observed (no output, no check of its process, no timestamp)
+        is dead or stalled at once, as its recorder has it. Otherwise its health is unknown until it
+        has been silent for too long.
     is_stuck_critical : bool
-        Does a session that is open and stuck in a loop of equal calls need attention as critical
-        work does. Its severity stays what it is.
+        Whether an open session that is stuck in a loop of equal calls needs attention like critical
+        work. Its severity does not change.
     is_display_verbose : bool
         Show segments that ADR-0033 leaves out: ``Failed · Infra OK``.
 
@@ -423,7 +422,7 @@ class Policy:
 
     @classmethod
     def adr0025(cls) -> Policy:
-        """As v1, but an abort is intentional, so neutral, as ADR-0025 coloured it."""
+        """As v1, but an abort counts as intentional, so it is neutral, as in ADR-0025."""
         changed = {1: ("failed",), 13: ("cancelled", "aborted")}
         return cls(
             "adr0025",
@@ -454,10 +453,10 @@ class Policy:
 
     @classmethod
     def parity(cls) -> Policy:
-        """As v1, over the words as the pages of the recorder show them.
+        """As v1, but with statuses read as lionagi's own pages show them.
 
         A session without a status counts as completed, a good end without evidence as
-        failed, open work that nobody saw as dead.
+        failed, open work that was never observed as dead.
         """
         gone = (("session", NULL, "completed"), ("session", EMPTY, "completed"))
         mirrored = ("session", "branch", "invocation")
@@ -561,14 +560,14 @@ class Policy:
         }
 
     def replace(self, **changes: Any) -> Policy:
-        """A policy like this one, but for the named fields.
+        """A copy of this policy with other values in the named fields.
 
         Parameters
         ----------
         **changes
             Fields of `Policy`. ``stalled_after_s``, ``signs``, ``read_as`` and ``limits`` given as
-            mappings are laid over what is there; without ``version`` the new one is the base's
-            and a digest of the content.
+            mappings are merged into the existing values; without ``version`` the new one is the
+            base's and a digest of the content.
 
         Raises
         ------
@@ -616,7 +615,7 @@ class Policy:
         return chosen.get((system, name), limits_of_systems().get(system, {}).get(name))
 
     def words(self, axis: str) -> tuple[str, ...]:
-        """The words of an axis that the cascade names, each once, in its order."""
+        """The distinct words of an axis that the cascade names, in its order."""
         named = (word for rule in self.severity_rules if rule.axis == axis for word in rule.words)
         return tuple(dict.fromkeys(named))
 

@@ -141,7 +141,7 @@ def population(
     entities : polars.DataFrame
         Canonical ``entities``.
     states : polars.DataFrame
-        What `states` gave for them.
+        The result of `states` for them.
     as_of : datetime
         The instant that the states were read at.
     window : Window, optional
@@ -246,7 +246,7 @@ def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
     Parameters
     ----------
     rows : polars.DataFrame
-        What `population` gave.
+        The result of `population`.
     entity_type : str, optional
         Only this type; None: every type, each piece of work once (no mirrors).
     """
@@ -317,7 +317,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         All entities, not only those of a window: which turn is the last one depends on
         the others.
     driven : polars.Series of Boolean, optional
-        What `linking.is_driven` gave, where it is at hand.
+        The result of `linking.is_driven`, where it is at hand.
 
     Returns
     -------

@@ -207,10 +207,9 @@ def compare_policies(
     Returns
     -------
     polars.DataFrame
-        One row a changed entity: its key, ``lifecycle`` and ``outcome`` (under the
-        first), then ``health``, ``delivery``, ``severity``, ``tone``,
-        ``severity_rule`` and ``display`` twice, ending in ``_a`` and ``_b``, and
-        ``policy_a``, ``policy_b``. `count_changes` makes counts of it.
+        One row per changed entity: its key, ``lifecycle`` and ``outcome`` (under the first), then
+        ``health``, ``delivery``, ``severity``, ``tone``, ``severity_rule`` and ``display`` twice,
+        ending in ``_a`` and ``_b``, and ``policy_a``, ``policy_b``. `count_changes` counts them.
 
     Examples
     --------
@@ -244,7 +243,7 @@ def count_changes(changed: pl.DataFrame) -> pl.DataFrame:
     Parameters
     ----------
     changed : polars.DataFrame
-        What `compare_policies` gave.
+        The result of `compare_policies`.
 
     Returns
     -------

@@ -309,8 +309,8 @@ def evidence_of_more(n: float, exposure: float, usual: UsualRate) -> float:
     Returns
     -------
     float
-        In a usual week it ever reaches 20 with a probability of at most 1/20, however often
-        one looks and whenever one stops (Ville's inequality).
+        In a usual week it ever reaches 20 with a probability of at most 1/20, however often it is
+        checked and whenever checking stops (Ville's inequality).
 
     Notes
     -----

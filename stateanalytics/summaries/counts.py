@@ -70,8 +70,8 @@ def summarize(
     thresholds_s : iterable of float, optional
         Thresholds of silence; by default usual ones from 10 s to a week.
     k : int
-        The template of a message is kept, with secrets masked, where at least so many
-        sessions have it; else a digest.
+        The template of a message is kept, with secrets masked, if at least this many sessions have
+        it; otherwise a digest.
     on_error : {"skip", "raise", "salvage"}
         As for `read`.
 

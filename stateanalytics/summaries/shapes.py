@@ -95,7 +95,7 @@ _SHAPES = (
             *ENTITIES.named("source", "system", "project"),
             Column("n_ended", INTEGER, "runs that ended"),
             Column("n_failed", INTEGER, "of them failed or timed out"),
-            Column("n_causes", INTEGER, "for so many distinct causes"),
+            Column("n_causes", INTEGER, "their distinct causes"),
         ),
     ),
     Frame(

@@ -32,7 +32,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """Counts of one or more stores at one instant; frozen, and it adds up.
+    """Counts of one or more stores at one instant, which can be merged; immutable.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Summary:
     policy : str
         Version of the policy that was applied.
     k : int
-        The least number of sessions with a message template for its text to be kept; rarer
-        ones have a digest.
+        Minimum number of sessions that share a message template for its text to be kept; rarer ones
+        have a digest.
     by : tuple of str
         The columns by which runs and silences are grouped.
     sources : polars.DataFrame
@@ -60,18 +60,18 @@ class Summary:
         Ended runs by ``week``, ``source``, ``system`` and ``project``: how many failed, and
         for how many causes.
     units : polars.DataFrame
-        ``n`` units (shows, invocations) by ``week`` and how many runs of theirs came to each
-        end: what the interval of a share rests on.
+        ``n`` units (shows, invocations) by ``week`` and how many of their runs had each outcome;
+        intervals of shares are computed from it.
     spells : polars.DataFrame
         ``n`` runs by the columns ``by``, how they ended and how long they took, in whole
         seconds, rounded up.
     silences : polars.DataFrame
-        What `gap_sums` gave; for `quality_of_service`.
+        The result of `gap_sums`, for `quality_of_service`.
     detections : polars.DataFrame
-        ``n`` entities by what every detector says of them; null: it does not cover them.
+        ``n`` entities by the answer of every detector; null: it does not cover them.
     templates : polars.DataFrame
         ``n_rows``, ``n_sessions``, ``first_at`` and ``last_at`` of failures by ``system``,
-        ``code`` and ``pattern_id``; ``pattern`` is the message without what varies in it.
+        ``code`` and ``pattern_id``; ``pattern`` is the message without its varying parts.
     """
 
     as_of: datetime
@@ -90,18 +90,18 @@ class Summary:
     templates: pl.DataFrame
 
     def runs(self) -> pl.DataFrame:
-        """One row a run again, for `kaplan_meier` and its relatives.
+        """One row per run, for `kaplan_meier` and related functions.
 
         Returns
         -------
         polars.DataFrame, shape (n_runs, ...)
-            ``spells`` without ``n``, each row as often as it was counted. Which of them hang
-            together is not in a summary: intervals take each run for a witness of its own.
+            ``spells`` without ``n``, each row as often as it was counted. A summary does not record
+            which runs belong together, so intervals treat them as independent.
 
         Raises
         ------
         ArgumentError
-            If they are more than two thousand million.
+            If there are more than two billion.
         """
         if (n := self.spells["n"].sum()) > _MOST_PLACES:
             raise ArgumentError(
@@ -144,12 +144,12 @@ class Summary:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write it into a folder: Parquet files, and a head that names them.
+        """Write it into a folder: Parquet files, and a header file that lists them.
 
         Parameters
         ----------
         path : str or pathlib.Path
-            A new folder, or that of a summary, which it takes the place of.
+            A new folder, or that of a summary, which is replaced.
 
         Returns
         -------
@@ -182,12 +182,12 @@ class Summary:
 
     @classmethod
     def read(cls, path: str | Path) -> Summary:
-        """The summary that a folder holds; nothing in it can act.
+        """Read the summary in a folder; nothing in it is executed.
 
         Parameters
         ----------
         path : str or pathlib.Path
-            What `write` made.
+            A folder that `write` made.
 
         Raises
         ------
@@ -254,12 +254,12 @@ def _problem(name: str, frame: pl.DataFrame) -> str | None:
     """Why a frame cannot hold counts; None where it can. Losses may have null counts."""
     counts = [] if name == "losses" else frame.select(pl.col(pl.Int64)).get_columns()
     if any(column.null_count() or not (column >= 0).all() for column in counts):
-        return "counts that are none"
+        return "invalid counts"
     if any(float(column.cast(pl.Float64).sum()) > _MOST for column in counts):
-        return "more than there can be"
+        return "too large counts"
     weeks = [frame[column] for column in ("week", "began_week") if column in frame.columns]
     if not all(week.str.contains(r"^\d{4}-W\d\d$").all() for week in weeks):
-        return "weeks that are none"
+        return "invalid weeks"
     return None
 
 
@@ -298,9 +298,9 @@ def merge(summaries: Iterable[Summary]) -> Summary:
     -----
     A summary has no ids. An input that is in several summaries is refused by its fingerprint.
     A copy with other rows, such as a later backup, or a store without the run directories of
-    the original, is counted twice, and named in ``losses`` (``summary.counted_twice``) as the
-    samples of their work overlap: give both to one `summarize`, or collect them into an
-    archive, which deduplicate their work.
+    the original, is counted twice, and named in ``losses`` (``summary.counted_twice``) because the
+    samples of their work overlap. To count their work once, give both to one `summarize`, or
+    collect them into an archive.
 
     Examples
     --------

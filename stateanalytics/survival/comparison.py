@@ -375,7 +375,7 @@ def _in_words(row: dict[str, Any], columns: Sequence[str], least: int) -> str:
     if row.get("p_value") is None:
         units = f"{row['n_units']} and {row['n_units_against']} comparable invocations"
         return (
-            f"{value} against {against}{mix}: not enough data, {units} (it takes {least} of each)"
+            f"{value} against {against}{mix}: not enough data, {units} ({least} of each are needed)"
         )
     within = how_long(row["until_s"], is_estimate=True)
     low, high, estimate = row["low"], row["high"], row["estimate"]

@@ -483,7 +483,7 @@ def collect(
 
 
 def compact_archive(archive: str | Path) -> bool:
-    """Join the files of an archive into one table a frame and week, over all sources.
+    """Join the files of an archive into one table per frame and week, over all sources.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def expanded(text: str) -> Path:
 
 
 def nothing(*_args: object, **_options: object) -> tuple[()]:
-    """Nothing: the default of functions of a `System` that return several things."""
+    """An empty tuple: the default of functions of a `System` that return several things."""
     return ()
 
 
@@ -71,7 +71,7 @@ def no_kinds(_path: Path) -> Mapping[str, int]:
 
 
 def no_text(*_args: object) -> str:
-    """The empty text: the default where a system has no words of its own."""
+    """An empty text: the default where a system has no text of its own."""
     return ""
 
 
@@ -182,7 +182,7 @@ class Files:
         outweighs others. None: each input that `find` gave counts.
     processes : callable
         ``processes(path)``: the `io.processes.Process` values that its programs recorded for
-        an input; called only where a person asks for processes.
+        an input; called only with ``probe=True``.
     ignored : tuple of str
         Names of directories of the system's own that hold no records of work: caches, file
         history, plug-ins. Their files are counted as not read, yet never as missing.
@@ -260,7 +260,7 @@ class Constant:
     today_s : float or None
         Today's value in seconds; None: not set.
     meaning : str
-        What happens when it is exceeded.
+        What happens if it is exceeded.
     evidence : str
         Which durations judge it: ``silences`` (between signs of life), ``runs`` (their elapsed
         time), or a key of its system's `Thresholds.evidence`.
@@ -568,13 +568,13 @@ class Auditing:
 
 @dataclass(frozen=True, kw_only=True)
 class Rewinding:
-    """How the past of a system is read from what it keeps.
+    """How an earlier state of a system is read from what it keeps.
 
     Attributes
     ----------
     history : {"whole", "partial", "derived"}
-        Whether each change of status is a row of ``transitions``, some are, or all are
-        derived from events.
+        Whether all changes of status are rows of ``transitions``, some are, or all are derived from
+        events.
     rewind : callable or None
         ``rewind(past, facts) -> past``: past values that only this system can compute, from
         its detail frames, transitions and events up to the instant: see `core.facts.Past`.
@@ -602,7 +602,7 @@ class System:
     """One orchestrator: where its records lie, and what they mean.
 
     Groups that only some questions need are functions, called when they are first asked for,
-    so that an import inside of them costs nobody else anything.
+    so that their imports cost nothing until then.
 
     Attributes
     ----------

@@ -18,10 +18,10 @@ CONSTRUCTS = MappingProxyType(
         "silence": "how long ago the last sign of life was",
         "elapsed": "how long ago it started",
         "write": "how long ago its row was last written, by anyone",
-        "liveness": "whether its process is there",
+        "liveness": "whether its process is alive",
         "lock": "whether lock files are left",
         "count": "how often something happened",
-        "schedule": "whether a planned fire came",
+        "schedule": "whether a planned fire happened",
         "verdict": "which words are stored, or what other rules answered",
     }
 )
@@ -209,7 +209,7 @@ class Detector:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is evaluated where nobody names detectors."""
+        """Whether it is evaluated by default."""
         return self.is_offline and not self.entry.until and self.entry.is_chosen
 
     @property

@@ -289,7 +289,7 @@ def ask_system(known: System, function: Callable[[Any], Any], place: Any, label:
         if known.name in BUILT_IN:
             raise
         warnings.warn(
-            f"The system {known.name!r} cannot look at {label!r} and is passed over: "
+            f"The system {known.name!r} cannot examine {label!r} and is skipped: "
             f"{type(error).__name__}: {error}",
             RuntimeWarning,
             stacklevel=3,
@@ -542,7 +542,7 @@ def description_of(path: Path) -> str | None:
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
     sizes = [size for file in inputs for part in _opened(known, file) if (size := size_of([part]))]
     owners, versions = zip(*(_version(known, file) for file in inputs), strict=True)
-    title = next((owner.title for owner in owners if owner), "nobody that is known")
+    title = next((owner.title for owner in owners if owner), "an unknown program")
     shown = " ".join([title, ", ".join(dict.fromkeys(filter(None, versions)))]).rstrip()
     n_files = f"{len(sizes):,} file{'' if len(sizes) == 1 else 's'}"
     return f"{shown}: {n_files}, {megabytes(sum(sizes))}"

@@ -505,7 +505,7 @@ def _with_words(part: Parts) -> Parts:
         ),
         column="raw_status",
         example=pl.col("raw_status"),
-        action="kept under its own name, counted apart, in no rate",
+        action="kept under its own name, counted separately, excluded from rates",
     )
     return replace(
         part, entities=entities, findings=pool([part.findings, finding], schema.FINDINGS)

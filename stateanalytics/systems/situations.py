@@ -113,7 +113,7 @@ def add_axes(
     Parameters
     ----------
     entities : polars.DataFrame
-        One row an entity.
+        One row per entity.
     lifecycle, outcome, health, delivery : str
         Columns; null: it does not apply. Without a lifecycle nothing is known: *unknown*.
 
@@ -280,7 +280,7 @@ def add_situations(
     entities : polars.DataFrame
         In the shape of `schema.ENTITIES`.
     works : polars.DataFrame
-        One row an entity: its key, ``situation``, ``has_output``, ``cause``,
+        One row per entity: its key, ``situation``, ``has_output``, ``cause``,
         ``error_message``, ``detail`` (of the evidence), and further columns of ``entities``.
     table : polars.DataFrame
         From `situations_from_csv`.

@@ -149,7 +149,7 @@ def _lines_in(text: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def results_of(texts: pl.Series) -> pl.DataFrame:
-    """What calls gave back, from the text of their results.
+    """What calls returned, from the text of their results.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What readers of transcripts share: folders of JSON lines, one file a thread of work."""
+"""What readers of transcripts share: folders of JSON lines, one file per thread of work."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Advice(Columns, key=("name",)):
     n = Integer("independent units behind it (invocations, or sessions without one)")
     n_needed = Integer("units that `healthy_upper_s` needs")
     n_more = Integer("about how many more of them would decide; null: decided, or cannot tell")
-    n_deaths = Integer("deaths; null: not asked")
+    n_deaths = Integer("deaths; null: not needed")
     n_at_risk = Integer("units under observation at the recommended value, else at the best")
     n_kinds_borrowed = Integer("other kinds behind `borrowed_s`")
     n_effective = Real("effective sample size (Kish)")
@@ -67,7 +67,7 @@ class Advice(Columns, key=("name",)):
     reached_s = Real("longest candidate that enough units reached to recommend it", unit="s")
     outlasting = Real("share of the units that would last longer")
     is_mixed = YesNo("is today's limit only the most common of several")
-    flips = YesNo("would the verdict change without some single unit")
+    flips = YesNo("does the verdict change if some single unit is excluded")
     verdict = Text(
         "change, choose, raise, lower, keep, cannot_tell, not_identified, not_enough_data"
     )
@@ -104,13 +104,13 @@ class Stale(QualityOfService, key=("<by>", "threshold_s")):
 
 
 class Covering(Columns, key=("<by>",)):
-    """A limit for one group of work that few runs exceed which would end well."""
+    """A limit for one group of work that stops few runs that would end well."""
 
     by = QualityOfService.by
     loses = Real("chance that one more invocation that would end well exceeds the limit")
     limit_s = Real("the limit, rounded up; null: too few, or too many were stopped", unit="s")
     n = Integer("invocations that ended well, or were stopped or still run")
-    n_needed = Integer("invocations that it takes")
+    n_needed = Integer("invocations needed")
     n_censored = Integer("those with a run that was stopped or still runs")
     in_words = Text("the row as a sentence")
 

@@ -515,7 +515,7 @@ VERDICTS = {
     "choose": "no value is set; this one is the cheapest",
     "raise": "values above today's cost significantly less; which of them is best is not known",
     "lower": "values below today's cost significantly less; which of them is best is not known",
-    "keep": "no other value can save much: that is known, not merely not refuted",
+    "keep": "the data show that no other value can save much",
     "cannot_tell": "other values may cost as much or less; there are too few units to decide",
     "not_identified": "a limit or an observer closed runs before their outcome was seen",
     "not_enough_data": "too few sessions, or too few deaths to weigh the delay",

@@ -43,7 +43,7 @@ VERDICTS = {
     "cannot_tell": "too few units before or since the change, or nothing could be promised",
 }
 MEASURES = {
-    "false_alarms": "flagged though they were fine",
+    "false_alarms": "flagged although they were fine",
     "closed": "reach the limit that ends them",
     "saved": "end well only because the limit is longer",
 }
@@ -60,7 +60,7 @@ def review(
     policy: Policy | None = None,
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Whether false alarms and stopped runs changed as promised after a threshold changed.
+    """Whether false alarms and stopped runs changed as predicted after a threshold changed.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ def explore(
         ``entity_states``.
     by : sequence of str, optional
         Columns to count by: moments, numbers or words; by default the most useful ones. Also
-        columns of your own table, joined by the column that both have: ``teams.owner``.
+        columns of your own table, joined by the shared column: ``teams.owner``.
     where : str, optional
         SQL condition of the rows to explore.
     redact : bool

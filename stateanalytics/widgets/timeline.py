@@ -118,7 +118,7 @@ class Session(SessionPage, Shown):
         for lane in chosen:
             if lane not in self.lanes:
                 raise ArgumentError(
-                    f"Nothing of the kind {lane!r:.40} happened; of {', '.join(self.lanes)} did.",
+                    f"There are no rows of kind {lane!r:.40}; there are {', '.join(self.lanes)}.",
                     f"choose(lanes=[…]){did_you_mean(str(lane), self.lanes)}",
                 )
         time_range = None

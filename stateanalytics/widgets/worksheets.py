@@ -40,12 +40,12 @@ _NEEDED = (*UNIT, "kind", "detector", "covered", "fires", "measured_s")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DetectorExplorer(Shown):
-    """Which detector flags what another does not, by kind of work, and a rule of your own.
+    """Compare which rows detectors flag, by kind of work, also with a rule of your own.
 
     Attributes
     ----------
     detections : Detections or polars.DataFrame
-        From `detect`, or its ``rows``, as which they are stored.
+        From `detect`, or its ``rows``; kept as rows.
 
     Notes
     -----
@@ -98,7 +98,7 @@ class DetectorExplorer(Shown):
         kind: str | None = None,
         silent_after_s: float | None = None,
     ) -> pl.DataFrame:
-        """How many rows a detector flags and another one, which looks at them too, does not.
+        """Number of rows that one detector flags and another one that covers them does not.
 
         Parameters
         ----------
@@ -113,8 +113,8 @@ class DetectorExplorer(Shown):
         Returns
         -------
         polars.DataFrame
-            ``flags``, ``silent``, ``n`` (rows that both look at), ``n_only``; only pairs that
-            differ, the largest difference first.
+            ``flags``, ``silent``, ``n`` (rows that both cover), ``n_only``; only pairs that differ,
+            the largest difference first.
         """
         chosen = self._chosen(detectors)
         patterns = self._patterns if kind is None else self._patterns.filter(kind=kind)

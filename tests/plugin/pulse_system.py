@@ -1,4 +1,4 @@
-"""pulse: a directory of JSON lines, one file a run, with a start, heartbeats and an end."""
+"""pulse: a directory of JSON lines, one file per run, with a start, heartbeats and an end."""
 
 import json
 from pathlib import Path

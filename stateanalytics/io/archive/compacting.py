@@ -1,4 +1,4 @@
-"""Many small files of an archive become few: one table a frame and week over all sources.
+"""Many small files of an archive become few: one table per frame and week over all sources.
 
 A run writes small files of its own, so that it needs nobody. Compaction copies their rows into
 tables, byte for byte the same rows in the same order, and lists all runs in one file. That file

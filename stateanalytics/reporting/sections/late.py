@@ -17,7 +17,7 @@ MEANINGS = {
     "closed censoring": "were open at its end, and have ended since",
     "changed rows": "were written to since: a correction, new activity, a resumption",
     "another as-of": "were not written to, but have been silent for longer",
-    "rows that are gone": "were in the data at its end, and no longer are",
+    "removed rows": "were in the data at its end, and no longer are",
     "another grouping": "failed as before, but are grouped with other failures",
 }
 """What each of the causes of a difference means here, in the order of `CAUSES`."""
@@ -26,7 +26,7 @@ TITLES = {
     "closed censoring": "ended",
     "changed rows": "changed",
     "another as-of": "aged",
-    "rows that are gone": "no longer there",
+    "removed rows": "no longer there",
     "another grouping": "grouped differently",
 }
 

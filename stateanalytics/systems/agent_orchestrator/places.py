@@ -462,7 +462,7 @@ class Faults:
         }
         if self.on_error == "raise" and fault["severity"] not in _HARMLESS:
             raise DamagedStoreError(
-                f"{self.label!r} was to be read completely, but {fault['path']!r}: "
+                f"{self.label!r} cannot be read completely: {fault['path']!r}: "
                 f"{fault['message']}"
                 + (f" ({fault['example']})." if fault.get("example") else "."),
                 "omit on_error='raise' to read the rest and list this in snap.findings",

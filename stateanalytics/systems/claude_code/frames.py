@@ -66,7 +66,7 @@ class ClaudeSessions(OfInput, key=("source", "thread_id")):
     tool_s = Real("time in tools, as recorded", unit="s")
     n_lines_added = Integer("lines of code added, as recorded")
     n_lines_removed = Integer("lines of code removed, as recorded")
-    naive_output_tokens = Integer("tokens written, were each line added", unit="tokens")
+    naive_output_tokens = Integer("tokens written, repeated lines included", unit="tokens")
 
 
 SESSIONS = frame(ClaudeSessions)
@@ -95,7 +95,7 @@ class ClaudeTurns(OfInput, key=("source", "thread_id", "turn_no")):
     open_tool = Text("tool that it waits for")
     open_since = Moment("when the first tool that it waits for was called")
     open_timeout_s = Real("time limit of that call", unit="s")
-    patience_s = Real("how long it may be silent; null: as usual", unit="s")
+    patience_s = Real("how long it may be silent; null: the usual limit", unit="s")
     is_recovered = YesNo("an answer came after a retry")
     has_output = YesNo("there is text, or a tool succeeded")
     n_text_chars = Integer("characters of answer text")
@@ -182,7 +182,7 @@ TOOLS = frame(ClaudeTools)
 class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     """One record of a transcript of Claude Code, and what states read of it."""
 
-    file = Text("transcript, as its way from the input")
+    file = Text("path of the transcript, from the input")
     line_no = Integer("line of the file, from 1")
     at = Moment("when it was written; null: not recorded", read_from="timestamp")
     type = Text("type as stored", read_from="type")
@@ -274,7 +274,7 @@ LINES = frame(ClaudeLines)
 class ClaudeBlocks(OfInput, key=("source", "file", "line_no", "place")):
     """One block of a message of Claude Code: text, thought, call or result of a tool."""
 
-    file = Text("transcript, as its way from the input")
+    file = Text("path of the transcript, from the input")
     line_no = Integer("line of the file, from 1")
     place = Integer("place in the message, from 0")
     type = Text("type as stored")
@@ -282,7 +282,7 @@ class ClaudeBlocks(OfInput, key=("source", "file", "line_no", "place")):
     name = Text("tool")
     timeout_s = Real("time limit that the call asks for", unit="s")
     is_error = YesNo("the result is marked as failed, denied or interrupted")
-    error_message = Text("words of that (at most 500 characters)")
+    error_message = Text("its error in words (at most 500 characters)")
     inputs = Inputs
     results = Results
 

@@ -184,7 +184,7 @@ def read(
     Parameters
     ----------
     path : pathlib.Path
-        What `places.find` gave.
+        The result of `places.find`.
     label : str, optional
         How the user named it.
     bodies : bool

@@ -85,12 +85,12 @@ class CodexTurns(OfInput, key=("source", "thread_id", "turn_no")):
     open_since = Moment("when the first tool that it waits for was called")
     open_timeout_s = Real("time limit of that call", unit="s")
     may_ask = YesNo("a person may have to allow what it waits for")
-    patience_s = Real("how long it may be silent; null: as usual", unit="s")
+    patience_s = Real("how long it may be silent; null: the usual limit", unit="s")
     has_output = YesNo("there is text, or a tool succeeded")
     n_text_chars = Integer("characters of the model's messages")
     counts = Counts
     n_compactions = Integer("times that its conversation was compacted")
-    is_unanswered = YesNo("what it did last is no answer")
+    is_unanswered = YesNo("its last record is not an answer")
     said = Said
 
 
@@ -126,7 +126,7 @@ TOOLS = frame(CodexTools)
 class CodexLines(OfInput, key=("source", "file", "line_no")):
     """One record of a rollout of Codex, and what states read of it."""
 
-    file = Text("rollout, as its way from the input")
+    file = Text("path of the rollout, from the input")
     line_no = Integer("line of the file, from 1")
     at = Moment("when it was written; null: not recorded", read_from="timestamp|updated_at")
     ordinal = Integer("number of the record, where its thread counts records", read_from="ordinal")

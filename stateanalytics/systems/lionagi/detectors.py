@@ -79,7 +79,7 @@ def time_limit(
     kind: str, today_s: float | None, *, is_inferred: bool = False, is_mixed: bool = False
 ) -> Constant:
     """The time limit of a kind of work, which playbooks and command lines set."""
-    inferred = "; today's value is inferred from ends that pile up there"
+    inferred = "; today's value is inferred because many runs end there"
     return Constant(
         f"timeout.{kind}",
         "lionagi",

@@ -300,8 +300,8 @@ def cron_cadences(crons: pl.DataFrame) -> pl.Series:
 
 WORDS = {
     "disabled": "switched off",
-    "never-fired": "on, and nothing shows that it ever fired",
-    "no-evidence": "on, it fired once, but no executed run is left to judge by",
+    "never-fired": "enabled, and nothing shows that it ever fired",
+    "no-evidence": "enabled and fired once, but no executed run is left to judge",
     "overdue": "silent for longer than three cadences, and five minutes longer than one",
     "failing": "the last executed run failed or timed out",
     "healthy": "none of these",

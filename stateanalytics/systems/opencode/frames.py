@@ -58,9 +58,9 @@ class OpencodeExecutions(OfInput, key=("source", "session_id", "exec_no")):
     end_event_id = Text("the event that ended it")
     is_last = YesNo("the last execution of its session")
     is_last_of_turn = YesNo("the last execution of its turn")
-    is_continuation = YesNo("it goes on with the turn of the one before")
+    is_continuation = YesNo("it continues the turn of the one before")
     is_head_truncated = YesNo("its start is not in the input")
-    is_end_inferred = YesNo("no end was stored: it is read off its last message")
+    is_end_inferred = YesNo("no end was stored: it follows from its last message")
     is_blocked = YesNo("the provider's content filter stopped it: never a success")
     is_recovered = YesNo("a step ended well after a retry")
     has_output = YesNo("there is text, or a tool completed")
@@ -234,7 +234,7 @@ class _Records(OfInput):
     """One record: each column means the same in every frame of records."""
 
     event_id = Text("the event")
-    seq = Integer("its place in the session; null: it was only live")
+    seq = Integer("its place in the session; null: it was only in a live stream")
     at = Moment("when it happened")
     type = Text("its type, without version")
     agent = Text("agent")
