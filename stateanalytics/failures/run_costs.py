@@ -99,11 +99,11 @@ def costs(
         ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt, of runs
         that say which it was (null where none that completed does); ``run_s``, the time of their
         work (of a session with turns, that of its turns); ``retries_usd``, the total cost of runs
-        that repeat work (`is_retry`; null where no run says whether it does). By ``model`` these three are by the last model of a run. Then for
-        costs as ``reported``, as ``estimated`` from list prices, and in ``total`` (reported where
-        possible, else estimated): ``…_usd``, null where no run has a cost, 0 without runs; ``…_n``
-        runs with a cost; ``…_per_completed_usd`` and ``…_per_merged_usd`` of those; ``…_lost_usd``
-        in runs that are failures.
+        that repeat work (`is_retry`; null where no run says whether it does). By ``model`` these
+        three are by the last model of a run. Then for costs as ``reported``, as ``estimated`` from
+        list prices, and in ``total`` (reported where possible, else estimated): ``…_usd``, null
+        where no run has a cost, 0 without runs; ``…_n`` runs with a cost; ``…_per_completed_usd``
+        and ``…_per_merged_usd`` of those; ``…_lost_usd`` in runs that are failures.
 
     Raises
     ------
