@@ -137,14 +137,14 @@ def life(
         before it (null: never before); ``quiet_chance_before``, that of the part before the window;
         ``new_chance``, that of none in the earlier history of its sources, where it is new;
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
-        ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now (null: not reported, or
-        nothing failed now); ``ratio`` of the incidents per run to those of the 16 weeks before, and
-        ``q_value`` of the test of growth; the columns of the ledger and ``ledger_id``, the id it
-        has there (another where the cluster's id has changed since); ``is_back``: the ledger has it
-        as resolved, and the id of the ledger failed after that day (null: not resolved, no day, or
-        matched by its template); ``is_expected``: expected until a day that the window does not end
-        after (null: not expected). Entries of no cluster have rows, too. The most expensive first:
-        see `sorted_by_cost`.
+        ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now
+        (null: not reported, or nothing failed now); ``ratio`` of the incidents per run to those of
+        the 16 weeks before, and ``q_value`` of the test of growth; the columns of the ledger and
+        ``ledger_id``, the id it has there (another where the cluster's id has changed since);
+        ``is_back``: the ledger has it as resolved, and the id of the ledger failed after that day
+        (null: not resolved, no day, or matched by its template); ``is_expected``: expected until a
+        day that the window does not end after (null: not expected). Entries of no cluster have
+        rows, too. The most expensive first: see `sorted_by_cost`.
 
     Raises
     ------
