@@ -70,8 +70,8 @@ def test_a_difference_that_chance_may_make_says_so():
 @pytest.mark.slow
 def test_a_count_names_how_many_more():
     found, _ = changes(TWO_WEEKS)
-    assert found["runs"]["words"] == "10 fewer than 80 before"
-    assert found["incidents"]["words"] == "18 fewer than 32 before, no significant change"
+    assert found["runs"]["words"] == "10 fewer than the 80 before"
+    assert found["incidents"]["words"] == "18 fewer than the 32 before, no significant change"
 
 
 LONG_OPEN = {

@@ -537,7 +537,7 @@ def test_a_store_that_stays_locked_is_busy(tmp_path, monkeypatch, journal, state
     path = written(tmp_path / "state.db", journal=journal)
     with another_process(HOLD, path, *statements):
         message = refusal(path, errors.StoreBusyError)
-    assert "for 0.2 s: database is locked" in message
+    assert "for 0.2 s (database is locked)" in message
     assert "wait for the program that uses it" in message
 
 
