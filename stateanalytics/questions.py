@@ -317,7 +317,8 @@ QUESTIONS: tuple[Question, ...] = (
         "failures.tools",
         "failures --show tools",
         columns=(
-            "system tool n_calls n_failed share low high n_expected n_denied n_interrupted failed_s"
+            "system tool n_calls n_with_result n_failed share low high n_expected n_denied "
+            "n_interrupted failed_s"
         ).split(),
     ),
     Question(

@@ -261,6 +261,7 @@ def count_tools(called: pl.DataFrame) -> pl.DataFrame:
                 "system": system,
                 "tool": tool,
                 "n_calls": some.height,
+                "n_with_result": share.n,
                 "n_failed": share.n_hits,
                 "n_expected": n_of.get("expected_nonzero", 0),
                 "n_denied": n_of.get("denied", 0),

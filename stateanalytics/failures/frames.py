@@ -32,6 +32,7 @@ class Tools(Columns, key=("system", "tool")):
     system = Text("the system that recorded them")
     tool = Text("tool, with its server")
     n_calls = Integer("calls")
+    n_with_result = Integer("of these: with a recorded result, of which `share` is")
     n_failed = Integer("of these: failed or timed out")
     n_expected = Integer("ended with an exit code that is an answer, as of grep without a hit")
     n_denied = Integer("refused by a person or a rule")

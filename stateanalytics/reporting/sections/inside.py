@@ -81,7 +81,7 @@ def summarize_inside(material: Material) -> Plain:
         "finding": _finding(counted),
         "tools": [
             {
-                **{name: row[name] for name in ("tool", "n_calls", "n_failed", "n_sessions")},
+                **{name: row[name] for name in _OF_TOOL},
                 "share": share(row["share"]),
                 "interval": interval((row["low"], row["high"])) if row["low"] is not None else None,
             }
@@ -136,6 +136,7 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
     ]
 
 
+_OF_TOOL = ("tool", "n_calls", "n_with_result", "n_failed", "n_sessions")
 _NOTHING: Plain = {
     **dict.fromkeys(("n_calls", "n_with_result", "n_failed", "n_sessions", "n_stuck_now"), 0),
     **{"share": None, "interval": None, "efforts": {}, "lost_s": 0.0, "lost": how_long(0.0)},
