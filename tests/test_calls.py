@@ -409,7 +409,7 @@ def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
     whole = sa.failures.costs(snap, by=())["total_usd"][0]
     n_written = snap.entities.filter(entity_type="session")["n_output_tokens"][0]
     assert inside["lost_usd"] == pytest.approx(whole * inside["n_tokens"] / n_written)
-    assert " and about $" in inside["finding"]
+    assert " (about $" in inside["finding"]
 
 
 @pytest.mark.slow

@@ -298,7 +298,7 @@ def test_every_kind_of_measure_is_drawn_over_time_and_side_by_side(measure, demo
         ({"tz": "../../etc/passwd"}, "no time zone"),
         ({"window": "2026-13"}, "no '2026-13' in the calendar"),
         ({"window": "2026-02-30"}, "no '2026-02-30' in the calendar"),
-        ({"against": "before"}, "before all time"),
+        ({"against": "before"}, "no earlier window than all time"),
         ({"by": "teams.team"}, "no table 'teams' of yours"),
     ],
 )

@@ -70,7 +70,7 @@ def week(snap):
 def test_the_page_says_how_many_completed_and_what_is_normal_and_then_what_changed(week):
     first = week.summary["lead"][0]
     assert re.match(
-        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks, "
+        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks but within the "
         r"normal range .*\d+ to \d+ %\. (Worse than before|Better than before|Slower|Faster): ",
         first,
     )
@@ -86,7 +86,7 @@ def test_what_explains_it_adds_up(week):
         assert sum(int(one.replace("−", "-")) for one in signed) == change
     else:
         counts = re.findall(r"(?:: |, | and )(\d+) ", story["explained"])
-        assert sum(map(int, counts)) == int(re.search(r"of (\d+) failures", story["explained"])[1])
+        assert sum(map(int, counts)) == int(re.search(r"of (\d+) failed", story["explained"])[1])
 
 
 def test_each_thing_to_do_has_an_owner_or_is_said_to_have_none(week):

@@ -124,7 +124,7 @@ def time_figure(material: Material) -> Plain | None:
     ends = [now["lower"], now["upper"]]
     is_sure = None not in ends
     shown = [how_long(end, is_estimate=True) for end in (now["value"], *ends)]
-    counted = say(f"headline.{timed(material.attempts)}", n=now["n"], n_of=now["n_of"])
+    counted = say(timed(material.attempts), n=now["n"], n_of=now["n_of"])
     return {
         "name": TIME_TO_COMPLETE,
         "title": say("headline.duration"),
@@ -143,11 +143,12 @@ def time_figure(material: Material) -> Plain | None:
 
 
 def timed(attempts: pl.DataFrame) -> str:
-    """What has a time to complete, of `spells`: turns of transcripts, or runs and attempts."""
+    """The sentence for what has a time to complete: turns of transcripts, or runs and attempts."""
     is_turn = attempts["entity_type"] == "turn"
     if is_turn.all():
-        return "turns"
-    return "attempts" if is_turn.any() or (attempts["n_resumed"] > 0).any() else "runs"
+        return "headline.turns"
+    is_mixed = is_turn.any() or (attempts["n_resumed"] > 0).any()
+    return "headline.attempts" if is_mixed else "headline.runs"
 
 
 def _weeks(values: pl.Series) -> Plain:
@@ -353,11 +354,14 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
         and (figure["name"] in FAILURES or bool(figure["of"] and before[figure["name"]]["of"]))
         for figure in numbers
     )
+    had_none = "completed" in before and not before["completed"]["of"]
     alpha = false_alarm_rate(n_compared, has_limits=any("limits" in figure for figure in numbers))
     return [
         {
             **number,
-            "change": _change(number, before[number["name"]], n_unknown, alpha)
+            "change": _as_change(number, before[number["name"]], say("change.none_ended"))
+            if had_none and number["name"] in before and "limits" not in number
+            else _change(number, before[number["name"]], n_unknown, alpha)
             if number["name"] in before
             else _against_past_alone(number, number["limits"]),
         }

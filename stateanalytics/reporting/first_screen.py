@@ -19,7 +19,6 @@ from stateanalytics.core.words import (
     shorten_template,
 )
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
-from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.io.archive.manifests import stale
 from stateanalytics.reporting.changes import OPEN
 from stateanalytics.reporting.entities import command, show_command
@@ -91,9 +90,11 @@ def _lead(summary: Plain, verdict: str | None) -> list[str]:
     limits, weeks = completed.get("limits"), completed.get("weeks", ())
     *before, now = [week for week in weeks if week is not None] or [None]
     is_lowest = len(before) + 1 >= FEWEST_WEEKS and now < min(before)
-    name = "verdict.lowest" if is_lowest else "verdict.normal"
     clause = first
     if limits:
+        name = "verdict.lowest" if is_lowest else "verdict.normal"
+        if is_lowest and limits["verdict"] == "within":
+            name = "verdict.lowest_within"
         unit = "weeks" if summary["window"]["days"] == DAYS_A_WEEK else "windows"
         given = {"n": len(before) + 1, "unit": unit} if is_lowest else {}
         clause = say(name, completed=first, normal=limits["normal"], **given)
@@ -172,6 +173,7 @@ def _news_item(title: str, n: int, names: list[tuple[str, str]]) -> Plain:
 
 N_ACTIONS = 3
 N_EXAMPLES = 2
+_ID_LENGTH = 8
 _EXAMPLE = ("source", "entity_type", "entity_id")
 _LONGEST_ACTION_NAME = 84
 _FIRST, _STUCK, _ENDED, _HARD, _OPEN, _SETTING = range(6)
@@ -258,11 +260,11 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
         return
     first, n_old = items[0], open_work["n_runs_old"]
     n, is_left = open_work["n_runs"], n_old and open_work["n_runs"] > 1
-    name = f"“{first['name']}”" if first["name"] else first["entity_id"]
+    name = f"“{first['name']}”" if first["name"] else first["entity_id"][:_ID_LENGTH]
     agent, project = first["agent"], first["project"]
     who = say("action.run_by", agent=agent) if agent else ""
     who += say("action.run_in", project=project) if project else ""
-    what = say("action.open", entity=f"{first['entity_type'].replace('_', ' ')} {name}")
+    what = say("action.open", entity=f"{first['entity_type'].replace('_', ' ')} {name}{who}")
     if n > 1:
         what += say("action.open_more", n=n - 1)
     # One command for all of them, and for nothing else.
@@ -274,7 +276,6 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
         show_command(first, place) if n == 1 else all_open,
         "#attention",
         examples=items,
-        who=who.strip() or None,
         saves_s=first["silence_s"] or 0.0,
     )
 
@@ -348,11 +349,10 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
     cost = say("action.lost", lost=" and ".join(lost)) if lost else ""
     what_to_do = todo.get(fault["code"])
     if what_to_do and what_to_do.startswith("Read the message"):
-        # The message is part of this action already.
-        what_to_do = f"{TITLES[fault['cause_group']]}." if fault["cause_group"] else None
+        what_to_do = None  # the message is part of this action already
     owner, ticket = cluster["owner"], cluster["ticket"]
     owned = "action.owner_again" if cluster["is_back"] else "action.owner"
-    n_runs, n_incidents = counted["n_sessions"], counted["n_incidents"]
+    n_runs, n_incidents = counted["n_runs"], counted["n_incidents"]
     # What explains the window counts failed runs; the tables below, incidents.
     incidents = count(n_incidents, "incident")
     of = f"{count(n_runs, 'run')} ({incidents})" if n_runs > n_incidents else incidents

@@ -453,7 +453,7 @@ class Policy:
 
     @classmethod
     def parity(cls) -> Policy:
-        """As v1, but with statuses read as lionagi's own pages show them.
+        """As v1, but with statuses read as the recorder's own pages show them.
 
         A session without a status counts as completed, a good end without evidence as
         failed, open work that was never observed as dead.

@@ -44,7 +44,7 @@ def summarize_attention(material: Material) -> Plain:
         "denominator": "entities of the window that rates may count, each work once",
         "by_type": by_type,
         "n_items": items.height,
-        "n_things": things.height,
+        "n_things": _n_things(things),
         "open": {
             **_shown(still_open, material),
             "n_runs": int(still_open["n_runs"].sum()),
@@ -62,6 +62,11 @@ def summarize_attention(material: Material) -> Plain:
             pl.col("left_out") == "legacy", ~pl.col("is_mirror")
         ).height,
     }
+
+
+def _n_things(things: pl.DataFrame) -> int:
+    """How many answers are asked for: one for each open run, and for what ended alike."""
+    return int(things.select(pl.when("is_open").then("n_runs").otherwise(1)).to_series().sum())
 
 
 def things_of(material: Material) -> pl.DataFrame:
@@ -255,14 +260,14 @@ def _finding(by_type: list[Plain], items: pl.DataFrame, things: pl.DataFrame) ->
         return say("attention.all_decided" if is_any_severe else "attention.none_bad", n=n)
     in_severity = tally(items, "severity")
     n_critical, n_warnings = (in_severity.get(name, 0) for name in TROUBLE)
-    n_open = int(things["is_open"].sum())
+    n_open = int(things.filter("is_open")["n_runs"].sum())
     severities = [f"{number(n_critical)} critical"] * bool(n_critical)
     severities += [count(n_warnings, "warning")] * bool(n_warnings)
     return say(
         "attention.things",
         n=n,
         severities=severities,
-        n_things=things.height,
+        n_things=_n_things(things),
         still_open=say("attention.open", n=n_open) if n_open else "",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -251,7 +252,7 @@ def summarize_failures(material: Material) -> Plain:
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
         "n_unknown": tally(lives, "state").get("unknown", 0),
         "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
-        "faults": [*_faults(faults.head(N_FAULTS), clusters, shown)],
+        "faults": [*_faults(faults.head(N_FAULTS), clusters, shown, runs)],
         "n_faults": faults.height,
         "clusters": [_cluster(row) for row in plain_rows(shown)],
         "not_shown": {
@@ -350,17 +351,22 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
     }
 
 
-def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -> Iterator[Plain]:
+def _faults(
+    faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame, runs: pl.DataFrame
+) -> Iterator[Plain]:
     """Faults with the ranks of their clusters that the page shows, which are their places.
 
-    ``todo`` is the most expensive cluster that nobody expects, with what it cost alone.
+    ``todo`` is the most expensive cluster that nobody expects, with what it cost alone;
+    ``n_runs``, the runs that failed with it, as what explains the window counts them.
     """
     rows, ranks = clusters.sort("rank").to_dicts(), set(shown["rank"])
+    n_of = Counter(runs["cluster_id"]) + Counter(runs["fault_id"])
     for fault in plain_rows(faults.drop("cluster_ids")):
         own = [row for row in rows if row["fault_id"] == fault["fault_id"]]
         todo = next((row for row in own if not row["is_expected"]), None)
         yield {
             **fault,
+            "n_runs": n_of[fault["fault_id"]],
             # Its lift is one of requests.
             "unit": "request",
             "ranks": [row["rank"] for row in own if row["rank"] in ranks],
@@ -370,6 +376,7 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
             and {
                 **{name: todo[name] for name in _TODO},
                 "name": name_of(todo),
+                "n_runs": n_of[todo["cluster_id"]],
                 "lost": lost_of(todo),
             },
         }
@@ -377,7 +384,7 @@ def _faults(faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame) -
 
 _TODO = (
     *("cluster_id", "owner", "ticket", "is_back"),
-    *("n_sessions", "n_incidents", "run_s", "cost_usd"),
+    *("n_incidents", "run_s", "cost_usd"),
 )
 
 

@@ -167,7 +167,8 @@ def _finding(counted: Plain) -> str:
     if counted["lost_s"]:
         usd = counted["lost_usd"]
         cost = say("inside.cost", cost=dollars(usd)) if usd else ""
-        tokens = number(counted["n_tokens"])
+        n_tokens = counted["n_tokens"]
+        tokens = say("inside.tokens", tokens=number(n_tokens)) if n_tokens else ""
         clauses.append(say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost))
     return sentence_of(clauses)
 
