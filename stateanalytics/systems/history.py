@@ -88,12 +88,13 @@ def values_at(
     [(3, 0, 1), (None, None, None), (None, None, None)]
     """
     values = {}
+    limit = instant(at) if isinstance(at, datetime) else at
     for name, clock in clocks.items():
         if clock in ("transition", "update"):
             known = pl.when(is_written).then(name)
             values[name] = known.otherwise(f"log_{name}") if clock == "transition" else known
         elif clock not in _NOT_CUT:
-            is_past = pl.col(name if clock == "own moment" else clock) <= at
+            is_past = pl.col(name if clock == "own moment" else clock) <= limit
             # Without a moment, only that of the row shows that a value was not written later.
             values[name] = pl.when(is_past.fill_null(is_written)).then(name)
     return values
@@ -247,21 +248,22 @@ def _values(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
 
 def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that record anything after an instant; all others stay as they are."""
+    is_later = pl.any_horizontal(pl.col(_MOMENTS) > instant(at))
     later_sources = [
-        _values(facts.entities, "source", pl.any_horizontal(pl.col(_MOMENTS) > instant(at))),
+        facts.entities.lazy().filter(is_later).select("source"),
         *(
-            _values(frame, "source", pl.col("at") > instant(at))
+            frame.lazy().filter(pl.col("at") > instant(at)).select("source")
             for frame in (facts.transitions, facts.events)
         ),
     ]
-    return pl.concat(later_sources).drop_nulls().unique().sort().to_list()
+    return sorted(pl.concat(later_sources).drop_nulls().unique().collect().to_series())
 
 
 def sources_seen_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that were read after an instant, as far as their records prove it."""
-    seen_before = facts.sources.filter(pl.col("last_at") <= at)["source"].implode()
-    sources = facts.entities["source"].unique()
-    return sources.filter(~sources.is_in(seen_before)).sort().to_list()
+    seen = facts.sources.select("source", "last_at").rows()
+    seen_before = {source for source, last_at in seen if last_at is not None and last_at <= at}
+    return sorted({*facts.entities["source"].unique()} - seen_before - {None})
 
 
 def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Facts:
@@ -296,7 +298,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     is_later = pl.any_horizontal(
         pl.col("entity_id").is_in(changed_since.unique().implode()), pl.col(_MOMENTS) > instant(at)
     )
-    had_ended = pl.max_horizontal("updated_at", "ended_at") <= at
+    had_ended = pl.max_horizontal("updated_at", "ended_at") <= instant(at)
     is_settled = (had_ended & ~is_later.fill_null(value=False)).fill_null(value=False) & ~is_open
     # What is inferred of a whole type or input needs a row of each kind of them.
     kind = pl.struct(
@@ -341,7 +343,7 @@ def _with_history(
         *(*_KEY, "at", "seq", "status", "previous_status", "reason_code", "evidence"),
         reason_message="message",
     ).sort("at", "seq", nulls_last=True)
-    is_before, is_after = pl.col("at") <= at, pl.col("at") > at
+    is_before, is_after = pl.col("at") <= instant(at), pl.col("at") > instant(at)
     # Rows are found by number first, so that texts are looked up for two changes an entity.
     numbers = (
         changes.with_row_index("number")
@@ -397,7 +399,7 @@ def _with_history(
     has_no_moment = pl.all_horizontal(pl.col("updated_at", "ended_at", "was_changed").is_null())
     is_over = _is_status("raw_status", is_terminal=True)
     is_later = (
-        (pl.max_horizontal("updated_at", "ended_at") > at)
+        (pl.max_horizontal("updated_at", "ended_at") > instant(at))
         | pl.col("is_changed_later")
         | (has_no_moment & is_over)
     ).fill_null(value=False)
@@ -464,14 +466,14 @@ def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
 def _past_values(at: datetime) -> dict[str, pl.Expr]:
     """The past values of columns that are overwritten, or observed only when a store is read."""
     unchanged = pl.col("is_unchanged")
-    is_message_older = (pl.col("last_message_at") <= at).fill_null(value=False)
+    is_message_older = (pl.col("last_message_at") <= instant(at)).fill_null(value=False)
     has_messages = pl.col("has_messages")
     cut = values_at(at, CLOCKS, unchanged)
     last_message = (
         pl.when(is_message_older).then("last_message_at").when(has_messages).then("message_at")
     )
     ended = _ended(at)
-    was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
+    was_active = pl.when(pl.col("last_activity_at") <= instant(at)).then("last_activity_at")
     by_row = pl.coalesce(last_message, cut["updated_at"], cut["started_at"])
     by_events = pl.coalesce("active_at", cut["started_at"])
     last_sign = pl.when(_is_update_life()).then(by_row).otherwise(by_events)
@@ -516,7 +518,7 @@ def _ended(at: datetime) -> pl.Expr:
     return (
         pl.when(was_open)
         .then(None)
-        .when(pl.col("ended_at") <= at)
+        .when(pl.col("ended_at") <= instant(at))
         .then("ended_at")
         .when(was_closed)
         .then("log_at")
@@ -527,8 +529,8 @@ def _lost_values(at: datetime) -> dict[str, pl.Expr]:
     """A Boolean for each of `LOST`, over the rows of `_with_history`; never null."""
     is_changed, has_messages = ~pl.col("is_unchanged"), pl.col("has_messages")
     status = is_changed & pl.col("is_status_lost")
-    updated = (pl.col("updated_at") > at).fill_null(value=False)
-    has_later_message = (pl.col("last_message_at") > at).fill_null(value=False)
+    updated = (pl.col("updated_at") > instant(at)).fill_null(value=False)
+    has_later_message = (pl.col("last_message_at") > instant(at)).fill_null(value=False)
     message = has_later_message & ~has_messages
     # A message, where there is one, is younger than any update that would count.
     has_past_message = (
@@ -536,7 +538,7 @@ def _lost_values(at: datetime) -> dict[str, pl.Expr]:
         .then(pl.col("message_at").is_not_null())
         .otherwise(pl.col("last_message_at").is_not_null() & ~has_later_message)
     )
-    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > at)
+    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > instant(at))
     by_row = message | (updated & ~has_past_message)
     lost = {
         "status": status,

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import pool, total
+from stateanalytics.core.joins import collected, pool, total
 from stateanalytics.core.schema import (
     ENTITIES,
     FINDINGS,
@@ -28,6 +28,7 @@ from stateanalytics.core.schema import (
     Column,
     Frame,
 )
+from stateanalytics.core.windows import instant
 from stateanalytics.io.findings import per_entity
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.situations import evidence
@@ -507,10 +508,11 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
         for known in all_systems()
         if known.used_tokens is not None and (facts.sources["system"] == known.name).any()
     ]
-    is_past = (pl.col("at") <= facts.as_of).fill_null(value=True)
+    is_past = (pl.col("at") <= instant(facts.as_of)).fill_null(value=True)
     key = (*(column.name for column in KEY_COLUMNS), "model", "is_cost_recorded")
-    return (
+    return collected(
         pl.concat([USED.empty(), *used])
+        .lazy()
         .filter(is_past, pl.sum_horizontal(COUNTS) > 0)
         .group_by(key, maintain_order=True)
         .agg(total(*COUNTS))

@@ -14,6 +14,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
 from stateanalytics.core.joins import left_joined, pool
 from stateanalytics.core.vocabulary import TABLES
+from stateanalytics.core.windows import instant
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.history import (
@@ -244,7 +245,9 @@ def rewind(past: Past, facts: Facts) -> Past:
         What was recorded is rebuilt; the rest is null, or (directories of shows) excluded.
     """
     at, schedules = past.at, facts.detail(frames.SCHEDULES)
-    ran_later = schedules.filter(pl.any_horizontal(pl.col(*_CHECKS, "last_executed_at") > at))
+    ran_later = schedules.filter(
+        pl.any_horizontal(pl.col(*_CHECKS, "last_executed_at") > instant(at))
+    )
     changed = {*sources_with_later(facts, at), *ran_later["source"]}
     later = sorted(changed & {*sources_seen_later(facts, at)})
     known = past.facts.entities.with_columns(
@@ -261,7 +264,9 @@ def rewind(past: Past, facts: Facts) -> Past:
     rows = pl.concat([known.filter(~is_mine), rows.select(known.columns)]).sort(_PLACE)
     runs = known.filter(pl.col("entity_type") == "schedule_run")
     is_unchanged = ~pl.col("source").is_in(later)
-    began = facts.detail(frames.RUNS).filter((pl.col("started_at") <= at).fill_null(value=True))
+    began = facts.detail(frames.RUNS).filter(
+        (pl.col("started_at") <= instant(at)).fill_null(value=True)
+    )
     details = {
         frames.SCHEDULES: pl.concat(
             [schedules.filter(is_unchanged), frames.SCHEDULES.conform(rebuilt)]
@@ -273,7 +278,7 @@ def rewind(past: Past, facts: Facts) -> Past:
             maintain_order="left",
         ),
         frames.DISPOSITIONS: _past_decisions(past, facts),
-        frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= at),
+        frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= instant(at)),
         frames.RUNS: began.with_columns(**values_at(at, _CLOCKS["runs"])),
         # Past contents of the directories of shows were not recorded.
         frames.SHOWS_ON_DISK: facts.detail(frames.SHOWS_ON_DISK).filter(is_unchanged),
@@ -344,14 +349,14 @@ def _past_schedules(
         schedules.join(entities, on=key, how="inner", maintain_order="left")
         .join(newest, on=key, how="left", maintain_order="left")
         .with_columns(
-            pl.any_horizontal(_OVERWRITTEN, pl.col(*_CHECKS) > at).alias(_OVERWRITTEN),
+            pl.any_horizontal(_OVERWRITTEN, pl.col(*_CHECKS) > instant(at)).alias(_OVERWRITTEN),
             is_enabled=pl.col("raw_status") == "enabled",
             executed_at="last_executed_at",
             **checks | {"last_fired_at": pl.coalesce(checks["last_fired_at"], "newest_fire_at")},
         )
     )
     # A later fire or check overwrote the plan, and of pruned fires nothing is known.
-    is_pruned = (pl.col("executed_at") > at) & pl.col("last_executed_at").is_null()
+    is_pruned = (pl.col("executed_at") > instant(at)) & pl.col("last_executed_at").is_null()
     return (
         with_runs(cut, fired, *key)
         .with_columns((pl.col(_OVERWRITTEN) | is_pruned).fill_null(value=False))
@@ -386,7 +391,7 @@ def _with_list_lengths(branches: pl.DataFrame, events: pl.DataFrame, at: datetim
 
     Events do not record which of several branches a message is of, so that the number is lost.
     """
-    messages = events.filter(pl.col("at") > at, system=SYSTEM, kind="message")
+    messages = events.filter(pl.col("at") > instant(at), system=SYSTEM, kind="message")
     later = messages.group_by("source", session_id="entity_id").agg(
         n_later=pl.len().cast(schema.INTEGER)
     )

@@ -11,6 +11,7 @@ from croniter import CroniterError, croniter
 
 from stateanalytics.core import schema
 from stateanalytics.core.joins import left_joined
+from stateanalytics.core.windows import instant
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.frames import Raw
 from stateanalytics.systems.lionagi.sessions import last_reasons, parent, reason
@@ -325,7 +326,7 @@ def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
     >>> schedule_ages(rows, datetime(2026, 5, 1, 11, tzinfo=UTC))["next_fire_in_s"].to_list()
     [3600.0]
     """
-    now = pl.lit(as_of)
+    now = instant(as_of)
     ages = {
         "silence_s": now - last_sign_at(),
         "since_last_fire_s": now - pl.col("last_fired_at"),
