@@ -211,8 +211,8 @@ def last_steps(
     folded = _calls(_calls_of(called, entity, facts.as_of))
     events = _without_calls(facts.events.lazy().filter(_is(entity)), folded)
     said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
-    shown = TIMELINE.conform(_events(_with_texts(facts, entity, said, n)))
-    steps = pl.concat([shown, TIMELINE.conform(folded)])
+    shown = _events(_with_texts(facts, entity, said, n))
+    steps = TIMELINE.conform(pl.concat([shown, folded], how="diagonal_relaxed"))
     return steps.sort("at", "what").tail(n)
 
 

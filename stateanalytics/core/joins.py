@@ -42,6 +42,35 @@ def collected_all(*plans: pl.LazyFrame) -> list[pl.DataFrame]:
     return pl.collect_all(plans, engine="in-memory", optimizations=_IN_ORDER)
 
 
+def collected_each(plans: Sequence[pl.LazyFrame]) -> list[pl.DataFrame]:
+    """The rows of several plans with the same columns, each as of `collected`, in one query.
+
+    Examples
+    --------
+    >>> rows = pl.LazyFrame({"n": [1, 2, 3]})
+    >>> [part["n"].to_list() for part in collected_each([rows.filter(n=4), rows.filter(n=2)])]
+    [[], [2]]
+    """
+    if not plans:
+        return []
+    numbered = (plan.with_columns(_plan=pl.lit(i)) for i, plan in enumerate(plans))
+    return parts_of(collected(pl.concat(numbered)), "_plan", len(plans))
+
+
+def parts_of(rows: pl.DataFrame, number: str, n: int) -> list[pl.DataFrame]:
+    """The rows of each of n numbers from 0, in their order and without that column.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"name": ["a", "b"], "part": [1, 1]})
+    >>> [part["name"].to_list() for part in parts_of(rows, "part", 2)]
+    [[], ['a', 'b']]
+    """
+    parts = {part[number][0]: part for part in rows.partition_by(number)}
+    names = [name for name in rows.columns if name != number]
+    return [parts.get(i, rows.clear())[names] for i in range(n)]
+
+
 def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first") -> pl.DataFrame:
     """One row an entity: the first or the last of several with the same key.
 

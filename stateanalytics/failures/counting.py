@@ -103,10 +103,11 @@ def _tokens() -> pl.Expr:
     return pl.when(is_reported).then(pl.sum_horizontal(parts)).alias("n_tokens")
 
 
-def count_run_incidents(rows: pl.DataFrame) -> int:
-    """The number of incidents among the runs of `members`."""
-    runs = rows.lazy().filter(pl.col("entity_type") == RUN)
-    return int(runs.select(incident_count()).collect().item())
+def count_run_incidents(*members: pl.DataFrame) -> list[int]:
+    """The number of incidents among the runs of each of these `members`."""
+    runs = [rows.lazy().filter(pl.col("entity_type") == RUN) for rows in members]
+    counts = pl.concat(rows.select(n=incident_count()) for rows in runs).collect()
+    return counts["n"].to_list()
 
 
 def incident_count() -> pl.Expr:

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.text import shortened
 from stateanalytics.core.words import shorten_template
@@ -156,9 +157,10 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
 
 def titles_of_faults(rows: pl.DataFrame) -> pl.DataFrame:
     """``fault_id`` and ``title`` of each fault of `members`: what those of its clusters share."""
-    largest = titled_clusters(rows, n=pl.len()).sort("n", "cluster_id", descending=[True, False])
+    titled = titled_clusters(rows, n=pl.len()).lazy()
+    largest = titled.sort("n", "cluster_id", descending=[True, False])
     title = pl.col("title").map_batches(in_common, return_dtype=pl.String, returns_scalar=True)
-    return largest.group_by("fault_id", maintain_order=True).agg(title)
+    return largest.group_by("fault_id", maintain_order=True).agg(title).pipe(collected)
 
 
 def in_common(titles: pl.Series) -> str | None:
@@ -169,7 +171,7 @@ def in_common(titles: pl.Series) -> str | None:
     >>> in_common(pl.Series(["limit of opus reached · Task", "limit of sonnet reached · Task"]))
     'limit of … reached · Task'
     """
-    split = [title.split(" · ") for title in titles.drop_nulls().unique(maintain_order=True)]
+    split = [title.split(" · ") for title in dict.fromkeys(titles) if title is not None]
     equally_long = [parts for parts in split if len(parts) == len(split[0])]
     return " · ".join(map(_same_words, zip(*equally_long, strict=True))) or None
 

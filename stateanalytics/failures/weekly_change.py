@@ -331,9 +331,9 @@ def _dispersions(
         map(_incidents, (members, members_within(rows_before, spans[1], as_of[1], begins)))
     )
     ended = pl.concat(
-        within(rows, span, as_of=instant).select(at="placed_at").drop_nulls()
+        within(rows.lazy(), span, as_of=instant).select(at="placed_at").drop_nulls()
         for rows, span, instant in zip(runs, spans, as_of, strict=True)
-    )
+    ).collect()
     return dispersions(incidents, ended, now)
 
 
@@ -387,35 +387,40 @@ def growth(
     length, n_periods = now.until - now.since, USUAL + SPANS[-1]
     span = Window(now.until - n_periods * length, now.until, "all periods")
     incidents = _incidents(members_within(rows, span, as_of, begins))
-    runs = within(ended, span, as_of=as_of).select(at="placed_at").drop_nulls().sort("at")
+    placed = within(ended.lazy(), span, as_of=as_of).select(at="placed_at")
+    runs = placed.drop_nulls().sort("at").collect()
     us_ago = (instant(now.until) - pl.col("at")).dt.total_microseconds() - 1
     ago = (us_ago // (length // timedelta(microseconds=1))).alias("ago")
-    born = rows.group_by("cluster_id").agg(born=pl.col("failed_at").min())
-    born = born.join(incidents, on="cluster_id", how="semi")
+    first = rows.lazy().group_by("cluster_id").agg(born=pl.col("failed_at").min())
+    born = first.join(incidents.lazy(), on="cluster_id", how="semi").collect()
     n_since = runs.height - runs["at"].search_sorted(born["born"], side="right")
     # The first failure of a cluster begins its time, and is not counted in it.
-    counts = incidents.join(born, on="cluster_id").filter(pl.col("at") > pl.col("born"))
+    began = incidents.lazy().join(born.lazy(), on="cluster_id")
+    counts = began.filter(pl.col("at") > pl.col("born"))
     n_later = pl.col("runs").cum_sum() - pl.col("runs")
     counted = (
-        runs.group_by(ago)
+        runs.lazy()
+        .group_by(ago)
         .agg(runs=pl.len().cast(pl.Float64))
         .sort("ago")
         .with_columns(n_later=n_later)
-        .join(born.with_columns(n_since=n_since), how="cross")
+        .join(born.lazy().with_columns(n_since=n_since), how="cross")
         .with_columns(runs=(pl.col("n_since") - pl.col("n_later")).clip(0, pl.col("runs")))
         .filter(pl.col("runs") > 0)
         .join(counts.group_by("cluster_id", ago).agg(n=pl.len()), ["cluster_id", "ago"], "left")
         .with_columns(pl.col("n").fill_null(0).cast(pl.Float64))
         .sort("cluster_id", "ago")
-        .join(dispersions(incidents, runs, now), on="cluster_id", maintain_order="left")
+        .join(dispersions(incidents, runs, now).lazy(), on="cluster_id", maintain_order="left")
+        .pipe(collected)
     )
     tests = [row for n_now in SPANS for row in _more_than_before(counted, n_now, fdr)]
     schema = {"cluster_id": pl.String, "ratio": pl.Float64, "p_value": pl.Float64}
     return (
-        pl.DataFrame(tests, schema=schema, orient="row")
+        pl.LazyFrame(tests, schema=schema, orient="row")
         .group_by("cluster_id")
         .agg(pl.col("ratio").fill_nan(None).drop_nulls().first(), pl.col("p_value").min())
         .with_columns(benjamini_hochberg())
+        .pipe(collected)
     )
 
 
@@ -433,7 +438,8 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
     own = (excess + PRIOR * of_all) / (degrees * mean + PRIOR)
     varied = pl.max_horizontal(own, pl.lit(0.0))
     sums = (
-        counted.with_columns(squares=((n - expected) ** 2 / expected).fill_nan(0.0))
+        counted.lazy()
+        .with_columns(squares=((n - expected) ** 2 / expected).fill_nan(0.0))
         .group_by("cluster_id", maintain_order=True)
         .agg(
             pl.col("dispersion").first(),
@@ -445,6 +451,7 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
         )
         .filter(pl.col("runs_now") > 0, pl.col("runs_before") > 0)
         .with_columns(dispersion=pl.max_horizontal("dispersion", 1 + varied * mean))
+        .pipe(collected)
     )
     tested: list[tuple[object, ...]] = []
     for row in sums.iter_rows(named=True):

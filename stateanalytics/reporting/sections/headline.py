@@ -28,7 +28,7 @@ def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and incidents."""
     rows = material.rows[list(_COLUMNS)]
     runs = counted(rows, RUN)
-    counts = count_headline(runs, count_run_incidents(material.failed))
+    counts = count_headline(runs, count_run_incidents(material.failed)[0])
     failed = material.failed.filter(pl.col("entity_type") == RUN)
     n_causes = failed["cause"].n_unique()
     incidents = _figure(
