@@ -208,8 +208,7 @@ def cause_table(
     is_known = pl.col("from_s").is_not_null()
     before = pl.when(is_known).then(pl.col("_survival").shift(1, fill_value=1.0).over(STRATUM))
     table = collected(
-        sets.table.lazy()
-        .with_columns(_survival=known_survival(), _n=n)
+        sets.table.with_columns(_survival=known_survival(), _n=n)
         # Where all at risk ended, Greenwood's term is infinite, but its factor is 0.
         .with_columns(
             _increment=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)

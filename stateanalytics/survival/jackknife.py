@@ -470,25 +470,24 @@ def _estimated(
     return frames[0], frames[1]
 
 
-def restricted_means(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def restricted_means(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Risk sets with the ``area`` under each step of the curve, and the restricted means."""
     at = pl.col("duration_s")
     next_at = at.shift(-1).over(STRATUM).fill_null(until_s)
     width = (pl.min_horizontal(next_at, until_s) - at).clip(0)
-    steps = table.lazy().with_columns(survival=survival())
+    steps = table.with_columns(survival=survival())
     steps = steps.with_columns(area=pl.col("survival") * width)
     before_first_step = pl.min_horizontal(at.min(), until_s)
     return steps, _estimates(steps, pl.col("area").sum() + before_first_step, until_s)
 
 
-def good_shares(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def good_shares(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Risk sets with each ``step`` of the incidence of good ends (``n_good``), and the shares."""
     before = pl.col("survival").shift(1, fill_value=1.0).over(STRATUM)
     is_within = (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
     per_good_end = pl.when(is_within).then(before / pl.col("n_at_risk")).otherwise(0.0)
     steps = (
-        table.lazy()
-        .with_columns(survival=survival())
+        table.with_columns(survival=survival())
         .with_columns(per_good_end=per_good_end)
         .with_columns(step=pl.col("per_good_end") * pl.col("n_good"))
     )

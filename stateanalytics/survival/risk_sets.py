@@ -29,7 +29,7 @@ class RiskSets:
 
     Attributes
     ----------
-    table : polars.DataFrame
+    table : polars.LazyFrame
         Sorted by `STRATUM` (a number) and ``duration_s``; ``n_at_risk`` just before that
         duration, ``n_events``, and the requested counts; ``from_s``, the duration from which
         the stratum is known: nothing is counted before (null: never known).
@@ -39,7 +39,7 @@ class RiskSets:
         The spells, with the number of their stratum.
     """
 
-    table: pl.DataFrame
+    table: pl.LazyFrame
     strata: pl.LazyFrame
     rows: pl.DataFrame
 
@@ -118,10 +118,10 @@ def risk_sets(
         .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums)
     )
     if not (has_entries and least_at_risk):
-        return RiskSets(table.with_columns(from_s=pl.lit(0.0)).pipe(collected), names, rows)
+        return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names, rows)
     is_late = rows.lazy().group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
     table = table.join(is_late, on=STRATUM, how="left", maintain_order="left")
-    return RiskSets(_with_begin(table, least_at_risk, list(sums)).pipe(collected), names, rows)
+    return RiskSets(_with_begin(table, least_at_risk, list(sums)), names, rows)
 
 
 def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) -> pl.LazyFrame:

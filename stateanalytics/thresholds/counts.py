@@ -235,33 +235,23 @@ def with_weights_of_silences(gaps: pl.DataFrame) -> pl.DataFrame:
     return with_weights(spells).pipe(collected)
 
 
-def with_deaths(
-    counts: pl.DataFrame, candidates_s: Sequence[float], deaths_per_hour: float
-) -> pl.DataFrame:
-    """The result of `silence_counts` with the waiting of another rate of deaths."""
-    return counts.with_columns(_waiting(candidates_s, deaths_per_hour * pl.col(EXPOSURE)))
-
-
 def with_deaths_of_all(
     counts: pl.DataFrame,
     alive: pl.DataFrame,
     candidates_s: Sequence[float],
-    share: float,
-    weight: float,
+    deaths: pl.Expr,
 ) -> pl.DataFrame:
-    """Counts of a kind next to all units of its system, with deaths that are ``weight`` its own.
+    """Counts of a kind next to all units of its system, with the waiting of other deaths.
 
-    The others are its ``share`` of those of the system; ``alive`` is the result of `time_alive`
-    of the system.
+    ``deaths`` may rest on ``n_dead_of_all``; ``alive`` is the result of `time_alive` of the system.
     """
-    deaths = share * (1 - weight) * pl.col("_n_dead") + weight * pl.col("n_dead")
     return collected(
         alive.lazy()
-        .select(*_key(alive), _n_dead="n_dead")
+        .select(*_key(alive), n_dead_of_all="n_dead")
         .join(counts.lazy().drop("project", strict=False), "unit", "left", maintain_order="left")
         .with_columns(pl.exclude("unit", "project").fill_null(0))
         .with_columns(_waiting(candidates_s, deaths))
-        .drop("_n_dead")
+        .drop("n_dead_of_all")
     )
 
 

@@ -41,7 +41,6 @@ from stateanalytics.thresholds.counts import (
     silence_support,
     support,
     time_alive,
-    with_deaths,
     with_deaths_of_all,
     with_weights_of_silences,
 )
@@ -106,7 +105,8 @@ class _Evidence:
     @cached_property
     def n_good(self) -> int:
         """Units of which a run ended well."""
-        return self.rows.filter(pl.col("ended") & pl.col("is_good"))["unit"].n_unique()
+        units = self.rows["unit"].filter(self.rows["ended"] & self.rows["is_good"])
+        return units.n_unique()
 
     @cached_property
     def curve(self) -> pl.DataFrame:
@@ -247,11 +247,12 @@ def _assess_silences(
         share = own.hours / whole.hours
         weight = share * whole.n_dead / (share * whole.n_dead + MIN_DEATHS)
         reach = replace(reach, waits=weight + (1 - weight) * share)
-        counts = with_deaths_of_all(counts, whole.alive, reach.candidates_s, share, weight)
+        deaths = share * (1 - weight) * pl.col("n_dead_of_all") + weight * pl.col("n_dead")
+        # Of too few, half of the trade is known: the mistakes, and the delay of one in 100 hours.
+        known = 0.01 * pl.col(EXPOSURE) if n_deaths < MIN_DEATHS else deaths
+        counts = with_deaths_of_all(counts, whole.alive, reach.candidates_s, known)
         if n_deaths < MIN_DEATHS:
             why = "too few runs are known to have died to weigh the delay"
-            # Half of the trade is known: the mistakes, and the delay of one death in 100 hours.
-            counts = with_deaths(counts, reach.candidates_s, 0.01)
             curve = seen(totals(counts, reach), reach)
             return replace(result, n_deaths=n_deaths, why_not=why, curve=curve)
     return replace(result, n_deaths=n_deaths, counts=counts, support=reach)
